@@ -172,6 +172,27 @@ GRANT SELECT ON cortex.job_type TO cortex_reader;
 -- State of a job; the last three are terminal.
 CREATE TYPE cortex.job_status AS ENUM ('PENDING', 'RUNNING', 'WAITING_FOR_APPROVAL', 'RETRY', 'COMPLETED', 'FAILED', 'CANCELLED');
 
+-- Whether it is a traceparent as W3C Trace Context defines it.
+CREATE FUNCTION cortex.is_traceparent(header text)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((header ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'::text) AND (header !~ '^ff'::text) AND (header !~ '^...0{32}'::text) AND (header !~ '-0{16}-..$'::text));
+
+-- The trace of a job: that of the traceparent it was submitted with, else its own, named by its id.
+CREATE FUNCTION cortex.trace_id(job uuid, traceparent text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN COALESCE(substr(traceparent, 4, 32), replace((job)::text, '-'::text, ''::text));
+
+-- What a job hands on: its trace, and its own span as the parent.
+CREATE FUNCTION cortex.traceparent(job uuid, traceparent text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((((('00-'::text || cortex.trace_id(job, traceparent)) || '-'::text) || "right"(replace((job)::text, '-'::text, ''::text), 16)) || '-'::text) || COALESCE("right"(traceparent, 2), '01'::text));
+
 -- The permanent record of one job. While a pod runs the job, its state is in its task, and the record keeps what was before: read cortex.job, which is always right.
 CREATE TABLE cortex.job_record (
     id uuid NOT NULL,  -- UUIDv7 made by the submitter, so that a repeated submit finds the same job.
@@ -223,6 +244,7 @@ CREATE TABLE cortex.job_record (
     submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
     process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
     tags text[],  -- Words that people find it by, sorted; null: none.
+    traceparent text,  -- The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
@@ -415,9 +437,9 @@ BEGIN
     -- Without subscriptions, announcing costs one look at an empty table per statement.
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
         PERFORM cortex.announce_all(
-            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
+            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), array_agg(e.trace))
         FROM (
-            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
+            SELECT t.topic, n.id, n.tenant, cortex.traceparent(n.id, n.traceparent) AS trace, jsonb_strip_nulls(jsonb_build_object(
                        'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
                        'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
                        'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(
@@ -742,6 +764,8 @@ GRANT SELECT ON cortex_worker.task TO cortex_reader;
 --   submitted_with: The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
 --   process_deaths: Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
 --   tags: Words that people find it by, sorted; null: none.
+--   traceparent: The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
+--   trace_id: Its trace, as 32 hex digits.
 CREATE VIEW cortex.job AS
  SELECT r.id,
     r.type,
@@ -816,7 +840,9 @@ CREATE VIEW cortex.job AS
             WHEN t.checkpoint IS NULL THEN r.process_deaths
             ELSE 0
         END AS process_deaths,
-    r.tags
+    r.tags,
+    r.traceparent,
+    cortex.trace_id(r.id, r.traceparent) AS trace_id
    FROM cortex.job_record r
      LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
 GRANT SELECT ON cortex.job TO cortex_runtime;
@@ -1135,7 +1161,7 @@ BEGIN
 END $function$;
 
 -- Submits a batch in the caller's transaction; returns the ids that were new. A null element, and every element of a null array, gets its type's default, and an empty payload.
-CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[])
+CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[], traceparents text[] DEFAULT NULL::text[])
  RETURNS uuid[]
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -1183,6 +1209,17 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
+    IF types && ARRAY['execute_tool', 'http_request', 'llm_generate', 'webhook_dispatch'] THEN
+        SELECT format('payload.%s of job type "%s" must be text, got %s', n.field, s.type,
+                      left(coalesce((s.payload->n.field)::text, 'nothing'), 80)) INTO wrong
+        FROM unnest(types, payloads) AS s(type, payload)
+        JOIN (VALUES ('execute_tool', 'tool'), ('http_request', 'url'), ('llm_generate', 'model'),
+                     ('webhook_dispatch', 'url')) AS n(type, field) ON n.type = s.type
+        WHERE jsonb_typeof(s.payload->n.field) IS DISTINCT FROM 'string' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits';
+        END IF;
+    END IF;
     IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
         SELECT t.list::text INTO wrong FROM unnest(submit_jobs.tags) AS t(list)
         WHERE jsonb_typeof(t.list) <> 'array' OR jsonb_array_length(t.list) > 20 OR EXISTS (
@@ -1191,6 +1228,14 @@ BEGIN
         IF FOUND THEN
             RAISE EXCEPTION 'tags % are not up to 20 words of 1 to 100 characters', left(wrong, 200)
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'tags_are_few';
+        END IF;
+    END IF;
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        SELECT t.header INTO wrong FROM unnest(traceparents) AS t(header) WHERE NOT cortex.is_traceparent(t.header) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'traceparent "%" is not valid', left(wrong, 100)
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'traceparent',
+                      HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
     IF are_new THEN
@@ -1224,12 +1269,18 @@ BEGIN
         FROM unnest(ids, submit_jobs.tags) AS k(id, list)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND jsonb_array_length(k.list) > 0;
     END IF;
+    -- Nor do jobs without a trace of their submitter's.
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        UPDATE cortex.job_record j SET traceparent = k.header
+        FROM unnest(ids, traceparents) AS k(id, header)
+        WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
-CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[])
+CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text)
  RETURNS uuid
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -1238,7 +1289,8 @@ BEGIN
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
-        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END);
+        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END,
+        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END);
     RETURN id;
 END $function$;
 
@@ -1365,7 +1417,7 @@ CREATE TABLE cortex.fact (
     agent_id uuid,  -- The job's agent.
     agent_version integer,  -- That agent's version, whose configuration applied.
     pod_id uuid,  -- The pod.
-    trace_id text,  -- Trace of the request that it belongs to.
+    trace_id text,  -- Trace of its job, see cortex.trace_id.
     call_id uuid,  -- The call that a cost belongs to: each call is booked once.
     amount numeric(18,8),  -- Money; null when zero or when the price is unknown.
     currency text,  -- ISO 4217 code of the amount.
@@ -1390,6 +1442,20 @@ GRANT INSERT, SELECT ON cortex.fact TO cortex_runtime;
 GRANT SELECT ON cortex.fact TO cortex_reader;
 
 CREATE TRIGGER fact_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.fact FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+CREATE FUNCTION cortex.fact_gets_trace()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    SELECT cortex.trace_id(j.id, j.traceparent) INTO NEW.trace_id FROM cortex.job_record j WHERE j.id = NEW.job_id;
+    RETURN NEW;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.fact_gets_trace() FROM PUBLIC;
+
+CREATE TRIGGER fact_gets_trace BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN (new.trace_id IS NULL AND new.job_id IS NOT NULL) EXECUTE FUNCTION cortex.fact_gets_trace();
 
 -- How much the calls of a job, an agent or a tenant may use; facts record who changed it.
 CREATE TABLE cortex.budget (
@@ -1699,7 +1765,7 @@ BEGIN
             'fingerprint', cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message),
             'retries', NEW.retry_count, 'error', jsonb_build_object(
                 'code', NEW.error_code, 'class', NEW.error_class, 'source', NEW.error_source,
-                'message', left(NEW.error_message, 500)))), NEW.tenant);
+                'message', left(NEW.error_message, 500)))), NEW.tenant, cortex.traceparent(NEW.id, NEW.traceparent));
     END IF;
     RETURN NULL;
 END $function$;
@@ -2079,9 +2145,12 @@ CREATE TABLE cortex.approval (
     reason text,  -- Why it was decided so.
     requested_with text,  -- The credential that submitted the job: it cannot decide a critical request.
     decided_with text,  -- The credential of decided_by; null without sign-in.
+    brief text,  -- The call on one line, for messages: never all of its arguments. Null after an edit.
+    remind_at timestamptz,  -- When people are reminded next: after half of its time, then after nine tenths; null: no more.
     CONSTRAINT approval_pkey PRIMARY KEY (id),
     CONSTRAINT approval_token_digest_key UNIQUE (token_digest),
     CONSTRAINT approval_address_check CHECK (length(address) <= 200),
+    CONSTRAINT approval_brief_check CHECK (length(brief) >= 1 AND length(brief) <= 500),
     CONSTRAINT approval_channel_check CHECK (length(channel) <= 50),
     CONSTRAINT approval_check CHECK (asked_digest = sha256(convert_to(asked::text, 'UTF8'::name))),
     CONSTRAINT approval_check1 CHECK (digest = sha256(convert_to(arguments::text, 'UTF8'::name))),
@@ -2107,6 +2176,7 @@ CREATE TABLE cortex.approval (
 ) WITH (fillfactor=80, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX approval_pending ON cortex.approval USING btree (risk, expires_at, id) WHERE status = 'PENDING'::text;
 CREATE INDEX approval_status ON cortex.approval USING btree (status, created_at DESC, id DESC);
+CREATE INDEX approval_remind ON cortex.approval USING btree (remind_at) WHERE status = 'PENDING'::text AND remind_at IS NOT NULL;
 CREATE INDEX approval_decided ON cortex.approval USING btree (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval USING btree (job_id);
 CREATE INDEX approval_line ON cortex.approval USING btree (lineage_id, key, seq DESC);
@@ -2252,6 +2322,7 @@ BEGIN
         SET arguments = stands, digest = stands_digest,
             version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
             edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
+            brief = CASE WHEN stands_digest <> held.digest THEN NULL ELSE a.brief END,
             status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
             decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
             decided_by = CASE WHEN agreed >= a.people THEN person END,
@@ -2876,15 +2947,18 @@ CREATE FUNCTION cortex.flow_of_job()
 AS $function$
 DECLARE
     wanted CONSTANT text := NEW.payload->>'flow';
+    inputs CONSTANT jsonb := coalesce(nullif(NEW.payload->'inputs', 'null'), '{}');
     kept int;
+    kept_spec jsonb;
     limit_ms int;
+    wrong text;
 BEGIN
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'a job of type "run_flow" needs a flow'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'flow_named',
                   HINT = 'name it in the payload: {"flow": NAME, "inputs": {}}';
     END IF;
-    SELECT v.version, (v.spec->'limits'->>'timeout_ms')::int INTO kept, limit_ms
+    SELECT v.version, v.spec INTO kept, kept_spec
     FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name
     WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(NEW.payload->'version', 'null'), to_jsonb(f.version));
     IF NOT FOUND THEN
@@ -2892,6 +2966,21 @@ BEGIN
             coalesce(' version ' || left(NEW.payload->>'version', 20), '')
             USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex flows apply FILE';
     END IF;
+    IF jsonb_typeof(inputs) <> 'object' THEN
+        wrong := format('must be an object by their names, got %s', left(inputs::text, 80));
+    ELSE
+        SELECT coalesce(
+            (SELECT format('have the unknown name "%s"; known: %s', left(given, 100), coalesce(
+                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
+             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false) LIMIT 1),
+            (SELECT 'lack ' || string_agg(k, ', ' ORDER BY k) FROM jsonb_each(kept_spec->'inputs') AS i(k, declared)
+             WHERE (declared->>'required')::boolean AND NOT inputs ? k)) INTO wrong;
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'see its inputs: cortex flows show ' || wanted;
+    END IF;
+    limit_ms := kept_spec->'limits'->>'timeout_ms';
     NEW.payload := NEW.payload || jsonb_build_object('version', kept);
     -- The flow's own limit replaces its type's, but not one that this job was given.
     IF limit_ms IS NOT NULL AND NEW.timeout_s = (SELECT t.timeout_s FROM cortex.job_type t WHERE t.name = 'run_flow') THEN
@@ -3164,15 +3253,22 @@ CREATE TABLE cortex.subscription (
     channel text NOT NULL,  -- How they are sent: to the log, to a webhook, to Slack, by e-mail, or to a handler in the code of pods.
     config jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the channel: address, template, and the names of its secrets, never the secrets.
     is_heavy boolean NOT NULL DEFAULT false,  -- A pod sends at most two of its messages at a time.
+    tenant text,  -- It gets only messages of this tenant; null: of all.
+    min_risk text,  -- It gets only messages whose payload names a risk, at least this one; null: all.
+    fallback text,  -- The subscription that gets those of its messages that could not be sent; null: nobody does.
     changed_by text NOT NULL,  -- Who changed it last: a person, or the pod whose code has it.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first applied.
     CONSTRAINT subscription_pkey PRIMARY KEY (name),
+    CONSTRAINT subscription_fallback_fkey FOREIGN KEY (fallback) REFERENCES cortex.subscription(name),
     CONSTRAINT subscription_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
     CONSTRAINT subscription_channel_check CHECK (channel = ANY (ARRAY['log'::text, 'webhook'::text, 'slack'::text, 'email'::text, 'handler'::text])),
+    CONSTRAINT subscription_check CHECK (fallback <> name),
     CONSTRAINT subscription_config_check CHECK (jsonb_typeof(config) = 'object'::text AND pg_column_size(config) <= 32768),
     CONSTRAINT subscription_filter_check CHECK (jsonb_typeof(filter) = 'object'::text AND pg_column_size(filter) <= 8192),
+    CONSTRAINT subscription_min_risk_check CHECK (min_risk = ANY (ARRAY['LOW'::text, 'MED'::text, 'HIGH'::text, 'CRITICAL'::text])),
     CONSTRAINT subscription_name_check CHECK (name ~ '^[a-z0-9][a-z0-9._-]*$'::text AND length(name) <= 100),
+    CONSTRAINT subscription_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
     CONSTRAINT subscription_topic_check CHECK (topic ~ '^[a-z0-9_*-]+(\.[a-z0-9_*-]+)*$'::text AND length(topic) <= 100)
 );
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.subscription TO cortex_runtime;
@@ -3187,8 +3283,9 @@ CREATE TABLE cortex.outbox (
     payload jsonb NOT NULL,  -- Its content.
     headers jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Further details of its publisher, for its receivers.
     tenant text NOT NULL,  -- The tenant that it belongs to.
-    trace text,  -- Trace of the work that published it.
+    trace text,  -- The traceparent of the job that it is about or that published it; null: of none.
     subscription text,  -- The subscription that gets it. Null: nobody had subscribed to its topic when it was published.
+    escalated_from text,  -- The subscription by which it could not be sent before; null: this one is the first.
     status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.
     attempts integer NOT NULL DEFAULT 0,  -- How often a pod began to send it, except where it handed it back unsent.
     available_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
@@ -3228,6 +3325,20 @@ CREATE FUNCTION cortex.is_runtime_topic(topic text)
  IMMUTABLE PARALLEL SAFE
 RETURN (split_part(topic, '.'::text, 1) = ANY (ARRAY['job'::text, 'approval'::text, 'breaker'::text, 'budget'::text, 'dead_letter'::text, 'schedule'::text, 'pod'::text, 'work'::text, 'recovery'::text, 'effect'::text, 'runner'::text, 'auth'::text, 'cortex'::text]));
 
+-- The place of a risk, from 1 for the least; null: no risk.
+CREATE FUNCTION cortex.risk_rank(risk text)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN array_position(ARRAY['LOW'::text, 'MED'::text, 'HIGH'::text, 'CRITICAL'::text], risk);
+
+-- Whether a subscription gets messages like this one.
+CREATE FUNCTION cortex.subscribes(s cortex.subscription, of_topic text, of_tenant text, content jsonb)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((of_topic ~~ (s).topic_like) AND (content @> (s).filter) AND (((s).tenant IS NULL) OR ((s).tenant = of_tenant)) AND (((s).min_risk IS NULL) OR (cortex.risk_rank((content ->> 'risk'::text)) >= cortex.risk_rank((s).min_risk))));
+
 -- Publishes messages of the runtime, in the caller's transaction; those that nobody subscribes to are not written. Returns how many rows were written.
 CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[], tenants text[], traces text[])
  RETURNS integer
@@ -3243,7 +3354,7 @@ BEGIN
     FROM (SELECT cortex.uuid7() AS id, a.*
           FROM unnest(topics, keys, payloads, tenants, traces)
               WITH ORDINALITY AS a(topic, key, payload, tenant, trace, n)) m
-    JOIN cortex.subscription s ON m.topic LIKE s.topic_like AND m.payload @> s.filter
+    JOIN cortex.subscription s ON cortex.subscribes(s, m.topic, m.tenant, m.payload)
     ORDER BY m.n, s.name;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written > 0 THEN
@@ -3287,7 +3398,7 @@ BEGIN
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
-    WHERE topic LIKE s.topic_like AND payload @> s.filter ORDER BY s.name;
+    WHERE cortex.subscribes(s, topic, tenant, payload) ORDER BY s.name;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written > 0 THEN
         PERFORM pg_notify('cortex_outbox', 'message');
@@ -3332,6 +3443,70 @@ CREATE FUNCTION cortex.agent_name(of_agent uuid)
 AS $function$
 SELECT a.name FROM cortex.agent a WHERE a.id = $1 $function$;
 
+-- What a job hands on: its trace, and its own span as the parent.
+CREATE FUNCTION cortex.traceparent_of(job uuid)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $function$;
+
+-- Who got a request that still waits: the same subscriptions get its reminders, and once how it ended.
+CREATE TABLE cortex.approval_notice (
+    approval_id uuid NOT NULL,  -- The request.
+    subscription text NOT NULL,  -- The subscription.
+    CONSTRAINT approval_notice_pkey PRIMARY KEY (approval_id, subscription),
+    CONSTRAINT approval_notice_approval_id_fkey FOREIGN KEY (approval_id) REFERENCES cortex.approval(id) ON DELETE CASCADE
+);
+GRANT SELECT ON cortex.approval_notice TO cortex_reader;
+
+-- Publishes a message about a request, in the caller's transaction, to whoever subscribes to the topic or got the request. Returns the subscriptions that get it.
+CREATE FUNCTION cortex.announce_approval(of_approval cortex.approval, topic text, message uuid, stage text)
+ RETURNS text[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    content CONSTANT jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'approval', of_approval.id, 'job', of_approval.job_id, 'agent', cortex.agent_name(of_approval.agent_id),
+        'tenant', of_approval.tenant, 'tool', of_approval.tool, 'step', of_approval.key, 'call', of_approval.brief,
+        'risk', of_approval.risk, 'people', of_approval.people, 'effect', left(of_approval.effect, 300),
+        'reversible', of_approval.reversible, 'policy', left(of_approval.policy, 300),
+        'requested_by', of_approval.requested_by, 'status', of_approval.status, 'stage', stage,
+        'created_at', of_approval.created_at, 'expires_at', of_approval.expires_at,
+        'decided_at', of_approval.decided_at, 'decided_by', of_approval.decided_by, 'channel', of_approval.channel,
+        'reason', left(of_approval.reason, 500)));
+    receivers text[];
+BEGIN
+    WITH written AS (
+        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+        SELECT message, $2, of_approval.id::text, content, of_approval.tenant,
+               cortex.traceparent_of(of_approval.job_id), s.name
+        FROM cortex.subscription s
+        WHERE (cortex.subscribes(s, $2, of_approval.tenant, content)
+               OR EXISTS (SELECT FROM cortex.approval_notice n
+                          WHERE n.approval_id = of_approval.id AND n.subscription = s.name))
+          -- A repeated reminder by the same job is the same message.
+          AND NOT EXISTS (SELECT FROM cortex.outbox o WHERE o.id = message AND o.subscription = s.name)
+        ORDER BY s.name RETURNING subscription
+    ), noticed AS (
+        INSERT INTO cortex.approval_notice (approval_id, subscription)
+        SELECT of_approval.id, subscription FROM written WHERE of_approval.status = 'PENDING' ON CONFLICT DO NOTHING
+    )
+    SELECT array_agg(subscription) INTO receivers FROM written;
+    IF of_approval.status <> 'PENDING' THEN
+        DELETE FROM cortex.approval_notice WHERE approval_id = of_approval.id;
+    END IF;
+    IF receivers IS NOT NULL THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    END IF;
+    RETURN coalesce(receivers, '{}');
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.announce_approval(cortex.approval,text,uuid,text) FROM PUBLIC;
+
 CREATE FUNCTION cortex.approval_announces()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -3340,17 +3515,9 @@ CREATE FUNCTION cortex.approval_announces()
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM cortex.subscription) THEN
-        PERFORM cortex.announce(
-            CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
-                            ELSE 'approval.decided' END,
-            NEW.id::text,
-            jsonb_strip_nulls(jsonb_build_object(
-                'approval', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-                'tool', NEW.tool, 'step', NEW.key, 'risk', NEW.risk, 'people', NEW.people, 'effect', left(NEW.effect, 300),
-                'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
-                'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
-                'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
-            NEW.tenant);
+        PERFORM cortex.announce_approval(
+            NEW, CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
+                                 ELSE 'approval.decided' END, cortex.uuid7(), NULL);
     END IF;
     RETURN NULL;
 END $function$;
@@ -3359,6 +3526,100 @@ REVOKE EXECUTE ON FUNCTION cortex.approval_announces() FROM PUBLIC;
 CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_announces();
 
 CREATE TRIGGER approval_decided AFTER UPDATE OF status ON cortex.approval FOR EACH ROW WHEN (new.status <> old.status) EXECUTE FUNCTION cortex.approval_announces();
+
+-- Reminds of up to this many requests that have waited for half, or for nine tenths, of their time. Returns how many; null while another process does this.
+CREATE FUNCTION cortex.remind_approvals(most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    held cortex.approval;
+    second timestamptz;
+    is_second boolean;
+    passed int := 0;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.remind_approvals', 0)) THEN
+        RETURN NULL;
+    END IF;
+    FOR held IN
+        SELECT a.* FROM cortex.approval a WHERE a.status = 'PENDING' AND a.remind_at <= cortex.now()
+        ORDER BY a.remind_at LIMIT most FOR UPDATE SKIP LOCKED
+    LOOP
+        second := held.created_at + 0.9 * (held.expires_at - held.created_at);
+        is_second := held.remind_at >= second OR cortex.now() >= second;
+        -- With the message: no process can remind of the same stage again, and none after the decision.
+        UPDATE cortex.approval a SET remind_at = CASE WHEN NOT is_second THEN second END WHERE a.id = held.id;
+        passed := passed + 1;
+        IF held.expires_at > cortex.now() THEN
+            PERFORM cortex.announce_approval(
+                held, 'approval.reminder', cortex.uuid7(), CASE WHEN is_second THEN '90 %' ELSE '50 %' END);
+        END IF;
+    END LOOP;
+    RETURN passed;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.remind_approvals(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.remind_approvals(integer) TO cortex_runtime;
+
+-- Reminds of one request, if it still waits, by a message of this id; the same id reminds once. Returns its state and the subscriptions that got the message; no row if there is no such request.
+CREATE FUNCTION cortex.remind_approval(of_approval uuid, message uuid)
+ RETURNS TABLE(status text, receivers text[])
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    held cortex.approval;
+BEGIN
+    SELECT a.* INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF held.status = 'PENDING' AND held.expires_at > cortex.now() THEN
+        PERFORM cortex.announce_approval(held, 'approval.reminder', message, 'requested');
+    END IF;
+    RETURN QUERY SELECT CASE WHEN held.status = 'PENDING' AND held.expires_at <= cortex.now() THEN 'EXPIRED'
+                             ELSE held.status END,
+                        ARRAY(SELECT o.subscription FROM cortex.outbox o WHERE o.id = message ORDER BY o.subscription);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.remind_approval(uuid,uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.remind_approval(uuid,uuid) TO cortex_runtime;
+
+-- Gives a message that could not be sent to the fallback of its subscription, in the transaction that gives it up.
+CREATE FUNCTION cortex.message_escalates()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    next_one text;
+BEGIN
+    SELECT s.fallback INTO next_one FROM cortex.subscription s
+    WHERE s.name = NEW.subscription AND s.fallback IS NOT NULL
+      -- Subscribed itself, or the head of the chain: it has this message.
+      AND NOT EXISTS (SELECT FROM cortex.outbox o WHERE o.id = NEW.id AND o.subscription = s.fallback);
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.topic IN ('approval.requested', 'approval.reminder') THEN
+        -- Decided meanwhile: nobody is needed any more. Whoever decides concurrently waits, and sees this receiver.
+        PERFORM FROM cortex.approval a
+        WHERE a.id = (NEW.payload->>'approval')::uuid AND a.status = 'PENDING' FOR SHARE;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+        INSERT INTO cortex.approval_notice (approval_id, subscription)
+        VALUES ((NEW.payload->>'approval')::uuid, next_one) ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription, escalated_from)
+    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription);
+    PERFORM pg_notify('cortex_outbox', 'message');
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.message_escalates() FROM PUBLIC;
+
+CREATE TRIGGER message_escalates AFTER UPDATE OF status ON cortex.outbox FOR EACH ROW WHEN (new.status = 'FAILED'::text AND old.status <> 'FAILED'::text) EXECUTE FUNCTION cortex.message_escalates();
 
 CREATE FUNCTION cortex.breaker_announces()
  RETURNS trigger
@@ -3412,7 +3673,7 @@ AS $function$
 BEGIN
     PERFORM cortex.announce('effect.unknown', NEW.job_id::text, jsonb_strip_nulls(jsonb_build_object(
         'effect', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant);
+        'tool', NEW.tool, 'step', NEW.key, 'why', left(NEW.why, 500))), NEW.tenant, cortex.traceparent_of(NEW.job_id));
     RETURN NULL;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.effect_is_unknown() FROM PUBLIC;
@@ -3428,7 +3689,8 @@ AS $function$
 BEGIN
     -- What it may refuse was checked before the step: here it would refuse the steps of other jobs, too.
     PERFORM cortex.publish_as(
-        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}', NULL)
+        cortex.uuid7(), NEW.output->>'topic', (NEW.output->'payload')::jsonb, NEW.output->>'key', j.tenant, '{}',
+        cortex.traceparent(j.id, j.traceparent))
     FROM cortex.job_record j WHERE j.id = NEW.job_id;
     RETURN NULL;
 END $function$;

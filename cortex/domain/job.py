@@ -15,6 +15,7 @@ from cortex.domain.model import Usage
 UPKEEP: Final = ("expire_approvals", "sweep_zombies")
 """The types of the built-in schedules' jobs, which lists show only by type or id."""
 RUN_FLOW: Final = "run_flow"
+RUN_AGENT: Final = "run_agent"
 BULK: Final = "bulk"
 """The type of jobs that carry out bulk operations, and the queue in which they take turns."""
 
@@ -79,6 +80,8 @@ class Submission:
     timeout_s: int | None = None
     job_key: str | None = None
     tags: tuple[str, ...] = ()
+    traceparent: str | None = None
+    """The trace and span that it is submitted in: see `domain.tracing`."""
 
 
 @attrs.frozen(cache_hash=True)  # used as a key throughout an attempt
@@ -131,6 +134,8 @@ class Claim:
     """Pods or processes have died while running it: it runs in a process of its own."""
     process_deaths: int = 0
     """Processes of its own that died while running it, without a step in between."""
+    traceparent: str | None = None
+    """The trace and span that it was submitted in; None: its trace is its own."""
 
 
 @attrs.frozen(kw_only=True)

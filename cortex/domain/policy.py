@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
-from cortex.domain.job import BULK, RUN_FLOW, Submission
+from cortex.domain.job import BULK, RUN_AGENT, RUN_FLOW, Submission
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()
@@ -83,7 +83,7 @@ _OF_UPKEEP: Final = JobPolicy(
     connect_s=5,
 )
 POLICIES: Final[dict[str, JobPolicy]] = {
-    "run_agent": _OF_MODELS,
+    RUN_AGENT: _OF_MODELS,
     "llm_generate": _OF_MODELS,
     RUN_FLOW: attrs.evolve(_OF_MODELS, timeout_s=1800, call_s=120),
     "execute_tool": JobPolicy(
@@ -159,6 +159,12 @@ def refuse_bulk(name: str, queue_name: str | None) -> None:
         )
 
 
+def require_agent(name: str, agent: str | None) -> None:
+    """Raise `UsageError` for a job that runs an agent and names none."""
+    if name == RUN_AGENT and agent is None:
+        raise UsageError(f"{RUN_AGENT} needs an agent", hint="name it as the job's agent")
+
+
 def check_type(name: str, built_in: Iterable[str], *, way_out: str) -> None:
     """Raise `UsageError` unless the job type is in `built_in`; `way_out`: how to add it."""
     names = sorted(set(built_in))
@@ -194,8 +200,12 @@ def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -
 
 
 def request_of(submission: Submission) -> dict[str, Any]:
-    """Return the request for an idempotency key: all fields but the id, which was made here."""
-    fields = attrs.asdict(submission, filter=lambda field, _: field.name != "id")
+    """Return the request for an idempotency key.
+
+    The id was made here, and a request that is sent again is a span of its own.
+    """
+    own = ("id", "traceparent")
+    fields = attrs.asdict(submission, filter=lambda field, _: field.name not in own)
     if not submission.tags:  # as before there were tags
         del fields["tags"]
     return fields | {"payload": orjson.loads(submission.payload)}

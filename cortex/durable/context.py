@@ -18,9 +18,8 @@ import trio
 
 from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, Risk
 from cortex.domain.control_flow import Suspended, together
-from cortex.domain.errors import UsageError
 from cortex.domain.job import Claim, StepKind
-from cortex.domain.messages.message import KEY_MAX
+from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
@@ -402,17 +401,22 @@ class Context:
         return self._journal.promised(key, effect)
 
     def publish(
-        self, topic: str, payload: Mapping[str, Any], *, key: str | None = None
+        self,
+        topic: str,
+        payload: Mapping[str, Any],
+        *,
+        key: str | None = None,
+        name: str | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Publish a message once in the life of the job: it is written with its step.
 
         `payload` is a JSON object. Messages of one `key` are sent one after another, in order.
-        Subscriptions decide who gets it; see `cortex subscriptions`.
+        Subscriptions decide who gets it; see `cortex subscriptions`. `name` is that of the step,
+        `publish TOPIC` by default; concurrent code gives each its own.
         """
         check_topic(topic)
-        if key is not None and not 0 < len(key) <= KEY_MAX:
-            raise UsageError(f"message key of {len(key)} characters, 1 to {KEY_MAX} are possible")
-        step = self._journal.key(f"publish {topic}")
+        check_key(key)
+        step = self._journal.key(name or f"publish {topic}")
         given = input_of(topic, dict(payload), key, what=f"message {step!r}")
         document = {"topic": topic, "payload": dict(payload), "key": key}
 

@@ -41,7 +41,7 @@ from cortex.durable.structuring import structure_discreetly
 from cortex.flows.expression import is_true
 from cortex.flows.functions import ExpressionError, as_json
 from cortex.flows.spec import FlowSpec, FlowStep, StepRetry
-from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, ToolStep
+from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, PublishStep, ToolStep
 from cortex.flows.template import filled
 
 ITEMS_MAX: Final = 10_000
@@ -289,6 +289,7 @@ class FlowRun:
             "llm": self._llm,
             "http": self._http,
             "approve": self._approve,
+            "publish": self._publish,
         }
         return await calls[step.uses](shape, key, step.timeout_s)
 
@@ -321,6 +322,9 @@ class FlowRun:
             reason=given.reason,
         )
         return {"by": decision.by, "arguments": dict(decision.arguments)}
+
+    async def _publish(self, given: PublishStep, key: str, _: float | None) -> None:
+        await self._ctx.publish(given.topic, given.payload, key=given.key, name=key)
 
     async def _agent(self, given: AgentStep, key: str, timeout_s: float | None) -> Any:
         """Run an agent in this job, with its own secrets, rules and budgets."""

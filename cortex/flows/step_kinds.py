@@ -1,18 +1,20 @@
 """What the steps of a flow may use: the arguments of each kind, and its time limits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
 import attrs
 
 from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S
 from cortex.domain.errors import CortexError
+from cortex.domain.messages.message import check_key
+from cortex.domain.messages.topic import check_topic
 from cortex.domain.timeouts import TIMEOUTS, Limit
 from cortex.durable.http_calls import HttpCall
 from cortex.durable.structuring import MisfitError, structure, suggestion
 from cortex.flows.template import has_expression
 
-Uses: TypeAlias = Literal["tool", "agent", "llm", "http", "approve"]
+Uses: TypeAlias = Literal["tool", "agent", "llm", "http", "approve", "publish"]
 
 
 @attrs.frozen(kw_only=True)
@@ -56,16 +58,29 @@ class ApproveStep:
 
 
 @attrs.frozen(kw_only=True)
+class PublishStep:
+    """A message, written with the record of its step."""
+
+    topic: str
+    payload: dict[str, Any] = attrs.field(factory=dict)
+    key: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Kind:
     """One kind of step."""
 
     shape: type
     limit: Limit | None
     """None: a step of this kind has no limit of its own."""
+    without_limit: str = ""
+    """Why, for people."""
     hidden: frozenset[str] = frozenset()
     """Arguments that flows have another word for."""
     written_out: frozenset[str] = frozenset()
     """Arguments without expressions, whose values may come from the job's submitter."""
+    checks: Mapping[str, Callable[[Any], object]] = attrs.field(factory=dict)
+    """By argument: raises `CortexError` for a value that would be refused when the step runs."""
 
     def refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         """Return what is wrong with arguments before they are filled in, with its place."""
@@ -85,22 +100,27 @@ class Kind:
     def _value_refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         """Check the values that hold no expression; the others are known when the step runs."""
         hints = get_type_hints(self.shape)
+        place: tuple[str, ...] = ()
         try:
             for name, value in given.items():
                 if not has_expression(value):
                     structure({name: value}, _object_of(hints[name]))
+                    if name in self.checks:
+                        place = (name,)
+                        self.checks[name](value)
+            place = ()
             if not has_expression(given):
                 structure(dict(given), self.shape)
         except MisfitError as misfit:
             return misfit.problems[0].path, misfit.problems[0].reason
-        except CortexError as error:  # of the shape's own checks
-            return (), f"is refused: {error.message}"
+        except CortexError as error:
+            return place, f"is refused: {error.message}"
         return None
 
     def timeout_refusal(self, timeout_ms: int) -> str | None:
         """Return what is wrong with a step's limit."""
         if self.limit is None:
-            return "is not for steps that wait for people; their with.expires_s is"
+            return self.without_limit
         return self.limit.refusal_ms(timeout_ms)
 
 
@@ -115,5 +135,15 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "llm": Kind(shape=LlmStep, limit=TIMEOUTS["flow_llm_call"]),
     "http": Kind(shape=HttpCall, limit=TIMEOUTS["http_call"], hidden=frozenset({"timeout_s"})),
-    "approve": Kind(shape=ApproveStep, limit=None),
+    "approve": Kind(
+        shape=ApproveStep,
+        limit=None,
+        without_limit="is not for steps that wait for people; their with.expires_s is",
+    ),
+    "publish": Kind(
+        shape=PublishStep,
+        limit=None,
+        without_limit="is not for steps that publish: they call nothing",
+        checks={"topic": check_topic, "key": check_key},
+    ),
 }

@@ -12,6 +12,7 @@ them off. Before that, while the pod drains, they have had time: see `cortex.htt
 
 import ipaddress
 import resource
+import socket
 from collections import Counter
 from functools import partial
 from typing import Final
@@ -65,14 +66,16 @@ class Server:
         number: int,
         turns: Turns,
         connections_max: int | None = None,
+        listening: socket.socket | None = None,
     ) -> None:
-        """`number` is the TCP port; 0 picks a free one."""
+        """`number` is the TCP port; 0 picks a free one. `listening` listens there already."""
         self._port = port
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
         self._host = host
         self._number = number
         self._turns = turns
         self._connections_max = connections_max
+        self._listening = listening
         self._open_count = 0
         self._open_by_peer: Counter[str] = Counter()
         self._none_left = trio.Event()
@@ -150,6 +153,9 @@ class Server:
             address = str(found[0][4][0])
             if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
                 await self._refuse_without_token()
+            if self._listening is not None:
+                # A duplicate: connections that come when this server is closed wait for the next.
+                return trio.SocketListener(trio.socket.from_stdlib_socket(self._listening.dup()))
             (listener,) = await trio.open_tcp_listeners(self._number, host=address, backlog=BACKLOG)
         except OSError as error:
             raise UsageError(
@@ -170,11 +176,21 @@ class Server:
             )
 
 
-def api_server(port: Port, *, chance: Chance, pod: PodView, host: str, number: int) -> Server:
+def api_server(
+    port: Port,
+    *,
+    chance: Chance,
+    pod: PodView,
+    host: str,
+    number: int,
+    listening: socket.socket | None = None,
+) -> Server:
     """Return the server of all routes, not listening yet."""
     port = Lane(port, calls_max=CALLS_MAX)
     api = Api(port=port, chance=chance, pod=pod, auth=Authenticator(port))
-    return Server(port, application(ALL, api), host=host, number=number, turns=api.turns)
+    return Server(
+        port, application(ALL, api), host=host, number=number, turns=api.turns, listening=listening
+    )
 
 
 def _peer(stream: trio.SocketStream) -> str:

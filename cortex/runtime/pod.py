@@ -15,6 +15,7 @@ pod is not ready, and takes no more work. Deadlines count from the signal: see
 import gc
 import os
 import random
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -30,7 +31,6 @@ from cortex.actors.restart import RestartPolicy
 from cortex.actors.runner import Run
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
-from cortex.agent.models.calls import ModelCalls
 from cortex.config import Settings, host_and_port
 from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
@@ -40,12 +40,7 @@ from cortex.durable.attempt import Services
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.calls.breakers import BreakerRegistry
-from cortex.runtime.calls.budget_guard import StoreBudgetGuard
-from cortex.runtime.calls.bulk_operations import StoreBulkOperations
-from cortex.runtime.calls.effect_gateway import StoreEffectGateway
-from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
@@ -73,7 +68,6 @@ from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import (
     Means,
     PodMeans,
-    RunnerUpkeep,
     runners,
     suspended,
     wake,
@@ -83,6 +77,7 @@ from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
+from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.store import configs, jobs, pods
@@ -111,13 +106,15 @@ async def run_pod(
     name: str | None = None,
     worker: Worker | None = None,
     claims_max: int | None = None,
+    http_socket: socket.socket | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
     `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
     the processes of isolated jobs: without it every job runs in this one. `worker`: it is one of
     several processes with this name. `claims_max`: it is the pod of one tick, which claims so many
-    jobs, runs nothing else in the background, and leaves when nothing is due.
+    jobs, runs nothing else in the background, and leaves when nothing is due. `http_socket`
+    listens already on the address of setting `http`.
 
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
@@ -138,7 +135,7 @@ async def run_pod(
                 worker=worker,
                 claims_max=claims_max,
             )
-            await pod.run(on_ready)
+            await pod.run(on_ready, http_socket)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
         log.add(PhaseRecord("pool", Outcome.CLEAN, trio.current_time() - began, left_s))
     return log
@@ -230,10 +227,7 @@ class _Pod:
                 port=self._port,
                 chance=self._chance,
                 unsettled=self._unsettled,
-                sweep_s=self._settings.sweep_s,
-                zombie_s=self._settings.zombie_s,
-                sweep_max=self._settings.sweep_max,
-                outbox_sent_s=self._settings.outbox_sent_s,
+                settings=self._settings,
                 handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,
@@ -305,7 +299,9 @@ class _Pod:
             rng=rng,
         )
 
-    async def run(self, on_ready: Callable[[Ready], None]) -> None:
+    async def run(
+        self, on_ready: Callable[[Ready], None], http_socket: socket.socket | None
+    ) -> None:
         policies = await self._begin_with()
         left = self.drain.left_s
         async with AsyncExitStack() as stack:
@@ -336,7 +332,7 @@ class _Pod:
             await writers.start(self._committer, restart=RestartPolicy())
             stack.callback(self._committer.close)
             stack.callback(self.drain.enter, DrainPhase.FLUSH)
-            url = await self._serve_http(stack)
+            url = await self._serve_http(stack, http_socket)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -373,7 +369,9 @@ class _Pod:
             await self.drain.is_over.wait()
             self._idle_actors.close()
 
-    async def _serve_http(self, stack: AsyncExitStack) -> str | None:
+    async def _serve_http(
+        self, stack: AsyncExitStack, listening: socket.socket | None
+    ) -> str | None:
         """Serve the API, if configured; return its address."""
         if self._settings.http is None:
             return None
@@ -403,6 +401,7 @@ class _Pod:
             ),
             host=host,
             number=number,
+            listening=listening,
         )
         level = await stack.enter_async_context(
             self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
@@ -431,43 +430,19 @@ class _Pod:
         return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
 
     def _services(self, policies: Policies) -> Services:
-        facts = FactSink(
-            self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
-        )
-        return Services(
-            models=ModelCalls(
-                client=self._parts.client,
-                breakers=self._breakers,
-                budget_guard=StoreBudgetGuard(
-                    self._port,
-                    pod_id=self._record.id,
-                    new_id=self._chance.new_id,
-                    unsettled=self._unsettled,
-                    rng=self._rng,
-                ),
-                facts=facts,
-                rng=self._rng,
-                meter=self._metrics,
-            ),
-            tools=self._parts.tools,
-            agents=policies.agents,
-            flows=policies.flows,
+        return services_of(
+            parts=self._parts,
+            port=self._port,
+            pod_id=self._record.id,
             policies=policies,
             breakers=self._breakers,
-            facts=facts,
-            gateway=StoreEffectGateway(
-                port=self._port,
-                committer=self._committer,
-                self_fence=self._self_fence,
-                new_id=self._chance.new_id,
-                rng=self._rng,
-            ),
-            clock=StoreClock(port=self._port, rng=self._rng),
-            bulk=StoreBulkOperations(port=self._port, rng=self._rng),
-            upkeep=RunnerUpkeep(self._runners),
-            workspaces=self._parts.workspaces,
-            rng=self._rng,
-            meter=self._metrics,
+            unsettled=self._unsettled,
+            receipts=self._receipts,
+            committer=self._committer,
+            self_fence=self._self_fence,
+            runners=self._runners,
+            metrics=self._metrics,
+            chance=self._chance,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:

@@ -117,6 +117,8 @@ class ShownJob(ListedJob):
     cancel_reason: str | None
     submitted_by: str | None
     submitted_with: str | None
+    traceparent: str | None
+    trace_id: str
     schedule: str | None
     """The schedule that submitted it, and the instant that it is for."""
     scheduled_for: datetime | None
@@ -239,6 +241,7 @@ async def _submit(
         by,
         credential,
         unless_all_null([orjson.dumps(s.tags).decode() if s.tags else None for s in batch]),
+        unless_all_null([s.traceparent for s in batch]),
     )
     return set(ids if row["ids"] is None else row["ids"])
 

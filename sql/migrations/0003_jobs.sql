@@ -53,6 +53,24 @@ CREATE TYPE cortex.job_status AS ENUM (
     'PENDING', 'RUNNING', 'WAITING_FOR_APPROVAL', 'RETRY', 'COMPLETED', 'FAILED', 'CANCELLED');
 COMMENT ON TYPE cortex.job_status IS 'State of a job; the last three are terminal.';
 
+CREATE FUNCTION cortex.is_traceparent(header text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN header ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' AND header !~ '^ff'
+        AND header !~ '^...0{32}' AND header !~ '-0{16}-..$';
+COMMENT ON FUNCTION cortex.is_traceparent IS 'Whether it is a traceparent as W3C Trace Context defines it.';
+
+CREATE FUNCTION cortex.trace_id(job uuid, traceparent text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN coalesce(substr(traceparent, 4, 32), replace(job::text, '-', ''));
+COMMENT ON FUNCTION cortex.trace_id IS
+    'The trace of a job: that of the traceparent it was submitted with, else its own, named by its id.';
+
+CREATE FUNCTION cortex.traceparent(job uuid, traceparent text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '00-' || cortex.trace_id(job, traceparent) || '-' || right(replace(job::text, '-', ''), 16) || '-'
+        || coalesce(right(traceparent, 2), '01');
+COMMENT ON FUNCTION cortex.traceparent IS 'What a job hands on: its trace, and its own span as the parent.';
+
 CREATE TABLE cortex.job_record (
     id uuid CONSTRAINT job_pkey PRIMARY KEY,
     type text NOT NULL,
@@ -103,6 +121,7 @@ CREATE TABLE cortex.job_record (
     submitted_with text DEFAULT coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user),
     process_deaths int NOT NULL DEFAULT 0 CHECK (process_deaths >= 0),
     tags text[] CONSTRAINT tags_are_few CHECK (cardinality(tags) BETWEEN 1 AND 20),
+    traceparent text, -- checked at submit alone: here each update would match it again
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
@@ -193,6 +212,8 @@ COMMENT ON COLUMN cortex.job_record.process_deaths IS
     'Processes of its own that died while running it, with their pods alive, consecutively and without a step in '
     'between: the poison guard.';
 COMMENT ON COLUMN cortex.job_record.tags IS 'Words that people find it by, sorted; null: none.';
+COMMENT ON COLUMN cortex.job_record.traceparent IS
+    'The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.';
 -- RETRY without a task, by what the job waits for: time, a budget that may have room again, or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');

@@ -76,9 +76,9 @@ BEGIN
     -- Without subscriptions, announcing costs one look at an empty table per statement.
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
         PERFORM cortex.announce_all(
-            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), NULL)
+            array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), array_agg(e.trace))
         FROM (
-            SELECT t.topic, n.id, n.tenant, jsonb_strip_nulls(jsonb_build_object(
+            SELECT t.topic, n.id, n.tenant, cortex.traceparent(n.id, n.traceparent) AS trace, jsonb_strip_nulls(jsonb_build_object(
                        'job', n.id, 'type', n.type, 'agent', a.name, 'tenant', n.tenant, 'queue', n.queue_name,
                        'status', n.status, 'attempt', n.attempt, 'finished_at', n.finished_at,
                        'error', CASE WHEN n.status = 'FAILED' THEN jsonb_build_object(

@@ -90,7 +90,8 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        CASE WHEN t.checkpoint IS NULL THEN r.waits_count ELSE 0 END AS waits_count,
        CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
-       r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags
+       r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags,
+       r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id
 FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job IS
     'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';
@@ -106,6 +107,7 @@ BEGIN
         EXECUTE format('COMMENT ON COLUMN cortex.job.%I IS %L', known.attname, known.says);
     END LOOP;
 END $$;
+COMMENT ON COLUMN cortex.job.trace_id IS 'Its trace, as 32 hex digits.';
 COMMENT ON COLUMN cortex.job.heartbeat_at IS 'Its pod''s last heartbeat for it; null between attempts.';
 GRANT SELECT ON cortex.job TO cortex_runtime;
 

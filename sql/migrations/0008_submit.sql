@@ -98,7 +98,7 @@ COMMENT ON FUNCTION cortex_worker.insert_new_jobs IS
 CREATE FUNCTION cortex.submit_jobs(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
-    job_keys text[], tags jsonb[] DEFAULT NULL
+    job_keys text[], tags jsonb[] DEFAULT NULL, traceparents text[] DEFAULT NULL
 ) RETURNS uuid[]
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
@@ -144,6 +144,17 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
+    IF types && ARRAY['execute_tool', 'http_request', 'llm_generate', 'webhook_dispatch'] THEN
+        SELECT format('payload.%s of job type "%s" must be text, got %s', n.field, s.type,
+                      left(coalesce((s.payload->n.field)::text, 'nothing'), 80)) INTO wrong
+        FROM unnest(types, payloads) AS s(type, payload)
+        JOIN (VALUES ('execute_tool', 'tool'), ('http_request', 'url'), ('llm_generate', 'model'),
+                     ('webhook_dispatch', 'url')) AS n(type, field) ON n.type = s.type
+        WHERE jsonb_typeof(s.payload->n.field) IS DISTINCT FROM 'string' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits';
+        END IF;
+    END IF;
     IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
         SELECT t.list::text INTO wrong FROM unnest(submit_jobs.tags) AS t(list)
         WHERE jsonb_typeof(t.list) <> 'array' OR jsonb_array_length(t.list) > 20 OR EXISTS (
@@ -152,6 +163,14 @@ BEGIN
         IF FOUND THEN
             RAISE EXCEPTION 'tags % are not up to 20 words of 1 to 100 characters', left(wrong, 200)
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'tags_are_few';
+        END IF;
+    END IF;
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        SELECT t.header INTO wrong FROM unnest(traceparents) AS t(header) WHERE NOT cortex.is_traceparent(t.header) LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'traceparent "%" is not valid', left(wrong, 100)
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'traceparent',
+                      HINT = 'such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
         END IF;
     END IF;
     IF are_new THEN
@@ -185,6 +204,12 @@ BEGIN
         FROM unnest(ids, submit_jobs.tags) AS k(id, list)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND jsonb_array_length(k.list) > 0;
     END IF;
+    -- Nor do jobs without a trace of their submitter's.
+    IF array_remove(traceparents, NULL) <> '{}' THEN
+        UPDATE cortex.job_record j SET traceparent = k.header
+        FROM unnest(ids, traceparents) AS k(id, header)
+        WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $$;
@@ -205,14 +230,16 @@ CREATE FUNCTION cortex.submit_job(
     timeout_s int DEFAULT NULL,
     job_key text DEFAULT NULL,
     id uuid DEFAULT cortex.uuid7(),
-    tags text[] DEFAULT NULL
+    tags text[] DEFAULT NULL,
+    traceparent text DEFAULT NULL
 ) RETURNS uuid
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
-        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END);
+        ARRAY[job_key], CASE WHEN tags IS NOT NULL THEN ARRAY[to_jsonb(tags)] END,
+        CASE WHEN traceparent IS NOT NULL THEN ARRAY[traceparent] END);
     RETURN id;
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS

@@ -37,7 +37,7 @@ COMMENT ON COLUMN cortex.fact.step IS 'Key of the step.';
 COMMENT ON COLUMN cortex.fact.agent_id IS 'The job''s agent.';
 COMMENT ON COLUMN cortex.fact.agent_version IS 'That agent''s version, whose configuration applied.';
 COMMENT ON COLUMN cortex.fact.pod_id IS 'The pod.';
-COMMENT ON COLUMN cortex.fact.trace_id IS 'Trace of the request that it belongs to.';
+COMMENT ON COLUMN cortex.fact.trace_id IS 'Trace of its job, see cortex.trace_id.';
 COMMENT ON COLUMN cortex.fact.call_id IS 'The call that a cost belongs to: each call is booked once.';
 COMMENT ON COLUMN cortex.fact.amount IS 'Money; null when zero or when the price is unknown.';
 COMMENT ON COLUMN cortex.fact.currency IS 'ISO 4217 code of the amount.';
@@ -58,5 +58,16 @@ CREATE INDEX fact_breaker_error ON cortex.fact (source, at, id)
     WHERE type = 'error' AND data->>'class' LIKE 'TRANSIENT\_%' AND source IS NOT NULL;
 CREATE TRIGGER fact_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.fact
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+-- In one place, not in each statement that records something about a job: facts are rare.
+CREATE FUNCTION cortex.fact_gets_trace() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SELECT cortex.trace_id(j.id, j.traceparent) INTO NEW.trace_id FROM cortex.job_record j WHERE j.id = NEW.job_id;
+    RETURN NEW;
+END $$;
+REVOKE EXECUTE ON FUNCTION cortex.fact_gets_trace() FROM PUBLIC;
+CREATE TRIGGER fact_gets_trace BEFORE INSERT ON cortex.fact
+    FOR EACH ROW WHEN (NEW.trace_id IS NULL AND NEW.job_id IS NOT NULL) EXECUTE FUNCTION cortex.fact_gets_trace();
 
 GRANT SELECT, INSERT ON cortex.fact TO cortex_runtime;

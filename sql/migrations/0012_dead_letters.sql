@@ -115,7 +115,7 @@ BEGIN
             'fingerprint', cortex.fingerprint(NEW.type, NEW.error_code, NEW.error_message),
             'retries', NEW.retry_count, 'error', jsonb_build_object(
                 'code', NEW.error_code, 'class', NEW.error_class, 'source', NEW.error_source,
-                'message', left(NEW.error_message, 500)))), NEW.tenant);
+                'message', left(NEW.error_message, 500)))), NEW.tenant, cortex.traceparent(NEW.id, NEW.traceparent));
     END IF;
     RETURN NULL;
 END $$;

@@ -1,11 +1,12 @@
 -- name: submit
 -- Submits a batch; returns the ids that were new, or null if all were. Arrays of equal length or empty, see
 -- cortex.submit_jobs; $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or
--- null; $15 tags of each as a JSON array or null.
+-- null; $15 tags of each as a JSON array or null, $16 their traceparents or null.
 SELECT nullif(cortex.submit_jobs(
     $1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
     (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
-     FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[], $15::jsonb[]), $1) AS ids
+     FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[], $15::jsonb[],
+    $16::text[]), $1) AS ids
 FROM (SELECT set_config('cortex.actor', coalesce($13, ''), true),
              set_config('cortex.credential', coalesce($14, ''), true) OFFSET 0) actor;
 

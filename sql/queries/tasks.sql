@@ -96,7 +96,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
           j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
           j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
-          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s;
+          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s, j.traceparent;
 
 -- name: orphans
 -- Jobs that a pod owns but does not run: the claims of a statement whose reply was lost, or jobs that it had to stop
@@ -252,13 +252,16 @@ WITH ended AS (
 ), requested AS (
     INSERT INTO cortex.approval (
         id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
-        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
+        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at,
+        brief, remind_at)
     SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by, s.submitted_with,
            r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk, r.effect, r.reversible, r.policy,
-           r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second'
+           r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second',
+           r.brief, cortex.now() + r.expires_s / 2 * interval '1 second'
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(
         id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
-        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8)
+        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8,
+        brief text)
 ), superseded AS (
     -- The same step now requests something else: the earlier request will not run and must not be decided.
     UPDATE cortex.approval a

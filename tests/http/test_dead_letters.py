@@ -133,7 +133,7 @@ def test_a_failed_job_is_retried_as_its_dead_letter_is(server: HttpServer, opera
     assert (by_job.status, by_job.json["status"], by_letter.status) == (200, "FAILED", 200)
     heirs = [job_row(server.dsn, each.json["retried_as"]) for each in (by_job, by_letter)]
     assert [heir["origin_id"] for heir in heirs] == [as_job, as_letter]
-    differs = {"id", "origin_id", "lineage_id", "worker_job_id", "now"}
+    differs = {"id", "origin_id", "lineage_id", "trace_id", "worker_job_id", "now"}
     times = {name for name in heirs[0] if name.endswith("_at")}
     first, second = (
         {name: value for name, value in heir.items() if name not in differs | times}

@@ -94,6 +94,24 @@ def test_a_job_is_submitted_in_the_name_of_its_token(
     assert (shown["payload"], shown["agent"]) == (body["payload"], "bot")
 
 
+def test_a_job_continues_the_trace_of_its_request(server: HttpServer, operator: str) -> None:
+    def trace_of(header: str, key: str | None = None) -> tuple[str, str]:
+        headers = {"traceparent": header} | ({} if key is None else {"Idempotency-Key": key})
+        body = {"type": "digest"}
+        message = server.post("/v1/jobs", token=operator, json_body=body, headers=headers)
+        assert message.status == 201, message
+        path = message.headers["location"]
+        return message.json["id"], server.get(path, token=operator).json["job"]["trace_id"]
+
+    given = f"00-{'a' * 32}-{'b' * 16}-01"
+    job_id, trace_id = trace_of(given, key="once")
+    assert trace_id == "a" * 32
+    # The client sends it again, in another span of its own.
+    assert trace_of(given.replace("b", "c"), key="once")[0] == job_id
+    other, own = trace_of("00-broken")  # ignored
+    assert own == other.replace("-", "")
+
+
 NO_JOBS: list[tuple[Any, int, str]] = [
     ({"type": "digets"}, 400, "unknown job type 'digets'"),
     ({"type": ""}, 422, "type is 0 characters"),
@@ -110,6 +128,7 @@ NO_JOBS: list[tuple[Any, int, str]] = [
     ({"type": "digest", "payload": {"note": "\ud800"}}, 422, "surrogate"),
     ({"type": "digest", "payload": {"note": "x" * 262_144}}, 422, "262,144"),
     ({"type": "digest", "by": "li"}, 422, "by"),
+    ({"type": "run_agent", "payload": {"prompt": "x"}}, 400, "needs an agent"),
 ]
 
 
@@ -416,7 +435,7 @@ def test_who_only_reads_changes_nothing(server: HttpServer, database: str) -> No
 
 
 def test_an_agent_reads_no_folder_that_the_operator_has_not_allowed(server: HttpServer) -> None:
-    body = {"type": "run_agent", "payload": {"prompt": "p", "folder": "/etc"}}
+    body = {"type": "run_agent", "agent": "a", "payload": {"prompt": "p", "folder": "/etc"}}
     refused = server.post("/v1/jobs", token=server.token("operator"), json_body=body)
     assert refused.status == 403
     assert "http_folders" in refused.json["hint"]

@@ -13,10 +13,12 @@ from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.errors import InvalidValueError, NotFoundError, UsageError
 from cortex.domain.job import BULK, RUN_FLOW, Claim, Submission
 from cortex.domain.policy import JOB_HARD, POLICIES, TIMEOUT_MAX_S, JobPolicy, refuse_bulk
+from cortex.domain.tracing.traceparent import TraceParent
 from cortex.jobs import builtin_registry
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, tasks
+from cortex.store import agents, facts, jobs, tasks
+from cortex.store.facts import Fact
 from tests.support.eventually import eventually
 from tests.support.records.rows import (
     as_runtime,
@@ -102,6 +104,24 @@ def test_no_job_gets_more_time_than_its_type_may(
         submit_by_sql(database, type_, timeout_s=longest_s + 1)
 
 
+@pytest.mark.parametrize(
+    "type_, payload, message",
+    [
+        (
+            "http_request",
+            '{"url": 5}',
+            'payload.url of job type "http_request" must be text, got 5',
+        ),
+        ("llm_generate", "{}", "payload.model .* got nothing"),
+    ],
+)
+def test_built_in_types_refuse_what_is_no_text(
+    database: str, type_: str, payload: str, message: str
+) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match=message):
+        sql(database, "SELECT cortex.submit_job($1, $2::jsonb)", type_, payload)
+
+
 def test_built_in_types_have_their_policies_before_any_pod(database: str) -> None:
     """The migration writes what pods would: `submit_job` knows defaults and hard limits at once."""
     rows = sql(database, "SELECT * FROM cortex.job_type")
@@ -112,7 +132,8 @@ def test_built_in_types_have_their_policies_before_any_pod(database: str) -> Non
     assert set(POLICIES) <= set(builtin_registry().names), "a policy without a handler"
     for name, policy in builtin_registry().policies.items():
         if longest_s(policy) <= TIMEOUT_MAX_S and name != RUN_FLOW:
-            submit_by_sql(database, name, timeout_s=longest_s(policy))
+            payload = {"url": "u", "model": "m", "tool": "t"}
+            submit_by_sql(database, name, payload, timeout_s=longest_s(policy))
         wrong = f'timeout_s {longest_s(policy) + 1} is above .* "{name}": {longest_s(policy)} sec'
         with pytest.raises(asyncpg.CheckViolationError, match=wrong):
             submit_by_sql(database, name, timeout_s=longest_s(policy) + 1)
@@ -321,3 +342,38 @@ def test_a_delay_is_counted_by_the_clock_of_the_database(
     move_clock(database, 3601)
     assert store(tasks.promote) == 1
     assert [c.lease.job_id for c in claim(new_id())] == [job_id]
+
+
+# --- traces
+
+GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+
+
+def test_a_job_belongs_to_the_trace_it_was_submitted_in_or_to_its_own(
+    database: str, store: Session
+) -> None:
+    ((part, own),) = sql(
+        database,
+        "SELECT cortex.submit_job('work', traceparent => $1), cortex.submit_job('work')",
+        GIVEN,
+    )
+    for job_id, submitted in ((part, GIVEN), (own, None)):
+        span = TraceParent.of_job(job_id, submitted)
+        assert (
+            store(jobs.show, job_id).trace_id,
+            sql(
+                database,
+                "SELECT cortex.traceparent(id, traceparent) FROM cortex.job WHERE id = $1",
+                job_id,
+            )[0][0],
+        ) == (span.trace_id.hex(), str(span))
+        store(facts.append, [Fact(type="error", subtype="x", job_id=job_id)])
+        assert [each.trace_id for each in store(facts.of_job, job_id)] == [span.trace_id.hex()]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["x", "", GIVEN.upper(), f"ff{GIVEN[2:]}", f"00-{'0' * 32}-{'1' * 16}-01", f"{GIVEN} "]
+)
+def test_a_broken_traceparent_is_refused_by_name(database: str, wrong: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match=f'traceparent "{wrong}" is not valid'):
+        sql(database, "SELECT cortex.submit_job('work', traceparent => $1)", wrong)

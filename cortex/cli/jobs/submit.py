@@ -1,5 +1,6 @@
 """`cortex jobs submit`: checks a job as far as possible, and submits it once."""
 
+import os
 from typing import Final
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.jobs.payload import read_payload
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Seconds, Text
-from cortex.cli.run.apps import registry_of
+from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
@@ -29,11 +30,14 @@ from cortex.domain.policy import (
     default_timeout_s,
     refuse_bulk,
     request_of,
+    require_agent,
 )
+from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import jobs, pods
 
+ENVIRONMENT: Final = "TRACEPARENT"
 _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
 
 
@@ -83,7 +87,12 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
     metavar="TAG",
     help="A word to find it by: tag:TAG in filters; repeatable.",
 )
-@click.option("--app", metavar="APP", help="Module or file with your job types.")
+@click.option(
+    "--traceparent",
+    metavar="ID",
+    help="Trace and span to continue, as W3C Trace Context [$TRACEPARENT].",
+)
+@app_options
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @changes("Stored with the job.")
 def submit(
@@ -101,6 +110,7 @@ def submit(
     max_retries: int | None,
     key: str | None,
     tags: tuple[str, ...],
+    traceparent: str | None,
     app: str | None,
     wait: bool,
 ) -> None:
@@ -109,6 +119,7 @@ def submit(
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
     refuse_bulk(job_type, queue)
+    require_agent(job_type, agent)
     output = change.output
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None
@@ -125,6 +136,7 @@ def submit(
         max_retries=max_retries,
         job_key=key,
         tags=tags,
+        traceparent=_traceparent(traceparent),
     )
     with session(change.options) as call:
         registered = call(jobs.type_timeouts) if local is None else {}
@@ -147,6 +159,14 @@ def submit(
             else:
                 output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
             exit_by([ended])
+
+
+def _traceparent(option: str | None) -> str | None:
+    """Return the span that the job is part of; a broken one of the environment is ignored."""
+    if option is not None:
+        return str(TraceParent.given(option, source="--traceparent"))
+    inherited = TraceParent.parse(os.environ.get(ENVIRONMENT, ""))
+    return None if inherited is None else str(inherited)
 
 
 def _submit(change: ChangeRequest, call: Session, submission: Submission) -> UUID:

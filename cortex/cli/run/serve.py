@@ -8,6 +8,7 @@ system.
 import os
 import select
 import signal
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -55,6 +56,8 @@ class Place:
     """Those that end it."""
     name: str | None = None
     worker: Worker | None = None
+    http: socket.socket | None = None
+    """Listens already for the API."""
 
 
 ALONE: Final = Place()
@@ -87,6 +90,7 @@ async def serve(
             fork_server=fork_server,
             name=place.name,
             worker=place.worker,
+            http_socket=place.http,
         )
 
     log, signal_seen = await under_signals(settings, run, ending=ending, signals=place.signals)

@@ -5,11 +5,13 @@ With `--workers` the pod is several processes: see `workers`.
 
 import json
 import os
+import socket
 import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import click
 import trio
 
@@ -19,14 +21,16 @@ from cortex.cli.screen.plain_structlog import structlog  # before all that impor
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Format, Options
-from cortex.cli.run.apps import load_app
+from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.prices import prices_of
-from cortex.cli.run.serve import ALONE, serve
+from cortex.cli.run.serve import Place, serve
+from cortex.cli.run.service_manager import ServiceManager
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
+from cortex.domain.errors import UsageError
 from cortex.runtime import process
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod_parts import standard_parts
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+@app_options
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
 @click.option("--workers", type=int, metavar="N", help="Processes that share the slots [1].")
 @click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 picks a free one.")
@@ -84,6 +88,9 @@ def _run(
     lifeline: Lifeline | None,
 ) -> int:
     configure_logs()
+    manager = ServiceManager() if lifeline else ServiceManager.of_environment()
+    if manager.http is not None:
+        settings = _with_socket(settings, manager.http)
     module = load_app(app) if app else None
     folder = data_dir(settings)
     prices = prices_of(settings)
@@ -96,12 +103,14 @@ def _run(
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
     )
-    announce = partial(_announce, options, settings, began=began, lifeline=lifeline)
+    announce = partial(
+        _announce, options, settings, began=began, lifeline=lifeline, manager=manager
+    )
     link: WorkerLink | None = None
     if settings.workers > 1:
         from cortex.cli.run.workers import run_workers
 
-        half = run_workers(settings, announce=announce, lifeline=lifeline)
+        half = run_workers(settings, announce=announce, lifeline=lifeline, manager=manager)
         if isinstance(half, int):
             return half
         link, settings, lifeline = half, half.settings, None
@@ -117,13 +126,15 @@ def _run(
             ready.nursery.start_soon(link.run, fields, ready.metrics, ready.checks)
 
     async def run() -> int:
+        if link is None:
+            trio.lowlevel.spawn_system_task(manager.follow, shutdown.stop)
         exit_code = await serve(
             settings,
             lambda: parts,
             on_ready=report,
             shutdown=shutdown,
             fork_server=fork_server,
-            place=ALONE if link is None else link.place,
+            place=Place(http=manager.http) if link is None else link.place,
         )
         # The pod has ended; an abandoned call must not hold the process.
         process.arm(process.GOODBYE_S, exit_code=exit_code, message=_left_behind())
@@ -142,10 +153,12 @@ def _announce(
     *,
     began: float,
     lifeline: Lifeline | None,
+    manager: ServiceManager,
 ) -> None:
     """Report that the pod takes jobs."""
     ready_s = time.perf_counter() - began
     pod, http = ready["pod"], ready["http"]
+    manager.ready(f"pod {pod} takes jobs")
     fields = {"schema_version": 1, "pod": pod, "ready_s": ready_s, "http": http}
     if lifeline is not None:
         lifeline.report(fields)
@@ -159,6 +172,19 @@ def _announce(
         _say("\n".join(lines))  # in one write: a reader of the first line can rely on the last
     else:
         _say(json.dumps(fields))
+
+
+def _with_socket(settings: Settings, given: socket.socket) -> Settings:
+    """Have the pod serve its API on the service manager's socket."""
+    host, number, *_ = given.getsockname()
+    address = f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+    if settings.http not in {None, address}:
+        raise UsageError(
+            f"setting http is {settings.http}, but the service manager passed a socket that "
+            f"listens on {address}",
+            hint="leave the setting out, or stop the socket unit",
+        )
+    return attrs.evolve(settings, http=address)
 
 
 def _say(text: str) -> None:

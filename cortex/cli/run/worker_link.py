@@ -43,8 +43,12 @@ class WorkerLink:
         is_first: bool,
         settings: Settings,
         board: ReadyBoard,
+        http: socket.socket | None,
     ) -> None:
-        """`settings`: this worker's share; `is_first`: no worker with its number died before."""
+        """`settings`: this worker's share; `is_first`: no worker with its number died before.
+
+        `http`: the socket on which it serves the API, if it need not open its own.
+        """
         self.is_first = is_first
         self.settings = settings
         self._number = number
@@ -55,7 +59,7 @@ class WorkerLink:
             exposition=self._exposition,
             are_all_ready=board.are_all_ready,
         )
-        self.place = Place(signals=(DRAIN, HURRY), name=name, worker=worker)
+        self.place = Place(signals=(DRAIN, HURRY), name=name, worker=worker, http=http)
         self._socket = own
         self._stream: trio.SocketStream | None = None
         self._sending = trio.Lock()

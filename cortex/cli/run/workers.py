@@ -16,6 +16,7 @@ kills the pod. The exit code is the worst of theirs.
 
 import gc
 import json
+import math
 import os
 import select
 import signal
@@ -35,6 +36,7 @@ import structlog
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.ready_board import ReadyBoard
 from cortex.cli.run.serve import SIGNALS, let_go_of_outputs
+from cortex.cli.run.service_manager import ServiceManager
 from cortex.cli.run.worker_link import DRAIN, HURRY, WorkerLink
 from cortex.config import Settings
 from cortex.domain.backoff import Backoff
@@ -89,12 +91,19 @@ class Supervisor:
     """The parent of the workers."""
 
     def __init__(
-        self, settings: Settings, *, announce: Announce, lifeline: Lifeline | None
+        self,
+        settings: Settings,
+        *,
+        announce: Announce,
+        lifeline: Lifeline | None,
+        manager: ServiceManager,
     ) -> None:
         """`announce` gets the fields of the whole pod once all workers are ready."""
         self._settings = settings
         self._announce = announce
         self._lifeline = lifeline
+        self._manager = manager
+        self._beat_at = time.monotonic() if manager.beat_s < math.inf else math.inf
         self._name = own_name()
         self._group_id = system_chance().new_id()
         self._slots = [_Slot(number) for number in range(FIRST, settings.workers + 1)]
@@ -132,6 +141,9 @@ class Supervisor:
                     self._signalled(self._signals.popleft())
                 self._reap()
                 now = time.monotonic()
+                if now >= self._beat_at:
+                    self._manager.beat()
+                    self._beat_at = now + self._manager.beat_s
                 if now >= self._pages_until:
                     self._answer()
                 if now >= self._kill_at:
@@ -197,6 +209,7 @@ class Supervisor:
             is_first=slot.deaths == 0,
             settings=self._share(slot.number),
             board=self._board,
+            http=self._manager.http if slot.number == FIRST else None,
         )
 
     def _share(self, number: int) -> Settings:
@@ -241,7 +254,7 @@ class Supervisor:
 
     def _wait_ms(self) -> float | None:
         starts = [each.start_at for each in self._slots if each.start_at is not None]
-        until = min([*starts, self._pages_until, self._kill_at])
+        until = min([*starts, self._pages_until, self._kill_at, self._beat_at])
         if self._signals:
             return 0
         return None if until == float("inf") else max(0.0, 1000 * (until - time.monotonic())) + 1
@@ -344,6 +357,7 @@ class Supervisor:
             self._kill_at, now + within_s + (0 if self._is_hurried else settings.drain_s)
         )
         self._is_ending = True
+        self._manager.stopping()
         for slot in self._slots:
             slot.start_at = None
         for _, process in self._running:
@@ -406,13 +420,17 @@ class Supervisor:
 
 
 def run_workers(
-    settings: Settings, *, announce: Announce, lifeline: Lifeline | None
+    settings: Settings,
+    *,
+    announce: Announce,
+    lifeline: Lifeline | None,
+    manager: ServiceManager,
 ) -> int | WorkerLink:
     """Run the workers of a pod: return its exit code, and in each worker the worker's link."""
     # Workers inherit the redaction of output and the protection of memory.
     hide_memory()
     hide_credentials(settings.dsn)
-    half = Supervisor(settings, announce=announce, lifeline=lifeline).run()
+    half = Supervisor(settings, announce=announce, lifeline=lifeline, manager=manager).run()
     if isinstance(half, WorkerLink):
         half.hear_only_supervisor()
     return half

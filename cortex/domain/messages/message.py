@@ -10,11 +10,14 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.backoff import Backoff
+from cortex.domain.errors import UsageError
 
 ATTEMPTS_MAX: Final = 3
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
 JITTER_S: Final = 0.5
 LEASE_S: Final = 60.0
+ESCALATE_S: Final = 120.0
+"""A message waits this long for a channel that is down, then goes to its fallback."""
 KEY_MAX: Final = 300
 ERROR_MAX: Final = 1_000
 """Characters of a message's last error."""
@@ -45,6 +48,8 @@ class Message:
     trace: str | None = None
     created_at: datetime
     subscription: str = attrs.field(default="", repr=False)
+    escalated_from: str | None = None
+    """The subscription by which it could not be sent before."""
     seq: int = attrs.field(default=0, repr=False)
 
     @property
@@ -93,3 +98,10 @@ def failed(
         return Outcome(status=MessageStatus.FAILED, error=error[:ERROR_MAX])
     pause_s = max(BACKOFF.longest_s(attempt), least_s) + rng.uniform(0.0, JITTER_S)
     return Outcome(status=MessageStatus.PENDING, error=error[:ERROR_MAX], delay_s=pause_s)
+
+
+def check_key(key: str | None) -> str | None:
+    """Return a key under which messages may be published. Raises `UsageError`."""
+    if key is not None and not 0 < len(key) <= KEY_MAX:
+        raise UsageError(f"message key of {len(key)} characters, 1 to {KEY_MAX} are possible")
+    return key

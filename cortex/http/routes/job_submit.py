@@ -23,8 +23,10 @@ from cortex.domain.policy import (
     default_timeout_s,
     refuse_bulk,
     request_of,
+    require_agent,
 )
 from cortex.domain.token import Role
+from cortex.domain.tracing.traceparent import HEADER, TraceParent
 from cortex.durable.codec import parse_payload
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest, PodView
@@ -92,7 +94,8 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
         )
     new_id = api.chance.new_id()
     submission = await api.apart(
-        partial(_submission, requested.body, new_id, api.pod), size=requested.size
+        partial(_submission, requested.body, new_id, api.pod, _traceparent(requested)),
+        size=requested.size,
     )
     await _check(submission, api)
     by, credential = requested.principal.name, requested.principal.credential
@@ -111,8 +114,11 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     return _submitted(UUID(done.response), headers_of(done))
 
 
-def _submission(body: JobSubmission, new_id: UUID, pod: PodView) -> Submission:
+def _submission(
+    body: JobSubmission, new_id: UUID, pod: PodView, traceparent: str | None
+) -> Submission:
     refuse_bulk(body.type, body.queue)  # its requests are checked by their own routes
+    require_agent(body.type, body.agent)
     payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
     pod.check_payload(body.type, payload)
     return Submission(
@@ -128,7 +134,15 @@ def _submission(body: JobSubmission, new_id: UUID, pod: PodView) -> Submission:
         max_retries=body.max_retries,
         job_key=body.key,
         tags=tuple(body.tags),
+        traceparent=traceparent,
     )
+
+
+def _traceparent(requested: CheckedRequest[None, JobSubmission]) -> str | None:
+    """Return the span that the request is part of; a broken header is ignored."""
+    headers = requested.request.headers.getlist(HEADER)
+    parent = TraceParent.parse(headers[0]) if len(headers) == 1 else None
+    return None if parent is None else str(parent)
 
 
 async def _check(submission: Submission, api: Api) -> None:

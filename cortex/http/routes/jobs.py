@@ -134,6 +134,7 @@ class Job:
     origin_id: UUID | None = field(doc="the failed job that it continues")
     lineage_id: UUID | None
     submitted_by: str | None
+    trace_id: str = field(doc="its trace: 32 hex digits")
     schedule: str | None = field(doc="the schedule that submitted it")
     scheduled_for: datetime | None = field(doc="the instant of that schedule")
     error_class: str | None

@@ -5,14 +5,17 @@ breakers. The time of a call is limited by its caller.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 import attrs
 import orjson
 import structlog
+import trio
 
+from cortex.domain.classification import failure_of
 from cortex.domain.failure import Failure
+from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import PLACE, Channel, Subscription
 from cortex.domain.messages.template import Template
@@ -70,7 +73,7 @@ class SenderParts:
                 return WebhookSender(
                     poster=self.poster,
                     unix_ms=self.unix_ms,
-                    target=Target.parse(config["url"]),
+                    url=config["url"],
                     secrets=tuple(map(SecretPlace.parse, config["secrets"])),
                     name=subscription.name,
                     limit_s=self.send_s,
@@ -92,10 +95,25 @@ class SenderParts:
                 return None if handler is None else HandlerSender(handler)
 
 
+async def send_within(sender: Sender, message: Message) -> Failure | None:
+    """Send once, within the time of the channel; return why that failed."""
+    with trio.move_on_after(sender.limit_s):
+        try:
+            return await sender.send(message)
+        except Exception as error:  # noqa: BLE001 -- of a handler it may be anything
+            return failure_of(error)
+    return failure_of(TimeoutError(f"no answer within {sender.limit_s:g} s"))
+
+
 def default_text(message: Message) -> str:
     """Return one text with everything that a message says, for channels without a template."""
-    lines = [f"{message.topic} ({message.tenant})"]
-    lines += [f"{name}: {_shown(value)}" for name, value in message.payload.items()]
+    if message.topic in APPROVAL_TOPICS:
+        lines = [approval_text(message)]
+    else:
+        lines = [f"{message.topic} ({message.tenant})"]
+        lines += [f"{name}: {_shown(value)}" for name, value in message.payload.items()]
+    if message.escalated_from is not None:
+        lines.append(f"{message.escalated_from} could not be reached")
     return "\n".join(lines)[:TEXT_MAX]
 
 
@@ -130,7 +148,7 @@ class WebhookSender:
 
     poster: Poster
     unix_ms: Callable[[], int]
-    target: Target
+    url: str
     secrets: tuple[SecretPlace, ...]
     name: str
     limit_s: float
@@ -144,6 +162,7 @@ class WebhookSender:
                 "key": message.key,
                 "tenant": message.tenant,
                 "headers": message.headers,
+                "escalated_from": message.escalated_from,
             }
         )
         signed = signed_headers(
@@ -155,8 +174,9 @@ class WebhookSender:
         headers = [_JSON, *signed.items()]
         if message.trace is not None and message.trace.isalnum() is False:
             headers.append(("traceparent", message.trace))
-        answer = await self.poster.post(self.target, headers, body)
-        return answer.failure(self.target.origin[1])
+        target = _target(self.url, name=f"URL of {self.name}")
+        answer = await self.poster.post(target, headers, body)
+        return answer.failure(target.origin[1])
 
 
 @attrs.frozen(kw_only=True)
@@ -170,13 +190,20 @@ class SlackSender:
     limit_s: float
 
     async def send(self, message: Message) -> Failure | None:
-        url = self.url
-        if PLACE.fullmatch(url):
-            url = SecretPlace.parse(url).read(f"slack {self.name}"[:64]).strip()
-        target = Target.parse(url)
+        target = _target(self.url, name=f"slack {self.name}")
         body = orjson.dumps({"text": self.text(message)})
         answer = await self.poster.post(target, [_JSON], body)
         return answer.failure(target.origin[1])
+
+
+_parsed = lru_cache(maxsize=256)(Target.parse)
+
+
+def _target(url: str, *, name: str) -> Target:
+    """Return where to post: a URL, or the one that stands where a place says."""
+    if PLACE.fullmatch(url):
+        url = SecretPlace.parse(url).read(name[:64]).strip()
+    return _parsed(url)
 
 
 @attrs.frozen

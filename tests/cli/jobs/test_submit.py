@@ -172,6 +172,14 @@ def test_wrong_calls_name_the_place(  # noqa: PLR0917 -- pytest passes them by n
     assert life.sql("SELECT FROM cortex.job") == []
 
 
+def test_what_a_built_in_type_cannot_take_is_refused(cortex: Cortex, life: Life) -> None:
+    ended = cortex("jobs", "submit", "http_request", "--arg", "url=5")
+    assert (ended.code, life.sql("SELECT FROM cortex.job")) == (2, [])
+    assert "error: payload of 'http_request': url '5' is not a URL\n" in ended.err
+    ended = cortex("jobs", "submit", "run_agent", "--arg", "prompt=x")
+    assert (ended.code, ended.err[:37]) == (2, "error: run_agent needs an agent\nhint:")
+
+
 def test_an_unknown_type_is_refused_with_the_nearest_one(cortex: Cortex, life: Life) -> None:
     life.type()
     ended = cortex("jobs", "submit", "digset")
@@ -237,3 +245,23 @@ def test_tags_are_given_shown_and_found(cortex: Cortex, life: Life) -> None:
     rows = cortex("jobs", "ls", "tag:eu", "--json").document["jobs"]
     assert [(row["id"], row["tags"]) for row in rows] == [(job_id, ["big", "eu"])]
     assert cortex("jobs", "ls", "tag:us", "--json").document["jobs"] == []
+
+
+def test_a_job_continues_the_trace_of_its_option_or_of_the_environment(
+    cortex: Cortex, life: Life
+) -> None:
+    life.type()
+    first, second = (f"00-{digit * 32}-{digit * 16}-01" for digit in "ab")
+
+    def trace_of(*options: str, env: dict[str, str]) -> str:
+        job_id = cortex("jobs", "submit", "digest", *options, env=env).out.strip()
+        trace_id: str = cortex("jobs", "show", job_id, "--json").document["job"]["trace_id"]
+        return trace_id
+
+    assert trace_of("--traceparent", first, env={"TRACEPARENT": second}) == "a" * 32
+    assert trace_of(env={"TRACEPARENT": second}) == "b" * 32
+    job_id = cortex("jobs", "submit", "digest", env={"TRACEPARENT": "00-x"}).out.strip()
+    shown = cortex("jobs", "show", job_id).out
+    assert job_id.replace("-", "") in shown  # its own: a broken one of the environment is ignored
+    refused = cortex("jobs", "submit", "digest", "--traceparent", "00-x")
+    assert (refused.code, "--traceparent: '00-x' is not a traceparent" in refused.err) == (2, True)

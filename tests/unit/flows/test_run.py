@@ -22,7 +22,7 @@ from cortex.domain.errors import (
     TransientError,
     UnavailableError,
 )
-from cortex.domain.job import StepDone
+from cortex.domain.job import StepDone, StepKind
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.flows.run import ITEMS_MAX, FlowResult, FlowRun
 from cortex.flows.spec import FlowSpec
@@ -510,3 +510,17 @@ async def test_agents_work_side_by_side_with_rules_of_their_own() -> None:
     assert sorted(run.record.keys) == ["one agent", "one: 1 model", "two agent", "two: 1 model"]
     assert set(asked) == set(ids.values())
     assert len(run.model.asked) == 2
+
+
+async def test_a_message_is_recorded_once_under_the_name_of_its_step() -> None:
+    """The database writes the message with this record: see `step_publishes`."""
+    given = {"topic": "order.paid", "payload": {"n": "${{ item }}"}, "key": "k"}
+    step = {"name": "say", "uses": "publish", "for_each": [1, 2], "with": given}
+    run = Run([step, tool("after", needs=["say"])])
+    run.tools.errors["after"] = [TransientError("late")]
+    with pytest.raises(TransientError):
+        await run.attempt()
+    assert (await run.attempt()).steps == {"say": "completed", "after": "completed"}
+    messages = [step for step in run.record.steps if step.kind is StepKind.MESSAGE]
+    assert [step.key for step in messages] == ["say[0]", "say[1]"]
+    assert json.loads(str(messages[1].output)) == {**given, "payload": {"n": 2}}

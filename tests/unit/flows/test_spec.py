@@ -116,6 +116,15 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
             "180000, the hard limit of a model call in a flow in milliseconds, got 180001",
         ),
         (one("- {name: b, uses: approve, timeout_ms: 1}"), "steps that wait for people"),
+        (one("- {name: b, uses: publish, with: {topic: x}, timeout_ms: 1}"), "they call nothing"),
+        (
+            one(
+                "- name: b\n  uses: publish\n  with:\n    topic: job.failed\n"
+                '    payload: {a: "${{ steps.a.result }}"}'
+            ),
+            "f.yaml:9: steps[1].with.topic is refused: topic 'job.failed' is one of the runtime's",
+        ),
+        (one("- name: b\n  uses: publish\n  with: {topic: a, key: ''}"), "with.key is refused:"),
         (
             "name: x\nlimits:\n  timeout_ms: 2700001\nsteps: [{name: a, uses: approve}]",
             "f.yaml:3: limits.timeout_ms must be at least 1 and at most 2700000, the hard limit",

@@ -1,0 +1,1 @@
+"""Traces of jobs: their ids, their headers, and which of them are kept."""
