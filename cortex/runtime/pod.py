@@ -86,6 +86,7 @@ from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
+from cortex.runtime.tracing.start import span_exporter
 from cortex.store import configs, jobs, pods
 from cortex.store.background.runners import DISPATCH
 from cortex.store.pods import Vitals
@@ -168,21 +169,23 @@ class _Pod:
         worker: Worker | None,
         claims_max: int | None,
     ) -> None:
-        rng = chance.rng
-        self._claims_max = claims_max
-        self._worker = worker
+        rng = self._rng = chance.rng
+        self._claims_max, self._worker = claims_max, worker
         self._fork_server = fork_server
         self._settings = settings
         self._port = port
         self._parts = parts
         self._chance = chance
-        self._rng = rng
         self._shutdown = shutdown
         self._log = log
         self._supervisor = partial(open_supervisor, rng=rng, restart=RESTART, log=log, grace_s=0)
         self._record = self._introduction(name)
         running = self._running = RunningJobs(slots=settings.slots)
-        self._self_fence = _self_fence(settings)
+        fence_s, lease_s = settings.fence_s, settings.lease_s
+        settle_s, fresh_s = settings.settle_s, settings.fresh_s
+        self._self_fence = SelfFence(
+            fence_s=fence_s, settle_s=settle_s, lease_s=lease_s, fresh_s=fresh_s
+        )
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
             on_failure=self._metrics.database_failed,
@@ -193,6 +196,7 @@ class _Pod:
         self._breakers = BreakerRegistry(
             port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
         )
+        self._tracing = span_exporter(port, pod=self._record, chance=chance)
         self._build_writers()
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
@@ -244,6 +248,7 @@ class _Pod:
                     metrics=self._metrics,
                     breakers=self._breakers,
                     trouble=lambda: self._watch.report,
+                    deliveries=self._tracing,
                 ),
             ),
         )
@@ -324,15 +329,16 @@ class _Pod:
                 self._loop_lag,
                 DeafHandlers(self._port, pod_id=self._record.id, running=self._running),
                 JobDeadlines(self._running),
-                *(self._watch, self._metrics_page, self._recorder, self._heartbeat),
+                *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
             ):
                 await liveness.start(first)
             await declare(self._port, self._parts.registry.schedules, self._record)
             self._isolation = await self._isolate(liveness)
-            for each in (self._waiters, self._feeds, self._answers, self._sender):
+            for each in (
+                *(self._waiters, self._feeds, self._answers, self._sender),
+                *(self._listener, self._control, self._drain_requests, self._breakers),
+            ):
                 await liveness.start(each)
-            for hears in (self._listener, self._control, self._drain_requests, self._breakers):
-                await liveness.start(hears)
             for runner in (one for one in self._own_runners if one.runs_until_sign_off):
                 await liveness.start(runner)
             writers = await stack.enter_async_context(
@@ -349,11 +355,9 @@ class _Pod:
                 "intake", bound_s=partial(left, DrainPhase.INTAKE)
             ) as intake:
                 await self._start_intake(intake, level, policies)
-                # imports stay in memory: the collector need not scan them again and again
-                gc.freeze()
+                gc.freeze()  # imports stay: the collector need not scan them again and again
                 gc.set_threshold(*GC_THRESHOLDS)
-                record = self._record
-                worker = self._worker  # which shares the log with others
+                record, worker = self._record, self._worker  # which shares the log with others
                 at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
                 _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
@@ -412,9 +416,8 @@ class _Pod:
             number=number,
             listening=listening,
         )
-        level = await stack.enter_async_context(
-            self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
-        )
+        bound_s = partial(self.drain.left_s, DrainPhase.FLUSH)
+        level = await stack.enter_async_context(self._supervisor("http", bound_s=bound_s))
         await level.start(server)
         stack.push_async_callback(server.close)
         return server.url
@@ -476,6 +479,7 @@ class _Pod:
             workspaces=self._parts.workspaces,
             rng=self._rng,
             meter=self._metrics,
+            tracing=self._tracing,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:
@@ -574,6 +578,7 @@ class _Pod:
                 await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
         if not self._has_signed_off:
             self.drain.log_left_behind()
+        await self._tracing.flush(self.drain.left_s(DrainPhase.SIGN_OFF))
 
     async def _say_goodbye(self) -> None:
         if self._dispatcher is not None:
@@ -594,7 +599,3 @@ class _Pod:
             drain=self.drain.status,
             trouble=self._watch.report,
         )
-
-
-def _self_fence(s: Settings) -> SelfFence:
-    return SelfFence(fence_s=s.fence_s, settle_s=s.settle_s, lease_s=s.lease_s, fresh_s=s.fresh_s)

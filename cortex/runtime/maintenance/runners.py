@@ -16,6 +16,7 @@ from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
 from cortex.durable.attempt import UpkeepResult
 from cortex.durable.message_handlers import MessageHandler
+from cortex.durable.tracing import Deliveries
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
@@ -43,6 +44,8 @@ class PodMeans:
     breakers: BreakerRegistry
     trouble: Callable[[], TroubleReport | None]
     """The database trouble of its calls."""
+    deliveries: Deliveries
+    """Traces the sending of messages."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,6 +103,7 @@ def _outbox(means: Means) -> Runner:
         breakers=pod.breakers,
         handlers=means.handlers,
         meter=pod.metrics,
+        deliveries=pod.deliveries,
     )
 
 

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 from uuid import UUID
 
+import attrs
 import structlog
 import trio
 
@@ -41,6 +42,7 @@ from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.redaction import clean_text
 from cortex.durable.calls import CircuitBreakers
 from cortex.durable.message_handlers import MessageHandler
+from cortex.durable.tracing import Deliveries, Untraced
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
 from cortex.postgres.bridge import Port
@@ -103,6 +105,7 @@ class Outbox(Runner):
         handlers: Mapping[str, MessageHandler] | None = None,
         allowed: AllowedAddresses | None = None,
         meter: Meter | None = None,
+        deliveries: Deliveries | None = None,
         read_breakers: Callable[[TickBudget], Awaitable[object]] | None = None,
         send_s: float = SEND_S,
     ) -> None:
@@ -118,6 +121,7 @@ class Outbox(Runner):
         self._handlers = handlers or {}
         self._allowed = AllowedAddresses.of_environment() if allowed is None else allowed
         self._meter: Meter = meter or NoMeter()
+        self._deliveries: Deliveries = deliveries or Untraced()
         self._poster = Poster(self._allowed)
         self._parts = SenderParts(
             poster=self._poster,
@@ -333,12 +337,16 @@ class Outbox(Runner):
     async def _sent(self, lane: Lane, message: Message) -> Failure | None:
         """Send once, within the time of the channel; return why that failed."""
         limit_s = lane.sender.limit_s
+        delivery = self._deliveries.delivering(message)
+        message = attrs.evolve(message, trace=delivery.handed_on)
+        failure: Failure | None = failure_of(TimeoutError(f"no answer within {limit_s:g} s"))
         with trio.move_on_after(limit_s):
             try:
-                return await lane.sender.send(message)
+                failure = await lane.sender.send(message)
             except Exception as error:  # noqa: BLE001 -- of a handler it may be anything
-                return failure_of(error)
-        return failure_of(TimeoutError(f"no answer within {limit_s:g} s"))
+                failure = failure_of(error)
+        delivery.ended(message, lane.subscription.channel.value, failure)
+        return failure
 
     def _count(self, lane: Lane, message: Message, outcome: Outcome, seconds: float) -> None:
         word = outcome.status.value.lower() if outcome.is_counted else "handed_back"
