@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 import platformdirs
@@ -81,6 +82,26 @@ def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> Non
     for word in [] if value is None else value.split(os.pathsep):
         if not Path(word).is_absolute():
             raise UsageError(f"setting http_folders has {word!r}, which is not a full path")
+
+
+def _url(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None:
+        base_url(value, source="setting public_url")
+
+
+def base_url(text: str, *, source: str) -> str:
+    """Return a URL to which paths are added. Raises `UsageError`."""
+    wrong = UsageError(
+        f"{source} is {text[:200]!r}, not a URL", hint="such as https://cortex.example.org"
+    )
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise wrong from error
+    is_plain = text.isascii() and text.isprintable() and not set(text) & set(" ?#@")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not is_plain:
+        raise wrong
+    return text.rstrip("/")
 
 
 def _shard(_: object, __: "attrs.Attribute[Any]", value: str) -> None:
@@ -164,6 +185,18 @@ class Settings:
         metadata={
             "doc": "HOST:PORT on which a pod serves the HTTP API; none: it serves none",
             "kind": "HOST:PORT",
+        },
+    )
+    public_url: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_url,
+        metadata={
+            "doc": (
+                "URL under which people reach the HTTP API, for links in messages; "
+                "none: http:// and `http`"
+            ),
+            "kind": "URL",
         },
     )
     http_folders: str | None = attrs.field(
@@ -294,6 +327,13 @@ class Settings:
     def hard_exit_s(self) -> float:
         """Seconds after `closed_s` at which the process ends itself, always before SIGKILL."""
         return min(HARD_EXIT_MAX_S, (self.kill_s - self.closed_s) / 2)
+
+    @property
+    def page_url(self) -> str | None:
+        """Where people reach the approval page; None: nowhere."""
+        if self.public_url is not None:
+            return self.public_url.rstrip("/")
+        return None if self.http is None else f"http://{self.http}"
 
     @property
     def fence_s(self) -> float:

@@ -120,6 +120,8 @@ POINTS: Final[dict[str, Point]] = {
     "after_approval": Point("its step is committed, its call is not intended", (Kind.APPROVAL,)),
     "before_expiry": Point("requests that are due are about to be closed", (Kind.POD, Kind.EXPIRY)),
     "after_expiry": Point("they are closed, their jobs go on or have failed", (Kind.EXPIRY,)),
+    "before_reminder": Point("people are about to be reminded of requests", (Kind.POD,)),
+    "after_reminder": Point("the reminders that are due are in the outbox", (Kind.POD,)),
     # money
     "before_reserve": Point("room for a model call is about to be taken", (Kind.MODEL,)),
     "after_reserve": Point("it is taken, the call has not begun", (Kind.MODEL,)),

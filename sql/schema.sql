@@ -1209,6 +1209,17 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
+    IF types && ARRAY['execute_tool', 'http_request', 'llm_generate', 'webhook_dispatch'] THEN
+        SELECT format('payload.%s of job type "%s" must be text, got %s', n.field, s.type,
+                      left(coalesce((s.payload->n.field)::text, 'nothing'), 80)) INTO wrong
+        FROM unnest(types, payloads) AS s(type, payload)
+        JOIN (VALUES ('execute_tool', 'tool'), ('http_request', 'url'), ('llm_generate', 'model'),
+                     ('webhook_dispatch', 'url')) AS n(type, field) ON n.type = s.type
+        WHERE jsonb_typeof(s.payload->n.field) IS DISTINCT FROM 'string' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits';
+        END IF;
+    END IF;
     IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
         SELECT t.list::text INTO wrong FROM unnest(submit_jobs.tags) AS t(list)
         WHERE jsonb_typeof(t.list) <> 'array' OR jsonb_array_length(t.list) > 20 OR EXISTS (
@@ -2134,9 +2145,12 @@ CREATE TABLE cortex.approval (
     reason text,  -- Why it was decided so.
     requested_with text,  -- The credential that submitted the job: it cannot decide a critical request.
     decided_with text,  -- The credential of decided_by; null without sign-in.
+    brief text,  -- The call on one line, for messages: never all of its arguments. Null after an edit.
+    remind_at timestamptz,  -- When people are reminded next: after half of its time, then after nine tenths; null: no more.
     CONSTRAINT approval_pkey PRIMARY KEY (id),
     CONSTRAINT approval_token_digest_key UNIQUE (token_digest),
     CONSTRAINT approval_address_check CHECK (length(address) <= 200),
+    CONSTRAINT approval_brief_check CHECK (length(brief) >= 1 AND length(brief) <= 500),
     CONSTRAINT approval_channel_check CHECK (length(channel) <= 50),
     CONSTRAINT approval_check CHECK (asked_digest = sha256(convert_to(asked::text, 'UTF8'::name))),
     CONSTRAINT approval_check1 CHECK (digest = sha256(convert_to(arguments::text, 'UTF8'::name))),
@@ -2162,6 +2176,7 @@ CREATE TABLE cortex.approval (
 ) WITH (fillfactor=80, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX approval_pending ON cortex.approval USING btree (risk, expires_at, id) WHERE status = 'PENDING'::text;
 CREATE INDEX approval_status ON cortex.approval USING btree (status, created_at DESC, id DESC);
+CREATE INDEX approval_remind ON cortex.approval USING btree (remind_at) WHERE status = 'PENDING'::text AND remind_at IS NOT NULL;
 CREATE INDEX approval_decided ON cortex.approval USING btree (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval USING btree (job_id);
 CREATE INDEX approval_line ON cortex.approval USING btree (lineage_id, key, seq DESC);
@@ -2307,6 +2322,7 @@ BEGIN
         SET arguments = stands, digest = stands_digest,
             version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
             edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
+            brief = CASE WHEN stands_digest <> held.digest THEN NULL ELSE a.brief END,
             status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
             decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
             decided_by = CASE WHEN agreed >= a.people THEN person END,
@@ -2931,15 +2947,18 @@ CREATE FUNCTION cortex.flow_of_job()
 AS $function$
 DECLARE
     wanted CONSTANT text := NEW.payload->>'flow';
+    inputs CONSTANT jsonb := coalesce(nullif(NEW.payload->'inputs', 'null'), '{}');
     kept int;
+    kept_spec jsonb;
     limit_ms int;
+    wrong text;
 BEGIN
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'a job of type "run_flow" needs a flow'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'flow_named',
                   HINT = 'name it in the payload: {"flow": NAME, "inputs": {}}';
     END IF;
-    SELECT v.version, (v.spec->'limits'->>'timeout_ms')::int INTO kept, limit_ms
+    SELECT v.version, v.spec INTO kept, kept_spec
     FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name
     WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(NEW.payload->'version', 'null'), to_jsonb(f.version));
     IF NOT FOUND THEN
@@ -2947,6 +2966,21 @@ BEGIN
             coalesce(' version ' || left(NEW.payload->>'version', 20), '')
             USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex flows apply FILE';
     END IF;
+    IF jsonb_typeof(inputs) <> 'object' THEN
+        wrong := format('must be an object by their names, got %s', left(inputs::text, 80));
+    ELSE
+        SELECT coalesce(
+            (SELECT format('have the unknown name "%s"; known: %s', left(given, 100), coalesce(
+                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
+             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false) LIMIT 1),
+            (SELECT 'lack ' || string_agg(k, ', ' ORDER BY k) FROM jsonb_each(kept_spec->'inputs') AS i(k, declared)
+             WHERE (declared->>'required')::boolean AND NOT inputs ? k)) INTO wrong;
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'see its inputs: cortex flows show ' || wanted;
+    END IF;
+    limit_ms := kept_spec->'limits'->>'timeout_ms';
     NEW.payload := NEW.payload || jsonb_build_object('version', kept);
     -- The flow's own limit replaces its type's, but not one that this job was given.
     IF limit_ms IS NOT NULL AND NEW.timeout_s = (SELECT t.timeout_s FROM cortex.job_type t WHERE t.name = 'run_flow') THEN
@@ -3219,15 +3253,22 @@ CREATE TABLE cortex.subscription (
     channel text NOT NULL,  -- How they are sent: to the log, to a webhook, to Slack, by e-mail, or to a handler in the code of pods.
     config jsonb NOT NULL DEFAULT '{}'::jsonb,  -- Details of the channel: address, template, and the names of its secrets, never the secrets.
     is_heavy boolean NOT NULL DEFAULT false,  -- A pod sends at most two of its messages at a time.
+    tenant text,  -- It gets only messages of this tenant; null: of all.
+    min_risk text,  -- It gets only messages whose payload names a risk, at least this one; null: all.
+    fallback text,  -- The subscription that gets those of its messages that could not be sent; null: nobody does.
     changed_by text NOT NULL,  -- Who changed it last: a person, or the pod whose code has it.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first applied.
     CONSTRAINT subscription_pkey PRIMARY KEY (name),
+    CONSTRAINT subscription_fallback_fkey FOREIGN KEY (fallback) REFERENCES cortex.subscription(name),
     CONSTRAINT subscription_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
     CONSTRAINT subscription_channel_check CHECK (channel = ANY (ARRAY['log'::text, 'webhook'::text, 'slack'::text, 'email'::text, 'handler'::text])),
+    CONSTRAINT subscription_check CHECK (fallback <> name),
     CONSTRAINT subscription_config_check CHECK (jsonb_typeof(config) = 'object'::text AND pg_column_size(config) <= 32768),
     CONSTRAINT subscription_filter_check CHECK (jsonb_typeof(filter) = 'object'::text AND pg_column_size(filter) <= 8192),
+    CONSTRAINT subscription_min_risk_check CHECK (min_risk = ANY (ARRAY['LOW'::text, 'MED'::text, 'HIGH'::text, 'CRITICAL'::text])),
     CONSTRAINT subscription_name_check CHECK (name ~ '^[a-z0-9][a-z0-9._-]*$'::text AND length(name) <= 100),
+    CONSTRAINT subscription_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
     CONSTRAINT subscription_topic_check CHECK (topic ~ '^[a-z0-9_*-]+(\.[a-z0-9_*-]+)*$'::text AND length(topic) <= 100)
 );
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.subscription TO cortex_runtime;
@@ -3244,6 +3285,7 @@ CREATE TABLE cortex.outbox (
     tenant text NOT NULL,  -- The tenant that it belongs to.
     trace text,  -- The traceparent of the job that it is about or that published it; null: of none.
     subscription text,  -- The subscription that gets it. Null: nobody had subscribed to its topic when it was published.
+    escalated_from text,  -- The subscription by which it could not be sent before; null: this one is the first.
     status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.
     attempts integer NOT NULL DEFAULT 0,  -- How often a pod began to send it, except where it handed it back unsent.
     available_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
@@ -3283,6 +3325,20 @@ CREATE FUNCTION cortex.is_runtime_topic(topic text)
  IMMUTABLE PARALLEL SAFE
 RETURN (split_part(topic, '.'::text, 1) = ANY (ARRAY['job'::text, 'approval'::text, 'breaker'::text, 'budget'::text, 'dead_letter'::text, 'schedule'::text, 'pod'::text, 'work'::text, 'recovery'::text, 'effect'::text, 'runner'::text, 'auth'::text, 'cortex'::text]));
 
+-- The place of a risk, from 1 for the least; null: no risk.
+CREATE FUNCTION cortex.risk_rank(risk text)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN array_position(ARRAY['LOW'::text, 'MED'::text, 'HIGH'::text, 'CRITICAL'::text], risk);
+
+-- Whether a subscription gets messages like this one.
+CREATE FUNCTION cortex.subscribes(s cortex.subscription, of_topic text, of_tenant text, content jsonb)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN ((of_topic ~~ (s).topic_like) AND (content @> (s).filter) AND (((s).tenant IS NULL) OR ((s).tenant = of_tenant)) AND (((s).min_risk IS NULL) OR (cortex.risk_rank((content ->> 'risk'::text)) >= cortex.risk_rank((s).min_risk))));
+
 -- Publishes messages of the runtime, in the caller's transaction; those that nobody subscribes to are not written. Returns how many rows were written.
 CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[], tenants text[], traces text[])
  RETURNS integer
@@ -3298,7 +3354,7 @@ BEGIN
     FROM (SELECT cortex.uuid7() AS id, a.*
           FROM unnest(topics, keys, payloads, tenants, traces)
               WITH ORDINALITY AS a(topic, key, payload, tenant, trace, n)) m
-    JOIN cortex.subscription s ON m.topic LIKE s.topic_like AND m.payload @> s.filter
+    JOIN cortex.subscription s ON cortex.subscribes(s, m.topic, m.tenant, m.payload)
     ORDER BY m.n, s.name;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written > 0 THEN
@@ -3342,7 +3398,7 @@ BEGIN
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
-    WHERE topic LIKE s.topic_like AND payload @> s.filter ORDER BY s.name;
+    WHERE cortex.subscribes(s, topic, tenant, payload) ORDER BY s.name;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written > 0 THEN
         PERFORM pg_notify('cortex_outbox', 'message');
@@ -3396,6 +3452,61 @@ CREATE FUNCTION cortex.traceparent_of(job uuid)
 AS $function$
 SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $function$;
 
+-- Who got a request that still waits: the same subscriptions get its reminders, and once how it ended.
+CREATE TABLE cortex.approval_notice (
+    approval_id uuid NOT NULL,  -- The request.
+    subscription text NOT NULL,  -- The subscription.
+    CONSTRAINT approval_notice_pkey PRIMARY KEY (approval_id, subscription),
+    CONSTRAINT approval_notice_approval_id_fkey FOREIGN KEY (approval_id) REFERENCES cortex.approval(id) ON DELETE CASCADE
+);
+GRANT SELECT ON cortex.approval_notice TO cortex_reader;
+
+-- Publishes a message about a request, in the caller's transaction, to whoever subscribes to the topic or got the request. Returns the subscriptions that get it.
+CREATE FUNCTION cortex.announce_approval(of_approval cortex.approval, topic text, message uuid, stage text)
+ RETURNS text[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    content CONSTANT jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'approval', of_approval.id, 'job', of_approval.job_id, 'agent', cortex.agent_name(of_approval.agent_id),
+        'tenant', of_approval.tenant, 'tool', of_approval.tool, 'step', of_approval.key, 'call', of_approval.brief,
+        'risk', of_approval.risk, 'people', of_approval.people, 'effect', left(of_approval.effect, 300),
+        'reversible', of_approval.reversible, 'policy', left(of_approval.policy, 300),
+        'requested_by', of_approval.requested_by, 'status', of_approval.status, 'stage', stage,
+        'created_at', of_approval.created_at, 'expires_at', of_approval.expires_at,
+        'decided_at', of_approval.decided_at, 'decided_by', of_approval.decided_by, 'channel', of_approval.channel,
+        'reason', left(of_approval.reason, 500)));
+    receivers text[];
+BEGIN
+    WITH written AS (
+        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+        SELECT message, $2, of_approval.id::text, content, of_approval.tenant,
+               cortex.traceparent_of(of_approval.job_id), s.name
+        FROM cortex.subscription s
+        WHERE (cortex.subscribes(s, $2, of_approval.tenant, content)
+               OR EXISTS (SELECT FROM cortex.approval_notice n
+                          WHERE n.approval_id = of_approval.id AND n.subscription = s.name))
+          -- A repeated reminder by the same job is the same message.
+          AND NOT EXISTS (SELECT FROM cortex.outbox o WHERE o.id = message AND o.subscription = s.name)
+        ORDER BY s.name RETURNING subscription
+    ), noticed AS (
+        INSERT INTO cortex.approval_notice (approval_id, subscription)
+        SELECT of_approval.id, subscription FROM written WHERE of_approval.status = 'PENDING' ON CONFLICT DO NOTHING
+    )
+    SELECT array_agg(subscription) INTO receivers FROM written;
+    IF of_approval.status <> 'PENDING' THEN
+        DELETE FROM cortex.approval_notice WHERE approval_id = of_approval.id;
+    END IF;
+    IF receivers IS NOT NULL THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    END IF;
+    RETURN coalesce(receivers, '{}');
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.announce_approval(cortex.approval,text,uuid,text) FROM PUBLIC;
+
 CREATE FUNCTION cortex.approval_announces()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -3404,17 +3515,9 @@ CREATE FUNCTION cortex.approval_announces()
 AS $function$
 BEGIN
     IF EXISTS (SELECT FROM cortex.subscription) THEN
-        PERFORM cortex.announce(
-            CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
-                            ELSE 'approval.decided' END,
-            NEW.id::text,
-            jsonb_strip_nulls(jsonb_build_object(
-                'approval', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-                'tool', NEW.tool, 'step', NEW.key, 'risk', NEW.risk, 'people', NEW.people, 'effect', left(NEW.effect, 300),
-                'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
-                'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
-                'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
-            NEW.tenant, cortex.traceparent_of(NEW.job_id));
+        PERFORM cortex.announce_approval(
+            NEW, CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
+                                 ELSE 'approval.decided' END, cortex.uuid7(), NULL);
     END IF;
     RETURN NULL;
 END $function$;
@@ -3423,6 +3526,100 @@ REVOKE EXECUTE ON FUNCTION cortex.approval_announces() FROM PUBLIC;
 CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_announces();
 
 CREATE TRIGGER approval_decided AFTER UPDATE OF status ON cortex.approval FOR EACH ROW WHEN (new.status <> old.status) EXECUTE FUNCTION cortex.approval_announces();
+
+-- Reminds of up to this many requests that have waited for half, or for nine tenths, of their time. Returns how many; null while another process does this.
+CREATE FUNCTION cortex.remind_approvals(most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    held cortex.approval;
+    second timestamptz;
+    is_second boolean;
+    passed int := 0;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.remind_approvals', 0)) THEN
+        RETURN NULL;
+    END IF;
+    FOR held IN
+        SELECT a.* FROM cortex.approval a WHERE a.status = 'PENDING' AND a.remind_at <= cortex.now()
+        ORDER BY a.remind_at LIMIT most FOR UPDATE SKIP LOCKED
+    LOOP
+        second := held.created_at + 0.9 * (held.expires_at - held.created_at);
+        is_second := held.remind_at >= second OR cortex.now() >= second;
+        -- With the message: no process can remind of the same stage again, and none after the decision.
+        UPDATE cortex.approval a SET remind_at = CASE WHEN NOT is_second THEN second END WHERE a.id = held.id;
+        passed := passed + 1;
+        IF held.expires_at > cortex.now() THEN
+            PERFORM cortex.announce_approval(
+                held, 'approval.reminder', cortex.uuid7(), CASE WHEN is_second THEN '90 %' ELSE '50 %' END);
+        END IF;
+    END LOOP;
+    RETURN passed;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.remind_approvals(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.remind_approvals(integer) TO cortex_runtime;
+
+-- Reminds of one request, if it still waits, by a message of this id; the same id reminds once. Returns its state and the subscriptions that got the message; no row if there is no such request.
+CREATE FUNCTION cortex.remind_approval(of_approval uuid, message uuid)
+ RETURNS TABLE(status text, receivers text[])
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    held cortex.approval;
+BEGIN
+    SELECT a.* INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF held.status = 'PENDING' AND held.expires_at > cortex.now() THEN
+        PERFORM cortex.announce_approval(held, 'approval.reminder', message, 'requested');
+    END IF;
+    RETURN QUERY SELECT CASE WHEN held.status = 'PENDING' AND held.expires_at <= cortex.now() THEN 'EXPIRED'
+                             ELSE held.status END,
+                        ARRAY(SELECT o.subscription FROM cortex.outbox o WHERE o.id = message ORDER BY o.subscription);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.remind_approval(uuid,uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.remind_approval(uuid,uuid) TO cortex_runtime;
+
+-- Gives a message that could not be sent to the fallback of its subscription, in the transaction that gives it up.
+CREATE FUNCTION cortex.message_escalates()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    next_one text;
+BEGIN
+    SELECT s.fallback INTO next_one FROM cortex.subscription s
+    WHERE s.name = NEW.subscription AND s.fallback IS NOT NULL
+      -- Subscribed itself, or the head of the chain: it has this message.
+      AND NOT EXISTS (SELECT FROM cortex.outbox o WHERE o.id = NEW.id AND o.subscription = s.fallback);
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.topic IN ('approval.requested', 'approval.reminder') THEN
+        -- Decided meanwhile: nobody is needed any more. Whoever decides concurrently waits, and sees this receiver.
+        PERFORM FROM cortex.approval a
+        WHERE a.id = (NEW.payload->>'approval')::uuid AND a.status = 'PENDING' FOR SHARE;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+        INSERT INTO cortex.approval_notice (approval_id, subscription)
+        VALUES ((NEW.payload->>'approval')::uuid, next_one) ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription, escalated_from)
+    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription);
+    PERFORM pg_notify('cortex_outbox', 'message');
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.message_escalates() FROM PUBLIC;
+
+CREATE TRIGGER message_escalates AFTER UPDATE OF status ON cortex.outbox FOR EACH ROW WHEN (new.status = 'FAILED'::text AND old.status <> 'FAILED'::text) EXECUTE FUNCTION cortex.message_escalates();
 
 CREATE FUNCTION cortex.breaker_announces()
  RETURNS trigger

@@ -134,6 +134,7 @@ def become(child: Child, server: int) -> None:
     wished = [each for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     sys.path[:1] = [cwd, *wished]
     sys.argv = ["", *child.request["arguments"]]
+    sys.orig_argv = [sys.executable, "-m", "cortex", *child.request["arguments"]]
     importlib.invalidate_caches()
     for action in filter(None, environ.get("PYTHONWARNINGS", "").split(",")):
         warnings.simplefilter(action)

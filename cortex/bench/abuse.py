@@ -3,7 +3,6 @@
 import json
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from cortex.bench.processes import pod
 from cortex.bench.tui_bars import quantile
 from cortex.cli.screen.table import Column
 from cortex.domain.clock import system_chance
+from cortex.domain.interpreter import module_command
 from cortex.domain.job import JobStatus, Submission
 from cortex.domain.token import SECRET_BYTES, Role, digest_of_token, token_text
 from cortex.postgres import scratch
@@ -130,7 +130,7 @@ async def _probe(db: Database, seconds: float) -> list[float]:
 def _attacker(name: str, target: Mapping[str, Any], log: Path, seconds: float) -> Iterator[None]:
     with log.open("ab") as errors:
         attacker = subprocess.Popen(  # noqa: S603 -- our own program
-            [sys.executable, "-m", "cortex.bench.attacker", name, str(seconds)],
+            module_command("cortex.bench.attacker", name, str(seconds)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

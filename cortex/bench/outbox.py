@@ -57,7 +57,9 @@ async def _fill(db: Database, url: str, count: int) -> None:
         "url": url,
         "secrets": ["env:BENCH_SECRET"],
     }
-    await subscriptions.put(db, parse_subscription(given, source="bench"), by="bench", reason="")
+    await subscriptions.put(
+        db, parse_subscription(given, where=lambda _: "bench"), by="bench", reason=""
+    )
     for begun in range(0, count, FILL_MAX):
         await db.fetch("bench.publish", min(FILL_MAX, count - begun))
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from queue import Empty, Queue
 from typing import Any
 
 from cortex.domain.errors import TimedOutError, UnavailableError
+from cortex.domain.interpreter import module_command
 
 READY_BOUND_S = 30.0
 STOP_BOUND_S = 30.0
@@ -24,7 +24,7 @@ class Program:
     def __init__(self, arguments: list[str], environ: dict[str, str], log: Path) -> None:
         with log.open("ab") as errors:
             self.process = subprocess.Popen(  # noqa: S603 -- our own programs
-                [sys.executable, "-m", *arguments],
+                module_command(*arguments),
                 env={**os.environ, **environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

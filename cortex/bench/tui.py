@@ -7,7 +7,6 @@ over time, the process's resources, and the database's transactions, one per sta
 import os
 import re
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from cortex.bench.processes import pod, scripted_model
 from cortex.bench.tui_bars import Bar, quantile
 from cortex.bench.tui_load import Load
 from cortex.domain.errors import TimedOutError
+from cortex.domain.interpreter import module_command
 from cortex.domain.job import JobStatus
 from cortex.postgres import scratch
 from cortex.postgres.database import Profile
@@ -98,7 +98,7 @@ class Place:
             "TERM": "xterm-256color",
             "XDG_CONFIG_HOME": str(self.folder),  # ignores the user's key bindings
         }
-        command = [sys.executable, "-m", "cortex", "tui", "--as", "bench"]
+        command = module_command("cortex", "tui", "--as", "bench")
         with Glass(command, environ=environ, folder=self.folder) as glass:
             yield glass
 

@@ -21,6 +21,9 @@ HELP = """Run AI agents that survive crashes, deploys and outages.
 Every job is a record in Postgres; any pod can continue it from its last step."""
 
 
+COMPLETE_VARIABLE = "_CORTEX_COMPLETE"
+
+
 class Root(Group):
     """The root command; its help ends with the exit codes."""
 
@@ -100,6 +103,15 @@ cli = Root(
                 "Delete old jobs and facts; off until you set it.",
             ),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
+            "licences": (
+                "cortex.cli.licences:licences",
+                "List what this installation consists of.",
+            ),
+            "config": ("cortex.cli.config:config", "Show settings and where they come from."),
+            "completion": (
+                "cortex.cli.completion:completion",
+                "Print the completion script of a shell.",
+            ),
             "version": ("cortex.cli.version:version", "Show the version."),
         },
     },
@@ -221,10 +233,10 @@ def _reader_gone() -> int:
 
 
 def _complete_for_shell() -> None:
-    instruction = os.environ.get("_CORTEX_COMPLETE")
+    instruction = os.environ.get(COMPLETE_VARIABLE)
     if instruction:
         from click.shell_completion import shell_complete
 
         raise click.exceptions.Exit(
-            shell_complete(cli, {}, "cortex", "_CORTEX_COMPLETE", instruction)
+            shell_complete(cli, {}, "cortex", COMPLETE_VARIABLE, instruction)
         )

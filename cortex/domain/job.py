@@ -15,6 +15,7 @@ from cortex.domain.model import Usage
 UPKEEP: Final = ("expire_approvals", "sweep_zombies")
 """The types of the built-in schedules' jobs, which lists show only by type or id."""
 RUN_FLOW: Final = "run_flow"
+RUN_AGENT: Final = "run_agent"
 BULK: Final = "bulk"
 """The type of jobs that carry out bulk operations, and the queue in which they take turns."""
 

@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
-from cortex.domain.job import BULK, RUN_FLOW, Submission
+from cortex.domain.job import BULK, RUN_AGENT, RUN_FLOW, Submission
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()
@@ -83,7 +83,7 @@ _OF_UPKEEP: Final = JobPolicy(
     connect_s=5,
 )
 POLICIES: Final[dict[str, JobPolicy]] = {
-    "run_agent": _OF_MODELS,
+    RUN_AGENT: _OF_MODELS,
     "llm_generate": _OF_MODELS,
     RUN_FLOW: attrs.evolve(_OF_MODELS, timeout_s=1800, call_s=120),
     "execute_tool": JobPolicy(
@@ -157,6 +157,12 @@ def refuse_bulk(name: str, queue_name: str | None) -> None:
             "bulk operations are not submitted by hand",
             hint="cortex jobs cancel --filter …, jobs retry, dead retry or dead discard do so",
         )
+
+
+def require_agent(name: str, agent: str | None) -> None:
+    """Raise `UsageError` for a job that runs an agent and names none."""
+    if name == RUN_AGENT and agent is None:
+        raise UsageError(f"{RUN_AGENT} needs an agent", hint="name it as the job's agent")
 
 
 def check_type(name: str, built_in: Iterable[str], *, way_out: str) -> None:

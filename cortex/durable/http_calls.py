@@ -32,7 +32,6 @@ from cortex.http_client.client import (
     Response,
     breaker_of,
     failure_of_response,
-    parse_url,
     text_of,
 )
 from cortex.http_client.secret_values import PermittedSecrets
@@ -94,7 +93,7 @@ class HttpCall:
     timeout_s: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        parse_url(self.url)
+        Request.made(self.method, self.url, headers=self.headers)
         if self.body is not None and self.json is not None:
             raise InvalidValueError("http_request: body and json are given; a request has one body")
         if len(self.headers) > HEADERS_MAX:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import attrs
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.codec import decode
 from cortex.durable.structuring import structure_discreetly, unstructurable
@@ -58,6 +58,8 @@ class JobType:
     is_isolated: bool = False
     """Its jobs run in processes of their own."""
     schedule: "Schedule | None" = None
+    check: Callable[..., object] | None = attrs.field(default=None, repr=False)
+    """Takes the arguments of a job before it is submitted."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context that the caller has made."""
@@ -93,6 +95,18 @@ class JobType:
             for key, value in given.items()
         }
 
+    def check_payload(self, payload: str) -> None:
+        """Raise `InvalidValueError` for a payload with which a job would certainly fail."""
+        arguments = self.arguments(payload)
+        if self.check is not None:
+            try:
+                self.check(**arguments)
+            except (RejectedError, UsageError) as error:
+                raise InvalidValueError(
+                    f"payload of {self.name!r}: {error.message.removeprefix(f'{self.name}: ')}",
+                    hint=error.hint,
+                ) from error
+
 
 def _is_already(hint: Any, value: Any) -> bool:
     """Return whether a value from JSON needs no conversion; False if in doubt."""
@@ -111,6 +125,7 @@ def job(
     backfill: str | int | None = None,
     overlap: str | None = None,
     jitter: str | int | None = None,
+    check: Callable[..., object] | None = None,
 ) -> Callable[[Handler], JobType]:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
@@ -120,6 +135,9 @@ def job(
 
     `schedule`: a cron expression in the zone `tz`; at each of its instants a job is submitted, and
     gets the instant as `scheduled_at`, if it takes that. See docs/guides/schedules.md for the rest.
+
+    `check` is called with the arguments before a job is submitted by a command or over HTTP, and
+    raises `RejectedError` or `UsageError` for those with which it would certainly fail.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
@@ -142,11 +160,7 @@ def job(
             raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
         parameters = {p.name: hints.get(p.name, Any) for p in arguments}
         _refuse_unstructurable(name, parameters)
-        if not _are_exceptions(final):
-            raise UsageError(
-                f"job type {name!r}: final is {final!r:.120}",
-                hint="write a tuple of exception classes: final=(KeyError,)",
-            )
+        _refuse_final(name, final)
         policy = _policy(name, retry, timeout)
         policy.check(name)
         required = frozenset(p.name for p in arguments if p.default is p.empty)
@@ -165,6 +179,7 @@ def job(
                 instant_as=SCHEDULED_AT if SCHEDULED_AT in parameters else None,
                 terms={"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter},
             ),
+            check=check,
         )
 
     return decorate
@@ -210,10 +225,14 @@ def _refuse_unstructurable(name: str, parameters: Mapping[str, Any]) -> None:
             )
 
 
-def _are_exceptions(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(each, type) and issubclass(each, Exception) for each in value
-    )
+def _refuse_final(name: str, final: object) -> None:
+    if not isinstance(final, tuple) or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in final
+    ):
+        raise UsageError(
+            f"job type {name!r}: final is {final!r:.120}",
+            hint="write a tuple of exception classes: final=(KeyError,)",
+        )
 
 
 def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
@@ -252,7 +271,7 @@ class Registry:
     def check_payload(self, name: str, payload: str) -> None:
         """Raise `InvalidValueError` if the handler cannot take it; unknown types pass."""
         if name in self._types:
-            self._types[name].arguments(payload)
+            self._types[name].check_payload(payload)
 
     def get(self, name: str) -> JobType:
         """Return a job type. Raises `UsageError` that suggests the nearest one."""

@@ -89,6 +89,9 @@ class MisfitError(ValueError):
 class UnfitError(ValueError):
     """One value is refused. Validators put their attribute, or the path from it, in `path`."""
 
+    expected: str | None = None
+    """What is accepted, without the value."""
+
     def __init__(self, reason: str, *, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -131,6 +134,8 @@ def _worded(error: BaseException, declared: type | None) -> str:
         return error.message
     if isinstance(error, WrongTypeError) and declared is None:
         return f"invalid type ({error.types})"
+    if isinstance(error, UnfitError) and error.expected is not None:
+        return f"invalid value (expected {error.expected})"
     return cattrs.v.format_exception(error, declared)
 
 
@@ -153,7 +158,9 @@ def suggestion(wrong: str, known: tuple[str, ...]) -> str:
 
 
 def _refuse(expected: str, value: object) -> NoReturn:
-    raise UnfitError(f"must be {expected}, got {show(value)}")
+    error = UnfitError(f"must be {expected}, got {show(value)}")
+    error.expected = expected
+    raise error
 
 
 def _to_bool(value: object) -> bool:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex.domain.errors import ForbiddenError
+from cortex.domain.job import RUN_AGENT
 
-AGENT_JOB: Final = "run_agent"
 FOLDER: Final = "folder"
 WITHIN: Final = "within"
 
@@ -16,7 +16,7 @@ def confine(job_type: str, payload: dict[str, Any], roots: Sequence[Path]) -> di
 
     Raises `ForbiddenError` for a folder outside all roots, also through links.
     """
-    if job_type != AGENT_JOB:
+    if job_type != RUN_AGENT:
         return payload
     kept = {name: value for name, value in payload.items() if name != WITHIN}
     folder = kept.get(FOLDER)

@@ -10,7 +10,31 @@ from cortex.durable.structuring import structure
 NAME = "http_request"
 
 
-@job(NAME)
+def http_call(
+    url: str,
+    *,
+    method: Method = "GET",
+    headers: dict[str, str] | None = None,
+    body: str | None = None,
+    json: Any = None,
+    expect: list[int] | None = None,
+    idempotent: bool = False,
+    timeout_s: float | None = None,
+) -> HttpCall:
+    """Return the request that the arguments describe. Raises as `HttpCall` does."""
+    return HttpCall(
+        url=url,
+        method=method,
+        headers=headers or {},
+        body=body,
+        json=json,
+        expect=tuple(expect or ()),
+        idempotent=idempotent,
+        timeout_s=timeout_s,
+    )
+
+
+@job(NAME, check=http_call)
 async def http_request(
     ctx: Context,
     url: str,
@@ -28,13 +52,13 @@ async def http_request(
     An answer that is not expected fails the job or is tried again, by its status. Only public
     addresses are reachable, and those that the operator allows.
     """
-    call = HttpCall(
-        url=url,
+    call = http_call(
+        url,
         method=method,
-        headers=headers or {},
+        headers=headers,
         body=body,
         json=json,
-        expect=tuple(expect or ()),
+        expect=expect,
         idempotent=idempotent,
         timeout_s=timeout_s,
     )

@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from cortex.domain.errors import RejectedError
+from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
 from cortex.durable.generation import Generated, conversation
 from cortex.durable.registry import job
@@ -9,7 +11,26 @@ from cortex.durable.registry import job
 NAME: Final = "llm_generate"
 
 
-@job(NAME)
+def check(
+    model: str,
+    *,
+    prompt: str | None = None,
+    messages: list[dict[str, Any]] | None = None,
+    system: str = "",  # noqa: ARG001
+    max_tokens: int = 4096,
+    timeout_s: float | None = None,
+) -> None:
+    """Raise for a request that no model takes."""
+    if not model:
+        raise RejectedError("model is empty", hint="name a model")
+    conversation(prompt, messages, what=NAME)
+    if max_tokens < 1:
+        raise RejectedError(f"max_tokens must be at least 1, got {max_tokens}")
+    if timeout_s is not None:
+        check_timeout("llm_call", timeout_s, source="timeout_s")
+
+
+@job(NAME, check=check)
 async def llm_generate(
     ctx: Context,
     model: str,

@@ -8,11 +8,12 @@ from cortex.agent import loop
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
 from cortex.domain.errors import UsageError
+from cortex.domain.job import RUN_AGENT
 from cortex.durable.context import Context
 from cortex.durable.registry import job
 
 
-@job("run_agent")
+@job(RUN_AGENT)
 async def run_agent(
     ctx: Context, prompt: str, folder: str | None = None, within: str | None = None
 ) -> loop.AgentResult:

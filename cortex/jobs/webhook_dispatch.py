@@ -95,7 +95,15 @@ class Webhook:
         return result_of(response, HTTP_OK, method="POST", is_repeatable=True)
 
 
-@job(NAME)
+def webhook(
+    url: str, payload: Any, secret: str | list[str], message_id: str | None = None
+) -> Webhook:
+    """Return the message that the arguments describe. Raises as `Webhook` does."""
+    secrets = (secret,) if isinstance(secret, str) else tuple(secret)
+    return Webhook(url=url, payload=payload, secrets=secrets, message_id=message_id)
+
+
+@job(NAME, check=webhook)
 async def webhook_dispatch(
     ctx: Context,
     url: str,
@@ -104,8 +112,7 @@ async def webhook_dispatch(
     message_id: str | None = None,
 ) -> HttpResult:
     """Send the payload, signed; the message keeps its id however often it is sent."""
-    secrets = (secret,) if isinstance(secret, str) else tuple(secret)
-    message = Webhook(url=url, payload=payload, secrets=secrets, message_id=message_id)
+    message = webhook(url, payload, secret, message_id)
     arguments = attrs.asdict(message, filter=lambda _, value: value is not None)
     answer = await ctx.planned("POST", NAME, arguments, message.plan)
     return structure(answer, HttpResult)

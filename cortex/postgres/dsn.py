@@ -6,6 +6,7 @@ import sys
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cortex.domain.errors import UsageError
+from cortex.domain.interpreter import same_command
 
 _SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword"})
 _SECRET_WORD = re.compile(
@@ -156,4 +157,4 @@ def hide_from_process_list(arguments: list[str]) -> None:
             kept.append(word)
     if dsn is not None:
         os.environ["CORTEX_DSN"] = dsn
-        os.execv(sys.executable, [sys.executable, "-m", "cortex", *kept])  # noqa: S606
+        os.execv(sys.executable, same_command(kept))  # noqa: S606

@@ -56,6 +56,9 @@ SHORTAGES = {"53100": Trouble.DISK_FULL, "53300": Trouble.NO_CONNECTIONS}
 QUEUE_HEAD = "task_queue_head"
 """The index by which one of several pods makes a task of a named queue ready; the others repeat."""
 
+_OF_PAYLOADS = frozenset({"payload_size", "payload_fits"})
+"""Constraints that refuse the value of a payload."""
+
 _WAYS_OUT = {
     Trouble.DISK_FULL: "make room on the disk of the server",
     Trouble.NO_CONNECTIONS: "close others, or raise max_connections or the role's own limit",
@@ -239,7 +242,7 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
         )
     if state[:2] == "28" or state == "42501":
         return ForbiddenError(message, hint=hint or "check user, password and grants")
-    if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") == "payload_size":
+    if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") in _OF_PAYLOADS:
         return InvalidValueError(message, hint=hint)
     if state in OVERDUE:
         text = f"the server ended a transaction that took too long: {message}"

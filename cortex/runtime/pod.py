@@ -31,7 +31,6 @@ from cortex.actors.restart import RestartPolicy
 from cortex.actors.runner import Run
 from cortex.actors.supervisor import Supervisor, open_supervisor
 from cortex.actors.ticker import Pacer
-from cortex.agent.models.calls import ModelCalls
 from cortex.config import Settings, host_and_port
 from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
@@ -41,12 +40,7 @@ from cortex.durable.attempt import Services
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.calls.breakers import BreakerRegistry
-from cortex.runtime.calls.budget_guard import StoreBudgetGuard
-from cortex.runtime.calls.bulk_operations import StoreBulkOperations
-from cortex.runtime.calls.effect_gateway import StoreEffectGateway
-from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
@@ -74,7 +68,6 @@ from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import (
     Means,
     PodMeans,
-    RunnerUpkeep,
     runners,
     suspended,
     wake,
@@ -84,6 +77,7 @@ from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
+from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.runtime.tracing.start import span_exporter
@@ -169,23 +163,21 @@ class _Pod:
         worker: Worker | None,
         claims_max: int | None,
     ) -> None:
-        rng = self._rng = chance.rng
-        self._claims_max, self._worker = claims_max, worker
+        rng = chance.rng
+        self._claims_max = claims_max
+        self._worker = worker
         self._fork_server = fork_server
         self._settings = settings
         self._port = port
         self._parts = parts
         self._chance = chance
+        self._rng = rng
         self._shutdown = shutdown
         self._log = log
         self._supervisor = partial(open_supervisor, rng=rng, restart=RESTART, log=log, grace_s=0)
         self._record = self._introduction(name)
         running = self._running = RunningJobs(slots=settings.slots)
-        fence_s, lease_s = settings.fence_s, settings.lease_s
-        settle_s, fresh_s = settings.settle_s, settings.fresh_s
-        self._self_fence = SelfFence(
-            fence_s=fence_s, settle_s=settle_s, lease_s=lease_s, fresh_s=fresh_s
-        )
+        self._self_fence = _self_fence(settings)
         self._metrics = Metrics(job_types=parts.registry.names, prices=parts.prices)
         self._watch = port.watch = DatabaseWatch(
             on_failure=self._metrics.database_failed,
@@ -237,10 +229,7 @@ class _Pod:
                 port=self._port,
                 chance=self._chance,
                 unsettled=self._unsettled,
-                sweep_s=self._settings.sweep_s,
-                zombie_s=self._settings.zombie_s,
-                sweep_max=self._settings.sweep_max,
-                outbox_sent_s=self._settings.outbox_sent_s,
+                settings=self._settings,
                 handlers=self._parts.handlers,
                 pod=PodMeans(
                     id=self._record.id,
@@ -334,11 +323,10 @@ class _Pod:
                 await liveness.start(first)
             await declare(self._port, self._parts.registry.schedules, self._record)
             self._isolation = await self._isolate(liveness)
-            for each in (
-                *(self._waiters, self._feeds, self._answers, self._sender),
-                *(self._listener, self._control, self._drain_requests, self._breakers),
-            ):
+            for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
+            for hears in (self._listener, self._control, self._drain_requests, self._breakers):
+                await liveness.start(hears)
             for runner in (one for one in self._own_runners if one.runs_until_sign_off):
                 await liveness.start(runner)
             writers = await stack.enter_async_context(
@@ -355,9 +343,11 @@ class _Pod:
                 "intake", bound_s=partial(left, DrainPhase.INTAKE)
             ) as intake:
                 await self._start_intake(intake, level, policies)
-                gc.freeze()  # imports stay: the collector need not scan them again and again
+                # imports stay in memory: the collector need not scan them again and again
+                gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
-                record, worker = self._record, self._worker  # which shares the log with others
+                record = self._record
+                worker = self._worker  # which shares the log with others
                 at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
                 _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
@@ -416,8 +406,9 @@ class _Pod:
             number=number,
             listening=listening,
         )
-        bound_s = partial(self.drain.left_s, DrainPhase.FLUSH)
-        level = await stack.enter_async_context(self._supervisor("http", bound_s=bound_s))
+        level = await stack.enter_async_context(
+            self._supervisor("http", bound_s=partial(self.drain.left_s, DrainPhase.FLUSH))
+        )
         await level.start(server)
         stack.push_async_callback(server.close)
         return server.url
@@ -442,44 +433,20 @@ class _Pod:
         return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
 
     def _services(self, policies: Policies) -> Services:
-        facts = FactSink(
-            self._port, pod_id=self._record.id, receipts=self._receipts, metrics=self._metrics
-        )
-        return Services(
-            models=ModelCalls(
-                client=self._parts.client,
-                breakers=self._breakers,
-                budget_guard=StoreBudgetGuard(
-                    self._port,
-                    pod_id=self._record.id,
-                    new_id=self._chance.new_id,
-                    unsettled=self._unsettled,
-                    rng=self._rng,
-                ),
-                facts=facts,
-                rng=self._rng,
-                meter=self._metrics,
-            ),
-            tools=self._parts.tools,
-            agents=policies.agents,
-            flows=policies.flows,
+        return services_of(
+            parts=self._parts,
+            port=self._port,
+            pod_id=self._record.id,
             policies=policies,
             breakers=self._breakers,
-            facts=facts,
-            gateway=StoreEffectGateway(
-                port=self._port,
-                committer=self._committer,
-                self_fence=self._self_fence,
-                new_id=self._chance.new_id,
-                rng=self._rng,
-            ),
-            clock=StoreClock(port=self._port, rng=self._rng),
-            bulk=StoreBulkOperations(port=self._port, rng=self._rng),
-            upkeep=RunnerUpkeep(self._runners),
-            workspaces=self._parts.workspaces,
-            rng=self._rng,
-            meter=self._metrics,
+            unsettled=self._unsettled,
+            receipts=self._receipts,
+            committer=self._committer,
+            self_fence=self._self_fence,
+            runners=self._runners,
+            metrics=self._metrics,
             tracing=self._tracing,
+            chance=self._chance,
         )
 
     async def _start_intake(self, intake: Supervisor, level: Phase, policies: Policies) -> None:
@@ -599,3 +566,7 @@ class _Pod:
             drain=self.drain.status,
             trouble=self._watch.report,
         )
+
+
+def _self_fence(s: Settings) -> SelfFence:
+    return SelfFence(fence_s=s.fence_s, settle_s=s.settle_s, lease_s=s.lease_s, fresh_s=s.fresh_s)

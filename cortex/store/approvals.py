@@ -47,6 +47,16 @@ TRIES: Final = 5
 
 
 @attrs.frozen(kw_only=True)
+class Reminder:
+    """Who was reminded of one request."""
+
+    status: ApprovalStatus = attrs.field(converter=ApprovalStatus)
+    """Only a request that waits is reminded of."""
+    receivers: tuple[str, ...]
+    """Subscriptions."""
+
+
+@attrs.frozen(kw_only=True)
 class VoteResult:
     """The result of a vote that counts."""
 
@@ -195,6 +205,27 @@ async def expire(db: Database, *, limit: int = EXPIRE_BATCH) -> DuePass:
     if row is None:
         raise AssertionError("approvals.expire always answers")
     return row_of(DuePass, row)
+
+
+async def remind(db: Database, *, limit: int) -> DuePass:
+    """Remind people of requests that have waited for half, or nine tenths, of their time."""
+    row = await db.fetch_one("approvals.remind", limit)
+    if row is None:
+        raise AssertionError("approvals.remind always answers")
+    return row_of(DuePass, row)
+
+
+async def remind_one(db: Database, approval_id: UUID, *, message_id: UUID) -> Reminder:
+    """Remind people of one request, if it still waits; the same id does so once.
+
+    Raises `NotFoundError`.
+    """
+    row = await db.fetch_one("approvals.remind_one", approval_id, message_id)
+    if row is None:
+        raise NotFoundError(
+            f"there is no request for approval {approval_id}", hint="cortex approvals ls"
+        )
+    return Reminder(status=row["status"], receivers=tuple(row["receivers"]))
 
 
 async def link(db: Database, approval_id: UUID, *, by: str, reason: str = "") -> str:

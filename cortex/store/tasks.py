@@ -113,7 +113,8 @@ def _requests(op: Suspend) -> str | None:
 
 
 def _request(request: ApprovalRequest) -> dict[str, Any]:
-    return {**attrs.asdict(request, recurse=False), "digest": "\\x" + request.digest.hex()}
+    plain = attrs.asdict(request, recurse=False)
+    return {**plain, "digest": "\\x" + request.digest.hex(), "brief": request.brief}
 
 
 def _ordered(operations: Sequence[Ended]) -> list[Ended]:

@@ -144,6 +144,17 @@ BEGIN
                 USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_size';
         END IF;
     END IF;
+    IF types && ARRAY['execute_tool', 'http_request', 'llm_generate', 'webhook_dispatch'] THEN
+        SELECT format('payload.%s of job type "%s" must be text, got %s', n.field, s.type,
+                      left(coalesce((s.payload->n.field)::text, 'nothing'), 80)) INTO wrong
+        FROM unnest(types, payloads) AS s(type, payload)
+        JOIN (VALUES ('execute_tool', 'tool'), ('http_request', 'url'), ('llm_generate', 'model'),
+                     ('webhook_dispatch', 'url')) AS n(type, field) ON n.type = s.type
+        WHERE jsonb_typeof(s.payload->n.field) IS DISTINCT FROM 'string' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits';
+        END IF;
+    END IF;
     IF array_remove(submit_jobs.tags, NULL) <> '{}' THEN
         SELECT t.list::text INTO wrong FROM unnest(submit_jobs.tags) AS t(list)
         WHERE jsonb_typeof(t.list) <> 'array' OR jsonb_array_length(t.list) > 20 OR EXISTS (

@@ -42,6 +42,8 @@ CREATE TABLE cortex.approval (
     reason text CHECK (length(reason) <= 1000),
     requested_with text,
     decided_with text,
+    brief text CHECK (length(brief) BETWEEN 1 AND 500),
+    remind_at timestamptz,
     CONSTRAINT critical_needs_two CHECK (risk <> 'CRITICAL' OR people >= 2),
     CONSTRAINT decided_at_unless_pending CHECK ((decided_at IS NULL) = (status = 'PENDING')),
     CONSTRAINT decided_by_people CHECK ((decided_by IS NOT NULL) = (status IN ('APPROVED', 'DENIED'))),
@@ -93,9 +95,14 @@ COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
 COMMENT ON COLUMN cortex.approval.requested_with IS
     'The credential that submitted the job: it cannot decide a critical request.';
 COMMENT ON COLUMN cortex.approval.decided_with IS 'The credential of decided_by; null without sign-in.';
+COMMENT ON COLUMN cortex.approval.brief IS
+    'The call on one line, for messages: never all of its arguments. Null after an edit.';
+COMMENT ON COLUMN cortex.approval.remind_at IS
+    'When people are reminded next: after half of its time, then after nine tenths; null: no more.';
 -- No index by time alone: the planner would prefer it, and read all of it for a rare risk or state.
 CREATE INDEX approval_pending ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
+CREATE INDEX approval_remind ON cortex.approval (remind_at) WHERE status = 'PENDING' AND remind_at IS NOT NULL;
 CREATE INDEX approval_decided ON cortex.approval (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval (job_id);
 CREATE INDEX approval_line ON cortex.approval (lineage_id, key, seq DESC);
@@ -250,6 +257,7 @@ BEGIN
         SET arguments = stands, digest = stands_digest,
             version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
             edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
+            brief = CASE WHEN stands_digest <> held.digest THEN NULL ELSE a.brief END,
             status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
             decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
             decided_by = CASE WHEN agreed >= a.people THEN person END,

@@ -40,15 +40,18 @@ CREATE FUNCTION cortex.flow_of_job() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wanted CONSTANT text := NEW.payload->>'flow';
+    inputs CONSTANT jsonb := coalesce(nullif(NEW.payload->'inputs', 'null'), '{}');
     kept int;
+    kept_spec jsonb;
     limit_ms int;
+    wrong text;
 BEGIN
     IF wanted IS NULL THEN
         RAISE EXCEPTION 'a job of type "run_flow" needs a flow'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'flow_named',
                   HINT = 'name it in the payload: {"flow": NAME, "inputs": {}}';
     END IF;
-    SELECT v.version, (v.spec->'limits'->>'timeout_ms')::int INTO kept, limit_ms
+    SELECT v.version, v.spec INTO kept, kept_spec
     FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name
     WHERE f.name = wanted AND to_jsonb(v.version) = coalesce(nullif(NEW.payload->'version', 'null'), to_jsonb(f.version));
     IF NOT FOUND THEN
@@ -56,6 +59,21 @@ BEGIN
             coalesce(' version ' || left(NEW.payload->>'version', 20), '')
             USING ERRCODE = 'no_data_found', HINT = 'apply it first: cortex flows apply FILE';
     END IF;
+    IF jsonb_typeof(inputs) <> 'object' THEN
+        wrong := format('must be an object by their names, got %s', left(inputs::text, 80));
+    ELSE
+        SELECT coalesce(
+            (SELECT format('have the unknown name "%s"; known: %s', left(given, 100), coalesce(
+                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
+             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false) LIMIT 1),
+            (SELECT 'lack ' || string_agg(k, ', ' ORDER BY k) FROM jsonb_each(kept_spec->'inputs') AS i(k, declared)
+             WHERE (declared->>'required')::boolean AND NOT inputs ? k)) INTO wrong;
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'payload_fits', HINT = 'see its inputs: cortex flows show ' || wanted;
+    END IF;
+    limit_ms := kept_spec->'limits'->>'timeout_ms';
     NEW.payload := NEW.payload || jsonb_build_object('version', kept);
     -- The flow's own limit replaces its type's, but not one that this job was given.
     IF limit_ms IS NOT NULL AND NEW.timeout_s = (SELECT t.timeout_s FROM cortex.job_type t WHERE t.name = 'run_flow') THEN

@@ -11,6 +11,9 @@ CREATE TABLE cortex.subscription (
     channel text NOT NULL CHECK (channel IN ('log', 'webhook', 'slack', 'email', 'handler')),
     config jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(config) = 'object' AND pg_column_size(config) <= 32768),
     is_heavy boolean NOT NULL DEFAULT false,
+    tenant text CHECK (length(tenant) BETWEEN 1 AND 100),
+    min_risk text CHECK (min_risk IN ('LOW', 'MED', 'HIGH', 'CRITICAL')),
+    fallback text REFERENCES cortex.subscription CHECK (fallback <> name),
     changed_by text NOT NULL CHECK (length(changed_by) BETWEEN 1 AND 200),
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),
     created_at timestamptz NOT NULL DEFAULT cortex.now()
@@ -27,6 +30,11 @@ COMMENT ON COLUMN cortex.subscription.channel IS
 COMMENT ON COLUMN cortex.subscription.config IS
     'Details of the channel: address, template, and the names of its secrets, never the secrets.';
 COMMENT ON COLUMN cortex.subscription.is_heavy IS 'A pod sends at most two of its messages at a time.';
+COMMENT ON COLUMN cortex.subscription.tenant IS 'It gets only messages of this tenant; null: of all.';
+COMMENT ON COLUMN cortex.subscription.min_risk IS
+    'It gets only messages whose payload names a risk, at least this one; null: all.';
+COMMENT ON COLUMN cortex.subscription.fallback IS
+    'The subscription that gets those of its messages that could not be sent; null: nobody does.';
 COMMENT ON COLUMN cortex.subscription.changed_by IS 'Who changed it last: a person, or the pod whose code has it.';
 COMMENT ON COLUMN cortex.subscription.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.subscription.created_at IS 'When it was first applied.';
@@ -45,6 +53,7 @@ CREATE TABLE cortex.outbox (
     tenant text NOT NULL CHECK (length(tenant) BETWEEN 1 AND 100),
     trace text CHECK (length(trace) BETWEEN 1 AND 100),
     subscription text,
+    escalated_from text,
     status text NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'PROCESSING', 'SENT', 'FAILED')),
     attempts int NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     available_at timestamptz NOT NULL DEFAULT cortex.now(),
@@ -80,6 +89,8 @@ COMMENT ON COLUMN cortex.outbox.tenant IS 'The tenant that it belongs to.';
 COMMENT ON COLUMN cortex.outbox.trace IS 'The traceparent of the job that it is about or that published it; null: of none.';
 COMMENT ON COLUMN cortex.outbox.subscription IS
     'The subscription that gets it. Null: nobody had subscribed to its topic when it was published.';
+COMMENT ON COLUMN cortex.outbox.escalated_from IS
+    'The subscription by which it could not be sent before; null: this one is the first.';
 COMMENT ON COLUMN cortex.outbox.status IS
     'PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.';
 COMMENT ON COLUMN cortex.outbox.attempts IS 'How often a pod began to send it, except where it handed it back unsent.';
@@ -110,6 +121,17 @@ CREATE FUNCTION cortex.is_runtime_topic(topic text) RETURNS boolean
                                          'recovery', 'effect', 'runner', 'auth', 'cortex');
 COMMENT ON FUNCTION cortex.is_runtime_topic IS 'Whether only the runtime itself may publish under this topic.';
 
+CREATE FUNCTION cortex.risk_rank(risk text) RETURNS int
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN array_position(ARRAY['LOW', 'MED', 'HIGH', 'CRITICAL'], risk);
+COMMENT ON FUNCTION cortex.risk_rank IS 'The place of a risk, from 1 for the least; null: no risk.';
+
+CREATE FUNCTION cortex.subscribes(s cortex.subscription, of_topic text, of_tenant text, content jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN of_topic LIKE s.topic_like AND content @> s.filter AND (s.tenant IS NULL OR s.tenant = of_tenant)
+        AND (s.min_risk IS NULL OR cortex.risk_rank(content->>'risk') >= cortex.risk_rank(s.min_risk));
+COMMENT ON FUNCTION cortex.subscribes IS 'Whether a subscription gets messages like this one.';
+
 CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[], tenants text[], traces text[])
     RETURNS int LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -120,7 +142,7 @@ BEGIN
     FROM (SELECT cortex.uuid7() AS id, a.*
           FROM unnest(topics, keys, payloads, tenants, traces)
               WITH ORDINALITY AS a(topic, key, payload, tenant, trace, n)) m
-    JOIN cortex.subscription s ON m.topic LIKE s.topic_like AND m.payload @> s.filter
+    JOIN cortex.subscription s ON cortex.subscribes(s, m.topic, m.tenant, m.payload)
     ORDER BY m.n, s.name;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written > 0 THEN
@@ -156,7 +178,7 @@ BEGIN
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription)
     SELECT message, topic, key, payload, headers, tenant, trace, s.name FROM cortex.subscription s
-    WHERE topic LIKE s.topic_like AND payload @> s.filter ORDER BY s.name;
+    WHERE cortex.subscribes(s, topic, tenant, payload) ORDER BY s.name;
     GET DIAGNOSTICS written = ROW_COUNT;
     IF written > 0 THEN
         PERFORM pg_notify('cortex_outbox', 'message');
@@ -213,21 +235,68 @@ CREATE FUNCTION cortex.traceparent_of(job uuid) RETURNS text
 SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $$;
 COMMENT ON FUNCTION cortex.traceparent_of IS 'What a job hands on: its trace, and its own span as the parent.';
 
+-- ------------------------------------------------------------------ approvals
+
+CREATE TABLE cortex.approval_notice (
+    approval_id uuid REFERENCES cortex.approval ON DELETE CASCADE,
+    subscription text,
+    PRIMARY KEY (approval_id, subscription)
+);
+COMMENT ON TABLE cortex.approval_notice IS
+    'Who got a request that still waits: the same subscriptions get its reminders, and once how it ended.';
+COMMENT ON COLUMN cortex.approval_notice.approval_id IS 'The request.';
+COMMENT ON COLUMN cortex.approval_notice.subscription IS 'The subscription.';
+
+CREATE FUNCTION cortex.announce_approval(of_approval cortex.approval, topic text, message uuid, stage text) RETURNS text[]
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    content CONSTANT jsonb := jsonb_strip_nulls(jsonb_build_object(
+        'approval', of_approval.id, 'job', of_approval.job_id, 'agent', cortex.agent_name(of_approval.agent_id),
+        'tenant', of_approval.tenant, 'tool', of_approval.tool, 'step', of_approval.key, 'call', of_approval.brief,
+        'risk', of_approval.risk, 'people', of_approval.people, 'effect', left(of_approval.effect, 300),
+        'reversible', of_approval.reversible, 'policy', left(of_approval.policy, 300),
+        'requested_by', of_approval.requested_by, 'status', of_approval.status, 'stage', stage,
+        'created_at', of_approval.created_at, 'expires_at', of_approval.expires_at,
+        'decided_at', of_approval.decided_at, 'decided_by', of_approval.decided_by, 'channel', of_approval.channel,
+        'reason', left(of_approval.reason, 500)));
+    receivers text[];
+BEGIN
+    WITH written AS (
+        INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
+        SELECT message, $2, of_approval.id::text, content, of_approval.tenant,
+               cortex.traceparent_of(of_approval.job_id), s.name
+        FROM cortex.subscription s
+        WHERE (cortex.subscribes(s, $2, of_approval.tenant, content)
+               OR EXISTS (SELECT FROM cortex.approval_notice n
+                          WHERE n.approval_id = of_approval.id AND n.subscription = s.name))
+          -- A repeated reminder by the same job is the same message.
+          AND NOT EXISTS (SELECT FROM cortex.outbox o WHERE o.id = message AND o.subscription = s.name)
+        ORDER BY s.name RETURNING subscription
+    ), noticed AS (
+        INSERT INTO cortex.approval_notice (approval_id, subscription)
+        SELECT of_approval.id, subscription FROM written WHERE of_approval.status = 'PENDING' ON CONFLICT DO NOTHING
+    )
+    SELECT array_agg(subscription) INTO receivers FROM written;
+    IF of_approval.status <> 'PENDING' THEN
+        DELETE FROM cortex.approval_notice WHERE approval_id = of_approval.id;
+    END IF;
+    IF receivers IS NOT NULL THEN
+        PERFORM pg_notify('cortex_outbox', 'message');
+    END IF;
+    RETURN coalesce(receivers, '{}');
+END $$;
+COMMENT ON FUNCTION cortex.announce_approval IS
+    'Publishes a message about a request, in the caller''s transaction, to whoever subscribes to the topic or got the '
+    'request. Returns the subscriptions that get it.';
+
 CREATE FUNCTION cortex.approval_announces() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF EXISTS (SELECT FROM cortex.subscription) THEN
-        PERFORM cortex.announce(
-            CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
-                            ELSE 'approval.decided' END,
-            NEW.id::text,
-            jsonb_strip_nulls(jsonb_build_object(
-                'approval', NEW.id, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id), 'tenant', NEW.tenant,
-                'tool', NEW.tool, 'step', NEW.key, 'risk', NEW.risk, 'people', NEW.people, 'effect', left(NEW.effect, 300),
-                'reversible', NEW.reversible, 'requested_by', NEW.requested_by, 'status', NEW.status,
-                'created_at', NEW.created_at, 'expires_at', NEW.expires_at, 'decided_at', NEW.decided_at,
-                'decided_by', NEW.decided_by, 'channel', NEW.channel, 'reason', left(NEW.reason, 500))),
-            NEW.tenant, cortex.traceparent_of(NEW.job_id));
+        PERFORM cortex.announce_approval(
+            NEW, CASE NEW.status WHEN 'PENDING' THEN 'approval.requested' WHEN 'EXPIRED' THEN 'approval.expired'
+                                 ELSE 'approval.decided' END, cortex.uuid7(), NULL);
     END IF;
     RETURN NULL;
 END $$;
@@ -235,6 +304,92 @@ CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval
     FOR EACH ROW EXECUTE FUNCTION cortex.approval_announces();
 CREATE TRIGGER approval_decided AFTER UPDATE OF status ON cortex.approval
     FOR EACH ROW WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION cortex.approval_announces();
+
+CREATE FUNCTION cortex.remind_approvals(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    held cortex.approval;
+    second timestamptz;
+    is_second boolean;
+    passed int := 0;
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.remind_approvals', 0)) THEN
+        RETURN NULL;
+    END IF;
+    FOR held IN
+        SELECT a.* FROM cortex.approval a WHERE a.status = 'PENDING' AND a.remind_at <= cortex.now()
+        ORDER BY a.remind_at LIMIT most FOR UPDATE SKIP LOCKED
+    LOOP
+        second := held.created_at + 0.9 * (held.expires_at - held.created_at);
+        is_second := held.remind_at >= second OR cortex.now() >= second;
+        -- With the message: no process can remind of the same stage again, and none after the decision.
+        UPDATE cortex.approval a SET remind_at = CASE WHEN NOT is_second THEN second END WHERE a.id = held.id;
+        passed := passed + 1;
+        IF held.expires_at > cortex.now() THEN
+            PERFORM cortex.announce_approval(
+                held, 'approval.reminder', cortex.uuid7(), CASE WHEN is_second THEN '90 %' ELSE '50 %' END);
+        END IF;
+    END LOOP;
+    RETURN passed;
+END $$;
+COMMENT ON FUNCTION cortex.remind_approvals IS
+    'Reminds of up to this many requests that have waited for half, or for nine tenths, of their time. Returns how many; '
+    'null while another process does this.';
+
+CREATE FUNCTION cortex.remind_approval(of_approval uuid, message uuid) RETURNS TABLE (status text, receivers text[])
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    held cortex.approval;
+BEGIN
+    SELECT a.* INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    ELSIF held.status = 'PENDING' AND held.expires_at > cortex.now() THEN
+        PERFORM cortex.announce_approval(held, 'approval.reminder', message, 'requested');
+    END IF;
+    RETURN QUERY SELECT CASE WHEN held.status = 'PENDING' AND held.expires_at <= cortex.now() THEN 'EXPIRED'
+                             ELSE held.status END,
+                        ARRAY(SELECT o.subscription FROM cortex.outbox o WHERE o.id = message ORDER BY o.subscription);
+END $$;
+COMMENT ON FUNCTION cortex.remind_approval IS
+    'Reminds of one request, if it still waits, by a message of this id; the same id reminds once. Returns its state '
+    'and the subscriptions that got the message; no row if there is no such request.';
+
+-- ------------------------------------------------------------------ the next channel
+
+CREATE FUNCTION cortex.message_escalates() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    next_one text;
+BEGIN
+    SELECT s.fallback INTO next_one FROM cortex.subscription s
+    WHERE s.name = NEW.subscription AND s.fallback IS NOT NULL
+      -- Subscribed itself, or the head of the chain: it has this message.
+      AND NOT EXISTS (SELECT FROM cortex.outbox o WHERE o.id = NEW.id AND o.subscription = s.fallback);
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.topic IN ('approval.requested', 'approval.reminder') THEN
+        -- Decided meanwhile: nobody is needed any more. Whoever decides concurrently waits, and sees this receiver.
+        PERFORM FROM cortex.approval a
+        WHERE a.id = (NEW.payload->>'approval')::uuid AND a.status = 'PENDING' FOR SHARE;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+        INSERT INTO cortex.approval_notice (approval_id, subscription)
+        VALUES ((NEW.payload->>'approval')::uuid, next_one) ON CONFLICT DO NOTHING;
+    END IF;
+    INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription, escalated_from)
+    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription);
+    PERFORM pg_notify('cortex_outbox', 'message');
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION cortex.message_escalates IS
+    'Gives a message that could not be sent to the fallback of its subscription, in the transaction that gives it up.';
+CREATE TRIGGER message_escalates AFTER UPDATE OF status ON cortex.outbox
+    FOR EACH ROW WHEN (NEW.status = 'FAILED' AND OLD.status <> 'FAILED') EXECUTE FUNCTION cortex.message_escalates();
+
+-- ------------------------------------------------------------------ breakers, pods, effects
 
 CREATE FUNCTION cortex.breaker_announces() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -298,12 +453,15 @@ CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step
     FOR EACH ROW WHEN (NEW.kind = 'message') EXECUTE FUNCTION cortex.step_publishes();
 
 REVOKE EXECUTE ON FUNCTION
+    cortex.announce_approval(cortex.approval, text, uuid, text), cortex.remind_approvals(int),
+    cortex.remind_approval(uuid, uuid), cortex.message_escalates(),
     cortex.approval_announces(), cortex.breaker_announces(), cortex.pod_died(), cortex.effect_is_unknown(),
     cortex.step_publishes() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.remind_approvals(int), cortex.remind_approval(uuid, uuid) TO cortex_runtime;
 
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
-        GRANT SELECT ON cortex.subscription, cortex.outbox TO cortex_reader;
+        GRANT SELECT ON cortex.subscription, cortex.outbox, cortex.approval_notice TO cortex_reader;
     END IF;
 END $$;

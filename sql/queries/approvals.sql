@@ -32,6 +32,20 @@ SELECT coalesce(expired, 0) AS count, expired IS NULL AS is_skipped,
             ORDER BY a.expires_at, a.id LIMIT 1) first) AS due_in_s
 FROM cortex.expire_approvals($1) AS expired;
 
+-- name: remind
+-- Reminds of requests that have waited for half, or for nine tenths, of their time. $1 limit. Locks: an advisory lock,
+-- tried without waiting; the requests, skipping locked ones. Returns how many, whether another process was at it, and in
+-- how many seconds the next one is due of those that were open before.
+SELECT coalesce(reminded, 0) AS count, reminded IS NULL AS is_skipped,
+       (SELECT extract(epoch FROM min(a.remind_at) - cortex.now())::float8 FROM cortex.approval a
+        WHERE a.status = 'PENDING' AND a.remind_at IS NOT NULL) AS due_in_s
+FROM cortex.remind_approvals($1) AS reminded;
+
+-- name: remind_one
+-- Reminds of one request, if it still waits. $1 id, $2 the message's id: the same reminds once. Locks: the request.
+-- Returns its state and the subscriptions that got the message; no row if it does not exist.
+SELECT * FROM cortex.remind_approval($1, $2);
+
 -- name: link
 -- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 who, $4 why.
 -- Locks: the approval. Records who and why. No row if it can no longer be decided.

@@ -27,8 +27,8 @@ WITH due AS MATERIALIZED (
     -- Counted first: what this statement has changed it cannot hold any more.
     FROM due d WHERE (SELECT count(*) FROM held) >= 0 AND o.seq = d.seq
       AND NOT EXISTS (SELECT FROM behind b WHERE b.seq = d.seq)
-    RETURNING o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.subscription, o.attempts,
-              o.created_at
+    RETURNING o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.subscription, o.escalated_from,
+              o.attempts, o.created_at
 )
 SELECT c.*, (SELECT count(*) FROM due) AS read_count FROM claimed c ORDER BY c.seq;
 
@@ -125,6 +125,23 @@ SET status = 'FAILED', finished_at = cortex.now(), last_error = 'its subscriptio
 FROM gone WHERE o.seq = gone.seq
 RETURNING o.seq, o.subscription, o.key, o.status;
 
+-- name: escalate
+-- Gives up messages that have waited too long for a channel whose breaker is not closed, and that has a fallback: that
+-- one gets them. $1 seconds, $2 limit of each subscription. Locks: messages, skipping locked ones. Returns them.
+WITH late AS MATERIALIZED (
+    SELECT w.seq FROM cortex.subscription s JOIN cortex.breaker b ON b.name = 'notify:' || s.name AND b.state <> 'CLOSED'
+    CROSS JOIN LATERAL (
+        SELECT o.seq FROM cortex.outbox o
+        WHERE o.subscription = s.name AND o.status = 'PENDING' AND NOT o.is_parked
+          AND o.available_at < cortex.now() - $1::float8 * interval '1 second'
+        ORDER BY o.available_at, o.seq LIMIT $2 FOR UPDATE SKIP LOCKED) w
+    WHERE s.fallback IS NOT NULL
+)
+UPDATE cortex.outbox o
+SET status = 'FAILED', finished_at = cortex.now(), last_error = 'its channel did not answer for too long'
+FROM late WHERE o.seq = late.seq
+RETURNING o.seq, o.subscription, o.key, o.status;
+
 -- name: forget
 -- Deletes messages that were sent, or given up, long ago, the oldest first. $1 seconds after which sent ones go,
 -- $2 failed ones, $3 limit of each. Locks: messages, skipping locked ones. Returns how many.
@@ -151,7 +168,7 @@ WITH read AS MATERIALIZED (
     UNION ALL
     SELECT o.seq FROM cortex.outbox o WHERE o.id = $5::uuid
 )
-SELECT o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.subscription, o.status, o.attempts,
+SELECT o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.subscription, o.escalated_from, o.status, o.attempts,
        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel,
        cortex.now() AS now
 FROM read JOIN cortex.outbox o ON o.seq = read.seq
@@ -166,11 +183,11 @@ SELECT DISTINCT id FROM (SELECT id FROM cortex.outbox ORDER BY seq DESC LIMIT 10
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: choose
--- Messages of these states, oldest first. $1 a message id or null for all, $2 states, $3 a subscription
--- or null, $4 a LIKE pattern of topics or null, $5 limit. Locks: the messages (ordered), skipping locked ones.
+-- Messages of these states, oldest first. $1 states, $2 a subscription or null, $3 a LIKE pattern of topics or null,
+-- $4 a message id or null for all, $5 limit. Locks: the messages (ordered), skipping locked ones.
 SELECT o.seq, o.subscription, o.key, o.tenant, o.id, o.topic, o.status FROM cortex.outbox o
-WHERE ($1::uuid IS NULL OR o.id = $1) AND o.status = ANY ($2::text[])
-  AND ($3::text IS NULL OR o.subscription = $3) AND ($4::text IS NULL OR o.topic LIKE $4)
+WHERE o.status = ANY ($1::text[]) AND ($2::text IS NULL OR o.subscription = $2)
+  AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4)
 ORDER BY o.seq LIMIT $5 FOR UPDATE SKIP LOCKED;
 
 -- name: retry

@@ -1,6 +1,6 @@
 -- name: list
 -- Subscriptions by name, with how many of their messages wait and failed, counted up to a limit. $1 limit of the counts.
-SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy, s.changed_by, s.changed_at, s.created_at,
+SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy, s.tenant, s.min_risk, s.fallback, s.changed_by, s.changed_at, s.created_at,
        cortex.breaker_state(b.state, b.open_until) AS breaker,
        (SELECT count(*) FROM (
             SELECT FROM cortex.outbox o WHERE o.subscription = s.name AND o.status = 'PENDING' AND NOT o.is_parked
@@ -11,19 +11,22 @@ ORDER BY s.name;
 
 -- name: all
 -- Subscriptions by name, as pods need them.
-SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy FROM cortex.subscription s ORDER BY s.name;
+SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy, s.tenant, s.min_risk, s.fallback FROM cortex.subscription s ORDER BY s.name;
 
 -- name: put
 -- Writes a subscription, new or not, records who, and notifies pods. $1 name, $2 topic, $3 filter, $4 channel, $5 config,
--- $6 whether it is heavy, $7 who, $8 why. Returns whether it is new; no row if nothing changed.
+-- $6 whether it is heavy, $7 who, $8 why, $9 tenant, $10 least risk, $11 fallback, each or null. Returns whether it is new; no row if nothing changed.
 WITH put AS (
-    INSERT INTO cortex.subscription AS s (name, topic, filter, channel, config, is_heavy, changed_by)
-    VALUES ($1, $2, $3::jsonb, $4, $5::jsonb, $6, $7)
+    INSERT INTO cortex.subscription AS s (
+        name, topic, filter, channel, config, is_heavy, changed_by, tenant, min_risk, fallback)
+    VALUES ($1, $2, $3::jsonb, $4, $5::jsonb, $6, $7, $9, $10, $11)
     ON CONFLICT (name) DO UPDATE
     SET topic = excluded.topic, filter = excluded.filter, channel = excluded.channel, config = excluded.config,
-        is_heavy = excluded.is_heavy, changed_by = excluded.changed_by, changed_at = cortex.now()
-    WHERE (s.topic, s.filter, s.channel, s.config, s.is_heavy)
-          IS DISTINCT FROM (excluded.topic, excluded.filter, excluded.channel, excluded.config, excluded.is_heavy)
+        is_heavy = excluded.is_heavy, changed_by = excluded.changed_by, changed_at = cortex.now(),
+        tenant = excluded.tenant, min_risk = excluded.min_risk, fallback = excluded.fallback
+    WHERE (s.topic, s.filter, s.channel, s.config, s.is_heavy, s.tenant, s.min_risk, s.fallback)
+          IS DISTINCT FROM (excluded.topic, excluded.filter, excluded.channel, excluded.config, excluded.is_heavy,
+                            excluded.tenant, excluded.min_risk, excluded.fallback)
     RETURNING s.name, s.created_at = s.changed_at AS is_new
 ), hinted AS (
     SELECT pg_notify('cortex_outbox', 'subscriptions') FROM put
@@ -34,6 +37,12 @@ WITH put AS (
     FROM put
 )
 SELECT put.is_new FROM put LEFT JOIN hinted ON true;
+
+-- name: routes
+-- Subscriptions by name that get a message like this one, except handlers in the code of pods. $1 topic, $2 tenant,
+-- $3 payload.
+SELECT s.name FROM cortex.subscription s
+WHERE s.channel <> 'handler' AND cortex.subscribes(s, $1, $2, $3::jsonb) ORDER BY s.name;
 
 -- name: remove
 -- Removes a subscription, records who and why, and notifies pods. $1 name, $2 who, $3 why. No row if it does not exist.

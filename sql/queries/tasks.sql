@@ -252,13 +252,16 @@ WITH ended AS (
 ), requested AS (
     INSERT INTO cortex.approval (
         id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
-        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at)
+        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at,
+        brief, remind_at)
     SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by, s.submitted_with,
            r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk, r.effect, r.reversible, r.policy,
-           r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second'
+           r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second',
+           r.brief, cortex.now() + r.expires_s / 2 * interval '1 second'
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(
         id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
-        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8)
+        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8,
+        brief text)
 ), superseded AS (
     -- The same step now requests something else: the earlier request will not run and must not be decided.
     UPDATE cortex.approval a

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli.run.apps import load_app, registry_of
+from cortex.cli.run.apps import add_packages, load_app, registry_of
 from cortex.domain.errors import UsageError
 
 Write = Callable[[str, str], str]
@@ -47,6 +47,31 @@ def test_a_module_of_the_working_folder(write: Write) -> None:
     write("pack_of_test/__init__.py", "")
     write("pack_of_test/work.py", JOB)
     assert "from_app" in registry_of("pack_of_test.work").names
+
+
+OWN = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_an_app_imports_from_a_virtual_environment_but_not_in_place_of_ours(
+    write: Write, tmp_path: Path
+) -> None:
+    write("venv/pyvenv.cfg", "home = /nowhere")
+    write(f"venv/lib/{OWN}/site-packages/only_there_of_test.py", "PRICE = 4")
+    write(f"venv/lib/{OWN}/site-packages/attrs/__init__.py", "MINE = False")
+    add_packages(tmp_path / "venv")
+    path = write("shop_of_venv.py", "from only_there_of_test import PRICE\nimport attrs")
+    assert load_app(path).PRICE == 4
+    assert load_app(path).attrs is sys.modules["attrs"]
+    assert sys.path[-1] == str(tmp_path / f"venv/lib/{OWN}/site-packages")
+
+
+def test_a_virtual_environment_of_another_python_is_refused(write: Write, tmp_path: Path) -> None:
+    write("venv/pyvenv.cfg", "home = /nowhere")
+    write("venv/lib/python2.7/site-packages/any.py", "")
+    with pytest.raises(UsageError, match=f"is for python2.7, and this is {OWN}"):
+        add_packages(tmp_path / "venv")
+    with pytest.raises(UsageError, match="is not a directory"):
+        add_packages(tmp_path / "nothing")
 
 
 def test_loading_it_twice_runs_it_once(write: Write) -> None:

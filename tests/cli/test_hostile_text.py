@@ -195,7 +195,17 @@ PREPARED = (
 """For the commands that only look."""
 FOLLOWS = "approvals watch"
 """Runs until Ctrl-C, so it has a test of its own."""
-SHOW_NO_TEXT = {"demo", "migrate", "tick", "tui", "up", "version"} | {
+SHOW_NO_TEXT = {
+    "completion",
+    "config show",
+    "demo",
+    "licences",
+    "migrate",
+    "tick",
+    "tui",
+    "up",
+    "version",
+} | {
     f"bench {name}"
     for name in (
         *(

@@ -36,6 +36,7 @@ NEWEST: Final = {
 }
 """What commands are run on, by the word in braces."""
 LOOKS: Final = (
+    "config show",
     "jobs ls",
     "jobs show {job}",
     "jobs timeouts {job}",

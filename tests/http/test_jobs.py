@@ -128,6 +128,7 @@ NO_JOBS: list[tuple[Any, int, str]] = [
     ({"type": "digest", "payload": {"note": "\ud800"}}, 422, "surrogate"),
     ({"type": "digest", "payload": {"note": "x" * 262_144}}, 422, "262,144"),
     ({"type": "digest", "by": "li"}, 422, "by"),
+    ({"type": "run_agent", "payload": {"prompt": "x"}}, 400, "needs an agent"),
 ]
 
 
@@ -434,7 +435,7 @@ def test_who_only_reads_changes_nothing(server: HttpServer, database: str) -> No
 
 
 def test_an_agent_reads_no_folder_that_the_operator_has_not_allowed(server: HttpServer) -> None:
-    body = {"type": "run_agent", "payload": {"prompt": "p", "folder": "/etc"}}
+    body = {"type": "run_agent", "agent": "a", "payload": {"prompt": "p", "folder": "/etc"}}
     refused = server.post("/v1/jobs", token=server.token("operator"), json_body=body)
     assert refused.status == 403
     assert "http_folders" in refused.json["hint"]

@@ -32,6 +32,7 @@ THINGS: Final = {
     "effect_id": "SELECT id FROM cortex.effect ORDER BY id",
     "name": "SELECT name AS id FROM cortex.breaker ORDER BY name",
     "schedule": "SELECT name AS id FROM cortex.schedule ORDER BY name",
+    "message_id": "SELECT id FROM cortex.outbox ORDER BY seq",
 }
 """The replacement for a parameter of a path."""
 LETTERS: Final = "SELECT job_id AS id FROM cortex.dead_letter ORDER BY 1"

@@ -49,7 +49,8 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 async def subscribe(bench: Bench, given: dict[str, Any]) -> None:
-    subscription = parse_subscription({"name": "a", "topic": "order.*"} | given, source="test")
+    document = {"name": "a", "topic": "order.*"} | given
+    subscription = parse_subscription(document, where=lambda _: "test")
     await bench.port(subscriptions.put, subscription, by="test", reason="")
 
 

@@ -4,11 +4,12 @@ import trio
 from trio.testing import MockClock
 
 from cortex.actors.runner import Runner, TickBudget, TickResult
+from cortex.config import Settings
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX
-from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST, RETRY
+from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST, REMINDER, RETRY
 from cortex.runtime.maintenance.runners import Means, runners, suspended
 from tests.support.eventually import virtually
 from tests.support.holder import holding
@@ -21,6 +22,7 @@ from tests.support.servers.postgres import sql
 LOCKS = {
     "retries": ["cortex.retries"],
     "expire_approvals": ["cortex.expire_approvals"],
+    "notifications": ["cortex.remind_approvals"],
     "schedules": ["cortex.schedules"],
     "dead_letters": ["cortex.triage"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
@@ -40,10 +42,7 @@ def made(bench: Bench) -> tuple[Runner, ...]:
             port=bench.port,
             chance=chance,
             unsettled=unsettled,
-            sweep_s=10.0,
-            zombie_s=300.0,
-            sweep_max=100,
-            outbox_sent_s=86_400.0,
+            settings=Settings(sweep_s=10.0),
         )
     )
 
@@ -53,7 +52,7 @@ async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:
     all_ = made(bench)
     assert len({each.name for each in all_}) == len(all_)
     hints = {hint for each in all_ for hint in each.woken_by}
-    assert hints <= {BREAKER, CONTROL, OUTBOX, RETRY, EXPIRY, POD_LOST}
+    assert hints <= {BREAKER, CONTROL, OUTBOX, RETRY, EXPIRY, REMINDER, POD_LOST}
     for each in all_:
         assert not (await each.tick(TickBudget())).is_skipped, each.name
     assert_one_truth(database)

@@ -18,9 +18,9 @@ def apply(store: Session, **fields: object) -> int:
 
 
 def test_a_job_keeps_the_version_it_was_submitted_with(database: str, store: Session) -> None:
-    apply(store)
+    apply(store, inputs={"a": {}})
     first = submit(database, "run_flow", {"flow": "f", "inputs": {"a": 1}})
-    assert apply(store, description="newer") == 2
+    assert apply(store, inputs={"a": {}}, description="newer") == 2
     second = submit(database, "run_flow", {"flow": "f", "version": None})
     chosen = submit(database, "run_flow", {"flow": "f", "version": 1})
     assert job_row(database, first)["payload"] == '{"flow": "f", "inputs": {"a": 1}, "version": 1}'
@@ -70,3 +70,29 @@ def test_an_unknown_flow_is_refused(
     with pytest.raises(asyncpg.PostgresError, match=message):
         sql(as_runtime(database), "SELECT cortex.submit_job('run_flow', $1::jsonb)", payload)
     assert sql(database, "SELECT count(*) AS n FROM cortex.job")[0]["n"] == 0
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ("null", 'inputs of flow "f" lack day, month'),
+        ('{"day": null, "year": 1}', 'have the unknown name "year"; known: day, limit, month'),
+        ('{"day": 1}', "lack month"),
+        ("[1]", r"must be an object by their names, got \[1\]"),
+    ],
+)
+def test_inputs_that_do_not_fit_the_flow_are_refused(
+    database: str, store: Session, inputs: str, message: str
+) -> None:
+    required = {"required": True}
+    apply(store, inputs={"month": required, "day": required, "limit": {"default": 10}})
+    payload = f'{{"flow": "f", "inputs": {inputs}}}'
+    with pytest.raises(asyncpg.CheckViolationError, match=message):
+        sql(as_runtime(database), "SELECT cortex.submit_job('run_flow', $1::jsonb)", payload)
+    submit(database, "run_flow", {"flow": "f", "inputs": {"day": None, "month": 1}})
+
+
+def test_a_flow_without_inputs_takes_none(database: str, store: Session) -> None:
+    apply(store)
+    with pytest.raises(asyncpg.CheckViolationError, match='unknown name "a"; known: none'):
+        submit(database, "run_flow", {"flow": "f", "inputs": {"a": 1}})

@@ -104,6 +104,24 @@ def test_no_job_gets_more_time_than_its_type_may(
         submit_by_sql(database, type_, timeout_s=longest_s + 1)
 
 
+@pytest.mark.parametrize(
+    "type_, payload, message",
+    [
+        (
+            "http_request",
+            '{"url": 5}',
+            'payload.url of job type "http_request" must be text, got 5',
+        ),
+        ("llm_generate", "{}", "payload.model .* got nothing"),
+    ],
+)
+def test_built_in_types_refuse_what_is_no_text(
+    database: str, type_: str, payload: str, message: str
+) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match=message):
+        sql(database, "SELECT cortex.submit_job($1, $2::jsonb)", type_, payload)
+
+
 def test_built_in_types_have_their_policies_before_any_pod(database: str) -> None:
     """The migration writes what pods would: `submit_job` knows defaults and hard limits at once."""
     rows = sql(database, "SELECT * FROM cortex.job_type")
@@ -114,7 +132,8 @@ def test_built_in_types_have_their_policies_before_any_pod(database: str) -> Non
     assert set(POLICIES) <= set(builtin_registry().names), "a policy without a handler"
     for name, policy in builtin_registry().policies.items():
         if longest_s(policy) <= TIMEOUT_MAX_S and name != RUN_FLOW:
-            submit_by_sql(database, name, timeout_s=longest_s(policy))
+            payload = {"url": "u", "model": "m", "tool": "t"}
+            submit_by_sql(database, name, payload, timeout_s=longest_s(policy))
         wrong = f'timeout_s {longest_s(policy) + 1} is above .* "{name}": {longest_s(policy)} sec'
         with pytest.raises(asyncpg.CheckViolationError, match=wrong):
             submit_by_sql(database, name, timeout_s=longest_s(policy) + 1)

@@ -16,6 +16,7 @@ TEXTS = {"dsn", "data", "prices", "tick_runners"}
 EXAMPLES = {
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
+    "public_url": "https://cortex.example.org",
     "zombie_s": 200,
     "isolated_mb": 100,
     "tick_shard": "1/4",

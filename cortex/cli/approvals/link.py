@@ -1,7 +1,6 @@
 """`cortex approvals link`: a link to a request's page, shown once."""
 
 from typing import Final
-from urllib.parse import urlsplit
 
 import click
 
@@ -9,11 +8,11 @@ from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
+from cortex.config import base_url as checked_base_url
 from cortex.domain.approvals.approval import Approval
 from cortex.domain.approvals.vote import why_sign_in
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id, span
-from cortex.domain.safe import safe
 from cortex.store import approvals as store
 from cortex.view.approvals import left_s
 
@@ -26,7 +25,7 @@ URL_MAX: Final = 500
     "--base-url",
     type=Text(URL_MAX),
     metavar="URL",
-    help="Base URL of a pod's API [http:// and the setting http].",
+    help="Base URL of a pod's API [the setting public_url].",
 )
 @changes(has_key=False)
 def link(change: ChangeRequest, *, name: str, base_url: str | None) -> None:
@@ -35,7 +34,10 @@ def link(change: ChangeRequest, *, name: str, base_url: str | None) -> None:
     The link replaces the previous one and is not stored. After the decision it shows only the
     outcome, for a week. Each run creates a new link, so there is no idempotency key.
     """
-    base = _checked(base_url or _default(change.options))
+    if base_url is None:
+        base = _default(change.options)
+    else:
+        base = checked_base_url(base_url, source="--base-url")
     with session(change.options) as call:
         approval_id = call(store.find, name)
         token = call(store.link, approval_id, by=change.by, reason=change.reason)
@@ -61,22 +63,10 @@ def _report(output: Output, approval: Approval, url: str) -> None:
 
 
 def _default(options: Options) -> str:
-    address = settings_from(options).http
-    if address is None:
+    url = settings_from(options).page_url
+    if url is None:
         raise UsageError(
             "the address of the page is unknown",
-            hint="give it with --base-url https://cortex.example.org, or configure http",
+            hint="give it with --base-url https://cortex.example.org, or configure public_url",
         )
-    return f"http://{address}"
-
-
-def _checked(url: str) -> str:
-    wrong = UsageError(f"--base-url {safe(url)!r} is not a URL such as https://cortex.example.org")
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise wrong from error
-    is_plain = safe(url) == url and not set(url) & set(" ?#")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or not is_plain:
-        raise wrong
-    return url.rstrip("/")
+    return url

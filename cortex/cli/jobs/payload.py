@@ -27,7 +27,7 @@ def read_payload(given: str | None, arguments: Sequence[str], job_type: JobType 
         merged = orjson.loads(payload) | dict(_argument(each, job_type) for each in arguments)
         payload = parse_payload(_dumped(merged))
     if job_type is not None:
-        job_type.arguments(payload)
+        job_type.check_payload(payload)
     return payload
 
 

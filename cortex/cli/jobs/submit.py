@@ -12,7 +12,7 @@ from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.jobs.payload import read_payload
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Seconds, Text
-from cortex.cli.run.apps import registry_of
+from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
@@ -30,6 +30,7 @@ from cortex.domain.policy import (
     default_timeout_s,
     refuse_bulk,
     request_of,
+    require_agent,
 )
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
@@ -91,7 +92,7 @@ _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known
     metavar="ID",
     help="Trace and span to continue, as W3C Trace Context [$TRACEPARENT].",
 )
-@click.option("--app", metavar="APP", help="Module or file with your job types.")
+@app_options
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
 @changes("Stored with the job.")
 def submit(
@@ -118,6 +119,7 @@ def submit(
     For types loaded here (--app, built-in), the payload is checked against the handler.
     """
     refuse_bulk(job_type, queue)
+    require_agent(job_type, agent)
     output = change.output
     registry = registry_of(app)
     local = registry.get(job_type) if job_type in registry.names else None

@@ -1,8 +1,9 @@
 """`cortex outbox retry` and `discard`: one message, or all that match."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
+import attrs
 import click
 
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
@@ -11,9 +12,8 @@ from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.postgres.database import Database
 from cortex.store.background import outbox as store
-from cortex.store.background.outbox import MessageChoice
+from cortex.store.background.outbox import CHANGED_DEFAULT, CHANGED_MAX, MessageChoice
 
-LIMIT_MAX: Final = 10_000
 Work = Callable[..., Awaitable[int]]
 
 
@@ -21,8 +21,8 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option(
             "--limit",
-            type=click.IntRange(1, LIMIT_MAX),
-            default=1000,
+            type=click.IntRange(1, CHANGED_MAX),
+            default=CHANGED_DEFAULT,
             show_default=True,
             metavar="N",
             help="At most so many, the oldest first.",
@@ -74,8 +74,9 @@ def _write(change: ChangeRequest, work: Work, verb: str, chosen: dict[str, Any])
         async def write(db: Database, *, by: str, reason: str) -> dict[str, int]:
             return {verb: await work(db, choice, by=by, reason=reason)}
 
-        request = {"id": name, "subscription": subscription, "topic": topic, "limit": limit}
-        done = change.write(call, write, operation=f"outbox.{verb}", request=request)
+        done = change.write(
+            call, write, operation=f"outbox.{work.__name__}", request=attrs.asdict(choice)
+        )
     count = done[verb]
     noun = "message" if count == 1 else "messages"
     change.output.record(done, name=str(count), page=lambda: [f"{verb} {count} {noun}"])

@@ -2,19 +2,71 @@
 
 import importlib
 import importlib.util
+import site
 import sys
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
+
+import click
 
 import cortex
 from cortex.domain.errors import CortexError, UsageError
 from cortex.durable.registry import Registry
 
 _CORTEX: Final = Path(cortex.__file__).parent
+_added: Final[list[Path]] = []
 _HINT: Final = "give a module, such as shop.jobs, or a file, such as shop/jobs.py"
+
+
+def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --app, and --path for the packages that it imports."""
+    path = click.option(
+        "--path",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_add_each,
+        metavar="DIR",
+        help="Virtual environment with packages of --app; repeatable.",
+    )
+    app = click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+    return app(path(command))
+
+
+def _add_each(_context: click.Context, _parameter: click.Parameter, folders: list[Path]) -> None:
+    for folder in folders:
+        add_packages(folder)
+
+
+def add_packages(folder: Path) -> None:
+    """Let applications import what is in a virtual environment, or in a folder of packages.
+
+    Cortex's own packages win over packages of the same name there.
+    """
+    packages = folder
+    if (folder / "pyvenv.cfg").is_file():
+        own = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        packages = folder / "lib" / own / "site-packages"
+        if not packages.is_dir():
+            others = " or ".join(sorted(each.name for each in folder.glob("lib/python*"))) or "none"
+            raise UsageError(
+                f"the virtual environment {folder} is for {others}, and this is {own}",
+                hint=f"make it with {own} -m venv",
+            )
+    if not packages.is_dir():
+        raise UsageError(f"--path {folder} is not a directory")
+    site.addsitedir(str(packages.resolve()))
+    _added.append(packages.resolve())
+
+
+def added_packages() -> list[Path]:
+    """Return the folders added so far, for other processes that load the application."""
+    return [*_added]
 
 
 def load_app(spec: str) -> ModuleType:

@@ -9,9 +9,10 @@ import socket
 import sys
 from pathlib import Path
 
-from cortex.cli.run.apps import load_app
+from cortex.cli.run.apps import add_packages, added_packages, load_app
 from cortex.cli.screen.logs import configure_logs
 from cortex.config import Settings, files
+from cortex.domain.interpreter import module_command
 from cortex.runtime.isolation.fork_server import (
     ForkServer,
     ForkServerCommand,
@@ -34,13 +35,12 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
     wish = {
         "dsn": settings.dsn,
         "app": app,
+        "packages": [str(folder) for folder in added_packages()],
         "workspaces": str(parts.workspaces),
         "is_unsafe": settings.unsafe_run_command,
         "cpu_s": settings.isolated_cpu_s,
         "memory_mb": settings.isolated_mb,
     }
-    # -P: the application's own module look-up decides, as it does in the pod.
-    command = (sys.executable, "-P", "-m", "cortex.cli.run.fork_server")
     # Before the fork: runners inherit the redaction of output and the protection of memory.
     hide_memory()
     hide_credentials(settings.dsn)
@@ -48,7 +48,9 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
         runner.run,
         memory_mb=settings.isolated_mb,
         warm=runner.warm,
-        again=ForkServerCommand(command, json.dumps(wish).encode()),
+        again=ForkServerCommand(
+            tuple(module_command("cortex.cli.run.fork_server")), json.dumps(wish).encode()
+        ),
     )
 
 
@@ -60,6 +62,8 @@ def main() -> None:
     wish = json.load(sys.stdin)
     hide_credentials(wish["dsn"])
     configure_logs()
+    for folder in wish["packages"]:
+        add_packages(Path(folder))
     app, workspaces = wish["app"], Path(wish["workspaces"])
     parts = standard_parts(
         app=None if app is None else load_app(app),

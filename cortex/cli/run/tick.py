@@ -21,7 +21,7 @@ from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.failures import leading
 from cortex.cli.options import Command, Options, Span
-from cortex.cli.run.apps import load_app
+from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.prices import prices_of
 from cortex.cli.run.serve import under_signals
@@ -76,7 +76,7 @@ class DatabaseGoneError(UnavailableError):
 
 
 @click.command(cls=Command)
-@click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+@app_options
 @click.option("--runners", "names", metavar="A,B", help="Only these runners [all].")
 @click.option("--shard", metavar="I/N", help="Run part I, from 0, of N parts of the runners [0/1].")
 @click.option("--max", "max_s", type=Span(), metavar="TIME", help="Time of the whole tick [480s].")
@@ -195,10 +195,7 @@ class _Ticking:
                     port=port,
                     chance=chance,
                     unsettled=PendingSettlements(port),
-                    sweep_s=settings.sweep_s,
-                    zombie_s=settings.zombie_s,
-                    sweep_max=settings.sweep_max,
-                    outbox_sent_s=settings.outbox_sent_s,
+                    settings=settings,
                     handlers=self._handlers,
                 ),
                 self._names,

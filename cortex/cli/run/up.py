@@ -21,7 +21,7 @@ from cortex.cli.screen.plain_structlog import structlog  # before all that impor
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Format, Options
-from cortex.cli.run.apps import load_app
+from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.prices import prices_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+@app_options
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
 @click.option("--workers", type=int, metavar="N", help="Processes that share the slots [1].")
 @click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 picks a free one.")

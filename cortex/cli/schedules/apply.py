@@ -57,7 +57,7 @@ def _check_arguments(wanted: Sequence[Schedule]) -> None:
             instant = {} if each.instant_as is None else {each.instant_as: "2026-01-01T00:00:00Z"}
             payload = orjson.dumps({**each.arguments, **instant}).decode()
             try:
-                registry.get(each.type).arguments(payload)
+                registry.check_payload(each.type, payload)
             except InvalidValueError as error:
                 raise InvalidValueError(
                     f"schedule {each.name!r}: {error.message}", hint=error.hint

@@ -1,19 +1,24 @@
 """`cortex subscriptions apply` and `rm`."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import attrs
 import click
 
-from cortex.agent.yaml_source import parse_documents
+from cortex.agent.yaml_source import Document, parse_documents
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.domain.messages.subscription import Subscription, parse_subscriptions
+from cortex.domain.messages.subscription import (
+    Subscription,
+    fallbacks_first,
+    parse_subscriptions,
+)
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store.background import subscriptions as store
@@ -40,7 +45,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
                     "topic": each.topic,
                     "channel": each.channel.value,
                 }
-                for each in sorted(wanted, key=lambda one: one.name)
+                for each in fallbacks_first(wanted, await store.every(inside))
             ]
 
         return await db.transact(lambda connection: put_all(db.bound(connection)))
@@ -72,10 +77,15 @@ def rm(change: ChangeRequest, *, name: str) -> None:
 def _parse(text: str, source: str) -> list[Subscription]:
     found: list[Subscription] = []
     for document in parse_documents(text, source):
-        found += parse_subscriptions(document.value, source=source)
+        where = partial(_where, document)
+        found += parse_subscriptions(document.value, where=where)
     if not found:
         raise UsageError(f"{source}: no subscription in it", hint="name, topic and channel")
     return found
+
+
+def _where(document: Document, path: tuple[str | int, ...]) -> str:
+    return f"{document.source}:{document.line(path)}"
 
 
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}

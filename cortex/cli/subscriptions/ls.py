@@ -36,7 +36,12 @@ def _breaker(row: SubscriptionRow) -> Cell:
 
 
 def _filter(row: SubscriptionRow) -> Cell:
-    text = ", ".join(f"{name}={value}" for name, value in row.filter.items())
+    words = [f"{name}={value}" for name, value in row.filter.items()]
+    if row.tenant is not None:
+        words.insert(0, f"tenant={row.tenant}")
+    if row.min_risk is not None:
+        words.append(f"risk≥{row.min_risk.value}")
+    text = ", ".join(words)
     return Cell(safe(text)) if text else Cell(NOTHING, "dim")
 
 
@@ -51,6 +56,7 @@ COLUMNS: Final[Sequence[Column[SubscriptionRow]]] = (
     Column(name="pending", title="wait", shown=lambda r: Cell(str(r.pending)), is_right=True),
     Column(name="breaker", shown=_breaker),
     Column(name="filter", shown=_filter, is_spare=True),
+    Column(name="fallback", shown=lambda r: Cell(safe(r.fallback or NOTHING)), is_spare=True),
     Column(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
-    *only_on_demand("config", "is_heavy", "changed_by", "created_at"),
+    *only_on_demand("tenant", "min_risk", "config", "is_heavy", "changed_by", "created_at"),
 )

@@ -9,7 +9,6 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.classification import failure_of
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.errors import NotFoundError, RejectedError, UsageError
 from cortex.domain.failure import Failure
@@ -18,7 +17,7 @@ from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.safe import safe
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
-from cortex.runtime.outbox.senders import SEND_S, SenderParts
+from cortex.runtime.outbox.senders import SEND_S, SenderParts, send_within
 from cortex.store import clock
 from cortex.store.background import subscriptions as store
 
@@ -71,11 +70,6 @@ async def _send(subscription: Subscription, message: Message, chance: Chance) ->
         ).sender(subscription)
         if sender is None:
             raise AssertionError("only handlers may lack a sender")
-        with trio.move_on_after(sender.limit_s):
-            try:
-                return await sender.send(message)
-            except Exception as error:  # noqa: BLE001 -- shown to a person
-                return failure_of(error)
-        return failure_of(TimeoutError(f"no answer within {sender.limit_s:g} s"))
+        return await send_within(sender, message)
     finally:
         await poster.aclose()

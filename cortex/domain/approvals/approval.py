@@ -8,12 +8,16 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.argument_brief import call_brief
+from cortex.domain.canonical import parse
 from cortex.domain.phrases import utc_time
+from cortex.domain.redaction import redact
 
 APPROVAL: Final = "approval:"
 """Prefix of an approval's id in the name of what a job waits for."""
 EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
+BRIEF_MAX: Final = 500
 
 Follow: TypeAlias = Literal["tell", "fail"]
 """The consequence: the agent gets a report and goes on, or the job fails."""
@@ -83,6 +87,11 @@ class ApprovalRequest:
     expires_s: float
     on_deny: Follow
     on_expiry: Follow
+
+    @property
+    def brief(self) -> str:
+        """The call on one line, for messages: never all of its arguments, and no secret."""
+        return redact(call_brief(self.tool or self.key, parse(self.arguments)))[:BRIEF_MAX]
 
 
 @attrs.frozen(kw_only=True)

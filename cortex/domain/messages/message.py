@@ -16,6 +16,8 @@ ATTEMPTS_MAX: Final = 3
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
 JITTER_S: Final = 0.5
 LEASE_S: Final = 60.0
+ESCALATE_S: Final = 120.0
+"""A message waits this long for a channel that is down, then goes to its fallback."""
 KEY_MAX: Final = 300
 ERROR_MAX: Final = 1_000
 """Characters of a message's last error."""
@@ -46,6 +48,8 @@ class Message:
     trace: str | None = None
     created_at: datetime
     subscription: str = attrs.field(default="", repr=False)
+    escalated_from: str | None = None
+    """The subscription by which it could not be sent before."""
     seq: int = attrs.field(default=0, repr=False)
 
     @property

@@ -3,31 +3,34 @@
     subscriptions:
       - name: billing
         topic: order.*
-        filter: {tenant: acme}
+        tenant: acme
         channel: webhook
         url: https://billing.example/hooks/cortex
         secrets: [env:BILLING_SECRET]
+        fallback: ops
 
 A file names secrets by their places, `env:NAME` or `file:/PATH`; it never holds them.
 """
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
+from cortex.domain.approvals.approval import Risk
 from cortex.domain.errors import UsageError
 from cortex.domain.messages.template import Template
-from cortex.domain.messages.topic import check_pattern
+from cortex.domain.messages.topic import RISKLESS_WORDS, check_pattern
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}", re.ASCII)
 SECRETS_MAX: Final = 2
 """While a secret is being changed, messages are signed with the old and the new one."""
 RECIPIENTS_MAX: Final = 50
+TENANT_MAX: Final = 100
 PLACE: Final = re.compile(r"env:[A-Z_][A-Z0-9_]{0,127}|file:/[^\0-\x1f\x7f]{1,1000}", re.ASCII)
 _ADDRESS: Final = re.compile(r"[^\s@<>,;\"\0-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,253}")
 _SERVER: Final = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?", re.ASCII)
@@ -53,6 +56,12 @@ class Subscription:
     filter: dict[str, Any] = attrs.field(factory=dict)
     config: dict[str, Any] = attrs.field(factory=dict)
     is_heavy: bool = False
+    tenant: str | None = None
+    """It gets only messages of this tenant; None: of all."""
+    min_risk: Risk | None = attrs.field(default=None, converter=attrs.converters.optional(Risk))
+    """It gets only messages that name a risk, at least this one; None: all."""
+    fallback: str | None = None
+    """The subscription that gets what could not be sent; None: nobody does."""
 
     @property
     def breaker(self) -> str:
@@ -65,64 +74,141 @@ class Subscription:
         return self.channel in (Channel.WEBHOOK, Channel.SLACK, Channel.EMAIL)
 
 
-def parse_subscription(given: object, *, source: str) -> Subscription:
-    """Check one subscription of a file. Raises `UsageError` that names the file and the field."""
+Where = Callable[[tuple[str | int, ...]], str]
+"""Returns where the value of a path is written: a file and a line."""
+
+
+def parse_subscription(
+    given: object, *, where: Where, path: tuple[str | int, ...] = ()
+) -> Subscription:
+    """Check one subscription of a file. Raises `UsageError` that says where, and the field."""
     if not isinstance(given, Mapping):
-        raise UsageError(f"{source}: a subscription is a mapping, with name, topic and channel")
+        raise UsageError(
+            f"{where(path)}: a subscription is a mapping, with name, topic and channel"
+        )
     values = dict(given)
     name = values.pop("name", None)
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UsageError(
-            f"{source}: name is {str(name)[:120]!r}",
+            f"{where((*path, 'name'))}: name is {str(name)[:120]!r}",
             hint="lower-case letters, digits, '.', '_' and '-', at most 100",
         )
-    source = f"{source}: subscription {name}"
-    topic = _topic(values.pop("topic", None), source)
+
+    def source(key: str) -> str:
+        return f"{where((*path, key))}: subscription {name}"
+
+    topic = _topic(values.pop("topic", None), source("topic"))
     chosen = values.pop("channel", None)
     if not isinstance(chosen, str) or chosen not in _CHECKS:
         raise UsageError(
-            f"{source}: channel is {str(chosen)[:80]!r}", hint="one of " + ", ".join(_CHECKS)
+            f"{source('channel')}: channel is {str(chosen)[:80]!r}",
+            hint="one of " + ", ".join(_CHECKS),
         )
     wanted = values.pop("filter", {})
     if not isinstance(wanted, dict):
-        raise UsageError(f"{source}: filter is not a mapping", hint="such as {tenant: acme}")
+        raise UsageError(f"{source('filter')}: filter is not a mapping", hint="such as {job: ID}")
     is_heavy = values.pop("heavy", False)
     if not isinstance(is_heavy, bool):
-        raise UsageError(f"{source}: heavy is {is_heavy!r}, not true or false")
-    checks, required = _CHECKS[chosen]
+        raise UsageError(f"{source('heavy')}: heavy is {is_heavy!r}, not true or false")
+    terms = _terms_of(values, source, topic=topic, name=name)
+    return Subscription(
+        name=name,
+        topic=topic,
+        channel=chosen,
+        filter=wanted,
+        config=_config_of(values, source, channel=chosen),
+        is_heavy=is_heavy,
+        **terms,
+    )
+
+
+def _terms_of(
+    values: dict[str, Any], source: Callable[[str], str], *, topic: str, name: str
+) -> dict[str, Any]:
+    """Take the keys that any channel may have from `values`, and check them."""
+    terms = {
+        key: check(values.pop(key), f"{source(key)}: {key}")
+        for key, check in _TERMS.items()
+        if key in values
+    }
+    if "min_risk" in terms and topic.partition(".")[0] in RISKLESS_WORDS:
+        raise UsageError(
+            f"{source('min_risk')}: min_risk is given, but no message of {topic} names a risk",
+            hint="approval.* and what jobs send by send_notification do",
+        )
+    if terms.get("fallback") == name:
+        raise UsageError(f"{source('fallback')}: fallback is the subscription itself")
+    return terms
+
+
+def _config_of(
+    values: Mapping[str, Any], source: Callable[[str], str], *, channel: str
+) -> dict[str, Any]:
+    """Check the keys of a channel."""
+    checks, required = _CHECKS[channel]
     for key in values:
         if key not in checks:
-            close = difflib.get_close_matches(str(key), checks, n=1)
+            close = difflib.get_close_matches(str(key), [*checks, *_TERMS], n=1)
             raise UsageError(
-                f"{source}: unknown key {str(key)[:80]!r}",
+                f"{source(key)}: unknown key {str(key)[:80]!r}",
                 hint=f"did you mean {close[0]!r}?" if close else f"there are {', '.join(checks)}",
             )
     for key in required:
         if key not in values:
-            raise UsageError(f"{source}: {key} is missing: channel {chosen} needs it")
-    config = {key: checks[key](value, f"{source}: {key}") for key, value in values.items()}
-    return Subscription(
-        name=name, topic=topic, channel=chosen, filter=wanted, config=config, is_heavy=is_heavy
-    )
+            raise UsageError(f"{source(key)}: {key} is missing: channel {channel} needs it")
+    return {key: checks[key](value, f"{source(key)}: {key}") for key, value in values.items()}
 
 
-def parse_subscriptions(given: object, *, source: str) -> list[Subscription]:
+def parse_subscriptions(given: object, *, where: Where) -> list[Subscription]:
     """Check a document of a file: a list under `subscriptions`. Raises `UsageError`."""
     document = given if isinstance(given, Mapping) else {}
     rows = document.get("subscriptions")
     if not isinstance(rows, list) or len(document) != 1:
-        raise UsageError(f"{source}: expected `subscriptions:` with a list, and nothing else")
+        raise UsageError(f"{where(())}: expected `subscriptions:` with a list, and nothing else")
     found: dict[str, Subscription] = {}
-    for row in rows:
-        each = parse_subscription(row, source=source)
+    for index, row in enumerate(rows):
+        path = ("subscriptions", index)
+        each = parse_subscription(row, where=where, path=path)
         if each.channel is Channel.HANDLER:
             raise UsageError(
-                f"{source}: subscription {each.name}: handlers are declared in code",
+                f"{where((*path, 'channel'))}: subscription {each.name}: handlers are declared "
+                "in code",
                 hint=f'@handler("{each.topic}") in the app; its pods subscribe it',
             )
         if found.setdefault(each.name, each) is not each:
-            raise UsageError(f"{source}: subscription {each.name} is given twice")
+            raise UsageError(f"{where((*path, 'name'))}: subscription {each.name} is given twice")
     return list(found.values())
+
+
+def fallbacks_first(
+    wanted: Sequence[Subscription], existing: Iterable[Subscription]
+) -> list[Subscription]:
+    """Return subscriptions in an order in which each may be written; `existing`: those there are.
+
+    Raises `UsageError` for a fallback that does not exist, and for one that leads back.
+    """
+    by_name = {each.name: each for each in (*existing, *wanted)}
+    ordered: dict[str, Subscription] = {}
+    for each in sorted(wanted, key=lambda one: one.name):
+        chain = [each.name]
+        while (name := by_name[chain[-1]].fallback) is not None:
+            if name not in by_name:
+                close = difflib.get_close_matches(name, by_name, n=1)
+                raise UsageError(
+                    f"subscription {chain[-1]}: fallback {name!r} does not exist",
+                    hint=f"did you mean {close[0]!r}?" if close else "apply it, too",
+                )
+            if name in chain:
+                raise UsageError(
+                    f"subscription {each.name}: its fallbacks lead back: "
+                    + " → ".join((*chain, name))
+                )
+            chain.append(name)
+        mine = {one.name for one in wanted}
+        for name in reversed(chain):
+            if name in mine:
+                ordered.setdefault(name, by_name[name])
+    return list(ordered.values())
 
 
 def _topic(value: object, source: str) -> str:
@@ -203,6 +289,26 @@ def _addresses(value: object, source: str) -> list[str]:
     return [_address(each, source) for each in given]
 
 
+def _tenant(value: object, source: str) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= TENANT_MAX:
+        raise UsageError(f"{source} is {str(value)[:120]!r}", hint="the name of one tenant")
+    return value
+
+
+def _risk(value: object, source: str) -> Risk:
+    try:
+        return Risk(str(value).upper())
+    except ValueError:
+        known = ", ".join(Risk)
+        raise UsageError(f"{source} is {str(value)[:80]!r}", hint=f"one of {known}") from None
+
+
+def _name(value: object, source: str) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise UsageError(f"{source} is {str(value)[:120]!r}", hint="the name of a subscription")
+    return value
+
+
 def _level(value: object, source: str) -> str:
     if value not in ("info", "warning", "error"):
         raise UsageError(f"{source} is {str(value)[:80]!r}", hint="info, warning or error")
@@ -210,6 +316,13 @@ def _level(value: object, source: str) -> str:
 
 
 Check = Callable[[object, str], Any]
+
+_TERMS: Final[Mapping[str, Check]] = {
+    "tenant": _tenant,
+    "min_risk": _risk,
+    "fallback": _name,
+}
+"""Keys of any channel that are fields of a subscription."""
 
 _CHECKS: Final[Mapping[str, tuple[Mapping[str, Check], tuple[str, ...]]]] = {
     "log": ({"template": _text, "level": _level}, ()),

@@ -12,6 +12,7 @@ RUNTIME_TOPICS: Final = (
     "job.failed",
     "job.cancelled",
     "approval.requested",
+    "approval.reminder",
     "approval.decided",
     "approval.expired",
     "breaker.opened",
@@ -31,6 +32,8 @@ RUNTIME_TOPICS: Final = (
 """What the runtime announces; all other topics are those of applications."""
 RUNTIME_WORDS: Final = frozenset({*(each.partition(".")[0] for each in RUNTIME_TOPICS), "cortex"})
 """First words that applications may not use; the same as in `cortex.is_runtime_topic`."""
+RISKLESS_WORDS: Final = RUNTIME_WORDS - {"approval"}
+"""First words of topics whose messages name no risk."""
 TOPIC_MAX: Final = 100
 _TOPIC: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)
 _PATTERN: Final = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*", re.ASCII)

@@ -11,14 +11,13 @@ import attrs
 
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.job import BULK
+from cortex.domain.job import BULK, RUN_AGENT
 from cortex.domain.phrases import parse_span, span
 from cortex.domain.policy import NAME_MAX as TENANT_MAX
 from cortex.domain.schedules.cron import Cron, CronError, jitter
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 """As in the schema."""
-AGENT_JOB: Final = "run_agent"
 GRACE_S: Final = 60
 """So late an instant still counts as on time, whatever the backfill period is."""
 BACKFILL_MAX_S: Final = 366 * 86_400
@@ -201,14 +200,14 @@ class Plan:
 def _job_type(name: str | None, agent: str | None) -> str:
     if name is None and agent is None:
         raise ScheduleError("job", "is missing", hint="name a job type, or an agent")
-    kind = name or AGENT_JOB
+    kind = name or RUN_AGENT
     _fits("job", kind, NAME)
     if kind == BULK:
         raise ScheduleError("job", f"{kind!r} is not submitted by hand")
-    if agent is not None and kind != AGENT_JOB:
+    if agent is not None and kind != RUN_AGENT:
         raise ScheduleError("agent", f"{agent!r} is of no use to job type {kind!r}")
-    if agent is None and kind == AGENT_JOB:
-        raise ScheduleError("agent", f"is missing: {AGENT_JOB} needs one")
+    if agent is None and kind == RUN_AGENT:
+        raise ScheduleError("agent", f"is missing: {RUN_AGENT} needs one")
     return kind
 
 

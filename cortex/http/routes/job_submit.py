@@ -23,6 +23,7 @@ from cortex.domain.policy import (
     default_timeout_s,
     refuse_bulk,
     request_of,
+    require_agent,
 )
 from cortex.domain.token import Role
 from cortex.domain.tracing.traceparent import HEADER, TraceParent
@@ -117,6 +118,7 @@ def _submission(
     body: JobSubmission, new_id: UUID, pod: PodView, traceparent: str | None
 ) -> Submission:
     refuse_bulk(body.type, body.queue)  # its requests are checked by their own routes
+    require_agent(body.type, body.agent)
     payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
     pod.check_payload(body.type, payload)
     return Submission(

@@ -1,5 +1,6 @@
 """`/v1/outbox` and `/v1/subscriptions`: messages to others, and who gets which."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -8,16 +9,24 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.breaker import BreakerState
+from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.messages.subscription import Channel
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.idempotent import mutate
+from cortex.http.framework.route import UUID_PARAM, Handler, Method, Route, answer
 from cortex.http.framework.shape import field, record, text, whole
+from cortex.http.reason import reason_field
+from cortex.postgres.database import Database
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
+from cortex.store.background.outbox import CHANGED_DEFAULT, CHANGED_MAX, MessageChoice
 
+MESSAGE: Final = "/v1/outbox/{message_id}"
+ROWS_MAX: Final = 1_000
+"""Subscriptions shown for one message."""
 LIMIT_MAX: Final = 200
 NAME_MAX: Final = 100
 NEWEST: Final = 2**53
@@ -67,6 +76,31 @@ class Messages:
 
 
 @attrs.frozen(kw_only=True)
+class MessageChange:
+    """Changes a message."""
+
+    subscription: str = text(
+        doc="only for this subscription; empty: for each", length_max=NAME_MAX, default=""
+    )
+    reason: str = reason_field()
+
+
+@attrs.frozen(kw_only=True)
+class MessagesChange(MessageChange):
+    """Changes messages, the oldest first: give subscription, topic or both."""
+
+    topic: str = text(doc="only these topics; * is anything", length_max=NAME_MAX, default="")
+    limit: int = whole(doc="most messages", low=1, high=CHANGED_MAX, default=CHANGED_DEFAULT)
+
+
+@attrs.frozen(kw_only=True)
+class MessagesChanged:
+    """How many messages were changed; one for two subscriptions counts twice."""
+
+    count: int
+
+
+@attrs.frozen(kw_only=True)
 class SubscriptionRow:
     """A subscription: who gets which messages."""
 
@@ -103,9 +137,78 @@ async def list_messages(request: CheckedRequest[MessagesQuery, None], api: Api) 
     return answer(Messages(messages=[record(MessageRow, row) for row in rows]))
 
 
+async def show_message(request: CheckedRequest[None, None], api: Api) -> Response:
+    message_id: UUID = request.path["message_id"]
+    rows = await api.port(store.page, message_id=message_id, limit=ROWS_MAX)
+    if not rows:
+        raise NotFoundError(f"there is no message {message_id}", hint="list them: GET /v1/outbox")
+    return answer(Messages(messages=[record(MessageRow, row) for row in rows]))
+
+
+async def retry_message(request: CheckedRequest[None, MessageChange], api: Api) -> Response:
+    return await _change(request, api, store.retry, _named(request))
+
+
+async def discard_message(request: CheckedRequest[None, MessageChange], api: Api) -> Response:
+    return await _change(request, api, store.discard, _named(request))
+
+
+async def retry_messages(request: CheckedRequest[None, MessagesChange], api: Api) -> Response:
+    return await _change(request, api, store.retry, _chosen(request.body))
+
+
+async def discard_messages(request: CheckedRequest[None, MessagesChange], api: Api) -> Response:
+    return await _change(request, api, store.discard, _chosen(request.body))
+
+
+def _named(request: CheckedRequest[None, MessageChange]) -> MessageChoice:
+    return MessageChoice(
+        message_id=request.path["message_id"], subscription=request.body.subscription or None
+    )
+
+
+def _chosen(body: MessagesChange) -> MessageChoice:
+    if not body.subscription and not body.topic:
+        raise UsageError("no message is chosen", hint="give subscription or topic")
+    return MessageChoice(
+        subscription=body.subscription or None, topic=body.topic or None, limit=body.limit
+    )
+
+
+async def _change(
+    request: CheckedRequest[None, Any],
+    api: Api,
+    act: Callable[..., Awaitable[int]],
+    choice: MessageChoice,
+) -> Response:
+    by, reason = request.principal.name, request.body.reason
+
+    async def work(db: Database) -> dict[str, int]:
+        return {"count": await act(db, choice, by=by, reason=reason)}
+
+    operation, asked = f"outbox.{act.__name__}", attrs.asdict(choice) | {"reason": reason}
+    return await mutate(request, api, work, operation=operation, request=asked)
+
+
 async def list_subscriptions(_: CheckedRequest[None, None], api: Api) -> Response:
     rows = await api.port(subscriptions.page)
     return answer(Subscriptions(subscriptions=[record(SubscriptionRow, row) for row in rows]))
+
+
+def _act(path: str, handle: Handler, summary: str) -> Route:
+    is_one = path.startswith(MESSAGE)
+    return Route(
+        method=Method.POST,
+        path=path,
+        handle=handle,
+        role=Role.OPERATOR,
+        summary=summary,
+        params={"message_id": UUID_PARAM} if is_one else {},
+        body=MessageChange if is_one else MessagesChange,
+        answers={200: MessagesChanged},
+        refuses=(404, 409) if is_one else (),
+        takes_key=True,
+    )
 
 
 ROUTES: Final = (
@@ -118,6 +221,20 @@ ROUTES: Final = (
         query=MessagesQuery,
         answers={200: Messages},
     ),
+    _act("/v1/outbox/retry", retry_messages, "Send failed messages again, under the same ids."),
+    _act("/v1/outbox/discard", discard_messages, "Delete messages that failed or still wait."),
+    Route(
+        method=Method.GET,
+        path=MESSAGE,
+        handle=show_message,
+        role=Role.VIEWER,
+        summary="Show a message, once for each subscription that gets it.",
+        params={"message_id": UUID_PARAM},
+        answers={200: Messages},
+        refuses=(404,),
+    ),
+    _act(f"{MESSAGE}/retry", retry_message, "Send a failed message again, under the same id."),
+    _act(f"{MESSAGE}/discard", discard_message, "Delete a message that failed or still waits."),
     Route(
         method=Method.GET,
         path="/v1/subscriptions",

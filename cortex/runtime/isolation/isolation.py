@@ -510,6 +510,9 @@ class _Hosted:
     async def _do_flow(self, *, name: str, version: int) -> Any:
         return await self.services.flows.flow(name, version)
 
+    async def _do_fleet_tools(self) -> Any:
+        return await self.services.fleet.tools()
+
     async def _do_limits(self) -> Any:
         return plain(await self.services.policies.limits(self.claim))
 

@@ -158,6 +158,7 @@ class _Runner:
             tools=self._parts.tools,
             agents=remote,
             flows=remote,
+            fleet=remote,
             policies=remote,
             breakers=remote,
             facts=remote,
@@ -283,6 +284,10 @@ class _Remote:
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         found: dict[str, Any] = await self._line.call("flow", name=name, version=version)
         return found
+
+    async def tools(self) -> list[str]:
+        names: list[str] = await self._line.call("fleet_tools")
+        return names
 
     def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
         return None

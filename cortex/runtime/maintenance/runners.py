@@ -5,7 +5,7 @@ To add a runner, write it in this folder and name it in `RUNNERS`.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -23,8 +23,9 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.maintenance.expiries import Expiries
-from cortex.runtime.maintenance.hints import EXPIRY, RETRY
+from cortex.runtime.maintenance.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
+from cortex.runtime.maintenance.notifications import Notifications
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.runtime.maintenance.retention import Retention
 from cortex.runtime.maintenance.retries import Retries
@@ -48,6 +49,25 @@ class PodMeans:
     """Traces the sending of messages."""
 
 
+class RunnerSettings(Protocol):
+    """The settings of these names, see `cortex.config`."""
+
+    @property
+    def sweep_s(self) -> float: ...
+
+    @property
+    def zombie_s(self) -> float: ...
+
+    @property
+    def sweep_max(self) -> int: ...
+
+    @property
+    def outbox_sent_s(self) -> float: ...
+
+    @property
+    def page_url(self) -> str | None: ...
+
+
 @attrs.frozen(kw_only=True)
 class Means:
     """What runners are made of."""
@@ -55,11 +75,7 @@ class Means:
     port: Port
     chance: Chance
     unsettled: PendingSettlements
-    sweep_s: float
-    zombie_s: float
-    sweep_max: int
-    outbox_sent_s: float
-    """The settings of these names."""
+    settings: RunnerSettings
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     """Of the application's messages, by name."""
     pod: PodMeans | None = None
@@ -74,9 +90,9 @@ def _sweeper(means: Means) -> Runner:
         means.port,
         pod_id=None if pod is None else pod.id,
         self_fence=None if pod is None else pod.self_fence,
-        zombie_s=means.zombie_s,
-        sweep_s=means.sweep_s,
-        batch_max=means.sweep_max,
+        zombie_s=means.settings.zombie_s,
+        sweep_s=means.settings.sweep_s,
+        batch_max=means.settings.sweep_max,
         rng=means.chance.rng,
         metrics=None if pod is None else pod.metrics,
         trouble=(lambda: None) if pod is None else pod.trouble,
@@ -94,6 +110,7 @@ def _outbox(means: Means) -> Runner:
             chance=means.chance,
             breakers=alone,
             handlers=means.handlers,
+            page_url=means.settings.page_url,
             read_breakers=alone.tick,
         )
     return Outbox(
@@ -102,6 +119,7 @@ def _outbox(means: Means) -> Runner:
         chance=means.chance,
         breakers=pod.breakers,
         handlers=means.handlers,
+        page_url=means.settings.page_url,
         meter=pod.metrics,
         deliveries=pod.deliveries,
     )
@@ -110,6 +128,7 @@ def _outbox(means: Means) -> Runner:
 RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Sweeper.name: _sweeper,
     Expiries.name: lambda means: Expiries(means.port, rng=means.chance.rng),
+    Notifications.name: lambda means: Notifications(means.port, rng=means.chance.rng),
     Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
@@ -120,8 +139,8 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Housekeeping.name: lambda means: Housekeeping(
         means.port,
         rng=means.chance.rng,
-        every_s=means.sweep_s,
-        sent_kept_s=means.outbox_sent_s,
+        every_s=means.settings.sweep_s,
+        sent_kept_s=means.settings.outbox_sent_s,
     ),
     Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 }
@@ -166,6 +185,7 @@ def suspended(each_of: Sequence[Runner], operations: Iterable[Suspend]) -> None:
         waits = {RETRY: each.delay_s} if each.delay_s is not None else {}
         if each.requests:
             waits[EXPIRY] = min(request.expires_s for request in each.requests)
+            waits[REMINDER] = waits[EXPIRY] / 2
         for hint, in_s in waits.items():
             due[hint] = min(in_s, due.get(hint, in_s))
     for hint, in_s in due.items():

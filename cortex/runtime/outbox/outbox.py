@@ -24,11 +24,11 @@ from cortex.actors.backoff import LoopBackoff
 from cortex.actors.runner import AT_ONCE, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.domain.breaker import BreakerState
-from cortex.domain.classification import failure_of
 from cortex.domain.clock import Chance
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UnavailableError, UsageError
 from cortex.domain.failure import Failure
+from cortex.domain.messages.approval_text import with_link
 from cortex.domain.messages.message import (
     ERROR_MAX,
     SENT,
@@ -49,7 +49,7 @@ from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER, OUTBOX
 from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.outbox.lanes import HEAVY_HANDLERS, Held, Lane, shares
-from cortex.runtime.outbox.senders import SEND_S, SenderParts
+from cortex.runtime.outbox.senders import SEND_S, SenderParts, send_within
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
 
@@ -108,16 +108,19 @@ class Outbox(Runner):
         deliveries: Deliveries | None = None,
         read_breakers: Callable[[TickBudget], Awaitable[object]] | None = None,
         send_s: float = SEND_S,
+        page_url: str | None = None,
     ) -> None:
         """`read_breakers`: what a tick alone does first, since nothing else reads them.
 
-        `send_s`: for one message by any channel but a handler.
+        `send_s`: for one message by any channel but a handler. `page_url`: where people reach the
+        approval page.
         """
         super().__init__(rng=chance.rng)
         self._port = port
         self._pod_id = pod_id
         self._breakers = breakers
         self._read_breakers = read_breakers
+        self._page_url = page_url
         self._handlers = handlers or {}
         self._allowed = AllowedAddresses.of_environment() if allowed is None else allowed
         self._meter: Meter = meter or NoMeter()
@@ -235,7 +238,7 @@ class Outbox(Runner):
             crash_point("before_outbox_reclaim")
             if taken := await self._port(store.reclaim, limit=RECLAIM_MAX):
                 _log.warning("messages of lost leases taken back", messages=taken)
-            await self._port(store.give_up_orphans, limit=RECLAIM_MAX)
+            await self._port(store.give_up, limit=RECLAIM_MAX)
             crash_point("after_outbox_reclaim")
 
     async def _subscribe_handlers(self) -> None:
@@ -309,6 +312,7 @@ class Outbox(Runner):
                 self._count(lane, held.message, outcome, trio.current_time() - began)
 
     async def _outcome(self, lane: Lane, message: Message) -> Outcome:
+        message = with_link(message, self._page_url)
         crash_point("before_message_sent")
         try:
             if not lane.subscription.has_breaker:
@@ -335,16 +339,9 @@ class Outbox(Runner):
         )
 
     async def _sent(self, lane: Lane, message: Message) -> Failure | None:
-        """Send once, within the time of the channel; return why that failed."""
-        limit_s = lane.sender.limit_s
         delivery = self._deliveries.delivering(message)
-        message = attrs.evolve(message, trace=delivery.handed_on)
-        failure: Failure | None = failure_of(TimeoutError(f"no answer within {limit_s:g} s"))
-        with trio.move_on_after(limit_s):
-            try:
-                failure = await lane.sender.send(message)
-            except Exception as error:  # noqa: BLE001 -- of a handler it may be anything
-                failure = failure_of(error)
+        handed_on = attrs.evolve(message, trace=delivery.handed_on)
+        failure = await send_within(lane.sender, handed_on)
         delivery.ended(message, lane.subscription.channel.value, failure)
         return failure
 

@@ -11,8 +11,11 @@ from typing import Any, Final, Protocol
 import attrs
 import orjson
 import structlog
+import trio
 
+from cortex.domain.classification import failure_of
 from cortex.domain.failure import Failure
+from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import PLACE, Channel, Subscription
 from cortex.domain.messages.template import Template
@@ -93,10 +96,25 @@ class SenderParts:
                 return None if handler is None else HandlerSender(handler)
 
 
+async def send_within(sender: Sender, message: Message) -> Failure | None:
+    """Send once, within the time of the channel; return why that failed."""
+    with trio.move_on_after(sender.limit_s):
+        try:
+            return await sender.send(message)
+        except Exception as error:  # noqa: BLE001 -- of a handler it may be anything
+            return failure_of(error)
+    return failure_of(TimeoutError(f"no answer within {sender.limit_s:g} s"))
+
+
 def default_text(message: Message) -> str:
     """Return one text with everything that a message says, for channels without a template."""
-    lines = [f"{message.topic} ({message.tenant})"]
-    lines += [f"{name}: {_shown(value)}" for name, value in message.payload.items()]
+    if message.topic in APPROVAL_TOPICS:
+        lines = [approval_text(message)]
+    else:
+        lines = [f"{message.topic} ({message.tenant})"]
+        lines += [f"{name}: {_shown(value)}" for name, value in message.payload.items()]
+    if message.escalated_from is not None:
+        lines.append(f"{message.escalated_from} could not be reached")
     return "\n".join(lines)[:TEXT_MAX]
 
 
@@ -145,6 +163,7 @@ class WebhookSender:
                 "key": message.key,
                 "tenant": message.tenant,
                 "headers": message.headers,
+                "escalated_from": message.escalated_from,
             }
         )
         signed = signed_headers(

@@ -12,14 +12,28 @@ from uuid import UUID
 import attrs
 import orjson
 
-from cortex.domain.errors import NotFoundError
-from cortex.domain.messages.message import ATTEMPTS_MAX, LEASE_S, Message, MessageStatus, Outcome
+from cortex.domain.errors import ConflictError, CortexError, NotFoundError
+from cortex.domain.messages.message import (
+    ATTEMPTS_MAX,
+    ESCALATE_S,
+    LEASE_S,
+    Message,
+    MessageStatus,
+    Outcome,
+)
+from cortex.domain.phrases import short_id
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of
 
 READ_MAX: Final = 2_000
 """How many messages of each state a list reads for one page."""
+CHANGED_DEFAULT: Final = 1_000
+CHANGED_MAX: Final = 10_000
+"""How many messages a person changes in one transaction."""
+
+_RETRIED: Final = (MessageStatus.FAILED,)
+_DISCARDED: Final = (MessageStatus.FAILED, MessageStatus.PENDING)
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +68,8 @@ class MessageRow:
     tenant: str
     trace: str | None
     subscription: str | None
+    escalated_from: str | None
+    """The subscription by which it could not be sent before."""
     channel: str | None
     """None: the subscription does not exist any more."""
     status: MessageStatus = attrs.field(converter=MessageStatus)
@@ -76,7 +92,7 @@ class MessageChoice:
     subscription: str | None = None
     topic: str | None = None
     """A pattern."""
-    limit: int
+    limit: int = CHANGED_DEFAULT
 
 
 async def claim(
@@ -140,11 +156,18 @@ async def reclaim(db: Database, *, limit: int) -> int:
     return await db.transact(take)
 
 
-async def give_up_orphans(db: Database, *, limit: int) -> int:
-    """Give up messages whose subscriptions were removed; return how many."""
+async def give_up(db: Database, *, escalate_s: float = ESCALATE_S, limit: int) -> int:
+    """Give up messages that cannot be sent; return how many.
+
+    Those whose subscription was removed, and those that have waited `escalate_s` for a channel that
+    is down and that has a fallback.
+    """
 
     async def give_up(connection: Connection) -> int:
-        rows = await connection.fetch(sql("outbox.orphan"), limit)
+        rows = [
+            *await connection.fetch(sql("outbox.orphan"), limit),
+            *await connection.fetch(sql("outbox.escalate"), escalate_s, limit),
+        ]
         await _unpark(connection, rows)
         return len(rows)
 
@@ -227,39 +250,74 @@ async def find(db: Database, text: str) -> UUID:
 
 
 async def retry(db: Database, choice: MessageChoice, *, by: str, reason: str) -> int:
-    """Send failed messages again, the oldest first; return how many."""
+    """Send failed messages again, the oldest first; return how many.
 
-    async def choose_and_retry(connection: Connection) -> int:
-        chosen = await _choose(connection, choice, MessageStatus.FAILED)
-        return len(await connection.fetch(sql("outbox.retry"), chosen, by, reason))
+    Raises `NotFoundError` or `ConflictError` if a named message cannot be retried.
+    """
 
-    return await db.transact(choose_and_retry)
+    async def choose_and_retry(connection: Connection) -> int | CortexError:
+        if chosen := await _choose(connection, choice, _RETRIED):
+            return len(await connection.fetch(sql("outbox.retry"), chosen, by, reason))
+        return await _why_none(connection, choice, _RETRIED)
+
+    return _counted(await db.transact(choose_and_retry))
 
 
 async def discard(db: Database, choice: MessageChoice, *, by: str, reason: str) -> int:
-    """Delete failed and waiting messages, the oldest first; return how many."""
+    """Delete failed and waiting messages, the oldest first; return how many. Raises as `retry`."""
 
-    async def choose_and_discard(connection: Connection) -> int:
-        chosen = await _choose(connection, choice, MessageStatus.FAILED, MessageStatus.PENDING)
+    async def choose_and_discard(connection: Connection) -> int | CortexError:
+        if not (chosen := await _choose(connection, choice, _DISCARDED)):
+            return await _why_none(connection, choice, _DISCARDED)
         rows = await connection.fetch(sql("outbox.discard"), chosen, by, reason)
         await _unpark(connection, rows)
         return len(rows)
 
-    return await db.transact(choose_and_discard)
+    return _counted(await db.transact(choose_and_discard))
+
+
+def _counted(done: int | CortexError) -> int:
+    """Raise an error that a transaction returned: raised inside, it would cost its connection."""
+    if isinstance(done, CortexError):
+        raise done
+    return done
+
+
+async def _why_none(
+    connection: Connection, choice: MessageChoice, statuses: Sequence[MessageStatus]
+) -> int | CortexError:
+    """Return why a named message is not changed; 0 if none was named."""
+    if choice.message_id is None:
+        return 0
+    rows = await connection.fetch(
+        sql("outbox.list"), list(MessageStatus), None, *_matching(choice), READ_MAX, READ_MAX
+    )
+    name = f"message {short_id(choice.message_id)}"
+    if not rows:
+        return NotFoundError(f"there is no {name}", hint="list them: cortex outbox ls")
+    found = {MessageStatus(row["status"]) for row in rows}
+    if found.intersection(statuses):
+        return ConflictError(f"{name} is just being changed", hint="try again in a moment")
+    wanted = " nor ".join(statuses)
+    return ConflictError(
+        f"{name} is {' and '.join(sorted(found))}, not {wanted}",
+        hint=f"look at it: cortex outbox show {choice.message_id}",
+    )
 
 
 async def _choose(
-    connection: Connection, choice: MessageChoice, *statuses: MessageStatus
+    connection: Connection, choice: MessageChoice, statuses: Sequence[MessageStatus]
 ) -> list[int]:
     rows = await connection.fetch(
-        sql("outbox.choose"),
-        choice.message_id,
-        [status.value for status in statuses],
-        choice.subscription,
-        None if choice.topic is None else _like(choice.topic),
-        choice.limit,
+        sql("outbox.choose"), list(statuses), *_matching(choice), choice.limit
     )
     return [row["seq"] for row in rows]
+
+
+def _matching(choice: MessageChoice) -> tuple[str | None, str | None, UUID | None]:
+    """Return the subscription, the LIKE pattern of topics and the id that messages must have."""
+    topic = None if choice.topic is None else _like(choice.topic)
+    return choice.subscription, topic, choice.message_id
 
 
 async def _unpark(connection: Connection, ended: Sequence[Record]) -> int:
@@ -293,5 +351,6 @@ def _message(row: Record) -> Message:
         trace=row["trace"],
         created_at=row["created_at"],
         subscription=row["subscription"],
+        escalated_from=row["escalated_from"],
         seq=row["seq"],
     )

@@ -1,13 +1,15 @@
 """Subscriptions: who gets which messages. Pods notice a change at once."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import attrs
 import orjson
 
+from cortex.domain.approvals.approval import Risk
 from cortex.domain.breaker import BreakerState
-from cortex.domain.errors import NotFoundError
+from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.postgres.database import Database
 from cortex.store.rows import rows_of
@@ -26,6 +28,9 @@ class SubscriptionRow:
     channel: Channel = attrs.field(converter=Channel)
     config: dict[str, Any]
     is_heavy: bool
+    tenant: str | None
+    min_risk: Risk | None = attrs.field(converter=attrs.converters.optional(Risk))
+    fallback: str | None
     changed_by: str
     changed_at: datetime
     created_at: datetime
@@ -58,14 +63,32 @@ async def put(db: Database, subscription: Subscription, *, by: str, reason: str)
         subscription.is_heavy,
         by,
         reason,
+        subscription.tenant,
+        subscription.min_risk,
+        subscription.fallback,
     )
     if row is None:
         return "unchanged"
     return "created" if row["is_new"] else "updated"
 
 
+async def routes(db: Database, topic: str, *, tenant: str, payload: Mapping[str, Any]) -> list[str]:
+    """Return the subscriptions that get a message like this one, without handlers in code."""
+    rows = await db.fetch("subscriptions.routes", topic, tenant, orjson.dumps(payload).decode())
+    return [row["name"] for row in rows]
+
+
 async def remove(db: Database, name: str, *, by: str, reason: str) -> None:
-    """Remove a subscription; its waiting messages fail. Raises `NotFoundError`."""
+    """Remove a subscription; its waiting messages fail.
+
+    Raises `NotFoundError`, and `ConflictError` while it is the fallback of another.
+    """
+    users = [each.name for each in await every(db) if each.fallback == name]
+    if users:
+        raise ConflictError(
+            f"subscription {name!r} is the fallback of {', '.join(users)}",
+            hint="give those another fallback first",
+        )
     if await db.fetch_one("subscriptions.remove", name, by, reason) is None:
         raise NotFoundError(
             f"subscription {name!r} does not exist", hint="list them: cortex subscriptions ls"

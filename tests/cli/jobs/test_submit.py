@@ -172,6 +172,14 @@ def test_wrong_calls_name_the_place(  # noqa: PLR0917 -- pytest passes them by n
     assert life.sql("SELECT FROM cortex.job") == []
 
 
+def test_what_a_built_in_type_cannot_take_is_refused(cortex: Cortex, life: Life) -> None:
+    ended = cortex("jobs", "submit", "http_request", "--arg", "url=5")
+    assert (ended.code, life.sql("SELECT FROM cortex.job")) == (2, [])
+    assert "error: payload of 'http_request': url '5' is not a URL\n" in ended.err
+    ended = cortex("jobs", "submit", "run_agent", "--arg", "prompt=x")
+    assert (ended.code, ended.err[:37]) == (2, "error: run_agent needs an agent\nhint:")
+
+
 def test_an_unknown_type_is_refused_with_the_nearest_one(cortex: Cortex, life: Life) -> None:
     life.type()
     ended = cortex("jobs", "submit", "digset")

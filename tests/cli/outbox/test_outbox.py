@@ -44,6 +44,17 @@ WRONG = {
     "server is 'a b'": (
         "{name: a, topic: x.y, channel: email, server: a b, sender: a@b.c, to: a@b.c}"
     ),
+    "stdin:1: subscription a: min_risk is 'huge'": (
+        "{name: a, topic: approval.*, channel: log, min_risk: huge}"
+    ),
+    "no message of job.* names a risk": "{name: a, topic: job.*, channel: log, min_risk: MED}",
+    "tenant is '[1]'": "{name: a, topic: x.y, channel: log, tenant: [1]}",
+    "fallback 'b' does not exist": "{name: a, topic: x.y, channel: log, fallback: b}",
+    "fallback is the subscription itself": "{name: a, topic: x.y, channel: log, fallback: a}",
+    "its fallbacks lead back: a → b → a": (
+        "{name: a, topic: x.y, channel: log, fallback: b}, "
+        "{name: b, topic: x.y, channel: log, fallback: a}"
+    ),
 }
 
 
@@ -73,6 +84,30 @@ def test_subscriptions_are_applied_listed_and_removed(cortex: Cortex, life: Life
         "subscription_applied",
         "subscription_applied",
     ]
+
+
+ROUTES = """
+subscriptions:
+  - {name: first, topic: "approval.*", tenant: acme, min_risk: med, channel: log, fallback: last}
+  - {name: last, topic: notification.ops, channel: log}
+"""
+
+
+def test_routes_have_a_tenant_a_least_risk_and_a_fallback(cortex: Cortex) -> None:
+    assert cortex("subscriptions", "apply", "-", stdin=ROUTES).code == 0
+    first, _ = cortex("subscriptions", "ls", "--json").document["subscriptions"]
+    assert (first["tenant"], first["min_risk"], first["fallback"]) == ("acme", "MED", "last")
+    kept = cortex("subscriptions", "rm", "last", *WHY, "--yes", "--json")
+    assert (kept.code, kept.error["message"]) == (
+        5,
+        "subscription 'last' is the fallback of first",
+    )
+
+
+def test_a_wrong_value_is_named_with_its_line(cortex: Cortex) -> None:
+    text = "subscriptions:\n  - name: a\n    topic: x.y\n    channel: log\n    level: loud\n"
+    done = cortex("subscriptions", "apply", "-", "--json", stdin=text)
+    assert done.error["message"].endswith(":5: subscription a: level is 'loud'")
 
 
 @pytest.mark.parametrize("problem", WRONG)

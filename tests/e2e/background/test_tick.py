@@ -30,6 +30,7 @@ ASKS = "tests.support.apps.approval_app"
 ALL_OK = {
     "sweep_zombies": "ok",
     "expire_approvals": "ok",
+    "notifications": "ok",
     "schedules": "ok",
     "retries": "ok",
     "dispatch": "ok",

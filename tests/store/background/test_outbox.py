@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.errors import RejectedError
+from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.domain.messages.message import (
     SENT,
     Message,
@@ -235,7 +235,7 @@ def test_messages_of_a_removed_subscription_are_given_up(database: str, store: S
     record(store, pod, SENT, *claim(store, pod, "a"))
     store(subscriptions.remove, "a", by="test", reason="gone")
     given_up = 0
-    while ended := store(outbox.give_up_orphans, limit=ALL):
+    while ended := store(outbox.give_up, limit=ALL):
         given_up += ended
     assert given_up == 2
     query = "SELECT subscription, status FROM cortex.outbox ORDER BY subscription, seq"
@@ -282,6 +282,20 @@ def test_people_retry_and_discard(database: str, store: Session) -> None:
     assert [tuple(row) for row in facts] == [
         ("message_retried", "ana"), ("message_discarded", "ana"),
     ]  # fmt: skip
+
+
+def test_a_named_message_that_cannot_be_changed_is_refused(store: Session) -> None:
+    subscribe(store, "a")
+    who = {"by": "ana", "reason": "fixed"}
+    choice = outbox.MessageChoice(message_id=publish(store, 0))
+    with pytest.raises(ConflictError, match="is PENDING, not FAILED"):
+        store(outbox.retry, choice, **who)
+    claim(store, new_id(), "a")
+    with pytest.raises(ConflictError, match="is PROCESSING, not FAILED nor PENDING"):
+        store(outbox.discard, choice, **who)
+    with pytest.raises(NotFoundError):
+        store(outbox.retry, outbox.MessageChoice(message_id=new_id()), **who)
+    assert store(outbox.retry, outbox.MessageChoice(topic="order.*"), **who) == 0
 
 
 def test_a_list_is_newest_first_and_continues(store: Session) -> None:

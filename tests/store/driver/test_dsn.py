@@ -161,18 +161,12 @@ def test_a_password_leaves_the_process_list(
         "bad": f"postgresql://u:{SECRET}#@h/d",
         "open": "postgresql://u@h/d",
     }
-    (tmp_path / "cortex").mkdir()
-    (tmp_path / "cortex" / "__init__.py").touch()  # comes before an installed one
-    (tmp_path / "cortex" / "__main__.py").write_text(
-        "import os\n"
-        "print(open('/proc/self/cmdline').read().split('\\0')[3:-1])\n"
-        "print(os.environ.get('CORTEX_DSN'))\n"
-    )
     starter = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from cortex.postgres.dsn import hide_from_process_list\n"
         "hide_from_process_list(sys.argv[1:])\n"
-        "print(sys.argv[1:]); print(None)"
+        "print(open('/proc/self/cmdline').read().split('\\0')[3:-1])\n"
+        "print(os.environ.get('CORTEX_DSN'))"
     )
     said = subprocess.run(
         [sys.executable, "-c", starter, *(word.format(**secrets) for word in arguments)],

@@ -65,6 +65,7 @@ from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from tests.support.records.bulk import BulkList
+from tests.support.records.fleet import OtherPods
 from tests.support.records.rows import new_id, seeded_random
 
 JOB_TYPE = "work"
@@ -405,6 +406,7 @@ def services(**fields: Any) -> Services:
         "tools": EchoTools(),
         "agents": NoAgents(),
         "flows": NoFlows(),
+        "fleet": OtherPods(()),
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),

@@ -211,8 +211,8 @@ def test_only_a_list_becomes_a_collection(value: object, target: Any) -> None:
     [
         ("s3cret", int, "invalid type (expected int, got str) @ payload.key"),
         (["s3cret"], list[int], "invalid value for type, expected int @ payload.key[0]"),
-        ({"s3cret": 1}, int | str, "invalid value @ payload.key"),
-        ("s3cret", UUID, "invalid value @ payload.key"),
+        ({"s3cret": 1}, int | str, "invalid value (expected one of int, str) @ payload.key"),
+        ("s3cret", UUID, "invalid value (expected a UUID) @ payload.key"),
         ({"x": "s3cret"}, Point, "invalid value for type, expected int @ payload.key.x"),
         ({}, Point, "required field missing @ payload.key.x"),
     ],

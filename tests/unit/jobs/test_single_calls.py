@@ -5,16 +5,18 @@ from typing import Any
 import attrs
 import pytest
 
+from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
-from cortex.domain.errors import InvalidOutputError, UsageError
+from cortex.domain.errors import InvalidOutputError, RejectedError, UsageError
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
-from cortex.durable.attempt import EffectTerms
+from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.gates import own_gate
 from cortex.durable.journal import StepOutcome
 from cortex.jobs.execute_tool import execute_tool
 from cortex.jobs.llm_generate import llm_generate
 from tests.support.records.factories import EchoModel, EchoTools, LedgerDesk, Record, a_context
+from tests.support.records.fleet import OtherPods
 
 
 @attrs.define
@@ -68,6 +70,23 @@ async def test_a_tool_is_an_effect_if_it_says_so() -> None:
         context = a_context(record, tools=tools, gateway=gateway)
         assert await execute_tool(context, "pay", {"amount": 5}) == {"amount": 5}
     assert ([each.tool for each in gateway.intents], len(tools.called)) == (["pay"], 1)
+
+
+@attrs.define
+class NoTools(EchoTools):
+    """A pod without tools."""
+
+    async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
+        return await Toolbox({}).plan(attempt, call)
+
+
+async def test_a_tool_that_no_pod_has_fails_the_job_at_once() -> None:
+    pods = OtherPods(tuple(f"t{number:02}" for number in range(25)))
+    context = a_context(tools=NoTools(), fleet=pods)
+    with pytest.raises(RejectedError, match=r"no .* tool 'pya'; .* t00, .*, t19 and 5 more$"):
+        await execute_tool(context, "pya")
+    with pytest.raises(Suspended, match="this pod has no tool 't24'"):
+        await execute_tool(a_context(tools=NoTools(), fleet=pods), "t24")
 
 
 async def test_people_are_asked_where_its_policy_says_so() -> None:

@@ -1,0 +1,18 @@
+"""Starts further Python processes that find modules as this one does."""
+
+import sys
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module with this process's interpreter.
+
+    The working directory is not searched for it. The Python in the binary is isolated (-I) and
+    takes nothing from PYTHONPATH, which belongs to another Python.
+    """
+    flag = "-I" if sys.flags.isolated else "-P"
+    return [sys.executable, flag, "-m", module, *arguments]
+
+
+def same_command(arguments: list[str]) -> list[str]:
+    """Return the command that started this process, with other arguments."""
+    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1], *arguments]

@@ -1,0 +1,80 @@
+"""The services that a pod gives to the contexts of its jobs."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from cortex.actors.runner import Runner
+from cortex.agent.models.calls import ModelCalls
+from cortex.domain.clock import Chance
+from cortex.durable.attempt import Services
+from cortex.durable.tracing import Tracing
+from cortex.postgres.bridge import Port
+from cortex.runtime.calls.breakers import BreakerRegistry
+from cortex.runtime.calls.budget_guard import StoreBudgetGuard
+from cortex.runtime.calls.bulk_operations import StoreBulkOperations
+from cortex.runtime.calls.effect_gateway import StoreEffectGateway
+from cortex.runtime.calls.fact_sink import FactSink
+from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.runtime.calls.store_clock import StoreClock
+from cortex.runtime.calls.store_fleet import StoreFleet
+from cortex.runtime.commit.committer import Committer
+from cortex.runtime.jobs.policies import Policies
+from cortex.runtime.jobs.receipts import Receipts
+from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.maintenance.runners import RunnerUpkeep
+from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.pod_parts import PodParts
+
+
+def services_of(
+    *,
+    parts: PodParts,
+    port: Port,
+    pod_id: UUID,
+    policies: Policies,
+    breakers: BreakerRegistry,
+    unsettled: PendingSettlements,
+    receipts: Receipts,
+    committer: Committer,
+    self_fence: SelfFence,
+    runners: Sequence[Runner],
+    metrics: Metrics,
+    tracing: Tracing,
+    chance: Chance,
+) -> Services:
+    """Return the services of one pod, made of its actors."""
+    rng = chance.rng
+    facts = FactSink(port, pod_id=pod_id, receipts=receipts, metrics=metrics)
+    return Services(
+        models=ModelCalls(
+            client=parts.client,
+            breakers=breakers,
+            budget_guard=StoreBudgetGuard(
+                port, pod_id=pod_id, new_id=chance.new_id, unsettled=unsettled, rng=rng
+            ),
+            facts=facts,
+            rng=rng,
+            meter=metrics,
+        ),
+        tools=parts.tools,
+        agents=policies.agents,
+        flows=policies.flows,
+        fleet=StoreFleet(port=port, rng=rng),
+        policies=policies,
+        breakers=breakers,
+        facts=facts,
+        gateway=StoreEffectGateway(
+            port=port,
+            committer=committer,
+            self_fence=self_fence,
+            new_id=chance.new_id,
+            rng=rng,
+        ),
+        clock=StoreClock(port=port, rng=rng),
+        bulk=StoreBulkOperations(port=port, rng=rng),
+        upkeep=RunnerUpkeep(runners),
+        workspaces=parts.workspaces,
+        rng=rng,
+        meter=metrics,
+        tracing=tracing,
+    )

