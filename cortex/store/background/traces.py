@@ -37,4 +37,4 @@ class Resumed:
 async def resumed(db: Database, leases: Sequence[Lease]) -> list[Resumed]:
     """Return what came before these attempts."""
     ids, attempts = [each.job_id for each in leases], [each.attempt for each in leases]
-    return rows_of(Resumed, await db.fetch("traces.resumed", ids, attempts))
+    return rows_of(Resumed, await db.fetch("jobs.resumed", ids, attempts))
