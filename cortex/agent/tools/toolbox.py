@@ -164,10 +164,15 @@ async def _run(
         has_network=terms.network,
         writes_folder=terms.folder == "write",
         invocation=invocation,
+        notify=partial(_notify, attempt),
     )
     invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)
     result = await attempt.services.meter.timed(tool.name, invoke)
     return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
+
+
+async def _notify(attempt: Attempt, payload: str, job_id: UUID) -> None:
+    await attempt.services.channels.notify(attempt.claim, payload, job_id=job_id)
 
 
 def _terms(tool: Tool, rule: EffectRule) -> EffectTerms:

@@ -41,6 +41,7 @@ from cortex.domain.job import (
     StepKind,
     Suspend,
 )
+from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest, Usage
 from cortex.domain.policy import JobPolicy
 from cortex.domain.retry import CallRetry
@@ -463,8 +464,7 @@ class _Hosted:
 
     async def _do_decision(self, *, key: str) -> Any:
         lineage_id = self.claim.lineage_id or self.claim.lease.job_id
-        decision = await self.services.gateway.decision(lineage_id, key)
-        return None if decision is None else plain(decision)
+        return plain(await self.services.gateway.decision(lineage_id, key))
 
     async def _do_respond(self, *, request: Any, caller: Any) -> Any:
         model_request = shaped(request, ModelRequest)
@@ -477,13 +477,25 @@ class _Hosted:
 
     async def _do_bulk_settle(self, *, order: Any, job_ids: list[str]) -> Any:
         self._check_bulk()
-        ids = [UUID(each) for each in job_ids]
-        return plain(await self.services.bulk.settle(shaped(order, BulkOrder), ids))
+        bulk = self.services.bulk
+        return plain(await bulk.settle(shaped(order, BulkOrder), [*map(UUID, job_ids)]))
 
     async def _do_upkeep(self, *, name: str) -> Any:
         if name != self.claim.type or name not in UPKEEP:
             raise RejectedError("only jobs of the built-in schedules do this")
         return plain(await self.services.upkeep.run_once(name))
+
+    async def _do_routes(self, **given: Any) -> Any:
+        return await self.services.channels.routes(**given)
+
+    async def _do_send(self, *, message: Any, **terms: Any) -> Any:
+        return plain(await self.services.channels.send(message=shaped(message, Message), **terms))
+
+    async def _do_remind(self, *, approval: str, message_id: str) -> Any:
+        return plain(await self.services.channels.remind(approval, message_id=UUID(message_id)))
+
+    async def _do_notify(self, *, payload: str, job_id: str) -> None:
+        await self.services.channels.notify(self.claim, payload, job_id=UUID(job_id))
 
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:
