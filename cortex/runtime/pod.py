@@ -547,7 +547,7 @@ class _Pod:
             await self._dispatcher.release_orphans()
         await self._unsettled.settle()
         crash_point("before_sign_off")
-        await self._port(pods.leave, self._record.id)
+        await self._port(pods.leave, self._record.id, has_run=self._running.has_run)
         self._has_signed_off = True
         crash_point("after_sign_off")
 

@@ -28,13 +28,14 @@ def offences(path: str, text: str) -> Iterator[str]:
     """Yield what breaks a rule, unless its line names the rule after `noqa`."""
     # Half a second, which each process that collects tests would spend.
     from flake8_async import Plugin  # noqa: PLC0415
-    from flake8_async.runner import Flake8AsyncRunner  # noqa: PLC0415
+
+    from tests.support.async_runner import QuickRunner  # noqa: PLC0415
 
     parser = argparse.ArgumentParser()
     Plugin.add_options(parser)
     Plugin.parse_options(parser.parse_args(["--disable", ",".join(OFF)]))
     lines = text.splitlines()
-    for problem in sorted(Flake8AsyncRunner.run(ast.parse(text), Plugin.from_source("").options)):
+    for problem in sorted(QuickRunner.run(ast.parse(text), Plugin.from_source("").options)):
         noqa = NOQA.search(lines[problem.line - 1])
         codes = noqa and noqa["codes"]
         if noqa is None or (codes and problem.code not in re.split(r"[,\s]+", codes)):

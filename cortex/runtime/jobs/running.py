@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from cortex.domain.drain import DrainRequest
-from cortex.domain.job import BULK, Claim, Lease
+from cortex.domain.job import BULK, UPKEEP, Claim, Lease
 from cortex.durable.progress import Progress
 from cortex.durable.step_scope import StepScope
 
@@ -103,6 +103,8 @@ class RunningJobs:
         """A person asked the pod to drain: jobs are handed back, too, until that is withdrawn."""
         self.on_undrained: Callable[[], None] = lambda: None
         """Called when the pod may take jobs again."""
+        self.has_run = False
+        """A job other than upkeep ever ran here: the record names this pod."""
         self.lost_count = 0
         """Attempts ever that ended here without a recorded end."""
         self.left_behind: list[UUID] = []
@@ -185,6 +187,7 @@ class RunningJobs:
         if job.deadline < self.next_deadline:
             self.expect(job.deadline)
         self._jobs[lease.job_id] = job
+        self.has_run = self.has_run or claim.type not in UPKEEP
         self.isolated_count += is_isolated
         if job.is_extra:
             self.extra_ids.add(lease.job_id)

@@ -21,6 +21,7 @@ from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
+from cortex.runtime.maintenance.alarms import Alarms
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
@@ -131,6 +132,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng
     ),
+    Alarms.name: lambda means: Alarms(means.port, rng=means.chance.rng),
     Outbox.name: _outbox,
     Housekeeping.name: lambda means: Housekeeping(
         means.port,

@@ -239,6 +239,10 @@ OUTBOX: Final = _gauge(
 OUTBOX_OLDEST: Final = _gauge(
     "cortex_outbox_oldest_pending_seconds", "age of the oldest message that waits; 0: none does"
 )
+SCHEDULES_MISSED: Final = _gauge(
+    "cortex_schedules_missed",
+    "schedules that missed an instant, as was noticed within the last hour; without built-in ones",
+)
 
 METRICS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))
 """All metrics, in the order of this file."""

@@ -328,6 +328,7 @@ class Outbox(Runner):
         return failed(
             message.attempt,
             clean_text(failure.message, limit=ERROR_MAX),
+            code=failure.code,
             is_final=not failure.cls.is_transient,
             rng=self._rng,
             least_s=min(failure.retry_after_s or 0.0, RETRY_AFTER_MAX_S),

@@ -39,8 +39,16 @@ WRONG = {
     "topic is '5', not a text": "{name: a, topic: 5, channel: log}",
     "topic is missing": "{name: a, channel: log}",
     "handlers are declared in code": "{name: a, topic: x.y, channel: handler}",
-    "not a URL": "{name: a, topic: x.y, channel: slack, url: 'ftp://a.b'}",
-    "contains a password": "{name: a, topic: x.y, channel: slack, url: 'https://u:p@a.b'}",
+    "url is a secret": "{name: a, topic: x.y, channel: slack, url: 'https://h.example/T0/whsec_'}",
+    "not a URL": (
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'ftp://u:whsec_1@a.b'}"
+    ),
+    "contains a password": (
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'https://u:whsec_1@a.b'}"
+    ),
+    "url has a secret in 'api_key'": (
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'https://a.b?api_key=whsec_1'}"
+    ),
     "server is 'a b'": (
         "{name: a, topic: x.y, channel: email, server: a b, sender: a@b.c, to: a@b.c}"
     ),
