@@ -295,12 +295,18 @@ class _Hosted:
     def _progress(self) -> Progress:
         return self.tally.progress
 
+    @property
+    def _handed_on(self) -> str | None:
+        """The trace for what the job calls in its process, which records no spans itself."""
+        trace = self.job.trace
+        return self.services.tracing.handed_on(self.claim) if trace is None else str(trace.span)
+
     async def serve(self, *, is_leaving: bool) -> None:
         """Start the attempt and serve its requests until the runner reports the end, or dies."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self.line.write)
             self.line.send(
-                claim=plain(self.claim),
+                claim=plain(attrs.evolve(self.claim, traceparent=self._handed_on)),
                 steps=plain(list(self.recorded.steps)),
                 effects=plain(list(self.recorded.effects)),
                 is_leaving=is_leaving,
@@ -444,6 +450,8 @@ class _Hosted:
         self._recording += 1
         try:
             await self.committer.record(done)
+            if self.job.trace is not None:
+                self.job.trace.stepped(done, ended - done.duration_s)
         finally:
             self._recording -= 1
             self._written.set()
@@ -494,8 +502,8 @@ class _Hosted:
     async def _do_remind(self, *, approval: str, message_id: str) -> Any:
         return plain(await self.services.channels.remind(approval, message_id=UUID(message_id)))
 
-    async def _do_notify(self, *, payload: str, job_id: str) -> None:
-        await self.services.channels.notify(self.claim, payload, job_id=UUID(job_id))
+    async def _do_notify(self, *, job_id: str, **given: Any) -> None:
+        await self.services.channels.notify(self.claim, job_id=UUID(job_id), **given)
 
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:
@@ -566,6 +574,7 @@ class _Hosted:
             connect_s=terms["connect_s"],
             retry=shaped(terms["retry"], CallRetry),
             answer=PartialAnswer() if step is None else step.answer,
+            trace=self.job.trace,
         )
 
 

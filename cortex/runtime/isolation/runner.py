@@ -284,9 +284,17 @@ class _Remote:
         done = await self._line.call("remind", approval=approval, message_id=str(message_id))
         return shaped(done, ApprovalReminder)
 
-    async def notify(self, claim: Claim, payload: str, *, job_id: UUID) -> None:  # noqa: ARG002
+    async def notify(
+        self,
+        claim: Claim,  # noqa: ARG002
+        payload: str,
+        *,
+        job_id: UUID,
+        traceparent: str | None,
+    ) -> None:
         """The pod knows the job."""
-        await self._line.call("notify", payload=payload, job_id=str(job_id))
+        given = {"payload": payload, "job_id": str(job_id), "traceparent": traceparent}
+        await self._line.call("notify", **given)
 
     async def now(self) -> datetime:
         return datetime.fromisoformat(await self._line.call("now"))

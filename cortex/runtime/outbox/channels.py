@@ -57,7 +57,9 @@ class StoreChannels:
             approval=str(approval_id), status=done.status.value, notified=list(done.receivers)
         )
 
-    async def notify(self, claim: Claim, payload: str, *, job_id: UUID) -> None:
+    async def notify(
+        self, claim: Claim, payload: str, *, job_id: UUID, traceparent: str | None
+    ) -> None:
         agent = None
         if claim.agent_id is not None and claim.agent_version is not None:
             spec = await self.port(agents.spec, claim.agent_id, claim.agent_version)
@@ -68,7 +70,7 @@ class StoreChannels:
             payload=payload,
             agent=agent,
             tenant=claim.tenant,
-            traceparent=claim.traceparent,
+            traceparent=traceparent,
         )
         await self.port(jobs.submit_once, submission, by=f"job:{claim.lease.job_id}")
 

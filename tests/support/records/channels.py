@@ -31,5 +31,12 @@ class ChannelList:
         self.reminded.append((approval, message_id))
         return ApprovalReminder(approval=approval, status="PENDING", notified=list(self.failures))
 
-    async def notify(self, claim: Claim, payload: str, *, job_id: UUID) -> None:  # noqa: ARG002
+    async def notify(
+        self,
+        claim: Claim,  # noqa: ARG002
+        payload: str,
+        *,
+        job_id: UUID,
+        traceparent: str | None,  # noqa: ARG002
+    ) -> None:
         self.notified[job_id] = payload
