@@ -100,7 +100,8 @@ class Delivery:
         refusal: list[Failure] = []
 
         async def send() -> None:
-            failure = await attempt.services.channels.send(self.name, self.message, limit_s=limit_s)
+            message = attrs.evolve(self.message, trace=attempt.traceparent(step))
+            failure = await attempt.services.channels.send(self.name, message, limit_s=limit_s)
             if failure is None:
                 return
             if failure.cls.is_transient:

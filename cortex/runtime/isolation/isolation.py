@@ -41,7 +41,6 @@ from cortex.domain.job import (
     StepKind,
     Suspend,
 )
-from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest, Usage
 from cortex.domain.policy import JobPolicy
 from cortex.domain.retry import CallRetry
@@ -58,6 +57,7 @@ from cortex.durable.progress import (
 )
 from cortex.durable.tally import Tally
 from cortex.runtime.commit.committer import Committer
+from cortex.runtime.isolation.channels import answer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
 from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
@@ -493,17 +493,8 @@ class _Hosted:
             raise RejectedError("only jobs of the built-in schedules do this")
         return plain(await self.services.upkeep.run_once(name))
 
-    async def _do_routes(self, **given: Any) -> Any:
-        return await self.services.channels.routes(**given)
-
-    async def _do_send(self, *, message: Any, **terms: Any) -> Any:
-        return plain(await self.services.channels.send(message=shaped(message, Message), **terms))
-
-    async def _do_remind(self, *, approval: str, message_id: str) -> Any:
-        return plain(await self.services.channels.remind(approval, message_id=UUID(message_id)))
-
-    async def _do_notify(self, *, job_id: str, **given: Any) -> None:
-        await self.services.channels.notify(self.claim, job_id=UUID(job_id), **given)
+    async def _do_channels(self, *, method: str, given: dict[str, Any]) -> Any:
+        return await answer(self.services.channels, self.claim, method, given)
 
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:

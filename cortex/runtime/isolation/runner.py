@@ -36,16 +36,16 @@ from cortex.domain.job import (
     Step,
     StepDone,
 )
-from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
-from cortex.durable.attempt import ApprovalReminder, JobLimits, Services, Tools, UpkeepResult
+from cortex.durable.attempt import JobLimits, Services, Tools, UpkeepResult
 from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
+from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.jobs.job_ending import ending_of, not_judged
@@ -167,7 +167,7 @@ class _Runner:
             clock=remote,
             bulk=remote,
             upkeep=remote,
-            channels=remote,
+            channels=RemoteChannels(line),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),
@@ -269,32 +269,6 @@ class _Remote:
 
     async def run_once(self, name: str) -> UpkeepResult:
         return shaped(await self._line.call("upkeep", name=name), UpkeepResult)
-
-    async def routes(self, topic: str, *, tenant: str, payload: dict[str, Any]) -> list[str]:
-        names: list[str] = await self._line.call(
-            "routes", topic=topic, tenant=tenant, payload=payload
-        )
-        return names
-
-    async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None:
-        failure = await self._line.call("send", name=name, message=plain(message), limit_s=limit_s)
-        return None if failure is None else shaped(failure, Failure)
-
-    async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:
-        done = await self._line.call("remind", approval=approval, message_id=str(message_id))
-        return shaped(done, ApprovalReminder)
-
-    async def notify(
-        self,
-        claim: Claim,  # noqa: ARG002
-        payload: str,
-        *,
-        job_id: UUID,
-        traceparent: str | None,
-    ) -> None:
-        """The pod knows the job."""
-        given = {"payload": payload, "job_id": str(job_id), "traceparent": traceparent}
-        await self._line.call("notify", **given)
 
     async def now(self) -> datetime:
         return datetime.fromisoformat(await self._line.call("now"))

@@ -48,7 +48,10 @@ class Job:
 
     async def run(self, *, retry_count: int = 0, waits_count: int = 0) -> NotificationResult:
         context = self.context(retry_count=retry_count, waits_count=waits_count)
-        return await send_notification(context, "the disk is full", title="disk", data={"n": 1})
+        result: NotificationResult = await send_notification(
+            context, "the disk is full", title="disk", data={"n": 1}
+        )
+        return result
 
 
 async def test_every_matching_subscription_gets_one_message_under_one_id() -> None:
@@ -57,7 +60,7 @@ async def test_every_matching_subscription_gets_one_message_under_one_id() -> No
         result = await job.run()
     assert (result.sent, result.failed, result.is_degraded) == (["mail", "page"], {}, False)
     (_, first), (_, second) = job.channels.sent
-    assert first == second
+    assert attrs.evolve(first, trace=second.trace) == second
     assert (str(first.id), first.topic) == (result.message_id, "notification.info")
     assert first.payload == {
         "text": "the disk is full",
@@ -66,7 +69,7 @@ async def test_every_matching_subscription_gets_one_message_under_one_id() -> No
         "job": str(job.claim.lease.job_id),
         "tenant": "default",
     }
-    assert list(job.breakers.admissions) == ["notify:mail", "notify:page"]
+    assert sorted(job.breakers.admissions) == ["notify:mail", "notify:page"]
     assert lines == []
 
 
@@ -77,7 +80,7 @@ async def test_a_channel_that_fails_is_tried_again_and_holds_up_no_other() -> No
     assert caught.value.retry_after_s == 7.0
     result = await job.run(retry_count=1)
     assert (result.sent, result.is_degraded) == (["mail", "page"], False)
-    assert [name for name, _ in job.channels.sent] == ["mail", "page", "mail"]
+    assert sorted(name for name, _ in job.channels.sent) == ["mail", "mail", "page"]
     assert len({message.id for _, message in job.channels.sent}) == 1
 
 
@@ -135,8 +138,8 @@ async def test_nonsense_is_refused(given: dict[str, Any], problem: str) -> None:
 
 async def test_a_request_is_reminded_of_under_the_id_of_the_job() -> None:
     job = Job(mail=[])
-    for _ in range(2):
-        result = await approval_notify(job.context(), "7f3c")
+    await approval_notify(job.context(), "7f3c")
+    result = await approval_notify(job.context(), "7f3c")
     assert (result.notified, result.is_degraded) == (["mail"], False)
     assert len(job.channels.reminded) == 1, "the second attempt finds the step"
     job = Job()
