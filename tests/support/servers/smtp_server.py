@@ -74,32 +74,36 @@ class _Handler(socketserver.StreamRequestHandler):
             word, _, rest = line.decode().strip().partition(" ")
             word = word.upper()
             smtp.asked.append(word)
-            match word:
-                case "EHLO":
-                    offers = "250-STARTTLS\r\n" if smtp.has_starttls else ""
-                    self._answer(smtp, word, f"250-localhost\r\n{offers}250 AUTH PLAIN")
-                case "STARTTLS":
-                    self._answer(smtp, word, "220 go ahead")
-                    self._encrypt(smtp)
-                case "AUTH":
-                    _, user, password = base64.b64decode(rest.split()[1]).decode().split("\0")
-                    self.login = (user, password)
-                    self._answer(smtp, word, "235 welcome")
-                case "MAIL":
-                    self.sender = rest.partition("<")[2].partition(">")[0]
-                    self._answer(smtp, word, "250 ok")
-                case "RCPT":
-                    recipient = rest.partition("<")[2].partition(">")[0]
-                    if self._answer(smtp, smtp_word(smtp, word, recipient), "250 ok"):
-                        self.to.append(recipient)
-                case "DATA":
-                    if self._answer(smtp, word, "354 go ahead"):
-                        self._take(smtp)
-                case "QUIT":
-                    self._answer(smtp, word, "221 bye")
-                    return
-                case _:
-                    self._answer(smtp, word, "250 ok")
+            self._obey(smtp, word, rest)
+            if word == "QUIT":
+                return
+
+    def _obey(self, smtp: SmtpServer, word: str, rest: str) -> None:
+        match word:
+            case "EHLO":
+                offers = "250-STARTTLS\r\n" if smtp.has_starttls else ""
+                self._answer(smtp, word, f"250-localhost\r\n{offers}250 AUTH PLAIN")
+            case "STARTTLS":
+                self._answer(smtp, word, "220 go ahead")
+                self._encrypt(smtp)
+            case "AUTH":
+                _, user, password = base64.b64decode(rest.split()[1]).decode().split("\0")
+                self.login = (user, password)
+                self._answer(smtp, word, "235 welcome")
+            case "MAIL":
+                self.sender = rest.partition("<")[2].partition(">")[0]
+                self._answer(smtp, word, "250 ok")
+            case "RCPT":
+                recipient = rest.partition("<")[2].partition(">")[0]
+                if self._answer(smtp, smtp_word(smtp, word, recipient), "250 ok"):
+                    self.to.append(recipient)
+            case "DATA":
+                if self._answer(smtp, word, "354 go ahead"):
+                    self._take(smtp)
+            case "QUIT":
+                self._answer(smtp, word, "221 bye")
+            case _:
+                self._answer(smtp, word, "250 ok")
 
     def _answer(self, smtp: SmtpServer, word: str, usual: str) -> bool:
         """Answer; return whether that was the usual."""
