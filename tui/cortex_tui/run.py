@@ -25,6 +25,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import SystemClock
+from cortex_tui.desktop import Notify
 from cortex_tui.ending import ending_by_signal
 from cortex_tui.hints import hear
 from cortex_tui.key_table import read_keys
@@ -53,6 +54,7 @@ def run(
     is_ascii: bool,
     has_color: bool,
     theme: str,
+    notify: str,
     keys_file: Path,
     pictures: Path,
     reports: Path,
@@ -75,6 +77,7 @@ def run(
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
         colors=Console(force_terminal=True).color_system or "standard",  # as Textual does
+        notify=Notify(notify),
         pictures=pictures,
         reports=reports,
         pod=pod,
