@@ -160,6 +160,7 @@ class FakePulse:
                 MessageStatus.PROCESSING: 0,
             },
             oldest_message_s=self.oldest_message_s,
+            missed_schedules=0,
             is_late={},
             stranded_count=0,
         )
