@@ -87,7 +87,7 @@ def sequence(text: str, environment: Mapping[str, str]) -> str:
             made = f"{_ESC}]777;notify;{_TITLE};{body}{_END}"
         case Dialect.PLAIN:
             made = f"{_ESC}]9;{_TITLE}: {body}{_END}"
-        case None:
+        case _:
             return ""
     return passed_through(made) if is_in_tmux(environment) else made
 
