@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -93,16 +93,13 @@ def run(
         try:
             await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
-            hearing = asyncio.create_task(hear(db.profile, session.clock, on_hint=app.desk.wake))
             gc.freeze()  # imported objects stay: the collector need not scan them
             gc.set_threshold(GC_ALLOCATIONS)
             try:
-                with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
-                    code = await app.run_async(mouse=HOLDS_ESC not in os.environ)
+                async with _hinted(app, db.profile):
+                    with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
+                        code = await app.run_async(mouse=HOLDS_ESC not in os.environ)
             finally:
-                hearing.cancel()
-                with suppress(asyncio.CancelledError):
-                    await hearing
                 await backend.close()
             try:
                 await _settle(app, report)
@@ -116,6 +113,18 @@ def run(
     # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(main())
+
+
+@asynccontextmanager
+async def _hinted(app: CortexApp, profile: Profile) -> AsyncIterator[None]:
+    """Wake the app's poller when pods notify of changes."""
+    hearing = asyncio.create_task(hear(profile, app.session.clock, on_hint=app.desk.wake))
+    try:
+        yield
+    finally:
+        hearing.cancel()
+        with suppress(asyncio.CancelledError):
+            await hearing
 
 
 async def _opened(profile: Profile, *, is_read_only: bool) -> Database:
