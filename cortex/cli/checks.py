@@ -153,7 +153,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
             (row.name, words)
             for row in call(schedules.page, limit=SCHEDULES_MAX)
             for word, words, style in [state_of(row)]
-            if style == "fail" or word == "undeclared"
+            if style == "fail" or word in {"undeclared", "missed"}
             if pods or word != "unserved"  # that no pod lives is a finding already
         ]
     )

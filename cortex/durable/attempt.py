@@ -20,6 +20,7 @@ from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.progress import PartialAnswer
 from cortex.durable.timers import DatabaseClock
+from cortex.durable.tracing import Tracing, Untraced
 
 
 class EffectGateway(Protocol):
@@ -213,6 +214,7 @@ class Services:
     """Folder that contains one folder for each job's files."""
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
+    tracing: Tracing = attrs.field(factory=Untraced)
 
 
 class Attempt:
@@ -271,6 +273,13 @@ class Attempt:
         """
         return self.services.workspaces / str(self.lineage_id)
 
+    def traceparent(self, key: str | None) -> str | None:
+        """Return the header for what step `key`, or the handler, calls; None: there is no trace."""
+        trace = self.journal.trace
+        if trace is None:
+            return self.services.tracing.handed_on(self.claim)
+        return str(trace.span if key is None else trace.step_span(key))
+
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
         return None if self.agent is None else await self.services.agents.spec(*self.agent)
@@ -313,4 +322,5 @@ class Attempt:
             idle_s=limits.idle_s,
             connect_s=limits.connect_s,
             answer=PartialAnswer() if step is None else step.answer,
+            trace=self.journal.trace,
         )

@@ -7,6 +7,7 @@ from cortex.actors.runner import Runner
 from cortex.agent.models.calls import ModelCalls
 from cortex.domain.clock import Chance
 from cortex.durable.attempt import Services
+from cortex.durable.tracing import Tracing
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
@@ -38,6 +39,7 @@ def services_of(
     self_fence: SelfFence,
     runners: Sequence[Runner],
     metrics: Metrics,
+    tracing: Tracing,
     chance: Chance,
 ) -> Services:
     """Return the services of one pod, made of its actors."""
@@ -74,4 +76,5 @@ def services_of(
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,
+        tracing=tracing,
     )

@@ -85,6 +85,8 @@ class ToolContext:
     invocation: Invocation | None = attrs.field(default=None, kw_only=True)
     """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
     fencing token."""
+    traceparent: str | None = attrs.field(default=None, kw_only=True)
+    """Header of W3C Trace Context for what the tool calls; None: the job is in no trace."""
 
     def secret(self, name: str) -> str:
         """Look up one of the agent's secrets on this pod: it may have changed since the last call.

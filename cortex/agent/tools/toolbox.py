@@ -164,6 +164,7 @@ async def _run(
         has_network=terms.network,
         writes_folder=terms.folder == "write",
         invocation=invocation,
+        traceparent=attempt.traceparent(call.key),
     )
     invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)
     result = await attempt.services.meter.timed(tool.name, invoke)

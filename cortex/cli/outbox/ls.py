@@ -10,13 +10,14 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
+from cortex.domain.phrases import NOTHING, age, short_id, since_s
 from cortex.domain.policy import NAME_MAX
 from cortex.domain.safe import safe
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
+from cortex.view.messages import message_state
 
 LIMIT_MAX: Final = 1000
 STATES: Final = tuple(each.value.lower() for each in MessageStatus)
@@ -71,31 +72,9 @@ def ls(
         output.say(f"more: --before {rows[-1].seq}", "dim")
 
 
-_STYLES: Final = {
-    MessageStatus.PENDING: "",
-    MessageStatus.PROCESSING: "run",
-    MessageStatus.SENT: "done",
-    MessageStatus.FAILED: "fail",
-}
-
-
-def state(row: MessageRow) -> Cell:
-    """Return a message's state, and when it is tried again."""
-    word = row.status.value.lower()
-    if row.status is MessageStatus.PENDING:
-        left_s = -since_s(row, row.available_at)
-        if row.is_parked:
-            word = "waits for the one before"
-        elif row.channel is None:
-            word = "subscription removed"
-        elif left_s > 0:
-            word = f"again in {span(left_s)}" if row.attempts else f"in {span(left_s)}"
-    return Cell(word, _STYLES[row.status])
-
-
 COLUMNS: Final[Sequence[Column[MessageRow]]] = (
     Column(name="id", title="message", shown=lambda r: Cell(short_id(r.id), "bold")),
-    Column(name="status", shown=state),
+    Column(name="status", shown=message_state),
     Column(name="topic", shown=lambda r: Cell(safe(r.topic))),
     Column(
         name="subscription",

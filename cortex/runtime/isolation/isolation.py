@@ -294,12 +294,18 @@ class _Hosted:
     def _progress(self) -> Progress:
         return self.tally.progress
 
+    @property
+    def _handed_on(self) -> str | None:
+        """The trace for what the job calls in its process, which records no spans itself."""
+        trace = self.job.trace
+        return self.services.tracing.handed_on(self.claim) if trace is None else str(trace.span)
+
     async def serve(self, *, is_leaving: bool) -> None:
         """Start the attempt and serve its requests until the runner reports the end, or dies."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self.line.write)
             self.line.send(
-                claim=plain(self.claim),
+                claim=plain(attrs.evolve(self.claim, traceparent=self._handed_on)),
                 steps=plain(list(self.recorded.steps)),
                 effects=plain(list(self.recorded.effects)),
                 is_leaving=is_leaving,
@@ -443,6 +449,8 @@ class _Hosted:
         self._recording += 1
         try:
             await self.committer.record(done)
+            if self.job.trace is not None:
+                self.job.trace.stepped(done, ended - done.duration_s)
         finally:
             self._recording -= 1
             self._written.set()
@@ -554,6 +562,7 @@ class _Hosted:
             connect_s=terms["connect_s"],
             retry=shaped(terms["retry"], CallRetry),
             answer=PartialAnswer() if step is None else step.answer,
+            trace=self.job.trace,
         )
 
 

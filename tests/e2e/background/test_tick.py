@@ -37,6 +37,7 @@ ALL_OK = {
     "dead_letters": "ok",
     "reconcile": "ok",
     "outbox": "ok",
+    "alarms": "ok",
     "housekeeping": "ok",
     "retention": "ok",
 }

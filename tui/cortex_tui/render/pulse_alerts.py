@@ -7,6 +7,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from cortex.domain.health import OLDEST_MESSAGE, THRESHOLDS
+from cortex.domain.messages.message import MessageStatus
 from cortex.domain.safe import safe
 from cortex.store.pods import DEAD
 from cortex.store.pulse import Trouble
@@ -16,12 +18,15 @@ from cortex.view.effects import held_text
 from cortex.view.queues import pause_text, queue_shown
 from cortex.view.runners import late_text
 from cortex_tui.model.pulse import Opens, Pulse, PulseLine
+from cortex_tui.render.waits import count
 from cortex_tui.render.words import countdown
 
 Alert: TypeAlias = tuple[Callable[[], Cell], Opens | None]
 """Renders one alert; and the screen that enter opens."""
 
 DUE_LONG_S: Final = 60.0
+UNSENT_LONG_S: Final = THRESHOLDS[OLDEST_MESSAGE].warn_over
+_MESSAGES: Final = Opens("messages")
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +69,12 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     held = [row for row in pulse.queues or () if row.paused_at is not None and row.ready]
     if held:
         yield partial(_held_back, held, now), Opens("pods", key="queues")
+    if figures is not None and (failed := figures.messages[MessageStatus.FAILED]):
+        noun = "message" if failed == 1 else "messages"
+        yield partial(Cell, f"{count(failed)} {noun} could not be sent", "fail"), _MESSAGES
+    if figures is not None and figures.oldest_message_s > UNSENT_LONG_S:
+        late = countdown(figures.oldest_message_s)
+        yield partial(Cell, f"the oldest message has waited for {late}", "warn"), _MESSAGES
     if figures is not None and figures.oldest_due_s > DUE_LONG_S:
         late = countdown(figures.oldest_due_s)
         yield partial(Cell, f"the oldest due job has waited for {late}", "warn"), Opens("jobs")
