@@ -19,6 +19,7 @@ from cortex.domain.drain import DrainRequest
 from cortex.domain.job import BULK, UPKEEP, Claim, Lease
 from cortex.durable.progress import Progress
 from cortex.durable.step_scope import StepScope
+from cortex.durable.tracing import AttemptTrace
 
 UNRECORDED_MAX: Final = 1_000
 
@@ -57,6 +58,8 @@ class RunningJob:
     """The task of its handler; None before and afterwards, and in a process of its own."""
     progress: Progress | None = None
     """The progress of its handler, once that has begun."""
+    trace: AttemptTrace | None = None
+    """Records its spans; None: nobody does."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
     is_posted: bool = False

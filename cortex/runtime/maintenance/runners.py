@@ -16,6 +16,7 @@ from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
 from cortex.durable.attempt import UpkeepResult
 from cortex.durable.message_handlers import MessageHandler
+from cortex.durable.tracing import Deliveries
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
@@ -45,6 +46,8 @@ class PodMeans:
     breakers: BreakerRegistry
     trouble: Callable[[], TroubleReport | None]
     """The database trouble of its calls."""
+    deliveries: Deliveries
+    """Traces the sending of messages."""
 
 
 class RunnerSettings(Protocol):
@@ -119,6 +122,7 @@ def _outbox(means: Means) -> Runner:
         handlers=means.handlers,
         page_url=means.settings.page_url,
         meter=pod.metrics,
+        deliveries=pod.deliveries,
     )
 
 

@@ -216,7 +216,7 @@ DATABASE_UP: Final = _gauge(
 DATABASE_AGE: Final = _gauge("cortex_database_age_seconds", "age of the figures below")
 JOBS: Final = _gauge("cortex_jobs", "unfinished jobs of the whole system", "status")
 DUE: Final = _gauge(
-    "cortex_due_tasks", "tasks of the whole system that a pod could claim, without paused queues"
+    "cortex_due_jobs", "tasks of the whole system that a pod could claim, without paused queues"
 )
 OLDEST_DUE: Final = _gauge(
     "cortex_oldest_due_seconds", "for how long the oldest of these tasks has been due"
