@@ -12,7 +12,9 @@ import trio
 from cortex.domain.approvals.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
+from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
+from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
@@ -195,6 +197,40 @@ class Upkeep(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class ApprovalReminder:
+    """Who was reminded of a request for approval."""
+
+    approval: str
+    status: str
+    notified: list[str]
+    """Subscriptions."""
+
+
+class Channels(Protocol):
+    """The subscriptions by which people are notified; given by the pod."""
+
+    async def routes(self, topic: str, *, tenant: str, payload: dict[str, Any]) -> list[str]:
+        """Return the subscriptions that a message like this one matches."""
+
+    async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None:
+        """Send a message by one of them, once; return why that failed."""
+
+    async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:
+        """Remind of a request that still waits; the same id does so once.
+
+        Raises `NotFoundError`.
+        """
+
+    async def notify(
+        self, claim: Claim, payload: str, *, job_id: UUID, traceparent: str | None
+    ) -> None:
+        """Submit a job `send_notification` of the same tenant; the same id does so once.
+
+        `payload`: its arguments, JSON text.
+        """
+
+
+@attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
 
@@ -210,6 +246,7 @@ class Services:
     clock: DatabaseClock
     bulk: BulkOperations
     upkeep: Upkeep
+    channels: Channels
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

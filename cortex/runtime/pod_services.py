@@ -23,6 +23,7 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.maintenance.runners import RunnerUpkeep
 from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.outbox.channels import StoreChannels
 from cortex.runtime.pod_parts import PodParts
 
 
@@ -73,6 +74,7 @@ def services_of(
         clock=StoreClock(port=port, rng=rng),
         bulk=StoreBulkOperations(port=port, rng=rng),
         upkeep=RunnerUpkeep(runners),
+        channels=StoreChannels(port=port, chance=chance),
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,

@@ -57,6 +57,7 @@ from cortex.durable.progress import (
 )
 from cortex.durable.tally import Tally
 from cortex.runtime.commit.committer import Committer
+from cortex.runtime.isolation.channels import answer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
 from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
@@ -471,8 +472,7 @@ class _Hosted:
 
     async def _do_decision(self, *, key: str) -> Any:
         lineage_id = self.claim.lineage_id or self.claim.lease.job_id
-        decision = await self.services.gateway.decision(lineage_id, key)
-        return None if decision is None else plain(decision)
+        return plain(await self.services.gateway.decision(lineage_id, key))
 
     async def _do_respond(self, *, request: Any, caller: Any) -> Any:
         model_request = shaped(request, ModelRequest)
@@ -485,13 +485,16 @@ class _Hosted:
 
     async def _do_bulk_settle(self, *, order: Any, job_ids: list[str]) -> Any:
         self._check_bulk()
-        ids = [UUID(each) for each in job_ids]
-        return plain(await self.services.bulk.settle(shaped(order, BulkOrder), ids))
+        bulk = self.services.bulk
+        return plain(await bulk.settle(shaped(order, BulkOrder), [*map(UUID, job_ids)]))
 
     async def _do_upkeep(self, *, name: str) -> Any:
         if name != self.claim.type or name not in UPKEEP:
             raise RejectedError("only jobs of the built-in schedules do this")
         return plain(await self.services.upkeep.run_once(name))
+
+    async def _do_channels(self, *, method: str, given: dict[str, Any]) -> Any:
+        return await answer(self.services.channels, self.claim, method, given)
 
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:
