@@ -45,15 +45,20 @@ FROM held WHERE o.seq = held.seq RETURNING o.seq;
 
 -- name: record
 -- Writes what became of a pod's messages, as far as it still has their leases. $1 pod id; per message: $2 seqs,
--- $3 attempts, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors. Locks: the
--- messages (ordered). Returns those that were written.
+-- $3 attempts, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors, $8 their codes if
+-- credentials were refused, which is recorded as a fact. Locks: the messages (ordered). Returns those that were written.
 WITH result AS MATERIALIZED (
-    SELECT * FROM unnest($2::bigint[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::text[])
-        AS r(seq, attempts, status, delay_s, is_counted, error)
+    SELECT * FROM unnest($2::bigint[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::text[], $8::text[])
+        AS r(seq, attempts, status, delay_s, is_counted, error, refusal)
 ), held AS MATERIALIZED (
-    SELECT r.* FROM result r JOIN cortex.outbox o ON o.seq = r.seq
+    SELECT r.*, o.subscription, o.tenant FROM result r JOIN cortex.outbox o ON o.seq = r.seq
     WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.attempts = r.attempts
     ORDER BY o.seq FOR UPDATE OF o
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, data)
+    SELECT DISTINCT ON (subscription) 'error', refusal, 'notify:' || subscription, tenant,
+           jsonb_build_object('class', 'PERMANENT', 'message', error)
+    FROM held WHERE refusal IS NOT NULL ORDER BY subscription, seq
 )
 UPDATE cortex.outbox o
 SET status = h.status, attempts = o.attempts - CASE WHEN h.is_counted THEN 0 ELSE 1 END, locked_by = NULL,

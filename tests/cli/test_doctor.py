@@ -107,7 +107,16 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
     found = checks(ended)
     assert list(found) == [
         *("config", "database", "writes", "clock", "connections", "snapshots", "pooler"),
-        *("notifications", "schema", "pods", "runners", "recovery", "queue", "breakers"),
+        *(
+            "notifications",
+            "schema",
+            "pods",
+            "runners",
+            "retention",
+            "recovery",
+            "queue",
+            "breakers",
+        ),
         *("dead letters", "effects", "schedules", "terminal"),
     ]
     assert found["config"]["found"] == (

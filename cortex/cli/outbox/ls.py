@@ -5,14 +5,16 @@ from typing import Final
 
 import click
 
-from cortex.cli.options import Command, Options
+from cortex.cli.options import ROW_NUMBER, Command, Options, Text, TopicPattern
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.phrases import NOTHING, age, short_id, since_s
+from cortex.domain.policy import NAME_MAX
 from cortex.domain.safe import safe
 from cortex.store.background import outbox as store
+from cortex.store.background import subscriptions
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import message_state
@@ -28,12 +30,19 @@ STATES: Final = tuple(each.value.lower() for each in MessageStatus)
     multiple=True,
     help="Only messages in this state; may be repeated.",
 )
-@click.option("--subscription", metavar="NAME", help="Only messages to this subscription.")
-@click.option("--topic", metavar="PATTERN", help="Only these topics; * stands for anything.")
+@click.option(
+    "--subscription",
+    type=Text(NAME_MAX),
+    metavar="NAME",
+    help="Only messages to this subscription.",
+)
+@click.option(
+    "--topic", type=TopicPattern(), metavar="PATTERN", help="Only these topics; * is anything."
+)
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", type=int, metavar="SEQ", help="Only older ones: the next page.")
+@click.option("--before", type=ROW_NUMBER, metavar="SEQ", help="Only older ones: the next page.")
 @click.pass_obj
 def ls(
     options: Options,
@@ -56,6 +65,8 @@ def ls(
             before=before,
             limit=limit,
         )
+        if subscription is not None and not rows:
+            call(subscriptions.require, subscription)
     output.listing("messages", COLUMNS, rows, empty="no message")
     if output.is_for_people and len(rows) == limit:
         output.say(f"more: --before {rows[-1].seq}", "dim")

@@ -29,6 +29,8 @@ CONNECT_S: Final = 10.0
 SUBJECT: Final = "[Cortex] {topic}"
 SUBJECT_MAX: Final = 200
 THREADS_MAX: Final = 10
+CREDENTIALS: Final = frozenset({530, 534, 535, 538})
+"""Replies to a client that must log in, or cannot: RFC 4954."""
 PERMANENT_FROM: Final = 500
 """Replies of SMTP from here on mean that the same message will be refused again."""
 
@@ -102,7 +104,8 @@ class EmailSender:
             with _PinnedSmtp(self.host, self.port, address) as client:
                 client.starttls(context=trusted())
                 if self.user is not None and self.password is not None:
-                    client.login(self.user.read("SMTP user"), self.password.read("SMTP password"))
+                    user = self.user.read_openly("SMTP user")
+                    client.login(user, self.password.read("SMTP password"))
                 refused = client.send_message(letter)
         except smtplib.SMTPRecipientsRefused as error:
             return _refusal(self.host, max(code for code, _ in error.recipients.values()), error)
@@ -131,8 +134,9 @@ class _PinnedSmtp(smtplib.SMTP):
 
 def _refusal(host: str, code: int, why: object) -> Failure:
     is_permanent = code >= PERMANENT_FROM
+    permanent = "authentication" if code in CREDENTIALS else "refused"
     return Failure(
         cls=FailureClass.PERMANENT if is_permanent else FailureClass.TRANSIENT_APP,
-        code="refused" if is_permanent else "service_unavailable",
+        code=permanent if is_permanent else "service_unavailable",
         message=f"{host} refused the e-mail: {excerpt(str(why))}",
     )

@@ -19,6 +19,7 @@ from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import PLACE, Channel, Subscription
 from cortex.domain.messages.template import Template
+from cortex.domain.tracing.traceparent import HEADER
 from cortex.durable.message_handlers import MessageHandler
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster, Target
@@ -172,8 +173,8 @@ class WebhookSender:
             secrets=[place.read(f"webhook {self.name}"[:64]) for place in self.secrets],
         )
         headers = [_JSON, *signed.items()]
-        if message.trace is not None and message.trace.isalnum() is False:
-            headers.append(("traceparent", message.trace))
+        if message.trace is not None:
+            headers.append((HEADER, message.trace))
         target = _target(self.url, name=f"URL of {self.name}")
         answer = await self.poster.post(target, headers, body)
         return answer.failure(target.origin[1])

@@ -138,6 +138,7 @@ async def record(
         [outcome.delay_s for _, outcome in ordered],
         [outcome.is_counted for _, outcome in ordered],
         [outcome.error for _, outcome in ordered],
+        [outcome.refusal for _, outcome in ordered],
     )
     if not any(message.key for message, _ in ordered):
         rows = await db.fetch("outbox.record", pod_id, *columns)

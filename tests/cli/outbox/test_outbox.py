@@ -155,6 +155,18 @@ def messages(life: Life) -> Life:
     return life
 
 
+def test_a_filter_that_names_nothing_is_refused(cortex: Cortex, messages: Life) -> None:
+    assert cortex("outbox", "ls", "--subscription", "a", "--status", "processing").code == 0
+    for command in (["ls"], ["retry", *WHY], ["discard", *WHY, "--yes"]):
+        done = cortex("outbox", *command, "--subscription", "aa", "--json")
+        assert (done.code, done.error["hint"]) == (3, "did you mean 'a'?")
+        assert done.error["message"] == "subscription 'aa' does not exist"
+        done = cortex("outbox", *command, "--topic", "job.fail", "--json")
+        assert (done.code, done.error["hint"]) == (2, "did you mean job.failed?")
+    done = cortex("outbox", "ls", "--before", "9" * 20, "--json")
+    assert (done.code, "--before" in done.error["message"]) == (2, True)
+
+
 def test_messages_are_listed_and_shown(cortex: Cortex, messages: Life) -> None:
     rows = cortex("outbox", "ls", "--json").document["messages"]
     assert [row["status"] for row in rows] == ["SENT", "PENDING", "PENDING", "FAILED", "SENT"]
