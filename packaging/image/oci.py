@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 import tarfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,34 +23,12 @@ MEDIA = "application/vnd.oci.image"
 def configuration(dockerfile: str) -> dict[str, Any]:
     """The last stage's instructions as an image's configuration; unknown ones are refused."""
     stage = re.split(r"^FROM .*$", dockerfile, flags=re.MULTILINE)[-1].replace("\\\n", " ")
-    made: dict[str, Any] = {"Env": [], "Labels": {}, "Volumes": {}, "ExposedPorts": {}}
-    for line in filter(None, (each.strip() for each in stage.splitlines())):
-        word, _, rest = line.partition(" ")
-        match word:
-            case "COPY":
-                pass  # the layer
-            case "USER":
-                made["User"] = rest
-            case "WORKDIR":
-                made["WorkingDir"] = rest
-            case "STOPSIGNAL":
-                made["StopSignal"] = rest
-            case "ENV":
-                made["Env"] += shlex.split(rest)
-            case "LABEL":
-                made["Labels"].update(each.split("=", 1) for each in shlex.split(rest))
-            case "VOLUME":
-                made["Volumes"][rest] = {}
-            case "EXPOSE":
-                made["ExposedPorts"][f"{rest}/tcp"] = {}
-            case "ENTRYPOINT":
-                made["Entrypoint"] = json.loads(rest)
-            case "CMD":
-                made["Cmd"] = json.loads(rest)
-            case "HEALTHCHECK":
-                made["Healthcheck"] = _healthcheck(rest)
-            case _:
-                sys.exit(f"{word} is not known here")
+    lines = [each.strip().partition(" ") for each in stage.splitlines() if each.strip()]
+    made: dict[str, Any] = {}
+    for word, _, rest in lines:
+        if word != "COPY":  # that is the layer
+            field, read = FIELDS[word]
+            made[field] = read(rest)
     return made
 
 
@@ -65,6 +44,20 @@ def _healthcheck(text: str) -> dict[str, Any]:
         "Timeout": nanoseconds["timeout"],
         "StartPeriod": nanoseconds["start-period"],
     }
+
+
+FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "USER": ("User", str),
+    "WORKDIR": ("WorkingDir", str),
+    "STOPSIGNAL": ("StopSignal", str),
+    "ENV": ("Env", shlex.split),
+    "LABEL": ("Labels", lambda text: dict(each.split("=", 1) for each in shlex.split(text))),
+    "VOLUME": ("Volumes", lambda text: {text: {}}),
+    "EXPOSE": ("ExposedPorts", lambda text: {f"{text}/tcp": {}}),
+    "ENTRYPOINT": ("Entrypoint", json.loads),
+    "CMD": ("Cmd", json.loads),
+    "HEALTHCHECK": ("Healthcheck", _healthcheck),
+}
 
 
 def write(dockerfile: Path, layer: Path, target: Path) -> None:
