@@ -22,7 +22,6 @@ from cortex.postgres.session import Session, open_session, run_alone
 from cortex.store import breakers, pulse, tasks
 from cortex.store import doctor as store
 from cortex.store.background import retention, runners, schedules
-from cortex.store.background.runners import DISPATCH
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
 from cortex.view.schedules import state_of
@@ -125,9 +124,11 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     pods = call(store.living)
     figures = call(pulse.figures)
     ran = call(runners.page)
-    has_ticks = any(row.name == DISPATCH and not row.is_late for row in ran)
     yield from doctor.of_pods(
-        pods, version=cortex.__version__, due=figures.due_count, has_ticks=has_ticks
+        pods,
+        version=cortex.__version__,
+        due=figures.due_count,
+        has_ticks=figures.ticked_s is not None,
     )
     yield doctor.of_runners(ran)
     of_retention = next((row for row in ran if row.name == "retention"), None)
