@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
-from chaos.evidence import Application, Evidence, LedgerRequest, ModelCall, Row
+from chaos.evidence import Application, Delivery, Evidence, LedgerRequest, ModelCall, Row
 
 if TYPE_CHECKING:
     from chaos.cluster.stage import Stage
@@ -27,7 +27,10 @@ RECORD: Final[Mapping[str, str]] = {
     "pods": "SELECT * FROM cortex.pod ORDER BY started_at",
     "tasks": "SELECT * FROM cortex_worker.task ORDER BY id",
     "dead_letters": "SELECT * FROM cortex.dead_letter ORDER BY created_at",
+    "schedules": "SELECT * FROM cortex.schedule WHERE origin <> 'built_in' ORDER BY name",
     "instants": "SELECT * FROM cortex.schedule_instant ORDER BY schedule, instant",
+    "subscriptions": "SELECT * FROM cortex.subscription ORDER BY name",
+    "messages": "SELECT * FROM cortex.outbox ORDER BY seq",
 }
 OBSERVED: Final[Mapping[str, str]] = {
     "claims": "SELECT * FROM chaos.claim ORDER BY n",
@@ -43,6 +46,7 @@ OBSERVED: Final[Mapping[str, str]] = {
     """,
     "renewals": "SELECT job_id, attempt, max(at) AS at FROM chaos.kept GROUP BY job_id, attempt",
     "setbacks": "SELECT * FROM chaos.setback ORDER BY n",
+    "reopened": "SELECT * FROM chaos.reopened ORDER BY n",
     "wrong_deaths": "SELECT * FROM chaos.wrong_death ORDER BY n",
     "strangers": """
         SELECT k.job_id, k.attempt, k.pod_id, b.pod_id AS beaten_by, b.at
@@ -66,6 +70,17 @@ async def collect(stage: "Stage") -> Evidence:
         for one in stage.ledger.applied()
     )
     calls: tuple[ModelCall, ...] = await stage.model.calls()
+    deliveries = (
+        Delivery(
+            subscription=one.subscription,
+            message=one.message,
+            topic=one.body["type"],
+            payload=one.body["data"],
+            at_s=stage.history.at_s(one.at),
+            is_accepted=one.is_accepted,
+        )
+        for one in stage.receiver.received()
+    )
     return Evidence(
         settings=stage.settings,
         events=tuple(stage.history.events),
@@ -74,6 +89,7 @@ async def collect(stage: "Stage") -> Evidence:
         requests=tuple(
             LedgerRequest(key=key, attempt=attempt) for key, attempt in stage.ledger.requests()
         ),
+        deliveries=tuple(deliveries),
         canaries=(stage.canary,),
         logs={pod.title: pod.log for pod in stage.pods_kept.all},
         **rows,

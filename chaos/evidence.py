@@ -52,6 +52,20 @@ class ModelCall:
 
 
 @frozen(kw_only=True)
+class Delivery:
+    """One delivery of a message to a receiver."""
+
+    subscription: str
+    message: str
+    """Its id, as it was sent."""
+    topic: str
+    payload: dict[str, Any]
+    at_s: float
+    is_accepted: bool
+    """Whether the receiver took it; it may have cut the connection all the same."""
+
+
+@frozen(kw_only=True)
 class Settings:
     """The limits that a checker judges by, in seconds: those of the run's pods."""
 
@@ -93,8 +107,16 @@ class Evidence:
     model_calls: tuple[ModelCall, ...]
     requests: tuple[LedgerRequest, ...] = ()
     """In the order in which the ledger received them."""
+    schedules: tuple[Row, ...] = ()
     instants: tuple[Row, ...] = ()
     """What became of each instant of a schedule."""
+    subscriptions: tuple[Row, ...] = ()
+    messages: tuple[Row, ...] = ()
+    """The outbox: a row for each subscription that gets a message, in their order."""
+    deliveries: tuple[Delivery, ...] = ()
+    """Of the subscriptions whose receivers the run watches, in order."""
+    reopened: tuple[Row, ...] = ()
+    """Messages that were written to after their end."""
     votes: tuple[Row, ...] = ()
     """`approval_vote`."""
     claims: tuple[Row, ...] = ()

@@ -8,6 +8,8 @@ What checkers read, by kind; the events of one operation have the same `process`
     submit     key; invoke: body (a digest of the request), ok: job, fail: code
     decide     approval; invoke: by, approve; ok: outcome, as recorded; fail: why
     resolve    effect; invoke: by, said
+    publish    number, key: a message by SQL; every try has a number of its own
+    schedule   name, first, every_min: one that is due first then, and each so many minutes
     cancel     job; invoke: by, ok: after (its state then), fail: code
     start      life, pid: a pod of this process (its place, such as p1) starts
     ready      life, pid, record (the pod's name in the record)

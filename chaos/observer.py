@@ -44,6 +44,12 @@ CREATE TABLE chaos.wrong_death (
 COMMENT ON TABLE chaos.wrong_death IS
     'Each attempt that was taken from a pod as dead while a session held that pod''s lock.';
 
+CREATE TABLE chaos.reopened (
+    n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, at timestamptz NOT NULL,
+    seq bigint NOT NULL, message uuid NOT NULL, subscription text, previous text NOT NULL,
+    new text NOT NULL);
+COMMENT ON TABLE chaos.reopened IS 'Each time a message was written to after its end.';
+
 CREATE FUNCTION chaos.note_head(of_job uuid, of_attempt int, before jsonb, after jsonb) RETURNS void
     LANGUAGE sql SET search_path = pg_catalog AS $$
 INSERT INTO chaos.setback (at, job_id, attempt, previous, seq)
@@ -118,6 +124,17 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION chaos.message_was_reopened() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    INSERT INTO chaos.reopened (at, seq, message, subscription, previous, new)
+    VALUES (clock_timestamp(), OLD.seq, OLD.id, OLD.subscription, OLD.status, NEW.status);
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER chaos_message_is_reopened AFTER UPDATE ON cortex.outbox FOR EACH ROW
+    WHEN (OLD.status IN ('SENT', 'FAILED'))
+    EXECUTE FUNCTION chaos.message_was_reopened();
 CREATE TRIGGER chaos_attempt_is_taken AFTER INSERT ON cortex.job_attempt FOR EACH ROW
     WHEN (NEW.outcome = 'pod_died') EXECUTE FUNCTION chaos.pod_counts_as_dead();
 CREATE TRIGGER chaos_job_begins AFTER INSERT ON cortex.job_record

@@ -13,9 +13,11 @@ from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.workloads.draw import draw_programs
+from chaos.workloads.messages import Publication, draw_publications
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
 from chaos.workloads.program import Op, Program
+from chaos.workloads.schedules import Standing, draw_schedules
 
 FAULTS_PER_S: Final = 1.4
 """At intensity 1: more than sixty hit their target in a run of a minute."""
@@ -65,6 +67,9 @@ class Plan:
     orders: tuple[Order, ...]
     faults: tuple[Fault, ...]
     model_rules: tuple[Mapping[str, Any], ...]
+    publications: tuple[Publication, ...] = ()
+    schedules: tuple[Standing, ...] = ()
+    """Of both, none for the user's own jobs."""
     quiet_kills: tuple[QuietKill, ...] = ()
     """After all that, on a healed cluster; none at intensity 0."""
 
@@ -85,6 +90,8 @@ def make_plan(options: Options) -> Plan:
         orders=_orders(options, programs, count),
         faults=faults,
         model_rules=tuple(rules),
+        publications=_publications(options),
+        schedules=() if options.app else draw_schedules(duration_s=options.duration_s),
         quiet_kills=_quiet_kills(options, first=len(faults)),
     )
 
@@ -128,6 +135,12 @@ def _early_end(program: Program) -> list[Mapping[str, Any]]:
             fault = {"fault": "early_end", "fault_after": 2}
             return [{"name": "early end", "prompt": prompt, "times": 1, **fault}]
     return []
+
+
+def _publications(options: Options) -> tuple[Publication, ...]:
+    if options.app is not None:
+        return ()
+    return draw_publications(options.seed, duration_s=options.duration_s)
 
 
 def _quiet_kills(options: Options, *, first: int) -> tuple[QuietKill, ...]:

@@ -24,6 +24,7 @@ from chaos.plan import Options, Plan, chosen
 from chaos.probe import watch
 from chaos.quiet_kills import kill_quietly
 from chaos.schedule import LINGER_S, inject_all
+from chaos.workloads import schedules
 
 HISTORY: Final = "history.jsonl"
 SUBMITTED_WITHIN_S: Final = 180.0
@@ -130,14 +131,16 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
     dice = random.Random(f"clients of {plan.options.seed}")
     async with _beside(stage.approver.run(), watch(stage)):
         stage.history.add("run", "phase", name="load")
+        await schedules.apply(stage, plan.schedules)
         async with asyncio.TaskGroup() as group:
             nemeses = chosen(plan.options.faults, workers=plan.options.workers)
             faults = inject_all(stage, plan.faults, nemeses)
             storm = group.create_task(faults)
-            load = group.create_task(stage.client.submit_all(plan.orders, dice=dice))
+            load = group.create_task(_load(stage, plan, dice))
             await storm
             await stage.heal()
             await _until_submitted(load, within_s=SUBMITTED_WITHIN_S + plan.options.duration_s)
+            await schedules.pause(stage)
             await kill_quietly(stage, plan.quiet_kills, dice=dice)
             stage.history.add("run", "phase", name="heal")
         try:
@@ -148,6 +151,13 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
             return str(error)
         stage.history.add("run", "phase", name="quiet")
         return None
+
+
+async def _load(stage: Stage, plan: Plan, dice: random.Random) -> None:
+    """Submit all jobs, and publish all messages, as clients do."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(stage.client.submit_all(plan.orders, dice=dice))
+        group.create_task(stage.client.publish_all(plan.publications, seed=plan.options.seed))
 
 
 async def _until_submitted(load: "asyncio.Task[None]", *, within_s: float) -> None:

@@ -587,6 +587,7 @@ CREATE TABLE cortex.pod (
     silent_after_s double precision NOT NULL GENERATED ALWAYS AS (LEAST(3::double precision * heartbeat_s + 5::double precision, zombie_s)) STORED,  -- Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.
     group_id uuid,  -- Shared by the workers of one run of `cortex up --workers`; null for a pod of one process.
     worker integer,  -- Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one process.
+    has_run boolean NOT NULL DEFAULT true,  -- The record may name it: false once it ended without having run a job other than upkeep. See cortex.forget_pods.
     shown_id uuid NOT NULL GENERATED ALWAYS AS (COALESCE(group_id, id)) STORED,  -- The id by which people know the pod: shared by its workers, else its own.
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
@@ -607,6 +608,7 @@ CREATE TABLE cortex.pod (
     CONSTRAINT worker_of_a_group CHECK ((group_id IS NULL) = (worker IS NULL))
 ) WITH (fillfactor=50);
 CREATE INDEX pod_ended ON cortex.pod USING btree (ended_at DESC) WHERE ended_at IS NOT NULL;
+CREATE INDEX pod_idle ON cortex.pod USING btree (ended_at) WHERE NOT has_run;
 CREATE INDEX pod_shown ON cortex.pod USING btree (shown_id);
 CREATE INDEX pod_alive ON cortex.pod USING btree (heartbeat_at) WHERE state = ANY (ARRAY['READY'::text, 'DRAINING'::text]);
 GRANT INSERT, SELECT, UPDATE ON cortex.pod TO cortex_runtime;
@@ -2648,6 +2650,7 @@ CREATE TABLE cortex.schedule (
     problem text,  -- Why the last try to fire it failed; or null.
     missed_count bigint NOT NULL DEFAULT 0,  -- How many instants were missed: older than the backfill period.
     missed_at timestamptz,  -- The last missed instant.
+    missed_seen_at timestamptz,  -- When that was noticed.
     paused_at timestamptz,  -- When it was paused; or null. What falls into a pause never fires.
     paused_by text,  -- Who paused it.
     pause_reason text,  -- Why.
@@ -2876,6 +2879,15 @@ SELECT EXISTS (
     SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
     WHERE d.schedule = of_schedule AND cortex.is_at_work(p)) $function$;
 
+-- Whether a schedule missed an instant, as was noticed within the last hour. Not of built-in ones, whose work the loops of pods do, too.
+CREATE FUNCTION cortex.has_missed(s cortex.schedule)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+AS $function$
+SELECT s.origin <> 'built_in' AND s.paused_at IS NULL
+   AND coalesce(s.missed_seen_at > cortex.now() - interval '1 hour', false) $function$;
+
 -- Background work: the last run of each runner in any process, and totals. Written every few seconds by each process.
 CREATE TABLE cortex.runner (
     name text NOT NULL,  -- Name of the runner.
@@ -2908,6 +2920,36 @@ CREATE FUNCTION cortex.late_from(succeeded_at timestamp with time zone, first_at
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(succeeded_at, first_at) + (((5)::double precision * interval_s) * '00:00:01'::interval));
+
+-- What lasts and is announced once: a row from its begin to its end. Few rows; the runner alarms deletes them.
+CREATE TABLE cortex.alarm (
+    topic text NOT NULL,  -- The topic of its message.
+    key text NOT NULL,  -- What it is about: a task name, or what refused credentials.
+    since timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when it has been observed.
+    announced_at timestamptz,  -- When it was announced; null: it has not lasted long enough yet.
+    level bigint,  -- Of dead letters: their number; twice as many are announced again.
+    CONSTRAINT alarm_pkey PRIMARY KEY (topic, key),
+    CONSTRAINT alarm_key_check CHECK (length(key) >= 1 AND length(key) <= 300),
+    CONSTRAINT alarm_topic_check CHECK (topic = ANY (ARRAY['work.stranded'::text, 'dead_letter.growing'::text, 'auth.failed'::text]))
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.alarm TO cortex_runtime;
+GRANT SELECT ON cortex.alarm TO cortex_reader;
+
+-- Names of ready tasks whose type or tools no living pod has; none if no pod lives at all.
+CREATE FUNCTION cortex.unserved_tasks()
+ RETURNS SETOF text
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+WITH served AS MATERIALIZED (
+    SELECT DISTINCT c.task
+    FROM cortex.pod p CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools)) AS c(task)
+    WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+)
+SELECT DISTINCT h.task FROM (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000) h
+-- Without a pod everything waits, and perhaps a tick runs it.
+WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $function$;
 
 -- A named flow; its immutable versions define it.
 CREATE TABLE cortex.flow (
@@ -3144,7 +3186,35 @@ BEGIN
       AND NOT EXISTS (SELECT FROM cortex.budget b WHERE b.scope = 'job' AND b.subject = r.id::text);
 END $function$;
 
--- Deletes the lineages of these first jobs that may be deleted, as far as nobody holds them and no fact is newer than the given one (null: any). The only way to delete a job. Returns how many lineages and jobs.
+-- Deletes jobs with all that belongs to them, and their facts unless those have a period of their own. The caller has locked them and checked that nothing refers to them.
+CREATE FUNCTION cortex.delete_jobs(gone uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+BEGIN
+    PERFORM set_config('cortex.retention', 'deletes', true);
+    DELETE FROM cortex.job_history o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
+    WHERE a.job_id = g.id AND o.approval_id = a.id;
+    DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    IF NOT EXISTS (SELECT FROM cortex.retention r WHERE r.facts_s IS NOT NULL) THEN
+        DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    END IF;
+    DELETE FROM cortex.job_record o USING unnest(gone) AS g(id) WHERE o.id = g.id;
+    PERFORM set_config('cortex.retention', '', true);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.delete_jobs(uuid[]) FROM PUBLIC;
+
+-- Deletes the lineages of these first jobs that may be deleted, as far as nobody holds them and no fact is newer than the given one (null: any). Returns how many lineages and jobs.
 CREATE FUNCTION cortex.delete_retired(roots uuid[], facts_through bigint)
  RETURNS TABLE(lineages integer, jobs integer)
  LANGUAGE plpgsql
@@ -3159,7 +3229,6 @@ DECLARE
     letters uuid[];
     chosen uuid[];
     gone uuid[];
-    keeps_facts boolean;
 BEGIN
     held := ARRAY(
         SELECT j.id FROM cortex.job_record j
@@ -3183,27 +3252,83 @@ BEGIN
     gone := ARRAY(SELECT r.id FROM unnest(chosen) AS r(id)
                   UNION ALL
                   SELECT h.id FROM unnest(chosen) AS r(id) JOIN cortex.job_record h ON h.lineage_id = r.id);
-    SELECT r.facts_s IS NOT NULL INTO keeps_facts FROM cortex.retention r;
-
-    PERFORM set_config('cortex.retention', 'deletes', true);
-    DELETE FROM cortex.job_history o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
-    WHERE a.job_id = g.id AND o.approval_id = a.id;
-    DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    IF NOT keeps_facts THEN
-        DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    END IF;
-    DELETE FROM cortex.job_record o USING unnest(gone) AS g(id) WHERE o.id = g.id;
-    PERFORM set_config('cortex.retention', '', true);
+    PERFORM cortex.delete_jobs(gone);
     RETURN QUERY SELECT cardinality(chosen), cardinality(gone);
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.delete_retired(uuid[],bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.delete_retired(uuid[],bigint) TO cortex_runtime;
+
+-- Deletes jobs of built-in schedules that ended well this long ago, at least a day, with their instants, whatever the retention: their record is kept small. Returns how many.
+CREATE FUNCTION cortex.forget_upkeep(kept_s double precision, most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 86400) * interval '1 second';
+    held uuid[];
+BEGIN
+    held := ARRAY(
+        SELECT run.job_id FROM cortex.schedule s CROSS JOIN LATERAL (
+            SELECT i.job_id FROM cortex.schedule_instant i JOIN cortex.job_record j ON j.id = i.job_id
+            WHERE i.schedule = s.name AND i.ended_at < old AND (s.next_at IS NULL OR i.instant < s.next_at)
+              -- A failed one stays with its dead letter, and one that continues it with the failed one.
+              AND j.status IN ('COMPLETED', 'CANCELLED') AND j.lineage_id IS NULL
+              AND NOT EXISTS (SELECT FROM cortex.job_record h WHERE h.lineage_id = j.id)
+              AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
+              AND NOT EXISTS (SELECT FROM cortex.watch w WHERE w.job_id = j.id AND w.until > cortex.now())
+            ORDER BY i.instant LIMIT most FOR UPDATE OF i, j SKIP LOCKED) run
+        WHERE s.origin = 'built_in');
+    DELETE FROM cortex.schedule_instant i USING unnest(held) AS h(id) WHERE i.job_id = h.id;
+    PERFORM cortex.delete_jobs(held);
+    RETURN cardinality(held);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_upkeep(double precision,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_upkeep(double precision,integer) TO cortex_runtime;
+
+-- Deletes pods that ended in order this long ago, at least a day, and that no job and no fact names. Returns how many.
+CREATE FUNCTION cortex.forget_pods(kept_s double precision, most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 86400) * interval '1 second';
+    oldest timestamptz;
+    named uuid[];
+    gone uuid[];
+    deleted int;
+BEGIN
+    gone := ARRAY(
+        SELECT p.id FROM cortex.pod p WHERE NOT p.has_run AND p.state = 'STOPPED' AND p.ended_at < old
+        ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
+    named := ARRAY(
+        SELECT p.id FROM cortex.pod p WHERE p.id = ANY (gone) AND EXISTS (
+            SELECT FROM cortex.fact f
+            WHERE f.type IN ('error', 'lifecycle') AND f.pod_id = p.id
+              AND f.at BETWEEN p.started_at AND p.ended_at + interval '1 minute'));
+    UPDATE cortex.pod p SET has_run = true WHERE p.id = ANY (named);
+    -- What ran jobs goes once retention has deleted all that is as old.
+    SELECT min(m.at) INTO oldest FROM (
+        SELECT (SELECT min(j.created_at) FROM cortex.job_record j WHERE j.status = w.status) AS at
+        FROM unnest(enum_range(NULL::cortex.job_status)) AS w(status)
+        UNION ALL
+        SELECT (SELECT min(f.at) FROM cortex.fact f WHERE f.type = k.type)
+        FROM unnest(ARRAY['error', 'cost', 'lifecycle']) AS k(type)) m;
+    gone := gone || ARRAY(
+        SELECT p.id FROM cortex.pod p WHERE p.state = 'STOPPED' AND p.ended_at < least(oldest, old)
+        ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
+    DELETE FROM cortex.pod p WHERE p.id = ANY (gone) AND p.id <> ALL (named);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_pods(double precision,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_pods(double precision,integer) TO cortex_runtime;
 
 -- Those of these facts that may be deleted now: old enough, not of a job that is not over, not resolved by a younger one.
 CREATE FUNCTION cortex.retired_facts(facts bigint[])
@@ -3679,6 +3804,27 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.effect_is_unknown() FROM PUBLIC;
 
 CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect FOR EACH ROW WHEN (new.status = 'UNKNOWN'::text AND old.status <> 'UNKNOWN'::text) EXECUTE FUNCTION cortex.effect_is_unknown();
+
+CREATE FUNCTION cortex.credentials_refused()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    -- Once until they work again: the runner alarms notices that.
+    INSERT INTO cortex.alarm (topic, key, announced_at) VALUES ('auth.failed', NEW.source, cortex.now())
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM cortex.announce('auth.failed', NEW.source, jsonb_strip_nulls(jsonb_build_object(
+            'source', NEW.source, 'code', NEW.subtype, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id),
+            'tenant', NEW.tenant, 'error', left(NEW.data->>'message', 500))), NEW.tenant, NEW.trace_id);
+    END IF;
+    RETURN NULL;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.credentials_refused() FROM PUBLIC;
+
+CREATE TRIGGER credentials_refused AFTER INSERT ON cortex.fact FOR EACH ROW WHEN (new.type = 'error'::text AND (new.subtype = ANY (ARRAY['authentication'::text, 'permission'::text])) AND (new.source ~~ 'llm:%'::text OR new.source ~~ 'notify:%'::text)) EXECUTE FUNCTION cortex.credentials_refused();
 
 CREATE FUNCTION cortex.step_publishes()
  RETURNS trigger

@@ -48,6 +48,7 @@ def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
         "CortexOutboxLate": "warning",
         "CortexOutboxFailures": "warning",
         "CortexWorkStranded": "critical",
+        "CortexScheduleMissed": "warning",
     }
 
 

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from cortex.cli.main import cli
+from tests.support import man_pages
 from tests.support.eventually import eventually
 from tests.support.pty_screen import PtyScreen
 from tests.support.reference_pages import pages
@@ -32,6 +33,13 @@ def rows(title: str) -> list[list[str]]:
 @pytest.mark.parametrize("path, text", [pytest.param(*each, id=each[0].name) for each in pages()])
 def test_reference_pages_are_those_of_the_code(path: Path, text: str) -> None:
     assert path.read_text("utf-8") == text, "run: python -m tests.support.reference_pages"
+
+
+def test_man_pages_and_completion_scripts_are_those_of_the_code() -> None:
+    wanted = dict(man_pages.files())
+    folders = {path.parent for path in wanted}
+    found = {path: path.read_text("utf-8") for folder in folders for path in folder.iterdir()}
+    assert found == wanted, "run: python -m tests.support.man_pages"
 
 
 def test_the_readme_stays_short() -> None:

@@ -1,7 +1,7 @@
 """What must be true of every run: one file per invariant, each a function of the evidence.
 
-The numbers are those of the list of invariants. Two have no file here: I19 (an outbox) and I25
-(broken runtimes are caught), which `chaos.mutants` shows.
+The numbers are those of the list of invariants. One has no file here: I25 (broken runtimes are
+caught), which `chaos.mutants` shows.
 """
 
 from chaos.checkers import (
@@ -23,12 +23,14 @@ from chaos.checkers import (
     i16_no_herd,
     i17_drain,
     i18_decided_once,
+    i19_messages,
     i20_legal_transitions,
     i21_idempotency_keys,
     i22_no_leaks,
     i23_no_secrets,
     i24_liveness,
     i26_quick_takeover,
+    i27_schedules,
 )
 from chaos.checkers.verdict import Checker
 
@@ -51,10 +53,12 @@ ALL: tuple[Checker, ...] = (
     i16_no_herd.check,
     i17_drain.check,
     i18_decided_once.check,
+    i19_messages.check,
     i20_legal_transitions.check,
     i21_idempotency_keys.check,
     i22_no_leaks.check,
     i23_no_secrets.check,
     i24_liveness.check,
     i26_quick_takeover.check,
+    i27_schedules.check,
 )

@@ -15,14 +15,22 @@ from chaos.cluster.stage import Stage
 POLL_S: Final = 0.25
 DUMP_WITHIN_S: Final = 3.0
 
+OPEN: Final = ("open_count", "task_count", "message_count", "queued_count")
+"""All are 0 at rest."""
 _BACKLOG = """
     SELECT
         (SELECT count(*) FROM cortex.job
          WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS open_count,
         (SELECT count(*) FROM cortex_worker.task) AS task_count,
+        (SELECT count(*) FROM cortex.outbox
+         WHERE status IN ('PENDING', 'PROCESSING')) AS message_count,
+        (SELECT count(*) FROM cortex.schedule_instant WHERE outcome = 'QUEUED') AS queued_count,
         (SELECT min(due) - cortex.now() FROM (
             SELECT run_at AS due FROM cortex_worker.task
-            UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY') later
+            UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY'
+            UNION ALL SELECT available_at FROM cortex.outbox WHERE status = 'PENDING'
+            UNION ALL SELECT locked_until FROM cortex.outbox WHERE status = 'PROCESSING'
+            UNION ALL SELECT open_until FROM cortex.breaker WHERE state = 'OPEN') later
          WHERE due > cortex.now()) AS next_in,
         (SELECT count(*) FROM cortex.job_history) AS history_count,
         (SELECT count(*) FROM cortex.job_step) AS step_count,
@@ -38,6 +46,14 @@ _LOCKS = """
            l.classid, l.objid, l.transactionid::text AS transaction
     FROM pg_locks l ORDER BY l.granted, l.pid
 """
+_OPEN_MESSAGES = """
+    SELECT to_jsonb(o) - 'payload' AS message, p.name AS pod, p.state AS pod_state,
+           to_jsonb(b) AS breaker
+    FROM cortex.outbox o
+    LEFT JOIN cortex.pod p ON p.id = o.locked_by
+    LEFT JOIN cortex.breaker b ON b.name = 'notify:' || o.subscription
+    WHERE o.status IN ('PENDING', 'PROCESSING') ORDER BY o.seq LIMIT 1000
+"""
 _OPEN_JOBS = """
     SELECT to_jsonb(j) - 'payload' AS job, to_jsonb(t) AS task, p.name AS pod, p.state AS pod_state
     FROM cortex.job j
@@ -45,6 +61,12 @@ _OPEN_JOBS = """
     LEFT JOIN cortex_worker.task t ON t.job_id = j.id
     WHERE j.status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') ORDER BY j.id
 """
+DUMPED: Final = {
+    "activity": _ACTIVITY,
+    "locks": _LOCKS,
+    "open_jobs": _OPEN_JOBS,
+    "open_messages": _OPEN_MESSAGES,
+}
 
 
 @frozen(kw_only=True)
@@ -62,14 +84,17 @@ class StuckError(Exception):
 
 
 async def until_quiet(stage: Stage, *, patience: Patience) -> None:
-    """Wait until all jobs have ended and no task is left; raises `StuckError` with the reason."""
+    """Wait until all jobs have ended and all messages were sent.
+
+    Raises `StuckError` with the reason.
+    """
     began_s = moved_at_s = stage.history.now_s
     previous: tuple[object, ...] = ()
     while True:
         now_s = stage.history.now_s
         backlog = await _backlog(stage)
         if backlog is not None:
-            if not backlog["open_count"] and not backlog["task_count"]:
+            if not any(backlog[name] for name in OPEN):
                 return
             counts = tuple(value for name, value in backlog.items() if name != "next_in")
             is_due_later = backlog["next_in"] is not None and backlog["next_in"] < timedelta(
@@ -91,7 +116,7 @@ async def dump(stage: Stage, folder: Path) -> None:
         if pod.ready is not None:  # earlier, the signal would end it
             pod.cont()
             pod.signal(signal.SIGUSR1)
-    for name, query in (("activity", _ACTIVITY), ("locks", _LOCKS), ("open_jobs", _OPEN_JOBS)):
+    for name, query in DUMPED.items():
         try:
             rows = await stage.postgres.sql(query)
             lines = [orjson.dumps(row, default=str).decode() for row in rows]
@@ -113,4 +138,7 @@ async def _backlog(stage: Stage) -> dict[str, Any] | None:
 def _describe(backlog: dict[str, Any] | None) -> str:
     if backlog is None:
         return "the database does not answer"
-    return f"{backlog['open_count']} jobs are open, {backlog['task_count']} tasks left"
+    return (
+        f"{backlog['open_count']} jobs are open, {backlog['task_count']} tasks left, "
+        f"{backlog['message_count']} messages not sent, {backlog['queued_count']} instants queued"
+    )

@@ -19,10 +19,12 @@ from chaos.cluster.model import Model
 from chaos.cluster.pods import Pod, Pods, pod_environment
 from chaos.cluster.postgres import OWNER, Postgres
 from chaos.cluster.proxy import Proxy, ProxyLine
+from chaos.cluster.receiver import Receiver
 from chaos.cluster.scale import Scale
 from chaos.evidence import Settings
 from chaos.history import History
 from chaos.workloads.client import Client
+from chaos.workloads.messages import HOOK, SECRET, SECRET_VALUE, SUBSCRIBE, config_of_hook
 from chaos.workloads.terms import terms_of
 
 APP = "chaos.workloads.app"
@@ -72,6 +74,11 @@ class Stage:
     """How clients and the approver reach Postgres."""
     model: Model = field(init=False)
     ledger: Ledger = field(init=False)
+    receiver: Receiver = field(init=False)
+    """Of messages."""
+    environment: dict[str, str] = field(init=False)
+    """Of pods, except for their connection to Postgres."""
+    fork_server: ForkServer = field(init=False)
     approver: Approver = field(init=False)
     client: Client = field(init=False)
     _exits: AsyncExitStack = field(init=False, factory=AsyncExitStack)
@@ -125,8 +132,14 @@ class Stage:
         keep = self._exits
         home = self.folder / "postgres"
         home.mkdir(mode=0o711)
-        fork_server = keep.enter_context(
-            ForkServer("anthropic", "cortex.http_client.tls:trusted", "cortex.demo.server", APP)
+        fork_server = self.fork_server = keep.enter_context(
+            ForkServer(
+                "anthropic",
+                "cortex.http_client.tls:trusted",
+                "cortex.demo.server",
+                "cortex.cli.run.tick",
+                APP,
+            )
         )
         if self.plan.disk_mib is not None:
             self.disk = keep.enter_context(Disk(self.folder / "disk", size_mib=self.plan.disk_mib))
@@ -139,6 +152,8 @@ class Stage:
         keep.push_async_callback(self.proxy.close)
         self.client_line = await self.proxy.open("clients")
         self.ledger = keep.enter_context(Ledger(terms_of=terms_of))
+        self.receiver = keep.enter_context(Receiver())
+        await self.postgres.sql(SUBSCRIBE, HOOK, config_of_hook(self.receiver.url))
         self.model = Model(fork_server, folder=self.folder, history=self.history)
         keep.callback(self.model.close)
         self.approver = Approver(
@@ -150,11 +165,12 @@ class Stage:
         self.client = Client(self.client_line.dsn, history=self.history)
         keep.push_async_callback(self.approver.close)
         keep.push_async_callback(self.client.close)
+        self.environment = self._environment()
         self.pods_kept = Pods(
             fork_server,
             app=self.plan.app,
             folder=self.folder,
-            environment=self._environment(),
+            environment=self.environment,
             history=self.history,
             pause_s=lambda: dice.uniform(*PAUSE_S),
         )
@@ -174,6 +190,9 @@ class Stage:
             ANTHROPIC_BASE_URL=self.model.url,
             ANTHROPIC_API_KEY=self.canary,
             CHAOS_LEDGER=self.ledger.url,
+            CHAOS_RECEIVER=self.receiver.url,
+            CORTEX_HTTP_ALLOW=self.receiver.address,
+            **{SECRET: SECRET_VALUE},
             CORTEX_WORKERS=str(self.plan.workers),
             **self.plan.environment,
         )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from chaos.mutants import effects, leases, leaving, record, sessions
+from chaos.mutants import background, effects, leases, leaving, record, sessions
 from chaos.mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -11,4 +11,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *record.MUTANTS,
     *sessions.MUTANTS,
     *leaving.MUTANTS,
+    *background.MUTANTS,
 )

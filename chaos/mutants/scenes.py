@@ -21,6 +21,7 @@ from chaos.windows import Window
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
+from chaos.workloads.schedules import draw_schedules
 
 Operations = tuple[Operation, ...]
 
@@ -53,6 +54,8 @@ class Scene:
 
     delay_s: float = 0.0
     """Of each packet between pods and Postgres."""
+    has_schedules: bool = False
+    """Whether jobs are submitted by schedules besides, with instants before the run."""
     is_quiet: bool = False
     """Whether a pod is killed after all that, while nothing else is broken."""
 
@@ -88,6 +91,7 @@ class Scene:
             programs=programs,
             orders=tuple(orders),
             faults=self.faults,
+            schedules=draw_schedules(duration_s=lasts_s) if self.has_schedules else (),
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
             quiet_kills=self._quiet_kills(seed) if self.is_quiet else (),
         )
@@ -156,6 +160,8 @@ def _cut(*, place: int, for_s: float) -> dict[str, Any]:
     return {"whom": "one", "place": place, "writes": False, "way": "both", "for_s": for_s}
 
 
+_STOPPED: Final = {"how": "stop", "leases": 4.0, "for_s": 4.0 * SCALED.zombie_s}
+"""Until other pods count a pod as dead, and longer."""
 _EFFECTS: Final = (_ops(idempotent=400), _ops(reconcilable=400), _ops(unsafe=400))
 _TALK: Final = _ops(model=300, sleep=600)
 
@@ -316,6 +322,31 @@ SCENES: Final = {
                 ),
             },
             quiet_within_s=50.0,  # its breaker stays open for half a minute
+        ),
+        Scene(
+            name="mail",
+            what="jobs publish; pods die before and after they send, one outlives its leases",
+            jobs=40 * (6 * _ops(publish=0) + _ops(sleep=100),),
+            faults=_faults(
+                (0.3, "point", _at_point("after_outbox_claim", place=0)),
+                (0.3, "point", _at_point("after_step", place=1, nth=3)),
+                (0.5, "point", {**_at_point("after_message_sent", place=2, nth=2), **_STOPPED}),
+                (5.0, "point", _at_point("after_message_sent", place=3, nth=2)),
+            ),
+            pods=5,
+            load_s=10.0,
+            quiet_within_s=40.0,
+        ),
+        Scene(
+            name="on-time",
+            what="schedules have instants to make up for, and pods die as they fire them",
+            jobs=4 * (_ops(sleep=200),),
+            faults=_faults(
+                (0.2, "point", _at_point("after_fire", place=0)),
+                (0.2, "point", _at_point("before_fire", place=1, nth=2)),
+            ),
+            load_s=8.0,
+            has_schedules=True,
         ),
         Scene(
             name="busy",

@@ -28,6 +28,7 @@ from chaos.nemeses.starve import Starve
 from chaos.nemeses.stop_in_transaction import StopInTransaction
 from chaos.nemeses.stop_worker import StopWorker
 from chaos.nemeses.term_without_database import TermWithoutDatabase
+from chaos.nemeses.tick import Tick
 from chaos.nemeses.too_many import TooMany
 
 ALL: Final[tuple[Nemesis, ...]] = (
@@ -54,6 +55,7 @@ ALL: Final[tuple[Nemesis, ...]] = (
     Drain(),
     SecondTerm(),
     TermWithoutDatabase(),
+    Tick(),
     KillWorker(),
     StopWorker(),
 )

@@ -32,6 +32,8 @@ MET: Final = frozenset(
         Kind.RETRY,
         Kind.HAND_BACK,
         Kind.DEATH,
+        Kind.MESSAGE,
+        Kind.SCHEDULE,
     }
 )
 """Points common in a run; points that need preparation are for `python -m chaos points`."""

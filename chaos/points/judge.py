@@ -64,7 +64,7 @@ def _record(program: Program, left: Left) -> Iterator[str]:
         requests=(),
         canaries=(),
         logs=left.logs,
-        **left.record,
+        **left.record,  # type: ignore[arg-type]
     )
     for check in CHECKERS:
         verdict = check(evidence)

@@ -54,6 +54,7 @@ def _evidence(world: World) -> Evidence:
         # Without samples, no checker compares the record's times with those of the history.
         events=tuple(e for e in world.events if not (is_skewed and e.kind == "activity")),
         applications=tuple(world.ledger.applied),
+        deliveries=tuple(world.receiver.deliveries),
         model_calls=tuple(world.model.calls),
         requests=tuple(world.ledger.requests),
         logs={name: "\n".join(lines) for name, lines in world.logs.items()},

@@ -1,4 +1,4 @@
-"""The world outside of the pods: a ledger and a model, both in this process and on its clock."""
+"""The world outside of the pods, in this process and on its clock: ledger, receiver, model."""
 
 import json
 import random
@@ -10,7 +10,8 @@ import httpx2
 from attrs import define, field
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
-from chaos.evidence import Application, LedgerRequest, ModelCall
+from chaos.cluster.receiver import ID_HEADER
+from chaos.evidence import Application, Delivery, LedgerRequest, ModelCall
 from chaos.sim.host import Scene
 from chaos.workloads.program import BUSY_MODEL
 from chaos.workloads.terms import terms_of
@@ -102,6 +103,41 @@ class Ledger(httpx2.AsyncBaseTransport):
 
     def _book(self, name: str) -> tuple[Terms, _Account]:
         return terms_of(name), self._accounts.setdefault(name, _Account())
+
+
+class Receiver(httpx2.AsyncBaseTransport):
+    """Takes messages from the handler of the pods; see `chaos.cluster.receiver`."""
+
+    def __init__(self, world: Scene) -> None:
+        self._world = world
+        self._dice = random.Random(f"receiver {world.seed}")
+        self.deliveries: list[Delivery] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Take one message; it or its reply may be lost."""
+        if self._drawn(LOST_THERE):
+            raise httpx2.ConnectError("connection refused") from ConnectionRefusedError(111)
+        await self._world.elsewhere(lambda: self._serve(request))
+        if self._drawn(LOST_BACK):
+            raise httpx2.ReadError("connection reset")
+        return httpx2.Response(204, request=request)
+
+    async def _serve(self, request: httpx2.Request) -> None:
+        await self._world.sleep(self._dice.uniform(0.001, 0.05))
+        body = json.loads(request.content)
+        delivery = Delivery(
+            subscription=request.url.path.removeprefix("/"),
+            message=request.headers[ID_HEADER],
+            topic=body["type"],
+            payload=body["data"],
+            at_s=self._world.clock.now,
+            is_accepted=True,
+        )
+        self.deliveries.append(delivery)
+        self._world.transcript.add("receiver", delivery.message, delivery.topic)
+
+    def _drawn(self, chance: float) -> bool:
+        return self._world.is_stormy and self._dice.random() < chance
 
 
 class Model:

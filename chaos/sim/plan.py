@@ -8,6 +8,7 @@ from attrs import evolve, field, frozen
 
 from chaos.workloads.draw import draw_programs
 from chaos.workloads.program import Operation, Program
+from chaos.workloads.schedules import OVERLAPS, Standing
 
 PODS: Final = ("p1", "p2", "p3")
 JOBS: Final = (3, 8)
@@ -19,6 +20,9 @@ CALM_S: Final = (3600.0, 10800.0)
 """After all is done: idle pods continue, and must do no harm."""
 BRIEF_CALM_S: Final = (30.0, 60.0)
 """The calm is half of a simulation's cost; most rules break during the faults."""
+
+SCHEDULE_EVERY_MIN: Final = 20
+PAST_INSTANTS: Final = (1, 5)
 
 
 class Kind(StrEnum):
@@ -98,6 +102,7 @@ class Plan:
     faults: tuple[Fault, ...]
     storm_s: float
     calm_s: float
+    schedules: tuple[Standing, ...]
 
 
 def make_plan(seed: int, *, is_brief: bool = False) -> Plan:
@@ -112,6 +117,15 @@ def make_plan(seed: int, *, is_brief: bool = False) -> Plan:
         faults=tuple(_faults(dice, storm_s)),
         storm_s=storm_s,
         calm_s=dice.uniform(*(BRIEF_CALM_S if is_brief else CALM_S)),
+        schedules=(_schedule(random.Random(f"schedule {seed}")),),
+    )
+
+
+def _schedule(dice: random.Random) -> Standing:
+    return Standing(
+        overlap=dice.choice(OVERLAPS),
+        past_count=dice.randint(*PAST_INSTANTS),
+        every_min=SCHEDULE_EVERY_MIN,
     )
 
 

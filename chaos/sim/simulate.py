@@ -4,7 +4,7 @@ import gc
 import time
 from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import structlog
@@ -66,15 +66,15 @@ class Simulator:
     def _prepare(self) -> None:
         # The end of a thread is unpredictable, so threads are replaced.
         vars(trio.to_thread)["run_sync"] = _run_sync
-        vars(app)["_ledger"] = self._ledger
+        vars(app)["_ledger"] = lambda: self._client("ledger")
+        vars(app)["_receiver"] = lambda: self._client("receiver")
         structlog.configure(processors=[self._log])
 
-    def _ledger(self) -> httpx2.AsyncClient:
+    def _client(self, name: Literal["ledger", "receiver"]) -> httpx2.AsyncClient:
         if self._world is None:
             raise AssertionError("a call from outside all worlds")
-        return httpx2.AsyncClient(
-            transport=self._world.ledger, base_url="http://ledger", trust_env=False
-        )
+        transport = self._world.ledger if name == "ledger" else self._world.receiver
+        return httpx2.AsyncClient(transport=transport, base_url=f"http://{name}", trust_env=False)
 
     def _log(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> str:
         host = HOST.get()

@@ -15,7 +15,7 @@ from chaos.sim.clock import HOST, Clock, Turns, seed_trio
 from chaos.sim.host import Host
 from chaos.sim.machine import Machine
 from chaos.sim.notices import Notices
-from chaos.sim.outside import Ledger, Model
+from chaos.sim.outside import Ledger, Model, Receiver
 from chaos.sim.pace import Pace
 from chaos.sim.people import People
 from chaos.sim.places import Place
@@ -24,6 +24,7 @@ from chaos.sim.server import Server
 from chaos.sim.storm import Storm
 from chaos.sim.transcript import Transcript, query_names
 from chaos.workloads import app
+from chaos.workloads.schedules import APPLY, NOW, PAUSE
 from cortex.runtime.pod_parts import PodParts, standard_parts
 
 T = TypeVar("T")
@@ -35,6 +36,9 @@ REST_WITHIN_S: Final = 6 * 3600.0
 OPEN: Final = """
     SELECT (SELECT count(*) FROM cortex.job
             WHERE status NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')) AS jobs,
+           (SELECT count(*) FROM cortex.outbox
+            WHERE status IN ('PENDING', 'PROCESSING')) AS messages,
+           (SELECT count(*) FROM cortex.schedule_instant WHERE outcome = 'QUEUED') AS queued,
            (SELECT count(*) FROM cortex_worker.task) AS tasks
 """
 SAMPLE: Final = """
@@ -85,6 +89,7 @@ class World:
         """What no checker would notice: pods that ended by themselves, no rest."""
         self.is_stormy = False
         self.ledger = Ledger(self)
+        self.receiver = Receiver(self)
         self.model = Model(self)
         self.parts: PodParts = attrs.evolve(
             standard_parts(app=app, workspaces=workspaces), client=self.model, preload=None
@@ -160,6 +165,7 @@ class World:
                 people = People(self, self._people_machine, ledger=self.ledger)
                 self._nursery.start_soon(people.live)
                 self._nursery.start_soon(self._watch)
+                self._schedule()
                 for place in self.places.values():
                     self._nursery.start_soon(place.occupy)
                 self.note("run", "phase", name="load")
@@ -170,12 +176,15 @@ class World:
                 await self._rest(people)
                 people.leave()
                 await self.sleep(self.plan.calm_s)
+                self.server.sql(PAUSE)
+                await self._rest(people)
+                self.note("run", "phase", name="quiet")
                 await self._close()
                 self.note("run", "phase", name="end")
                 self._nursery.cancel_scope.cancel()
 
     async def _rest(self, people: People) -> None:
-        """Wait until all jobs have ended."""
+        """Wait until all jobs have ended, and all messages were sent."""
         healed_s = self.clock.now
         while not people.is_all_submitted or any(self.server.sql(OPEN)[0].values()):
             if self.clock.now > healed_s + REST_WITHIN_S:
@@ -183,7 +192,13 @@ class World:
                 self.note("run", "phase", name="stuck")
                 return
             await trio.sleep(SAMPLE_EVERY_S)
-        self.note("run", "phase", name="quiet")
+
+    def _schedule(self) -> None:
+        """Apply the schedules: their instants before the beginning are due."""
+        for each in self.plan.schedules:
+            first = each.first(self.server.sql(NOW)[0]["now"])
+            self.server.sql(APPLY, *each.row(first))
+            self.note("run", "schedule", **each.event(first))
 
     async def _close(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -2,7 +2,8 @@
 
     cortex up --app chaos.workloads.app
 
-`CHAOS_LEDGER` is the address of the world outside. Runs inside pods, so this is trio.
+`CHAOS_LEDGER` is the address of the world outside, `CHAOS_RECEIVER` that of the receivers of
+messages. Runs inside pods, so this is trio.
 """
 
 import functools
@@ -15,16 +16,20 @@ import httpx2
 import trio
 
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
+from chaos.cluster.receiver import ID_HEADER
+from chaos.workloads.messages import BY_STEP
 from chaos.workloads.model_script import first_message
 from chaos.workloads.program import Op, account, model_of
 from cortex import (
     Applied,
     Context,
     Invocation,
+    Message,
     NotApplied,
     Retry,
     ToolContext,
     TransientError,
+    handler,
     job,
     tool,
 )
@@ -80,17 +85,22 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
         case Op.APPROVAL:
             detail = {"key": key, "place": place}
             await ctx.approve(name, detail=detail, expires_s=APPROVAL_EXPIRES_S)
+        case Op.PUBLISH:
+            await ctx.publish(BY_STEP, {"key": key, "place": place}, key=key)
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
         case Op.POISON:
             await ctx.step(name, _kill_own_process)
         case Op.CRASH:
+            await _crash_once(ctx, name)
 
-            async def began() -> int:
-                return ctx.attempt
 
-            if await ctx.step(name, began) == ctx.attempt:
-                await _kill_own_process()
+async def _crash_once(ctx: Context, name: str) -> None:
+    async def began() -> int:
+        return ctx.attempt
+
+    if await ctx.step(name, began) == ctx.attempt:
+        await _kill_own_process()
 
 
 async def _kill_own_process() -> None:
@@ -154,9 +164,26 @@ def _headers(invocation: Invocation) -> Mapping[str, str]:
     return {KEY_HEADER: str(invocation.id), ATTEMPT_HEADER: str(invocation.attempt)}
 
 
+@handler("*")
+async def chaos_handler(message: Message) -> None:
+    """Pass a message on to the receiver."""
+    body = {"type": message.topic, "data": dict(message.payload)}
+    headers = {ID_HEADER: str(message.id)}
+    answer = await _receiver().post("/chaos_handler", json=body, headers=headers)
+    answer.raise_for_status()
+
+
+@functools.cache
+def _receiver() -> httpx2.AsyncClient:
+    return _client(os.environ["CHAOS_RECEIVER"])
+
+
 @functools.cache
 def _ledger() -> httpx2.AsyncClient:
     """One client for all calls: making one costs more than a call."""
+    return _client(os.environ["CHAOS_LEDGER"])
+
+
+def _client(url: str) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-    url = os.environ["CHAOS_LEDGER"]
     return httpx2.AsyncClient(base_url=url, timeout=CALL_S, trust_env=False, limits=limits)

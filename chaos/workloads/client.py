@@ -17,6 +17,7 @@ import orjson
 from attrs import evolve, frozen
 
 from chaos.history import History
+from chaos.workloads.messages import Publication, Publishers
 from chaos.workloads.order import Cancel, Order, Repeat
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import (
@@ -62,6 +63,11 @@ class Client:
         async with asyncio.TaskGroup() as group:
             for number in range(CLIENT_COUNT):
                 group.create_task(work(number, group))
+
+    async def publish_all(self, publications: Sequence[Publication], *, seed: int) -> None:
+        """Publish messages by SQL, each when it is due."""
+        publishers = Publishers(self._history, seed=seed)
+        await publishers.publish_all(self._database, publications)
 
     async def close(self) -> None:
         """Close its connections; the server may be gone."""

@@ -13,6 +13,7 @@ WEIGHTS: Final = {
     Op.UNSAFE: 2,
     Op.APPROVAL: 1,
     Op.RETRY: 1,
+    Op.PUBLISH: 2,
     Op.SLEEP: 3,
 }
 LENGTH_MAX: Final = 8
@@ -24,6 +25,7 @@ TAKES_MS: Final = {
     Op.UNSAFE: (40, 300),
     Op.APPROVAL: (0, 0),
     Op.RETRY: (50, 200),
+    Op.PUBLISH: (0, 0),
     Op.SLEEP: (50, 800),
     Op.POISON: (0, 0),
     Op.CRASH: (0, 0),

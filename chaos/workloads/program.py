@@ -27,6 +27,8 @@ class Op(StrEnum):
     """A gate that a person opens, denies or lets expire."""
     RETRY = "retry"
     """A model call that gets 429 the first times."""
+    PUBLISH = "publish"
+    """A message, written with its step; the step's key is that of its topic."""
     SLEEP = "sleep"
     """Time passes inside a step."""
     POISON = "poison"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from cortex.cli.costs import SINCE_MAX_S, Span
-from cortex.cli.options import Command, Options
+from cortex.cli.options import ROW_NUMBER, Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
@@ -45,9 +45,7 @@ _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option(
-    "--before", type=click.IntRange(min=1), metavar="ID", help="Only older facts: the next page."
-)
+@click.option("--before", type=ROW_NUMBER, metavar="ID", help="Only older facts: the next page.")
 @click.pass_obj
 def facts(
     options: Options,

@@ -112,6 +112,10 @@ def options_of(context: click.Context) -> Options:
     return Options(**given)
 
 
+ROW_NUMBER: Final = click.IntRange(1, 2**63 - 1)
+"""A number that a list shows, from which the next page goes on."""
+
+
 class Text(click.ParamType[str]):
     """Text that the database can store, with a maximum length."""
 
@@ -132,6 +136,19 @@ class Text(click.ParamType[str]):
         except UnicodeEncodeError:
             self.fail("it is not UTF-8", param, ctx)
         return text
+
+
+class TopicPattern(click.ParamType[str]):
+    """A pattern of topics that some topic can match."""
+
+    name = "pattern"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        """Refuse a pattern of the runtime's topics that none of them has."""
+        from cortex.domain.messages.topic import check_pattern
+
+        source = "topic" if param is None else param.opts[0]
+        return check_pattern(value, source=source)
 
 
 class Seconds(click.ParamType[float]):

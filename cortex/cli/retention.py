@@ -10,7 +10,8 @@ from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
-from cortex.cli.target import session
+from cortex.cli.target import session, settings_from
+from cortex.domain.errors import ArchiveError, UsageError
 from cortex.domain.phrases import date_time, rfc3339, span
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
@@ -80,8 +81,15 @@ def set_(
     )
     named = ", ".join(_worded(periods))
     copy = "" if archive is None else f"; copies go to {archive}"
+    unusable = None if archive is None else _unusable(archive)
+    if unusable is not None and settings_from(change.options).dsn is None:
+        # All pods of the embedded database run on this machine.
+        raise UsageError(f"--archive: {unusable}", hint="make the folder, or name another one")
     change.confirm(f"delete for good: {named}{copy}")
     _write(change, periods)
+    if unusable is not None:
+        text = f"here {unusable}; each machine with pods or ticks needs the folder"
+        change.output.say(text, "warn")
 
 
 @click.command(cls=Command)
@@ -90,6 +98,17 @@ def unset(change: ChangeRequest) -> None:
     """Keep everything from now on. What was deleted stays deleted."""
     change.options.refuse_columns("the retention has no columns")
     _write(change, RetentionPeriods())
+
+
+def _unusable(folder: str) -> str | None:
+    """Return why this machine cannot write copies into the folder."""
+    from cortex.runtime.maintenance.archive import check
+
+    try:
+        check(folder)
+    except ArchiveError as error:
+        return error.message
+    return None
 
 
 def _write(change: ChangeRequest, periods: RetentionPeriods) -> None:

@@ -129,6 +129,8 @@ _INVALID: Final = FailureClass.INVALID_OUTPUT
 UNKNOWN: Final = "job_failed"
 CANCELLED: Final = "cancelled"
 FINAL: Final = "final"
+CREDENTIALS_REFUSED: Final = frozenset({"authentication", "permission"})
+"""Codes of errors that are announced as `auth.failed`; as in cortex.credentials_refused."""
 
 SEVERITY: Final = (FailureClass.VALID, _INFRA, _APP, _INVALID, _BUDGET, _PERMANENT)
 """The member of an exception group that stands last here decides."""

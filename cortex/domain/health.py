@@ -51,6 +51,7 @@ RETRY_CHURN: Final = "retry_churn"
 DEAD_LETTER_RATE: Final = "dead_letter_rate"
 OUTBOX: Final = "outbox_pending"
 OLDEST_MESSAGE: Final = "outbox_oldest_s"
+MISSED: Final = "missed_schedules"
 
 THRESHOLDS: Final = {
     # A long queue that moves is no trouble: the age of its head shows whether it does.
@@ -65,6 +66,7 @@ THRESHOLDS: Final = {
     OUTBOX: Threshold(unit=Unit.COUNT, warn_over=10_000),
     # Three attempts of one message take four minutes at most, unless its breaker is open.
     OLDEST_MESSAGE: Threshold(unit=Unit.SECONDS, warn_over=300, bad_over=1_800),
+    MISSED: Threshold(unit=Unit.COUNT, warn_over=0),
 }
 """By measure, in the order in which they are shown."""
 AMONG_MIN: Final = 20

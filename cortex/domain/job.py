@@ -12,6 +12,7 @@ from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.hot import hot
 from cortex.domain.model import Usage
 
+SEND_NOTIFICATION: Final = "send_notification"
 UPKEEP: Final = ("expire_approvals", "sweep_zombies")
 """The types of the built-in schedules' jobs, which lists show only by type or id."""
 RUN_FLOW: Final = "run_flow"

@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
-from cortex.domain.job import BULK, RUN_AGENT, RUN_FLOW, Submission
+from cortex.domain.job import BULK, RUN_AGENT, RUN_FLOW, SEND_NOTIFICATION, Submission
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()
@@ -74,6 +74,14 @@ _OF_MODELS: Final = JobPolicy(
 _OF_REQUESTS: Final = JobPolicy(
     worker_attempts=5, backoff=Backoff(base_s=1, cap_s=60, multiplier=2), timeout_s=600
 )
+_OF_NOTIFICATIONS: Final = JobPolicy(
+    worker_attempts=10,
+    max_retries=5,
+    backoff=Backoff(base_s=2, cap_s=60, multiplier=2),
+    timeout_s=300,
+    call_s=15,
+    connect_s=10,
+)
 _OF_UPKEEP: Final = JobPolicy(
     worker_attempts=2,
     max_retries=0,
@@ -91,6 +99,8 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     ),
     "http_request": _OF_REQUESTS,
     "webhook_dispatch": _OF_REQUESTS,
+    SEND_NOTIFICATION: _OF_NOTIFICATIONS,
+    "approval_notify": _OF_NOTIFICATIONS,
     "sweep_zombies": _OF_UPKEEP,
     "expire_approvals": _OF_UPKEEP,
     BULK: JobPolicy(timeout_s=604_800),

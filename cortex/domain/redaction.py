@@ -280,3 +280,13 @@ def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
     """Return text that Postgres can store, cut at `limit` characters; no secret is cut in half."""
     visible = storable(redact(text))
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
+
+
+EXCERPT_MAX: Final = 200
+
+
+def excerpt(text: str, *, limit: int = EXCERPT_MAX) -> str:
+    """Return the beginning of what a server answered, on one line, for an error message."""
+    printable = "".join(char if char.isprintable() else " " for char in clean_text(text))
+    line = " ".join(printable.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

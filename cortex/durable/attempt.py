@@ -12,7 +12,9 @@ import trio
 from cortex.domain.approvals.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
+from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
+from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
@@ -20,6 +22,7 @@ from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, StepOutcome
 from cortex.durable.progress import PartialAnswer
 from cortex.durable.timers import DatabaseClock
+from cortex.durable.tracing import Tracing, Untraced
 
 
 class EffectGateway(Protocol):
@@ -194,6 +197,40 @@ class Upkeep(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class ApprovalReminder:
+    """Who was reminded of a request for approval."""
+
+    approval: str
+    status: str
+    notified: list[str]
+    """Subscriptions."""
+
+
+class Channels(Protocol):
+    """The subscriptions by which people are notified; given by the pod."""
+
+    async def routes(self, topic: str, *, tenant: str, payload: dict[str, Any]) -> list[str]:
+        """Return the subscriptions that a message like this one matches."""
+
+    async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None:
+        """Send a message by one of them, once; return why that failed."""
+
+    async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:
+        """Remind of a request that still waits; the same id does so once.
+
+        Raises `NotFoundError`.
+        """
+
+    async def notify(
+        self, claim: Claim, payload: str, *, job_id: UUID, traceparent: str | None
+    ) -> None:
+        """Submit a job `send_notification` of the same tenant; the same id does so once.
+
+        `payload`: its arguments, JSON text.
+        """
+
+
+@attrs.frozen(kw_only=True)
 class Services:
     """The services that the pod provides to the contexts of its jobs."""
 
@@ -209,10 +246,12 @@ class Services:
     clock: DatabaseClock
     bulk: BulkOperations
     upkeep: Upkeep
+    channels: Channels
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
+    tracing: Tracing = attrs.field(factory=Untraced)
 
 
 class Attempt:
@@ -271,6 +310,13 @@ class Attempt:
         """
         return self.services.workspaces / str(self.lineage_id)
 
+    def traceparent(self, key: str | None) -> str | None:
+        """Return the header for what step `key`, or the handler, calls; None: there is no trace."""
+        trace = self.journal.trace
+        if trace is None:
+            return self.services.tracing.handed_on(self.claim)
+        return str(trace.span if key is None else trace.step_span(key))
+
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
         return None if self.agent is None else await self.services.agents.spec(*self.agent)
@@ -313,4 +359,5 @@ class Attempt:
             idle_s=limits.idle_s,
             connect_s=limits.connect_s,
             answer=PartialAnswer() if step is None else step.answer,
+            trace=self.journal.trace,
         )

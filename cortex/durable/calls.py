@@ -19,6 +19,7 @@ from cortex.domain.model import Usage
 from cortex.domain.prices import PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.tracing import AttemptTrace
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +45,8 @@ class Caller:
     """How often the call is repeated inside its step."""
     answer: PartialAnswer = attrs.field(factory=PartialAnswer, repr=False)
     """Keeps a model's answer while it arrives."""
+    trace: AttemptTrace | None = attrs.field(default=None, repr=False)
+    """Records the spans of its calls."""
 
 
 class Admission(Protocol):

@@ -94,6 +94,14 @@ class Context:
         """
         return self._attempt.workspace
 
+    @property
+    def traceparent(self) -> str | None:
+        """Header of W3C Trace Context for what this step, or the handler, calls.
+
+        None while spans are not exported, unless the job was submitted in a trace.
+        """
+        return self._attempt.traceparent(self._journal.current_key)
+
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
         return await self._attempt.agent_spec()

@@ -17,6 +17,7 @@ from cortex.domain.effect import Invocation
 from cortex.domain.errors import CortexError, InvalidOutputError, InvalidValueError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.timeouts import check_timeout
+from cortex.domain.tracing.traceparent import with_traceparent
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.guarding import guard_of
 from cortex.http_client.addresses import AllowedAddresses
@@ -141,7 +142,7 @@ class HttpCall:
             terms = EffectTerms(is_idempotent=is_idempotent, reconcile=None)
         connect_s = min(limits.connect_s, call_s)
         http = HttpLimits(call_s=call_s, connect_s=connect_s, body_max=BODY_READ_MAX)
-        send = partial(self._send, http)
+        send = partial(self._send, http, attempt.traceparent(call.key))
         meter = attempt.services.meter
 
         async def run(invocation: Invocation | None) -> Any:
@@ -156,8 +157,10 @@ class HttpCall:
             limit_s=call_s,
         )
 
-    async def _send(self, limits: HttpLimits, invocation: Invocation | None) -> dict[str, Any]:
-        headers = dict(self.headers)
+    async def _send(
+        self, limits: HttpLimits, traceparent: str | None, invocation: Invocation | None
+    ) -> dict[str, Any]:
+        headers = with_traceparent(self.headers, traceparent)
         if self.json is not None:
             headers.setdefault("Content-Type", "application/json")
         request = Request.made(

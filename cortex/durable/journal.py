@@ -27,6 +27,7 @@ from cortex.durable.progress import StepUnderWay
 from cortex.durable.replay import Amid, Replay
 from cortex.durable.step_scope import StepScope
 from cortex.durable.tally import Tally
+from cortex.durable.tracing import AttemptTrace
 
 # --- The limit of a step of several calls: the time for recording does not count.
 
@@ -112,6 +113,7 @@ class Journal:
         "clock",
         "progress",
         "step_scope",
+        "trace",
     )
 
     def __init__(
@@ -145,6 +147,13 @@ class Journal:
         self.progress = self._tally.progress
         self.step_scope = step_scope
         """For the limits of steps in the handler's own task; None: each needs its own scope."""
+        self.trace: AttemptTrace | None = None
+        """Records the spans of the attempt; None: nobody does."""
+
+    @property
+    def current_key(self) -> str | None:
+        """Key of the step that this code runs in."""
+        return _parent.get()
 
     @property
     def usage(self) -> Usage:
@@ -182,7 +191,7 @@ class Journal:
         self._requested.setdefault(key, 1)
         return key
 
-    async def once(
+    async def once(  # noqa: C901, PLR0912 -- each call in it costs every step
         self,
         kind: StepKind,
         key: str,
@@ -235,8 +244,10 @@ class Journal:
                 with self.clock.stopped():
                     await self._recorder.record(done)
         except BaseException as error:
-            self._broke_off(step, error)
+            self._broke_off(step, error, parent_key)
             raise
+        if self.trace is not None:
+            self.trace.stepped(done, started)
         self.progress.end(step)
         self._replay.ended()
         if kind is StepKind.APPROVAL:
@@ -272,8 +283,10 @@ class Journal:
             committed=lambda: self._tally.committed(key, usage, cost_usd, at=ended),
         )
 
-    def _broke_off(self, step: StepUnderWay, error: BaseException) -> None:
+    def _broke_off(self, step: StepUnderWay, error: BaseException, parent_key: str | None) -> None:
         self.progress.broke_off(step, error)
+        if self.trace is not None:
+            self.trace.broke_off(step, parent_key, error)
         is_failure = any(not isinstance(leaf, Suspended | LeaseLost) for leaf in leaves(error))
         self._replay.broke_off(step.key, is_failure=is_failure)
 

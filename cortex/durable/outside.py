@@ -16,12 +16,13 @@ from cortex.domain.job import EffectOutcome, EffectReport, StepKind
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
-from cortex.durable.attempt import Attempt
+from cortex.durable.attempt import Attempt, ToolPlan
 from cortex.durable.codec import StepInput, encode
 from cortex.durable.effects import Done, EffectCall, NotDone, OwnEffect, call_of, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
 from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
+from cortex.durable.tracing import tool_attributes, traced
 
 SAID_CHARS_MAX = 4_000
 
@@ -73,7 +74,19 @@ class Outside:
 
     async def _when_sure(self, effect: EffectCall, invocation: Invocation) -> Any:
         await self._gateway.until_it_may_begin(effect.limit_s)
-        return await effect.invoke(invocation)
+        return await traced(
+            self._journal.trace,
+            effect.key,
+            f"effect {effect.tool}",
+            tool_attributes(effect.tool, **{"effect.id": str(invocation.id)}),
+            partial(effect.invoke, invocation),
+        )
+
+    async def call_tool(self, tool: str, key: str, plan: ToolPlan) -> Any:
+        """Call a tool that changes nothing outside."""
+        run = partial(plan.run, None)
+        name, attributes = f"execute_tool {tool}", tool_attributes(tool)
+        return await traced(self._journal.trace, key, name, attributes, run)
 
     async def _repeatedly(self, effect: EffectCall, invocation: Invocation) -> Any:
         """Repeat an idempotent call inside the step."""
@@ -162,6 +175,8 @@ class Outside:
             if earlier is not None and earlier.waited_s is not None:
                 meter = self._attempt.services.meter
                 meter.approval_decided(earlier.status, waited_s=earlier.waited_s)
+                if self._journal.trace is not None:
+                    self._journal.trace.waited(key, earlier)
             try:
                 decision = decided(request, earlier, job_id=self._lease.job_id)
             except Suspended as wish:

@@ -112,7 +112,9 @@ async def _made(
 ) -> Done | NotDone:
     if plan.effect is None and decision is None:
         try:
-            return Done(None, await plan.guard(partial(plan.run, None)))
+            return Done(
+                None, await plan.guard(partial(outside.call_tool, call.tool, call.key, plan))
+            )
         except Exception as error:  # noqa: BLE001 -- reported or raised unchanged
             return NotDone(None, error)
     try:

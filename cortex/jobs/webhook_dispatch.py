@@ -9,6 +9,7 @@ import trio
 
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.tracing.traceparent import with_traceparent
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.context import Context
 from cortex.durable.guarding import guard_of
@@ -62,7 +63,7 @@ class Webhook:
 
         async def run(invocation: Invocation | None) -> Any:
             assert invocation is not None  # noqa: S101 -- every call of it is an effect
-            send = partial(self._send, attempt, limits, invocation)
+            send = partial(self._send, attempt, limits, call.key, invocation)
             return await attempt.services.meter.timed(call.tool, send)
 
         return ToolPlan(
@@ -75,7 +76,7 @@ class Webhook:
         )
 
     async def _send(
-        self, attempt: Attempt, limits: HttpLimits, invocation: Invocation
+        self, attempt: Attempt, limits: HttpLimits, key: str, invocation: Invocation
     ) -> dict[str, Any]:
         body = orjson.dumps(self.payload)
         at = int((await attempt.services.clock.now()).timestamp())
@@ -86,6 +87,7 @@ class Webhook:
         ]
         message_id = self.message_id or f"msg_{invocation.id}"
         headers = signed_headers(message_id, body, timestamp=at, secrets=secrets)
+        headers = with_traceparent(headers, attempt.traceparent(key))
         headers["Content-Type"] = "application/json"
         request = Request.made("POST", self.url, headers=headers, body=body)
         async with HttpClient(AllowedAddresses.of_environment(), limits) as client:

@@ -80,6 +80,7 @@ from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
+from cortex.runtime.tracing.start import span_exporter
 from cortex.store import configs, jobs, pods
 from cortex.store.background.runners import DISPATCH
 from cortex.store.pods import Vitals
@@ -222,6 +223,7 @@ class _Pod:
     def _build_writers(self) -> None:
         """Build what writes to the record: for running jobs, and for the jobs of all pods."""
         self._unsettled = PendingSettlements(self._port)
+        self._tracing = span_exporter(self._port, pod=self._record, chance=self._chance)
         self._runners = runners(
             Means(
                 port=self._port,
@@ -235,6 +237,7 @@ class _Pod:
                     metrics=self._metrics,
                     breakers=self._breakers,
                     trouble=lambda: self._watch.report,
+                    deliveries=self._tracing,
                 ),
             ),
         )
@@ -315,7 +318,7 @@ class _Pod:
                 self._loop_lag,
                 DeafHandlers(self._port, pod_id=self._record.id, running=self._running),
                 JobDeadlines(self._running),
-                *(self._watch, self._metrics_page, self._recorder, self._heartbeat),
+                *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
             ):
                 await liveness.start(first)
             await declare(self._port, self._parts.registry.schedules, self._record)
@@ -442,6 +445,7 @@ class _Pod:
             self_fence=self._self_fence,
             runners=self._runners,
             metrics=self._metrics,
+            tracing=self._tracing,
             chance=self._chance,
         )
 
@@ -541,13 +545,14 @@ class _Pod:
                 await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
         if not self._has_signed_off:
             self.drain.log_left_behind()
+        await self._tracing.flush(self.drain.left_s(DrainPhase.SIGN_OFF))
 
     async def _say_goodbye(self) -> None:
         if self._dispatcher is not None:
             await self._dispatcher.release_orphans()
         await self._unsettled.settle()
         crash_point("before_sign_off")
-        await self._port(pods.leave, self._record.id)
+        await self._port(pods.leave, self._record.id, has_run=self._running.has_run)
         self._has_signed_off = True
         crash_point("after_sign_off")
 

@@ -7,6 +7,7 @@ from cortex.actors.runner import Runner
 from cortex.agent.models.calls import ModelCalls
 from cortex.domain.clock import Chance
 from cortex.durable.attempt import Services
+from cortex.durable.tracing import Tracing
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
@@ -22,6 +23,7 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.maintenance.runners import RunnerUpkeep
 from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.outbox.channels import StoreChannels
 from cortex.runtime.pod_parts import PodParts
 
 
@@ -38,6 +40,7 @@ def services_of(
     self_fence: SelfFence,
     runners: Sequence[Runner],
     metrics: Metrics,
+    tracing: Tracing,
     chance: Chance,
 ) -> Services:
     """Return the services of one pod, made of its actors."""
@@ -71,7 +74,9 @@ def services_of(
         clock=StoreClock(port=port, rng=rng),
         bulk=StoreBulkOperations(port=port, rng=rng),
         upkeep=RunnerUpkeep(runners),
+        channels=StoreChannels(port=port, chance=chance),
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,
+        tracing=tracing,
     )

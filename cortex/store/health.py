@@ -62,6 +62,7 @@ async def health(db: Database) -> Health:
         *(await _rates(db, recent, span_s)).measures(),
         rules.measure(rules.OUTBOX, figures.messages[MessageStatus.PENDING]),
         rules.measure(rules.OLDEST_MESSAGE, figures.oldest_message_s),
+        rules.measure(rules.MISSED, figures.missed_schedules),
     )
     rows = [_runner(row) for row in await runners.page(db)]
     return Health(

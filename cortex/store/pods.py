@@ -176,9 +176,18 @@ async def beat(
     return affected(rows)
 
 
-async def leave(db: Database, pod_id: UUID) -> bool:
-    """Mark a pod as ended in order; False if it still owns jobs, which others then take over."""
-    return bool(await db.fetch("pods.leave", pod_id))
+async def leave(db: Database, pod_id: UUID, *, has_run: bool = True) -> bool:
+    """Mark a pod as ended in order; False if it still owns jobs, which others then take over.
+
+    `has_run`: it ran jobs other than upkeep, so its record is kept as long as they may be.
+    """
+    return bool(await db.fetch("pods.leave", pod_id, has_run))
+
+
+async def forget(db: Database, *, kept_s: float, limit: int) -> int:
+    """Delete pods that ended this long ago and that no record names; return how many."""
+    row = await db.fetch_one("pods.forget", kept_s, limit)
+    return row["count"] if row else 0
 
 
 async def without_lock(db: Database, *, caller: UUID, settle_s: float) -> list[Suspect]:

@@ -12,7 +12,9 @@ import attrs
 
 from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
+from cortex.domain.phrases import span
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
+from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.view.runners import pulse_text
 
@@ -194,6 +196,14 @@ def of_pods(
     return found
 
 
+def of_host(pods: Sequence[PodFacts], *, host: str) -> Finding:
+    """Whether the pods of this host work."""
+    working = [pod.name for pod in pods if not pod.is_silent]
+    if not working:
+        return fail("pods", f"none of {host} is alive", "check its log; cortex up starts one")
+    return ok("pods", f"alive: {_names(working)}")
+
+
 def of_commands(pods: Sequence[PodFacts]) -> Finding:
     """Whether the programs that agents start are confined."""
     check = "commands"
@@ -270,6 +280,26 @@ def of_runners(rows: Sequence[RunnerRow]) -> Finding:
         text = f"the last run failed: {_names([row.name for row in failing])}"
         return warn(check, text, "see why: cortex runners ls")
     return ok(check, pulse_text(rows))
+
+
+def of_retention(setting: Retention | None, runner: RunnerRow | None) -> Finding:
+    """Whether old jobs and facts are deleted as the setting says."""
+    check = "retention"
+    if setting is None:
+        return ok(check, "off: finished jobs and facts are kept for ever")
+    periods = {"completed": setting.completed_s, "failed": setting.failed_s}
+    periods["facts"] = setting.facts_s
+    kept = ", ".join(f"{name} {span(each)}" for name, each in periods.items() if each is not None)
+    text = kept.replace(" 0h", "")
+    if setting.archive is not None:
+        text += f", copies go to {setting.archive}"
+    if runner is not None and runner.error is not None:
+        fix = "cortex runners ls; or set another folder: cortex retention set"
+        return warn(check, f"nothing is deleted: {runner.error}", fix)
+    if setting.held_until is not None:
+        fix = "it goes on by itself: cortex retention show"
+        return warn(check, f"held: the clock was moved, or nothing ran for days; {text}", fix)
+    return ok(check, text)
 
 
 def of_letters(*, waiting: int, escalated: int) -> Finding:

@@ -18,6 +18,7 @@ TITLES: Final = {
     rules.DEAD_LETTER_RATE: "dead-letter rate",
     rules.OUTBOX: "messages to send",
     rules.OLDEST_MESSAGE: "oldest message",
+    rules.MISSED: "late schedules",
 }
 PARTS: Final = {
     rules.FAILURE_RATE: "attempts",

@@ -36,6 +36,9 @@ def _states(row: ScheduleRow) -> Iterator[State]:
         yield "undeclared", "no living pod's code declares it", "warn"
     if row.last_outcome is Outcome.FAILED:
         yield "failing", f"not submitted: {row.last_error}", "fail"
+    if row.has_missed and row.missed_at is not None:
+        when = time_of_day(row.missed_at, row.now)
+        yield "missed", f"missed {row.missed_count:,} instants, the last of {when}", "warn"
     if row.queued:
         yield "queued", f"{row.queued:,} wait for the job before", "warn"
 

@@ -34,6 +34,7 @@ COMMENT ON COLUMN cortex.job_type.timeout_max_s IS
 
 -- The built-in ones, so that their jobs may be submitted before any pod has registered.
 INSERT INTO cortex.job_type (name, worker_attempts, max_retries, timeout_s, timeout_max_s) VALUES
+    ('approval_notify', 10, 5, 300, 450),
     ('bulk', 3, 3, 604800, 907200),
     ('execute_tool', 3, 3, 1200, 1800),
     ('expire_approvals', 2, 0, 60, 90),
@@ -41,6 +42,7 @@ INSERT INTO cortex.job_type (name, worker_attempts, max_retries, timeout_s, time
     ('llm_generate', 3, 5, 3600, 5400),
     ('run_agent', 3, 5, 3600, 5400),
     ('run_flow', 3, 5, 1800, 2700),
+    ('send_notification', 10, 5, 300, 450),
     ('sweep_zombies', 2, 0, 60, 90),
     ('webhook_dispatch', 5, 3, 600, 900);
 

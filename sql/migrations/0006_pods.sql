@@ -35,6 +35,7 @@ CREATE TABLE cortex.pod (
     silent_after_s float8 NOT NULL GENERATED ALWAYS AS (least(3 * heartbeat_s + 5, zombie_s)) STORED,
     group_id uuid,
     worker int CHECK (worker BETWEEN 1 AND 64),
+    has_run boolean NOT NULL DEFAULT true,
     shown_id uuid NOT NULL GENERATED ALWAYS AS (coalesce(group_id, id)) STORED,
     CONSTRAINT worker_of_a_group CHECK ((group_id IS NULL) = (worker IS NULL)),
     CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL)),
@@ -92,9 +93,12 @@ COMMENT ON COLUMN cortex.pod.group_id IS
 COMMENT ON COLUMN cortex.pod.worker IS
     'Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one '
     'process.';
+COMMENT ON COLUMN cortex.pod.has_run IS
+    'The record may name it: false once it ended without having run a job other than upkeep. See cortex.forget_pods.';
 COMMENT ON COLUMN cortex.pod.shown_id IS
     'The id by which people know the pod: shared by its workers, else its own.';
 CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;
+CREATE INDEX pod_idle ON cortex.pod (ended_at) WHERE NOT has_run;
 CREATE INDEX pod_shown ON cortex.pod (shown_id);
 CREATE INDEX pod_alive ON cortex.pod (heartbeat_at) WHERE state IN ('READY', 'DRAINING');
 

@@ -18,6 +18,7 @@ CREATE TABLE cortex.schedule (
     problem text CHECK (length(problem) <= 500),
     missed_count bigint NOT NULL DEFAULT 0,
     missed_at timestamptz,
+    missed_seen_at timestamptz,
     paused_at timestamptz,
     paused_by text CHECK (length(paused_by) BETWEEN 1 AND 200),
     pause_reason text CHECK (length(pause_reason) <= 500),
@@ -52,6 +53,7 @@ COMMENT ON COLUMN cortex.schedule.due_at IS
 COMMENT ON COLUMN cortex.schedule.problem IS 'Why the last try to fire it failed; or null.';
 COMMENT ON COLUMN cortex.schedule.missed_count IS 'How many instants were missed: older than the backfill period.';
 COMMENT ON COLUMN cortex.schedule.missed_at IS 'The last missed instant.';
+COMMENT ON COLUMN cortex.schedule.missed_seen_at IS 'When that was noticed.';
 COMMENT ON COLUMN cortex.schedule.paused_at IS 'When it was paused; or null. What falls into a pause never fires.';
 COMMENT ON COLUMN cortex.schedule.paused_by IS 'Who paused it.';
 COMMENT ON COLUMN cortex.schedule.pause_reason IS 'Why.';
@@ -257,6 +259,15 @@ SELECT EXISTS (
     SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
     WHERE d.schedule = of_schedule AND cortex.is_at_work(p)) $$;
 COMMENT ON FUNCTION cortex.is_declared IS 'Whether the code of a pod that is at work declares a schedule.';
+
+CREATE FUNCTION cortex.has_missed(s cortex.schedule) RETURNS boolean
+    -- Without a setting of its own it is inlined: each scrape asks for all schedules.
+    LANGUAGE sql STABLE AS $$
+SELECT s.origin <> 'built_in' AND s.paused_at IS NULL
+   AND coalesce(s.missed_seen_at > cortex.now() - interval '1 hour', false) $$;
+COMMENT ON FUNCTION cortex.has_missed IS
+    'Whether a schedule missed an instant, as was noticed within the last hour. Not of built-in ones, '
+    'whose work the loops of pods do, too.';
 
 -- ------------------------------------------------------------------ built-in schedules
 

@@ -1,4 +1,4 @@
--- Runners: what background work last did, and whether it is late.
+-- Runners: what background work last did, and whether it is late. Alarms: what lasts, and was announced once.
 
 CREATE TABLE cortex.runner (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 100),
@@ -45,10 +45,42 @@ COMMENT ON FUNCTION cortex.late_from IS 'When a runner that does not succeed is 
 
 GRANT SELECT, INSERT, UPDATE ON cortex.runner TO cortex_runtime;
 
+-- ------------------------------------------------------------------ alarms
+
+CREATE TABLE cortex.alarm (
+    topic text NOT NULL CHECK (topic IN ('work.stranded', 'dead_letter.growing', 'auth.failed')),
+    key text NOT NULL CHECK (length(key) BETWEEN 1 AND 300),
+    since timestamptz NOT NULL DEFAULT cortex.now(),
+    announced_at timestamptz,
+    level bigint,
+    PRIMARY KEY (topic, key)
+);
+COMMENT ON TABLE cortex.alarm IS
+    'What lasts and is announced once: a row from its begin to its end. Few rows; the runner alarms deletes them.';
+COMMENT ON COLUMN cortex.alarm.topic IS 'The topic of its message.';
+COMMENT ON COLUMN cortex.alarm.key IS 'What it is about: a task name, or what refused credentials.';
+COMMENT ON COLUMN cortex.alarm.since IS 'Since when it has been observed.';
+COMMENT ON COLUMN cortex.alarm.announced_at IS 'When it was announced; null: it has not lasted long enough yet.';
+COMMENT ON COLUMN cortex.alarm.level IS 'Of dead letters: their number; twice as many are announced again.';
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.alarm TO cortex_runtime;
+
+CREATE FUNCTION cortex.unserved_tasks() RETURNS SETOF text
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+WITH served AS MATERIALIZED (
+    SELECT DISTINCT c.task
+    FROM cortex.pod p CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools)) AS c(task)
+    WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+)
+SELECT DISTINCT h.task FROM (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000) h
+-- Without a pod everything waits, and perhaps a tick runs it.
+WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $$;
+COMMENT ON FUNCTION cortex.unserved_tasks IS
+    'Names of ready tasks whose type or tools no living pod has; none if no pod lives at all.';
+
 DO $$
 BEGIN
     -- The role may be missing: see the migration that creates it.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
-        GRANT SELECT ON cortex.runner TO cortex_reader;
+        GRANT SELECT ON cortex.runner, cortex.alarm TO cortex_reader;
     END IF;
 END $$;

@@ -178,6 +178,30 @@ END $$;
 COMMENT ON FUNCTION cortex.retired IS
     'Those of these first jobs whose whole lineage may be deleted now: old enough, and nothing refers to it.';
 
+CREATE FUNCTION cortex.delete_jobs(gone uuid[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    PERFORM set_config('cortex.retention', 'deletes', true);
+    DELETE FROM cortex.job_history o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
+    WHERE a.job_id = g.id AND o.approval_id = a.id;
+    DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    IF NOT EXISTS (SELECT FROM cortex.retention r WHERE r.facts_s IS NOT NULL) THEN
+        DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    END IF;
+    DELETE FROM cortex.job_record o USING unnest(gone) AS g(id) WHERE o.id = g.id;
+    PERFORM set_config('cortex.retention', '', true);
+END $$;
+COMMENT ON FUNCTION cortex.delete_jobs IS
+    'Deletes jobs with all that belongs to them, and their facts unless those have a period of their own. The caller has '
+    'locked them and checked that nothing refers to them.';
+
 CREATE FUNCTION cortex.delete_retired(roots uuid[], facts_through bigint) RETURNS TABLE (lineages int, jobs int)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
@@ -186,7 +210,6 @@ DECLARE
     letters uuid[];
     chosen uuid[];
     gone uuid[];
-    keeps_facts boolean;
 BEGIN
     held := ARRAY(
         SELECT j.id FROM cortex.job_record j
@@ -210,28 +233,82 @@ BEGIN
     gone := ARRAY(SELECT r.id FROM unnest(chosen) AS r(id)
                   UNION ALL
                   SELECT h.id FROM unnest(chosen) AS r(id) JOIN cortex.job_record h ON h.lineage_id = r.id);
-    SELECT r.facts_s IS NOT NULL INTO keeps_facts FROM cortex.retention r;
-
-    PERFORM set_config('cortex.retention', 'deletes', true);
-    DELETE FROM cortex.job_history o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
-    WHERE a.job_id = g.id AND o.approval_id = a.id;
-    DELETE FROM cortex.approval o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.dead_letter o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    IF NOT keeps_facts THEN
-        DELETE FROM cortex.fact o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    END IF;
-    DELETE FROM cortex.job_record o USING unnest(gone) AS g(id) WHERE o.id = g.id;
-    PERFORM set_config('cortex.retention', '', true);
+    PERFORM cortex.delete_jobs(gone);
     RETURN QUERY SELECT cardinality(chosen), cardinality(gone);
 END $$;
 COMMENT ON FUNCTION cortex.delete_retired IS
     'Deletes the lineages of these first jobs that may be deleted, as far as nobody holds them and no fact is newer than '
-    'the given one (null: any). The only way to delete a job. Returns how many lineages and jobs.';
+    'the given one (null: any). Returns how many lineages and jobs.';
+
+-- ------------------------------------------------------------------ without a setting: upkeep and pods
+
+CREATE FUNCTION cortex.forget_upkeep(kept_s float8, most int) RETURNS int
+    -- With the owner's rights, as delete_retired.
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 86400) * interval '1 second';
+    held uuid[];
+BEGIN
+    held := ARRAY(
+        SELECT run.job_id FROM cortex.schedule s CROSS JOIN LATERAL (
+            SELECT i.job_id FROM cortex.schedule_instant i JOIN cortex.job_record j ON j.id = i.job_id
+            WHERE i.schedule = s.name AND i.ended_at < old AND (s.next_at IS NULL OR i.instant < s.next_at)
+              -- A failed one stays with its dead letter, and one that continues it with the failed one.
+              AND j.status IN ('COMPLETED', 'CANCELLED') AND j.lineage_id IS NULL
+              AND NOT EXISTS (SELECT FROM cortex.job_record h WHERE h.lineage_id = j.id)
+              AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
+              AND NOT EXISTS (SELECT FROM cortex.watch w WHERE w.job_id = j.id AND w.until > cortex.now())
+            ORDER BY i.instant LIMIT most FOR UPDATE OF i, j SKIP LOCKED) run
+        WHERE s.origin = 'built_in');
+    DELETE FROM cortex.schedule_instant i USING unnest(held) AS h(id) WHERE i.job_id = h.id;
+    PERFORM cortex.delete_jobs(held);
+    RETURN cardinality(held);
+END $$;
+COMMENT ON FUNCTION cortex.forget_upkeep IS
+    'Deletes jobs of built-in schedules that ended well this long ago, at least a day, with their instants, whatever the '
+    'retention: their record is kept small. Returns how many.';
+
+CREATE FUNCTION cortex.forget_pods(kept_s float8, most int) RETURNS int
+    -- With the owner's rights: the role of pods cannot delete pods otherwise. One that was marked dead may be asleep,
+    -- and comes back: only those that ended in order go.
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 86400) * interval '1 second';
+    oldest timestamptz;
+    named uuid[];
+    gone uuid[];
+    deleted int;
+BEGIN
+    gone := ARRAY(
+        SELECT p.id FROM cortex.pod p WHERE NOT p.has_run AND p.state = 'STOPPED' AND p.ended_at < old
+        ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
+    named := ARRAY(
+        SELECT p.id FROM cortex.pod p WHERE p.id = ANY (gone) AND EXISTS (
+            SELECT FROM cortex.fact f
+            WHERE f.type IN ('error', 'lifecycle') AND f.pod_id = p.id
+              AND f.at BETWEEN p.started_at AND p.ended_at + interval '1 minute'));
+    UPDATE cortex.pod p SET has_run = true WHERE p.id = ANY (named);
+    -- What ran jobs goes once retention has deleted all that is as old.
+    SELECT min(m.at) INTO oldest FROM (
+        SELECT (SELECT min(j.created_at) FROM cortex.job_record j WHERE j.status = w.status) AS at
+        FROM unnest(enum_range(NULL::cortex.job_status)) AS w(status)
+        UNION ALL
+        SELECT (SELECT min(f.at) FROM cortex.fact f WHERE f.type = k.type)
+        FROM unnest(ARRAY['error', 'cost', 'lifecycle']) AS k(type)) m;
+    gone := gone || ARRAY(
+        SELECT p.id FROM cortex.pod p WHERE p.state = 'STOPPED' AND p.ended_at < least(oldest, old)
+        ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
+    DELETE FROM cortex.pod p WHERE p.id = ANY (gone) AND p.id <> ALL (named);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END $$;
+COMMENT ON FUNCTION cortex.forget_pods IS
+    'Deletes pods that ended in order this long ago, at least a day, and that no job and no fact names. Returns how many.';
+
+REVOKE EXECUTE ON FUNCTION
+    cortex.delete_jobs(uuid[]), cortex.forget_upkeep(float8, int), cortex.forget_pods(float8, int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_upkeep(float8, int), cortex.forget_pods(float8, int) TO cortex_runtime;
 
 -- ------------------------------------------------------------------ facts
 

@@ -223,7 +223,8 @@ GRANT EXECUTE ON FUNCTION
 
 -- ------------------------------------------------------------------ what the runtime announces
 
--- Of jobs, see cortex.job_history_of_update; of dead letters, cortex.dead_letter_of_failure; of budgets, cortex.settle.
+-- Of jobs, see cortex.job_history_of_update; of dead letters, cortex.dead_letter_of_failure; of budgets, cortex.settle; of
+-- schedules, schedules.advance; of runners, runners.record; of recovery, tasks.record_blocked; of what lasts, runners.sql.
 
 CREATE FUNCTION cortex.agent_name(of_agent uuid) RETURNS text
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
@@ -437,6 +438,24 @@ END $$;
 CREATE TRIGGER effect_is_unknown AFTER UPDATE OF status ON cortex.effect
     FOR EACH ROW WHEN (NEW.status = 'UNKNOWN' AND OLD.status <> 'UNKNOWN') EXECUTE FUNCTION cortex.effect_is_unknown();
 
+CREATE FUNCTION cortex.credentials_refused() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- Once until they work again: the runner alarms notices that.
+    INSERT INTO cortex.alarm (topic, key, announced_at) VALUES ('auth.failed', NEW.source, cortex.now())
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+        PERFORM cortex.announce('auth.failed', NEW.source, jsonb_strip_nulls(jsonb_build_object(
+            'source', NEW.source, 'code', NEW.subtype, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id),
+            'tenant', NEW.tenant, 'error', left(NEW.data->>'message', 500))), NEW.tenant, NEW.trace_id);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER credentials_refused AFTER INSERT ON cortex.fact
+    FOR EACH ROW WHEN (NEW.type = 'error' AND NEW.subtype IN ('authentication', 'permission')
+                       AND (NEW.source LIKE 'llm:%' OR NEW.source LIKE 'notify:%'))
+    EXECUTE FUNCTION cortex.credentials_refused();
+
 -- ------------------------------------------------------------------ what jobs publish
 
 CREATE FUNCTION cortex.step_publishes() RETURNS trigger
@@ -456,7 +475,7 @@ REVOKE EXECUTE ON FUNCTION
     cortex.announce_approval(cortex.approval, text, uuid, text), cortex.remind_approvals(int),
     cortex.remind_approval(uuid, uuid), cortex.message_escalates(),
     cortex.approval_announces(), cortex.breaker_announces(), cortex.pod_died(), cortex.effect_is_unknown(),
-    cortex.step_publishes() FROM PUBLIC;
+    cortex.credentials_refused(), cortex.step_publishes() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.remind_approvals(int), cortex.remind_approval(uuid, uuid) TO cortex_runtime;
 
 DO $$

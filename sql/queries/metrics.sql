@@ -1,7 +1,8 @@
 -- name: figures
 -- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), those of them that no living
 -- pod serves, unresolved dead letters,
--- messages of the outbox, runners and those of them that are late.
+-- messages of the outbox, schedules that missed an instant within the last hour, the
+-- seconds since the last `cortex tick` if ticks run the jobs, runners and those of them that are late.
 -- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
 -- ended. $1 most rows to count of each. Locks: none.
 WITH RECURSIVE held AS MATERIALIZED (
@@ -70,17 +71,10 @@ WITH RECURSIVE held AS MATERIALIZED (
         WHERE t.state = 'READY' AND NOT t.is_suspect AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
           AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
         LIMIT $1) t
-), served AS MATERIALIZED (
-    SELECT DISTINCT c.task
-    FROM cortex.pod p CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools)) AS c(task)
-    WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
 ), stranded AS MATERIALIZED (
-    -- Without a pod everything waits, and perhaps a tick runs it.
     SELECT count(*) AS count FROM (
-        SELECT FROM (SELECT DISTINCT task FROM (SELECT task FROM cortex_worker.ready_head LIMIT 1000) h) head
-        CROSS JOIN LATERAL (
-            SELECT FROM cortex_worker.task t WHERE t.task = head.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $1) t
-        WHERE EXISTS (SELECT FROM served) AND head.task NOT IN (SELECT task FROM served)
+        SELECT FROM cortex.unserved_tasks() AS u(task) CROSS JOIN LATERAL (
+            SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $1) t
         LIMIT $1) s
 ), letter AS MATERIALIZED (
     SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED') LIMIT $1
@@ -100,6 +94,10 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'FAILED' LIMIT $1) o) AS messages_failed,
        coalesce((SELECT extract(epoch FROM cortex.now() - created_at) FROM cortex.outbox WHERE status = 'PENDING'
                  ORDER BY seq LIMIT 1), 0)::float8 AS oldest_message_s,
+       (SELECT count(*) FROM cortex.schedule s WHERE cortex.has_missed(s)) AS missed_schedules,
+       (SELECT extract(epoch FROM cortex.now() - started_at)::float8 FROM cortex.runner
+        WHERE name = 'dispatch' AND holder LIKE 'tick %'
+          AND cortex.late_from(succeeded_at, first_at, interval_s) >= cortex.now()) AS ticked_s,
        ARRAY(SELECT name FROM cortex.runner ORDER BY name) AS runners,
        ARRAY(SELECT name FROM cortex.runner
              WHERE cortex.late_from(succeeded_at, first_at, interval_s) < cortex.now()) AS late_runners;

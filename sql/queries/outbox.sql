@@ -45,15 +45,20 @@ FROM held WHERE o.seq = held.seq RETURNING o.seq;
 
 -- name: record
 -- Writes what became of a pod's messages, as far as it still has their leases. $1 pod id; per message: $2 seqs,
--- $3 attempts, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors. Locks: the
--- messages (ordered). Returns those that were written.
+-- $3 attempts, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors, $8 their codes if
+-- credentials were refused, which is recorded as a fact. Locks: the messages (ordered). Returns those that were written.
 WITH result AS MATERIALIZED (
-    SELECT * FROM unnest($2::bigint[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::text[])
-        AS r(seq, attempts, status, delay_s, is_counted, error)
+    SELECT * FROM unnest($2::bigint[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::text[], $8::text[])
+        AS r(seq, attempts, status, delay_s, is_counted, error, refusal)
 ), held AS MATERIALIZED (
-    SELECT r.* FROM result r JOIN cortex.outbox o ON o.seq = r.seq
+    SELECT r.*, o.subscription, o.tenant FROM result r JOIN cortex.outbox o ON o.seq = r.seq
     WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.attempts = r.attempts
     ORDER BY o.seq FOR UPDATE OF o
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, tenant, data)
+    SELECT DISTINCT ON (subscription) 'error', refusal, 'notify:' || subscription, tenant,
+           jsonb_build_object('class', 'PERMANENT', 'message', error)
+    FROM held WHERE refusal IS NOT NULL ORDER BY subscription, seq
 )
 UPDATE cortex.outbox o
 SET status = h.status, attempts = o.attempts - CASE WHEN h.is_counted THEN 0 ELSE 1 END, locked_by = NULL,
@@ -176,6 +181,23 @@ LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON 
 WHERE o.status = ANY ($1::text[]) AND ($3::text IS NULL OR o.subscription = $3)
   AND ($4::text IS NULL OR o.topic LIKE $4)
 ORDER BY o.seq DESC LIMIT $7;
+
+-- name: unsent
+-- Messages that failed, the newest first, then those under way or waiting, the oldest first; without their contents.
+-- $1 most of each.
+(SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
+        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
+ FROM (SELECT * FROM cortex.outbox WHERE status = 'FAILED' ORDER BY seq DESC LIMIT $1) o
+ LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
+ ORDER BY o.seq DESC)
+UNION ALL
+(SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
+        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
+ FROM (SELECT waiting.* FROM unnest(ARRAY['PROCESSING', 'PENDING']) AS wanted(status) CROSS JOIN LATERAL (
+           SELECT * FROM cortex.outbox u WHERE u.status = wanted.status ORDER BY u.seq LIMIT $1) waiting
+       ORDER BY waiting.seq LIMIT $1) o
+ LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
+ ORDER BY o.seq);
 
 -- name: ids_by_suffix
 -- Messages whose id ends with a suffix, newest first, among the newest 100,000 rows. $1 suffix, lower case, no dashes.

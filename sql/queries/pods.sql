@@ -53,8 +53,8 @@ SELECT id FROM mine;
 
 -- name: leave
 -- Marks a pod as ended in order, unless it still owns a job: then its lock is released, and others take its jobs over.
--- $1 pod id. Returns it if it was marked.
-UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0, phase = NULL
+-- $1 pod id, $2 whether it ran jobs other than upkeep. Returns it if it was marked.
+UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now(), running = 0, phase = NULL, has_run = $2
 WHERE id = $1 AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'LOCKED' AND t.locked_by = $1)
 RETURNING id;
 
@@ -139,3 +139,7 @@ SELECT DISTINCT unnest(tools) AS name FROM cortex.pod WHERE state = 'READY' ORDE
 -- name: probe
 -- A notification from a pod to itself, to measure whether hints arrive. $1 channel, $2 payload.
 SELECT pg_notify($1, $2);
+
+-- name: forget
+-- Deletes pods that ended long ago and that the record does not name. $1 seconds since, $2 limit. Returns how many.
+SELECT cortex.forget_pods($1, $2) AS count;

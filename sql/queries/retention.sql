@@ -119,3 +119,7 @@ SELECT lineages, jobs FROM cortex.delete_retired($1::uuid[], $2::bigint);
 -- name: delete_facts
 -- Deletes those of these facts that may still be deleted. $1 ids. Returns how many.
 SELECT cortex.delete_retired_facts($1::bigint[]) AS count;
+
+-- name: forget_upkeep
+-- Deletes jobs of built-in schedules that ended well long ago. $1 seconds since, $2 limit of each. Returns how many.
+SELECT cortex.forget_upkeep($1, $2) AS count;

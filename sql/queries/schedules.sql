@@ -50,7 +50,8 @@ SELECT cortex.release_queued(s) AS outcome FROM cortex.schedule s WHERE s.name =
 WITH moved AS (
     UPDATE cortex.schedule s
     SET next_at = $2, due_at = $3, problem = NULL, missed_count = s.missed_count + coalesce($6::int, 0),
-        missed_at = coalesce($5::timestamptz, s.missed_at)
+        missed_at = coalesce($5::timestamptz, s.missed_at),
+        missed_seen_at = CASE WHEN $5 IS NULL THEN s.missed_seen_at ELSE cortex.now() END
     WHERE s.name = $1 RETURNING s.name, s.tenant, s.type, s.backfill_s
 ), missed AS (
     SELECT name, tenant, jsonb_build_object(
@@ -183,7 +184,7 @@ SELECT name, origin, is_declared FROM held;
 -- name: list
 -- Schedules by name. $1 after this name, $2 limit, $3 a name or null for all.
 SELECT s.*, cortex.now() AS now, cortex.is_served(s.type, s.agent) AS is_served,
-       s.origin <> 'code' OR cortex.is_declared(s.name) AS is_declared,
+       s.origin <> 'code' OR cortex.is_declared(s.name) AS is_declared, cortex.has_missed(s) AS has_missed,
        (SELECT count(*) FROM cortex.schedule_instant i WHERE i.schedule = s.name AND i.outcome = 'QUEUED') AS queued,
        l.instant AS last_instant, l.outcome AS last_outcome, l.job_id AS last_job_id, l.error AS last_error,
        j.status AS last_status

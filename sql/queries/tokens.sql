@@ -4,7 +4,7 @@
 WITH made AS (
     INSERT INTO cortex.api_token (id, name, digest, roles, expires_at, created_by)
     SELECT $1, $2, $3, $4, cortex.now() + $5::float8 * interval '1 second', $6
-    ON CONFLICT (id) DO NOTHING
+    ON CONFLICT DO NOTHING
     RETURNING *
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, data)

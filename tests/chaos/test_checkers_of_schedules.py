@@ -55,3 +55,24 @@ def test_a_sick_schedule_is_seen(
     verdict = check(instants, jobs)
     assert verdict.result is Result.INVALID
     assert any(why in each for each in verdict.why)
+
+
+def test_an_instant_that_was_passed_over_is_seen_unless_it_was_missed() -> None:
+    run = Run()
+    run.tell(1, "run", "schedule", name="s", first=NOON.isoformat(), every_min=1)
+    jobs: tuple[dict[str, Any], ...] = (*JOBS, OTHER)
+    schedule = {"name": "s", "next_at": NOON + timedelta(minutes=4), "missed_count": 0}
+    evidence = evolve(run.evidence(), instants=tuple(HEALTHY), jobs=jobs, schedules=(schedule,))
+    assert i27_schedules.check(evidence).result is Result.VALID
+    gap = evolve(evidence, instants=(HEALTHY[0], *HEALTHY[2:]), jobs=(JOBS[0], JOBS[2]))
+    assert "passed over 1 instants" in i27_schedules.check(gap).why[0]
+    missed = evolve(gap, schedules=(schedule | {"missed_count": 1},))
+    assert i27_schedules.check(missed).result is Result.VALID
+
+
+def test_an_instant_that_waits_at_rest_is_seen() -> None:
+    run = Run()
+    run.phase(9, "quiet")
+    waits = instant(3, outcome="QUEUED", job_id=None)
+    evidence = evolve(run.evidence(), instants=(waits,))
+    assert "QUEUED" in i27_schedules.check(evidence).why[0]

@@ -15,6 +15,7 @@ def test_it_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
         *WHY,
         *("--as", "ana", "--json"),
     )
+    assert "the archive /srv/old cannot be written: No such file or directory; each" in made.err
     document = made.document
     assert (document["completed_s"], document["failed_s"], document["facts_s"]) == (
         *(30 * 86400, None),

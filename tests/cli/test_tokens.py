@@ -131,3 +131,34 @@ def test_a_name_that_hides_something_is_refused(cortex: Cortex) -> None:
     ended = cortex("tokens", "create", "--name", "a\u202ena", "--role", "viewer")
     assert (ended.code, ended.out) == (2, "")
     assert "⟦U+202E⟧" in ended.err
+
+
+def test_a_token_kept_elsewhere_is_registered_once(cortex: Cortex, life: Life) -> None:
+    kept = cortex.folder / "token"
+    kept.write_text(f"cortex_{'0f' * 32}\n")
+    for _ in range(2):  # as each pod's init container does
+        assert create(cortex, "--value", f"file:{kept}", name="setup", role="admin") == ""
+    (row,) = life.sql("SELECT name, roles, digest FROM cortex.api_token")
+    assert row["digest"] == hashlib.sha256(kept.read_text().strip().encode()).digest()
+
+    words = ("tokens", "create", "--value", f"file:{kept}")
+    other = cortex(*words, "--name", "setup", "--role", "viewer")
+    assert (other.code, "belongs to setup as admin" in other.err) == (5, True)
+    cortex("tokens", "revoke", "setup", "--reason", "leaked", "--yes")
+    ended = cortex(*words, "--name", "setup", "--role", "admin")
+    assert (ended.code, "is revoked" in ended.err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    "place, complaint",
+    [
+        ("cortex_00", "--value: a secret must be given as env:NAME"),
+        ("env:NOWHERE", "environment variable NOWHERE"),
+        ("env:LANG", "is no token: cortex_ and 64 hexadecimal digits"),
+    ],
+)
+def test_a_place_without_a_token_is_refused(cortex: Cortex, place: str, complaint: str) -> None:
+    words = ("tokens", "create", "--name", "x", "--role", "viewer", "--value", place)
+    ended = cortex(*words, env={"LANG": "C.UTF-8-long-enough"})
+    assert ended.code != 0
+    assert complaint in ended.err

@@ -1,4 +1,4 @@
-"""`/v1/health`: the same measures as `cortex health`."""
+"""`/v1/health` and `/v1/retention`: the same as `cortex health` and `cortex retention show`."""
 
 from tests.support.records.rows import submit
 from tests.support.servers.http_server import HttpServer
@@ -16,6 +16,15 @@ def test_measures_have_thresholds_and_words(server: HttpServer) -> None:
     assert (oldest["word"], oldest["warn_over"], oldest["bad_over"]) == ("bad", 60, 600)
     assert found.json["word"] == "bad"
     assert measures["failure_rate"]["value"] is None
+
+
+def test_the_retention_is_shown(server: HttpServer) -> None:
+    token = server.token("viewer")
+    assert server.get("/v1/retention", token=token).json == {"retention": None}
+    sql(server.dsn, "SELECT cortex.set_retention(86400, NULL, NULL, '/srv/old', 'ana', 'why')")
+    shown = server.get("/v1/retention", token=token).json["retention"]
+    assert (shown["completed_s"], shown["failed_s"], shown["archive"]) == (86400, None, "/srv/old")
+    assert (shown["changed_by"], shown["reason"], shown["held_until"]) == ("ana", "why", None)
 
 
 def test_it_is_not_public(server: HttpServer) -> None:

@@ -18,6 +18,7 @@ from cortex.store import pods, tasks
 from tests.support.eventually import eventually, eventually_async
 from tests.support.holder import holding_task
 from tests.support.records.factories import JOB_TYPE, VITALS, Bench, a_pod
+from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import job_row, move_clock
 from tests.support.servers.postgres import sql
 
@@ -54,6 +55,7 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
     sweeper = a_sweeper(bench, metrics)
     with holding_task(database, held, table=table) as holder:
         os.kill(holder.pid, signal.SIGSTOP)
+        subscribe(database, "recovery.*")
         await sweeper.tick(TickBudget())
         assert job_row(database, held)["status"] == "RUNNING"
         assert job_row(database, free)["status"] == "RETRY"
@@ -68,6 +70,8 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
             await sweeper.tick(TickBudget())
         (fact,) = sql(database, "SELECT * FROM cortex.fact WHERE type = 'lifecycle'")
         assert (fact["subtype"], fact["source"]) == ("recovery_blocked", line["held_by"])
+        ((topic, key, payload),) = announced(database)
+        assert (topic, key, payload["count"]) == ("recovery.blocked", line["held_by"], 1)
         data = orjson.loads(fact["data"])
         assert (data["jobs"], data["count"]) == ([str(held)], 1)
         assert data["for_s"] >= ALARM_S

@@ -91,7 +91,7 @@ async def test_the_system_is_told_as_it_stands(page: Page, bench: Bench, databas
     assert found["cortex_jobs", "PENDING"] == 3
     assert found["cortex_jobs", "RUNNING"] == 2
     assert found["cortex_jobs", "RETRY"] == found["cortex_jobs", "WAITING_FOR_APPROVAL"] == 0
-    assert found["cortex_due_tasks"] == 3
+    assert found["cortex_due_jobs"] == 3
     assert 90 <= found["cortex_oldest_due_seconds"] < 150
     assert found["cortex_dead_letters_unresolved", "OPEN"] == 0
     assert found["cortex_runner_late", "retries"] == 1
@@ -169,7 +169,7 @@ async def test_a_black_hole_holds_no_scrape_up(
 async def test_before_the_first_answer_nothing_is_made_up(port: FaultyPort) -> None:
     found = await Page(port).scrape()  # its actor does not run
     assert found["cortex_database_up"] == 0
-    assert not [key for key in found.values if key[0] in ("cortex_jobs", "cortex_due_tasks")]
+    assert not [key for key in found.values if key[0] in ("cortex_jobs", "cortex_due_jobs")]
 
 
 async def test_breakers_are_told_while_they_are_open_and_when_they_have_closed(

@@ -106,10 +106,10 @@ async def test_a_kill_before_the_deletion_copies_twice_and_loses_nothing(
 async def test_an_archive_that_cannot_be_written_deletes_nothing_and_says_so(
     bench: Bench, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    an_ended_job(database)
     await keep(bench, tmp_path / "not mounted")
     with pytest.raises(ArchiveError, match="cannot be written: No such file"):
-        await tick(bench)
+        await tick(bench)  # before any job is old enough
+    an_ended_job(database)
     await keep(bench, tmp_path)
 
     def full(_: int) -> None:

@@ -25,6 +25,7 @@ LOCKS = {
     "notifications": ["cortex.remind_approvals"],
     "schedules": ["cortex.schedules"],
     "dead_letters": ["cortex.triage"],
+    "alarms": ["cortex.alarms"],
     "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
     "housekeeping": ["cortex.housekeeping"],
     "retention": ["cortex.retention"],

@@ -1,7 +1,6 @@
 """What the runtime announces and applications publish, in whose transaction."""
 
 import asyncio
-import json
 import random
 from typing import Any
 from uuid import UUID
@@ -17,6 +16,7 @@ from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
 from cortex.store.background import outbox, subscriptions
 from tests.support.life import Life
+from tests.support.records.messages import announced
 from tests.support.records.rows import as_runtime, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
 
@@ -26,11 +26,6 @@ PUBLISH = "SELECT cortex.publish('order.paid', '{\"n\": 1}')"
 def subscribe(store: Session, topic: str, name: str = "a", **filters: Any) -> None:
     subscription = Subscription(name=name, topic=topic, channel="log", filter=filters)
     store(subscriptions.put, subscription, by="test", reason="")
-
-
-def announced(dsn: str) -> list[tuple[str, str, dict[str, Any]]]:
-    rows = sql(dsn, "SELECT topic, key, payload FROM cortex.outbox ORDER BY seq")
-    return [(row["topic"], row["key"], json.loads(row["payload"])) for row in rows]
 
 
 def topics(dsn: str) -> list[str]:

@@ -14,6 +14,7 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers
+from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import as_runtime, move_clock, new_id
 from tests.support.servers.postgres import run_asyncio, sql
 
@@ -94,10 +95,13 @@ def test_an_outage_is_recorded_from_its_first_failure_to_its_end(
 
 
 def test_pods_count_together_and_none_is_lost(pods: list[Session], database: str) -> None:
+    subscribe(database)
     states = [breaker.state for breaker in at_once(pods, fail)]
     assert states.count(BreakerState.CLOSED) == 2
     subtypes = [subtype for subtype, _ in facts(database)]
     assert subtypes == ["breaker_opened", "breaker_escalated"]
+    topics = [topic for topic, _, _ in announced(database)]
+    assert topics == ["breaker.opened", "breaker.escalated"]
     (row,) = sql(database, "SELECT failures, version FROM cortex.breaker")
     assert row["failures"] == 5  # what came after the person was asked changed nothing
     assert row["version"] <= len(pods) + 5, "each may have tried to make it, five wrote"

@@ -19,6 +19,7 @@ from cortex.postgres.session import Session
 from cortex.store import agents, budgets, facts, tasks
 from cortex.store.budgets import FIRST, Bill, BudgetCall, BudgetChange, BudgetVerdict
 from tests.support.eventually import eventually
+from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import job_row, move_clock, new_id, seeded_random
 from tests.support.servers.postgres import database_of, run_asyncio, sql
 
@@ -148,6 +149,7 @@ def test_a_spent_budget_stops_the_next_call(
 ) -> None:
     limit(store, TENANT_RUN, 1)
     limit(store, TOKENS_DAY, 1000)
+    subscribe(database, "budget.*")
     claim = running()
     spend(store, a_call(claim, pod_id), "0.99")
     # Nearly spent: one more may begin, alone, although its estimate is larger than what is left.
@@ -168,6 +170,8 @@ def test_a_spent_budget_stops_the_next_call(
     assert uses(database)[1] == (20, 0)  # a refused call holds nothing anywhere
     # Another run has the limit to itself.
     spend(store, a_call(running(), pod_id), "0.5")
+    ((topic, key, payload),) = announced(database)
+    assert (topic, key, payload["limit"]) == ("budget.spent", "tenant:default:usd:run", 1)
 
 
 def test_a_day_ends_at_midnight_in_utc(

@@ -13,6 +13,7 @@ from cortex.store import breakers, effects, jobs
 from tests.support.at_once import at_once
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.effects import ARGUMENTS, Doers, an_intent
+from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import assert_one_truth, job_row, new_id
 
 DECIDERS = 20
@@ -171,6 +172,7 @@ def test_five_hundred_are_answered_at_once_each_by_its_own(doers: Doers) -> None
 
 
 def test_an_heir_finds_what_its_origin_did(doers: Doers) -> None:
+    subscribe(doers.dsn, "effect.*")
     origin = doers.claimed()
     done, open_, refused = (doers.begin(origin, key=key).id for key in ("done", "open", "refused"))
     assert doers.tell(origin, done, result="1")
@@ -178,6 +180,9 @@ def test_an_heir_finds_what_its_origin_did(doers: Doers) -> None:
     heir = doers.heir(origin)
     assert doers.row(open_)["status"] == "UNKNOWN"
     assert doers.row(open_)["why"] == "its job was FAILED while the call was under way"
+    ((topic, key, payload),) = announced(doers.dsn)
+    job = str(origin.lease.job_id)
+    assert (topic, key, payload["effect"]) == ("effect.unknown", job, str(open_))
 
     found = {key: doers.intend(heir, key=key) for key in ("done", "open", "refused")}
     assert {key: each and each.verdict for key, each in found.items()} == {

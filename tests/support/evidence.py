@@ -10,11 +10,13 @@ from uuid import UUID, uuid5
 
 from attrs import define, field
 
-from chaos.evidence import Application, Evidence, LedgerRequest, ModelCall, Row, Settings
+from chaos.evidence import Application, Delivery, Evidence, LedgerRequest, ModelCall, Row, Settings
 from chaos.history import Event, Type
 
 BEGAN = datetime(2031, 5, 1, 12, tzinfo=UTC)
 SPACE = UUID(int=7)
+HOOK = "chaos-hook"
+"""The subscription to everything."""
 CANARY = "sk-ant-canary-0001"
 SETTINGS = Settings(
     heartbeat_s=0.3,
@@ -67,6 +69,12 @@ class Run:
     strangers: list[Row] = field(factory=list)
     setbacks: list[Row] = field(factory=list)
     wrong_deaths: list[Row] = field(factory=list)
+    schedules: list[Row] = field(factory=list)
+    instants: list[Row] = field(factory=list)
+    subscriptions: list[Row] = field(factory=list)
+    messages: list[Row] = field(factory=list)
+    deliveries: list[Delivery] = field(factory=list)
+    reopened: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
 
     def evidence(self) -> Evidence:
@@ -95,9 +103,41 @@ class Run:
             strangers=tuple(self.strangers),
             setbacks=tuple(self.setbacks),
             wrong_deaths=tuple(self.wrong_deaths),
+            schedules=tuple(self.schedules),
+            instants=tuple(self.instants),
+            subscriptions=tuple(self.subscriptions),
+            messages=tuple(self.messages),
+            deliveries=tuple(self.deliveries),
+            reopened=tuple(self.reopened),
             canaries=(CANARY,),
             logs=self.logs,
         )
+
+    def message(self, number: int, *arrivals_s: float, **fields: Any) -> None:
+        """Add a message that a publisher published, and its deliveries."""
+        row: Row = {
+            "seq": number,
+            "id": UUID(int=number),
+            "topic": "chaos.order",
+            "key": "publisher-1",
+            "payload": {"number": number},
+            "subscription": HOOK,
+            "status": "SENT",
+            "attempts": 1,
+            "last_error": None,
+        } | fields
+        self.messages.append(row)
+        self.deliveries += [
+            Delivery(
+                subscription=row["subscription"],
+                message=str(row["id"]),
+                topic=row["topic"],
+                payload=row["payload"],
+                at_s=at_s,
+                is_accepted=True,
+            )
+            for at_s in arrivals_s
+        ]
 
     # --- the history
 

@@ -1,7 +1,7 @@
 """A run in which all went well, although much was done to it: see `tests.support.evidence`."""
 
 from chaos.workloads.program import MODEL
-from tests.support.evidence import Run, at, uuid
+from tests.support.evidence import HOOK, Run, at, uuid
 
 LLM = f"llm:{MODEL}"
 PAUSES = (0.04, 0.09, 0.02, 0.075, 0.06)
@@ -37,7 +37,18 @@ def healthy_run() -> Run:
     _quietly_killed(run)
     _poison(run)
     _cancelled(run)
+    _published(run)
     return run
+
+
+def _published(run: Run) -> None:
+    """A message that was sent twice, and an instant of a schedule that was skipped."""
+    run.subscriptions.append({"name": HOOK, "topic": "chaos.*"})
+    for type_ in ("invoke", "ok"):
+        run.tell(5, "publisher-1", "publish", type_, number=1, key="publisher-1")
+    run.message(1, 5.2, 6.2)
+    instant = {"schedule": "s", "instant": at(0), "outcome": "SKIPPED", "job_id": None}
+    run.instants.append(instant)
 
 
 def _plain(run: Run) -> None:

@@ -12,6 +12,7 @@ import attrs
 import pytest
 
 from cortex.domain.errors import OutcomeUnknownError
+from cortex.domain.messages.message import MessageStatus
 from cortex_tui.keys import KEYS
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio
 from tests.tui.conftest import OpenSession
@@ -127,6 +128,16 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         lose=lambda cluster: cluster.schedules.rows.clear(),
         lost="✗ schedule 'digest' does not exist",
     ),
+    **{
+        (f"messages.{name}", "messages"): Case(
+            first="messages",
+            key=key,
+            after=(*WHY, "y"),
+            lose=lambda cluster: cluster.messages.change(1, status=MessageStatus.SENT),
+            lost="✗ message is SENT, not FAILED",
+        )
+        for name, key in (("retry", "R"), ("discard", "X"))
+    },
     ("effects.resolve", "effects"): Case(
         first="effects",
         key="R",
@@ -209,6 +220,7 @@ def cluster(cluster: FakeBackend) -> FakeBackend:
     cluster.queues.add("mail")
     cluster.breakers.add(BREAKER, state="OPEN", opened_at=cluster.breakers.ago(9))
     cluster.schedules.add("digest")
+    cluster.messages.add(1)
     cluster.effects.add(1)
     cluster.effects.add_quota("pay", 5)
     cluster.dead.add(1)
@@ -219,7 +231,7 @@ def done(cluster: FakeBackend) -> list[object]:
     """Return all that was done to the cluster."""
     fakes = (
         *(cluster.pods, cluster.queues, cluster.breakers),
-        *(cluster.schedules, cluster.effects),
+        *(cluster.schedules, cluster.messages, cluster.effects),
     )
     acted = [*cluster.acted, *(each for fake in fakes for each in fake.acted)]
     letters = (*cluster.dead.settled, *cluster.begun)

@@ -74,6 +74,7 @@ NO_PROGRESS = frozenset(
         "watches.send",
         "watches.unwatch",
         "watches.watch",
+        "alarms.check",
         # a lease that is not renewed ends, and what code declares is declared again
         "store.renew",
         "subscriptions.put",

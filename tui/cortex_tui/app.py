@@ -32,6 +32,7 @@ from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
 from cortex_tui.screens.jobs import JobsScreen
 from cortex_tui.screens.log import LogScreen
+from cortex_tui.screens.messages import MessagesScreen
 from cortex_tui.screens.pods import PodsScreen
 from cortex_tui.screens.pulse import PulseScreen
 from cortex_tui.screens.schedules import SchedulesScreen
@@ -47,6 +48,7 @@ SCREENS: Final[Mapping[str, type[Frame]]] = {
     "breakers": BreakersScreen,
     "schedules": SchedulesScreen,
     "effects": EffectsScreen,
+    "messages": MessagesScreen,
 }
 """Base screens, reached by number or name; each keeps its state."""
 OPENED: Final[Mapping[str, Callable[..., Frame]]] = {

@@ -17,6 +17,7 @@ LISTS: Final = (
     "pulse",
     "dead",
     "letters",
+    "messages",
     "jobs",
     "job",
     "log",

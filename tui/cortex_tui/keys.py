@@ -7,6 +7,7 @@ two acting keys of one screen differ only by case.
 from typing import Final
 
 from cortex_tui.key import Key, look, move, of_job, show_screen
+from cortex_tui.message_keys import MESSAGES
 
 EFFECTS: Final = (
     Key(
@@ -102,6 +103,7 @@ KEYS: Final = (
     show_screen(6, "breakers", "Circuit breakers"),
     show_screen(7, "schedules", "Schedules: when each fires, and what became of it"),
     show_screen(8, "effects", "Effects of unknown outcome, the freeze, quotas"),
+    show_screen(9, "messages", "Messages that failed, and those not sent yet"),
     Key(
         id="approvals.first",
         keys=("A",),
@@ -320,6 +322,7 @@ KEYS: Final = (
         "Open as JSON in $EDITOR, read-only",
         where=(
             *("jobs", "job", "letters", "approvals", "pods", "breakers", "schedules", "effects"),
+            "messages",
         ),
     ),
     Key(
@@ -529,6 +532,7 @@ KEYS: Final = (
         where=("dead",),
         in_footer=True,
     ),
+    *MESSAGES,
     Key(
         id="help",
         keys=("question_mark",),

@@ -18,6 +18,7 @@ from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import Failure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.redaction import clean_text
 from cortex.durable.calls import (
     Admission,
     BudgetGuard,
@@ -30,7 +31,9 @@ from cortex.durable.calls import (
 )
 from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
+from cortex.durable.tracing import Value
 
+PROVIDER: Final = "anthropic"
 SETTLE_BOUND_S: Final = 15.0
 """A cancelled call is booked before its job ends, or later if this is too short."""
 
@@ -75,7 +78,7 @@ class ModelCalls:
         admission: Admission,
     ) -> StepOutcome:
         """Make the call and book it, whatever its outcome."""
-        call = _ModelCall(self.budget_guard, reservation, request.model, self.meter)
+        call = _ModelCall(self.budget_guard, reservation, request, self.meter)
         try:
             response = await self.client.respond(
                 request,
@@ -94,6 +97,7 @@ class ModelCalls:
             await call.settle("cancelled")  # noqa: ASYNC102 -- it shields itself, with a bound
             raise
         call.used(response.usage)
+        call.response = response
         await call.settle("kept")
         await admission.succeeded()
         return _outcome(response, call)
@@ -113,14 +117,21 @@ class _ModelCall:
     """One call and its usage so far."""
 
     def __init__(
-        self, budget_guard: BudgetGuard, reservation: Reservation, model: str, meter: Meter
+        self,
+        budget_guard: BudgetGuard,
+        reservation: Reservation,
+        request: ModelRequest,
+        meter: Meter,
     ) -> None:
         self._budget_guard = budget_guard
         self._reservation = reservation
-        self._model = model
+        self._request = request
+        self._model = request.model
         self._meter = meter
         self._began = trio.current_time()
         self.usage = Usage()
+        self.response: ModelResponse | None = None
+        """Once it is complete."""
 
     def used(self, usage: Usage) -> None:
         self.usage = usage
@@ -138,6 +149,7 @@ class _ModelCall:
             usage=self.usage,
             cost_usd=self.cost_usd,
         )
+        self._trace(outcome, failure)
         settle = partial(
             self._budget_guard.settle,
             self._reservation,
@@ -149,6 +161,36 @@ class _ModelCall:
         )
         with trio.move_on_after(SETTLE_BOUND_S, shield=True):
             await settle()
+
+    def _trace(self, outcome: str, failure: Failure | None) -> None:
+        """Leave a span as the semantic conventions for generative AI describe it."""
+        caller, usage = self._reservation.caller, self.usage
+        if caller.trace is None:
+            return
+        attributes: dict[str, Value] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": PROVIDER,
+            "gen_ai.request.model": self._model,
+            "gen_ai.request.max_tokens": self._request.max_tokens,
+            "gen_ai.usage.input_tokens": usage.prompt_tokens,
+            "gen_ai.usage.output_tokens": usage.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+            "cortex.outcome": outcome,
+        }
+        if self.cost_usd is not None:
+            attributes["cortex.cost_usd"] = float(self.cost_usd)
+        if self.response is not None:
+            attributes |= {
+                "gen_ai.response.model": self.response.model,
+                "gen_ai.response.id": self.response.message_id,
+                "gen_ai.response.finish_reasons": (self.response.stop_reason,),
+            }
+        if failure is not None:
+            attributes["error.type"] = failure.code
+        message = None if failure is None else clean_text(failure.message)
+        name = f"chat {self._model}"
+        caller.trace.called(caller.key, name, self._began, attributes, error=message)
 
 
 def _name_call(error: Exception, reservation: Reservation) -> None:

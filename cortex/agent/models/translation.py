@@ -14,9 +14,9 @@ from cortex.agent.models.client import CallLimits
 from cortex.agent.models.errors import BrokenAnswerError, ModelRejectedError, ModelUnavailableError
 from cortex.domain.classification import causes, failure_of, failure_of_call
 from cortex.domain.failure import CallFailure
+from cortex.domain.redaction import excerpt
 from cortex.domain.retry import retry_after_of
 
-MESSAGE_CHARS_MAX = 300
 CHECK_ADDRESS = "check ANTHROPIC_BASE_URL and the network"
 HINTS = {
     "authentication": "check ANTHROPIC_API_KEY",
@@ -48,7 +48,7 @@ def translate(
     match error:
         case APIStatusError():
             facts = _facts_of_status(error, blank, now)
-            return _raised(facts, _one_line(error.api_message or error.message))
+            return _raised(facts, excerpt(error.api_message or error.message))
         case APIConnectionError() | httpx2.TransportError():
             facts = evolve(blank, type=failure_of(error).code)
             return _raised(_with_limit(facts, limits), _message(error))
@@ -56,7 +56,7 @@ def translate(
             facts = evolve(blank, type=error.type)
             return _raised(_with_limit(facts, limits), str(error))
         case httpx2.HTTPError() | httpx2.StreamError():
-            return _raised(evolve(blank, type="malformed_answer"), _one_line(str(error)))
+            return _raised(evolve(blank, type="malformed_answer"), excerpt(str(error)))
         case _:
             return None
 
@@ -97,9 +97,4 @@ def _message(error: Exception) -> str:
         return "no connection in time"
     words = (each.strerror for each in chain if isinstance(each, OSError))
     system = next(filter(None, words), None)
-    return _one_line(system or str(chain[-1])) or type(chain[-1]).__name__
-
-
-def _one_line(text: str) -> str:
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= MESSAGE_CHARS_MAX else line[:MESSAGE_CHARS_MAX] + "…"
+    return excerpt(system or str(chain[-1])) or type(chain[-1]).__name__

@@ -5,6 +5,7 @@ from typing import Final, Literal
 import attrs
 
 from cortex.agent.tools.tool import ToolContext, tool
+from cortex.domain.tracing.traceparent import with_traceparent
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.client import (
     BODY_MAX_BYTES,
@@ -62,7 +63,7 @@ async def http_request(
     request = Request.made(
         method,
         url,
-        headers=headers,
+        headers=with_traceparent(headers, context.traceparent),
         body=None if body is None else body.encode(),
         secrets=context.secrets,
     )

@@ -20,7 +20,7 @@ awaiting holds up the whole pod: write it without `async`.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -85,6 +85,11 @@ class ToolContext:
     invocation: Invocation | None = attrs.field(default=None, kw_only=True)
     """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
     fencing token."""
+    traceparent: str | None = attrs.field(default=None, kw_only=True)
+    """Header of W3C Trace Context for what the tool calls; None: the job is in no trace."""
+
+    notify: Callable[[str, UUID], Awaitable[None]] | None = attrs.field(default=None, kw_only=True)
+    """Submits a job `send_notification` with these arguments, JSON text, under this id."""
 
     def secret(self, name: str) -> str:
         """Look up one of the agent's secrets on this pod: it may have changed since the last call.

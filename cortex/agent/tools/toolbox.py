@@ -164,10 +164,18 @@ async def _run(
         has_network=terms.network,
         writes_folder=terms.folder == "write",
         invocation=invocation,
+        traceparent=attempt.traceparent(call.key),
+        notify=partial(_notify, attempt, call.key),
     )
     invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)
     result = await attempt.services.meter.timed(tool.name, invoke)
     return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
+
+
+async def _notify(attempt: Attempt, step: str, payload: str, job_id: UUID) -> None:
+    await attempt.services.channels.notify(
+        attempt.claim, payload, job_id=job_id, traceparent=attempt.traceparent(step)
+    )
 
 
 def _terms(tool: Tool, rule: EffectRule) -> EffectTerms:

@@ -7,11 +7,13 @@ import attrs
 import click
 
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
-from cortex.cli.options import Command
+from cortex.cli.options import Command, Text, TopicPattern
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
+from cortex.domain.policy import NAME_MAX
 from cortex.postgres.database import Database
 from cortex.store.background import outbox as store
+from cortex.store.background import subscriptions
 from cortex.store.background.outbox import CHANGED_DEFAULT, CHANGED_MAX, MessageChoice
 
 Work = Callable[..., Awaitable[int]]
@@ -27,8 +29,15 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
             metavar="N",
             help="At most so many, the oldest first.",
         ),
-        click.option("--topic", metavar="PATTERN", help="All of these topics; * is anything."),
-        click.option("--subscription", metavar="NAME", help="All to this subscription."),
+        click.option(
+            "--topic",
+            type=TopicPattern(),
+            metavar="PATTERN",
+            help="All of these topics; * is anything.",
+        ),
+        click.option(
+            "--subscription", type=Text(NAME_MAX), metavar="NAME", help="All to this subscription."
+        ),
         click.argument("name", metavar="[ID]", required=False),
     ):
         command = option(command)
@@ -77,6 +86,8 @@ def _write(change: ChangeRequest, work: Work, verb: str, chosen: dict[str, Any])
         done = change.write(
             call, write, operation=f"outbox.{work.__name__}", request=attrs.asdict(choice)
         )
+        if subscription is not None and not done[verb]:
+            call(subscriptions.require, subscription)
     count = done[verb]
     noun = "message" if count == 1 else "messages"
     change.output.record(done, name=str(count), page=lambda: [f"{verb} {count} {noun}"])

@@ -5,16 +5,19 @@ from typing import Final
 
 import click
 
-from cortex.cli.options import Command, Options
+from cortex.cli.options import ROW_NUMBER, Command, Options, Text, TopicPattern
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
+from cortex.domain.phrases import NOTHING, age, short_id, since_s
+from cortex.domain.policy import NAME_MAX
 from cortex.domain.safe import safe
 from cortex.store.background import outbox as store
+from cortex.store.background import subscriptions
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
+from cortex.view.messages import message_state
 
 LIMIT_MAX: Final = 1000
 STATES: Final = tuple(each.value.lower() for each in MessageStatus)
@@ -27,12 +30,19 @@ STATES: Final = tuple(each.value.lower() for each in MessageStatus)
     multiple=True,
     help="Only messages in this state; may be repeated.",
 )
-@click.option("--subscription", metavar="NAME", help="Only messages to this subscription.")
-@click.option("--topic", metavar="PATTERN", help="Only these topics; * stands for anything.")
+@click.option(
+    "--subscription",
+    type=Text(NAME_MAX),
+    metavar="NAME",
+    help="Only messages to this subscription.",
+)
+@click.option(
+    "--topic", type=TopicPattern(), metavar="PATTERN", help="Only these topics; * is anything."
+)
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
-@click.option("--before", type=int, metavar="SEQ", help="Only older ones: the next page.")
+@click.option("--before", type=ROW_NUMBER, metavar="SEQ", help="Only older ones: the next page.")
 @click.pass_obj
 def ls(
     options: Options,
@@ -55,36 +65,16 @@ def ls(
             before=before,
             limit=limit,
         )
+        if subscription is not None and not rows:
+            call(subscriptions.require, subscription)
     output.listing("messages", COLUMNS, rows, empty="no message")
     if output.is_for_people and len(rows) == limit:
         output.say(f"more: --before {rows[-1].seq}", "dim")
 
 
-_STYLES: Final = {
-    MessageStatus.PENDING: "",
-    MessageStatus.PROCESSING: "run",
-    MessageStatus.SENT: "done",
-    MessageStatus.FAILED: "fail",
-}
-
-
-def state(row: MessageRow) -> Cell:
-    """Return a message's state, and when it is tried again."""
-    word = row.status.value.lower()
-    if row.status is MessageStatus.PENDING:
-        left_s = -since_s(row, row.available_at)
-        if row.is_parked:
-            word = "waits for the one before"
-        elif row.channel is None:
-            word = "subscription removed"
-        elif left_s > 0:
-            word = f"again in {span(left_s)}" if row.attempts else f"in {span(left_s)}"
-    return Cell(word, _STYLES[row.status])
-
-
 COLUMNS: Final[Sequence[Column[MessageRow]]] = (
     Column(name="id", title="message", shown=lambda r: Cell(short_id(r.id), "bold")),
-    Column(name="status", shown=state),
+    Column(name="status", shown=message_state),
     Column(name="topic", shown=lambda r: Cell(safe(r.topic))),
     Column(
         name="subscription",

@@ -7,7 +7,6 @@ import click
 
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
-from cortex.cli.outbox.ls import state
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
@@ -17,12 +16,13 @@ from cortex.domain.safe import safe
 from cortex.store.background import outbox as store
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import pad
+from cortex.view.messages import NOBODY, attempts_text, message_state
 
 LABEL_CELLS: Final = 12
 ROWS_MAX: Final = 1000
 FIELDS: Final = (
-    *("seq", "subscription", "channel", "status", "attempts", "available_at", "is_parked"),
-    *("locked_until", "pod", "last_error", "finished_at"),
+    *("seq", "subscription", "escalated_from", "channel", "status", "attempts", "available_at"),
+    *("is_parked", "locked_until", "pod", "last_error", "finished_at"),
 )
 SHARED: Final = ("id", "topic", "key", "tenant", "trace", "headers", "payload", "created_at")
 
@@ -61,10 +61,11 @@ def _page(rows: list[MessageRow], terminal: Terminal) -> Iterator[str]:
             yield f"  {terminal.paint(pad(label, LABEL_CELLS), 'dim')}{safe(text)}"
     yield from ("", terminal.paint("  payload", "dim"), *block(first.payload, indent="    "), "")
     for row in rows:
-        cell = state(row)
-        to = safe(row.subscription) if row.subscription else "nobody had subscribed"
-        tries = f"{row.attempts} attempts" if row.attempts != 1 else "1 attempt"
-        yield f"  {pad(to, LABEL_CELLS)}{terminal.paint(cell.text, cell.style)}, {tries}"
+        cell = message_state(row)
+        to = safe(row.subscription or NOBODY)
+        state = terminal.paint(cell.text, cell.style)
+        after = f", after {safe(row.escalated_from)}" if row.escalated_from else ""
+        yield f"  {pad(to, LABEL_CELLS)}{state}, {attempts_text(row)}{after}"
         if row.last_error:
             yield f"    {safe(row.last_error)}"
     if any(row.status is MessageStatus.FAILED for row in rows):

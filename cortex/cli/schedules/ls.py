@@ -129,6 +129,7 @@ COLUMNS: Final[Sequence[Column[ScheduleRow]]] = (
         "due_at",
         "is_served",
         "is_declared",
+        "has_missed",
         "problem",
         "queued",
         "missed_count",

@@ -1,6 +1,7 @@
 """`cortex tokens create`: creates a token and shows it, once."""
 
 import secrets
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,11 +16,13 @@ from cortex.cli.options import Command, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import ConflictError, InvalidValueError, UsageError
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.token import SECRET_BYTES, Role, digest_of_token, token_text
+from cortex.http_client.secret_values import SecretPlace
 from cortex.store import tokens as store
+from cortex.store.tokens import Holder
 
 
 @click.command(cls=Command)
@@ -46,11 +49,25 @@ from cortex.store import tokens as store
     metavar="SPAN",
     help="Lifetime: 12h, 30d … [unlimited].",
 )
+@click.option(
+    "--value",
+    "place",
+    metavar="PLACE",
+    help="env:NAME or file:/PATH with the token [a new one is drawn].",
+)
 @changes()
 def create(
-    change: ChangeRequest, *, name: str, roles: tuple[str, ...], expires_s: float | None
+    change: ChangeRequest,
+    *,
+    name: str,
+    roles: tuple[str, ...],
+    expires_s: float | None,
+    place: str | None,
 ) -> None:
     """Create a token and print it. It is not stored: it cannot be shown again.
+
+    With --value the token comes from a place that you keep, such as a secret of Kubernetes, and is
+    not printed; a repeated run changes nothing.
 
     viewer reads; approver also decides approvals; operator also acts on jobs, dead letters and
     breakers; admin does everything. A repeated run under the same key does not show the token
@@ -59,12 +76,18 @@ def create(
     if safe(name) != name:
         raise UsageError(f"{safe(name)!r} contains invisible characters")
     request = [role for role in Role if role.value in roles]
-    token = token_text(secrets.token_bytes(SECRET_BYTES))
+    token = token_text(secrets.token_bytes(SECRET_BYTES)) if place is None else _kept_in(place)
     token_id = system_chance().new_id()
     digest = digest_of_token(token)
     if digest is None:
-        raise AssertionError("a new token has a value")
+        raise UsageError(
+            f"the value in {place} is no token: cortex_ and 64 hexadecimal digits",
+            hint="make one: echo cortex_$(openssl rand -hex 32)",
+        )
     with session(change.options) as call:
+        if place is not None and (holder := call(store.used, digest)) is not None:
+            _report_kept(change.output, holder, name=name, roles=request)
+            return
         made: dict[str, Any] = change.write(
             call,
             partial(
@@ -80,11 +103,41 @@ def create(
         )
     # For a used key, the row is the first one, and its token is unknown.
     is_new = made["id"] == str(token_id)
-    _report(change.output, made, token if is_new else None, expires_s=expires_s)
+    shown = token if is_new and place is None else None
+    _report(change.output, made, shown, expires_s=expires_s, is_kept=place is not None)
+
+
+def _kept_in(place: str) -> str:
+    try:
+        return SecretPlace.parse(place).read("token").strip()
+    except InvalidValueError as error:
+        raise UsageError(f"--value: {error.message}", hint=error.hint) from None
+
+
+def _report_kept(output: Output, holder: Holder, *, name: str, roles: Sequence[Role]) -> None:
+    """Report a token that exists already. Raises `ConflictError` if it is not the wanted one."""
+    short = short_id(holder.token_id)
+    if not holder.is_good:
+        state = "revoked" if holder.is_revoked else "expired"
+        raise ConflictError(f"token {short} is {state}", hint="put a new one into its place")
+    if (holder.name, holder.roles) != (name, frozenset(roles)):
+        held = ", ".join(role.value for role in Role if role in holder.roles)
+        raise ConflictError(
+            f"token {short} belongs to {holder.name} as {held}",
+            hint="use another token, or revoke this one first: cortex tokens revoke",
+        )
+    document = {"id": holder.token_id, "name": holder.name, "roles": roles, "token": None}
+    output.record(document, name=str(holder.token_id), page=list)
+    output.say(f"{short} of {holder.name} exists already", "dim")
 
 
 def _report(
-    output: Output, made: dict[str, Any], token: str | None, *, expires_s: float | None
+    output: Output,
+    made: dict[str, Any],
+    token: str | None,
+    *,
+    expires_s: float | None,
+    is_kept: bool,
 ) -> None:
     expires_at = made["expires_at"]
     document = {
@@ -95,7 +148,9 @@ def _report(
     }
     output.record(document, name=made["id"], page=lambda: [] if token is None else [token])
     short = short_id(UUID(made["id"]))
-    if token is None:
+    if is_kept:
+        output.say(f"{short} of {made['name']}: {', '.join(made['roles'])}", "dim")
+    elif token is None:
         output.say(
             (
                 "the token was shown before and cannot be shown again; if it is lost, "

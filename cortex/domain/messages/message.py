@@ -11,6 +11,7 @@ import attrs
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
+from cortex.domain.failure import CREDENTIALS_REFUSED
 
 ATTEMPTS_MAX: Final = 3
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
@@ -77,6 +78,8 @@ class Outcome:
     """Until the next attempt, for PENDING."""
     is_counted: bool = True
     """Whether this attempt counts: a message that was handed back unsent keeps its attempts."""
+    refusal: str | None = None
+    """The code of the error, if the receiver refused the credentials."""
 
 
 SENT: Final = Outcome(status=MessageStatus.SENT)
@@ -88,14 +91,21 @@ def handed_back(delay_s: float = 0.0, error: str | None = None) -> Outcome:
 
 
 def failed(
-    attempt: int, error: str, *, is_final: bool, rng: random.Random, least_s: float = 0.0
+    attempt: int,
+    error: str,
+    *,
+    code: str | None = None,
+    is_final: bool,
+    rng: random.Random,
+    least_s: float = 0.0,
 ) -> Outcome:
     """Return the outcome of a failed attempt: another one later, or none.
 
     `is_final`: it would fail again. `least_s`: the pause that the receiver asks for.
     """
     if is_final or attempt >= ATTEMPTS_MAX:
-        return Outcome(status=MessageStatus.FAILED, error=error[:ERROR_MAX])
+        refusal = code if code in CREDENTIALS_REFUSED else None
+        return Outcome(status=MessageStatus.FAILED, error=error[:ERROR_MAX], refusal=refusal)
     pause_s = max(BACKOFF.longest_s(attempt), least_s) + rng.uniform(0.0, JITTER_S)
     return Outcome(status=MessageStatus.PENDING, error=error[:ERROR_MAX], delay_s=pause_s)
 

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
@@ -32,6 +32,10 @@ SECRETS_MAX: Final = 2
 RECIPIENTS_MAX: Final = 50
 TENANT_MAX: Final = 100
 PLACE: Final = re.compile(r"env:[A-Z_][A-Z0-9_]{0,127}|file:/[^\0-\x1f\x7f]{1,1000}", re.ASCII)
+_URL_PLACE: Final = "put the URL where the pods find it, and name that: env:NAME or file:/full/path"
+_SECRET_NAME: Final = re.compile(
+    r"token|secret|passw|api_?key|^key$|^sig$|signature", re.IGNORECASE
+)
 _ADDRESS: Final = re.compile(r"[^\s@<>,;\"\0-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,253}")
 _SERVER: Final = re.compile(r"[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?", re.ASCII)
 
@@ -253,21 +257,30 @@ def _url(value: object, source: str) -> str:
         parts = urlsplit(text)
         is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise UsageError(f"{source} is {text[:120]!r}, not a URL") from None
+        parts, is_fine = urlsplit(""), False
     if not is_fine or not text.isascii() or not text.isprintable() or " " in text:
-        raise UsageError(
-            f"{source} is {text[:120]!r}, not a URL", hint="such as https://example.org/hook"
-        )
+        # Its beginning may be a password.
+        shown = "not a URL" if "@" in text else f"{str(value)[:120]!r}, not a URL"
+        raise UsageError(f"{source} is {shown}", hint="such as https://example.org/hook")
     if parts.username is not None or parts.password is not None:
-        raise UsageError(f"{source} contains a password", hint="name it as a secret instead")
+        raise UsageError(f"{source} contains a password", hint=_URL_PLACE)
+    for name in parse_qs(parts.query, keep_blank_values=True):
+        if _SECRET_NAME.search(name):
+            raise UsageError(f"{source} has a secret in {name[:80]!r}", hint=_URL_PLACE)
     return text
 
 
 def _url_or_place(value: object, source: str) -> str:
-    """Check the URL of an incoming webhook, which is a secret: it lets everybody post."""
     if isinstance(value, str) and PLACE.fullmatch(value):
         return value
     return _url(value, source)
+
+
+def _secret_url(value: object, source: str) -> str:
+    """Check the place of an incoming webhook's URL, with which everybody could post."""
+    if not isinstance(value, str) or not PLACE.fullmatch(value):
+        raise UsageError(f"{source} is a secret, which no file may contain", hint=_URL_PLACE)
+    return value
 
 
 def _server(value: object, source: str) -> str:
@@ -326,8 +339,8 @@ _TERMS: Final[Mapping[str, Check]] = {
 
 _CHECKS: Final[Mapping[str, tuple[Mapping[str, Check], tuple[str, ...]]]] = {
     "log": ({"template": _text, "level": _level}, ()),
-    "webhook": ({"url": _url, "secrets": _places}, ("url", "secrets")),
-    "slack": ({"url": _url_or_place, "template": _text}, ("url",)),
+    "webhook": ({"url": _url_or_place, "secrets": _places}, ("url", "secrets")),
+    "slack": ({"url": _secret_url, "template": _text}, ("url",)),
     "email": (
         {
             "server": _server,

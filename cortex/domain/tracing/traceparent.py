@@ -7,6 +7,8 @@ same way: `cortex.trace_id`, `cortex.traceparent`.
 """
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, Self
 from uuid import UUID
@@ -17,6 +19,7 @@ from cortex.domain.errors import UsageError
 
 HEADER: Final = "traceparent"
 SAMPLED: Final = 1
+NAMES_MAX: Final = 8192
 _SHAPE: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SHAPE_LATER: Final = re.compile(_SHAPE.pattern + "(-.*)?", re.DOTALL)
 """A later version may add fields."""
@@ -79,4 +82,27 @@ class TraceParent:
 
 def span_id_of(parent: bytes, name: str) -> bytes:
     """Return the id of the span that `name` stands for within another one."""
-    return blake2b(name.encode(), key=parent, digest_size=8).digest()
+    return (int.from_bytes(parent, "little") ^ number_of(name)).to_bytes(8, "little")
+
+
+@lru_cache(NAMES_MAX)
+def number_of(name: str) -> int:
+    """Return the number that makes the id of a span from the one around it: names repeat."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def attempt_name(attempt: int) -> str:
+    return f"attempt {attempt}"
+
+
+def step_name(key: str) -> str:
+    """Return the name of a step for its id: no attempt or call has the same."""
+    return f"step {key}"
+
+
+def with_traceparent(headers: Mapping[str, str] | None, value: str | None) -> dict[str, str]:
+    """Return headers of a request with this traceparent, unless they have one already."""
+    given = dict(headers or {})
+    if value is not None and not any(name.lower() == HEADER for name in given):
+        given[HEADER] = value
+    return given

@@ -23,6 +23,7 @@ from cortex.http.routes import (
     outbox,
     pods,
     queue_health,
+    retention,
     runners,
     schedules,
 )
@@ -45,6 +46,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *facts.ROUTES,
     *pods.ROUTES,
     *queue_health.ROUTES,
+    *retention.ROUTES,
     *runners.ROUTES,
     *schedules.ROUTES,
     *outbox.ROUTES,

@@ -55,6 +55,9 @@ class ScheduleRow:
     due_at: datetime | None = field(doc="when its job is submitted: with its jitter")
     is_served: bool = field(doc="a living pod can run its jobs")
     is_declared: bool = field(doc="false: no living pod's code declares it any more")
+    has_missed: bool = field(
+        doc="an instant was missed, as was noticed within the last hour; false for built-in ones"
+    )
     problem: str | None = field(doc="why it cannot be evaluated")
     queued: int = field(doc="instants that wait for an earlier job")
     missed_count: int = field(doc="instants older than the backfill period")

@@ -57,6 +57,7 @@ from cortex.durable.progress import (
 )
 from cortex.durable.tally import Tally
 from cortex.runtime.commit.committer import Committer
+from cortex.runtime.isolation.channels import answer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
 from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
@@ -294,12 +295,18 @@ class _Hosted:
     def _progress(self) -> Progress:
         return self.tally.progress
 
+    @property
+    def _handed_on(self) -> str | None:
+        """The trace for what the job calls in its process, which records no spans itself."""
+        trace = self.job.trace
+        return self.services.tracing.handed_on(self.claim) if trace is None else str(trace.span)
+
     async def serve(self, *, is_leaving: bool) -> None:
         """Start the attempt and serve its requests until the runner reports the end, or dies."""
         async with trio.open_nursery() as writing:
             writing.start_soon(self.line.write)
             self.line.send(
-                claim=plain(self.claim),
+                claim=plain(attrs.evolve(self.claim, traceparent=self._handed_on)),
                 steps=plain(list(self.recorded.steps)),
                 effects=plain(list(self.recorded.effects)),
                 is_leaving=is_leaving,
@@ -443,6 +450,8 @@ class _Hosted:
         self._recording += 1
         try:
             await self.committer.record(done)
+            if self.job.trace is not None:
+                self.job.trace.stepped(done, ended - done.duration_s)
         finally:
             self._recording -= 1
             self._written.set()
@@ -463,8 +472,7 @@ class _Hosted:
 
     async def _do_decision(self, *, key: str) -> Any:
         lineage_id = self.claim.lineage_id or self.claim.lease.job_id
-        decision = await self.services.gateway.decision(lineage_id, key)
-        return None if decision is None else plain(decision)
+        return plain(await self.services.gateway.decision(lineage_id, key))
 
     async def _do_respond(self, *, request: Any, caller: Any) -> Any:
         model_request = shaped(request, ModelRequest)
@@ -477,13 +485,16 @@ class _Hosted:
 
     async def _do_bulk_settle(self, *, order: Any, job_ids: list[str]) -> Any:
         self._check_bulk()
-        ids = [UUID(each) for each in job_ids]
-        return plain(await self.services.bulk.settle(shaped(order, BulkOrder), ids))
+        bulk = self.services.bulk
+        return plain(await bulk.settle(shaped(order, BulkOrder), [*map(UUID, job_ids)]))
 
     async def _do_upkeep(self, *, name: str) -> Any:
         if name != self.claim.type or name not in UPKEEP:
             raise RejectedError("only jobs of the built-in schedules do this")
         return plain(await self.services.upkeep.run_once(name))
+
+    async def _do_channels(self, *, method: str, given: dict[str, Any]) -> Any:
+        return await answer(self.services.channels, self.claim, method, given)
 
     def _check_bulk(self) -> None:
         if self.claim.type != BULK:
@@ -554,6 +565,7 @@ class _Hosted:
             connect_s=terms["connect_s"],
             retry=shaped(terms["retry"], CallRetry),
             answer=PartialAnswer() if step is None else step.answer,
+            trace=self.job.trace,
         )
 
 

@@ -45,6 +45,7 @@ from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
+from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.jobs.job_ending import ending_of, not_judged
@@ -166,6 +167,7 @@ class _Runner:
             clock=remote,
             bulk=remote,
             upkeep=remote,
+            channels=RemoteChannels(line),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),

@@ -188,6 +188,8 @@ class JobActors:
         ending = await self._ending(claim, job, ran)
         if ending is None or job.stop is Stop.LEASE_LOST:
             job.is_answered = True  # by the attempt that owns it
+            if job.trace is not None:
+                job.trace.ended(None, job.claimed_at, trio.current_time())
             return
         recorded = await self._report(ending)
         self._ended(claim, job, recorded)
@@ -196,7 +198,10 @@ class JobActors:
     def _ended(self, claim: Claim, job: RunningJob, recorded: Operation | None) -> None:
         """The end of an attempt is in the record, or None: another attempt owns the job."""
         job.is_recorded, job.is_answered = recorded is not None, True
-        self.metrics.ended(claim, recorded, ran_s=trio.current_time() - job.claimed_at)
+        now = trio.current_time()
+        self.metrics.ended(claim, recorded, ran_s=now - job.claimed_at)
+        if job.trace is not None:
+            job.trace.ended(recorded, job.claimed_at, now)
 
     def _forget(self, claim: Claim, job: RunningJob) -> None:
         self.receipts.forget(claim.lease)
@@ -239,6 +244,7 @@ class JobActors:
                 recorded = await self._recorded(claim)
                 tally = Tally(recorded.steps)
                 job.progress = tally.progress
+                job.trace = self.services.tracing.begin(claim)
                 self.receipts.follow(claim, tally.progress)
                 ended = await isolation.attempt(
                     claim,
@@ -327,6 +333,7 @@ class JobActors:
         leave = LeaveRequest(is_asked=self._is_leaving, hand_back=job.hand_back)
         journal = recorded.journal(claim, self.committer, leave, job.step_scope)
         job.progress = journal.progress
+        journal.trace = job.trace = self.services.tracing.begin(claim)
         self.receipts.follow(claim, journal.progress)
         return run_handler(self.registry, claim, journal, self.services)
 

@@ -16,9 +16,10 @@ import attrs
 import trio
 
 from cortex.domain.drain import DrainRequest
-from cortex.domain.job import BULK, Claim, Lease
+from cortex.domain.job import BULK, UPKEEP, Claim, Lease
 from cortex.durable.progress import Progress
 from cortex.durable.step_scope import StepScope
+from cortex.durable.tracing import AttemptTrace
 
 UNRECORDED_MAX: Final = 1_000
 
@@ -57,6 +58,8 @@ class RunningJob:
     """The task of its handler; None before and afterwards, and in a process of its own."""
     progress: Progress | None = None
     """The progress of its handler, once that has begun."""
+    trace: AttemptTrace | None = None
+    """Records its spans; None: nobody does."""
     claimed_at: float = attrs.field(factory=trio.current_time)
     stop: Stop | None = None
     is_posted: bool = False
@@ -103,6 +106,8 @@ class RunningJobs:
         """A person asked the pod to drain: jobs are handed back, too, until that is withdrawn."""
         self.on_undrained: Callable[[], None] = lambda: None
         """Called when the pod may take jobs again."""
+        self.has_run = False
+        """A job other than upkeep ever ran here: the record names this pod."""
         self.lost_count = 0
         """Attempts ever that ended here without a recorded end."""
         self.left_behind: list[UUID] = []
@@ -185,6 +190,7 @@ class RunningJobs:
         if job.deadline < self.next_deadline:
             self.expect(job.deadline)
         self._jobs[lease.job_id] = job
+        self.has_run = self.has_run or claim.type not in UPKEEP
         self.isolated_count += is_isolated
         if job.is_extra:
             self.extra_ids.add(lease.job_id)

@@ -5,6 +5,7 @@ records may be copied once more; nothing is lost.
 """
 
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -15,6 +16,20 @@ from uuid import UUID
 from cortex.domain.errors import ArchiveError
 
 SUFFIX: Final = ".jsonl"
+
+
+def check(folder: str) -> None:
+    """Raise `ArchiveError` for what is no folder here, or not writable. Blocks for a moment."""
+    problem = ""
+    try:
+        if not stat.S_ISDIR(os.stat(folder).st_mode):  # noqa: PTH116 -- `Path.stat` is no shorter
+            problem = "it is not a folder"
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            problem = "this user may not write there"
+    except OSError as error:
+        problem = error.strerror or str(error)
+    if problem:
+        raise _unwritable(folder, problem)
 
 
 def write(folder: str, lines: Iterable[str], *, kind: str, at: datetime, new_id: UUID) -> Path:
@@ -44,11 +59,15 @@ def write(folder: str, lines: Iterable[str], *, kind: str, at: datetime, new_id:
                 part.unlink()
             raise
     except OSError as error:
-        raise ArchiveError(
-            f"the archive {folder} cannot be written: {error.strerror or error}",
-            hint="nothing was deleted; free the disk, or set another folder: cortex retention set",
-        ) from error
+        raise _unwritable(folder, error.strerror or str(error)) from error
     return day / name
+
+
+def _unwritable(folder: str, problem: str) -> ArchiveError:
+    return ArchiveError(
+        f"the archive {folder} cannot be written: {problem}",
+        hint="nothing was deleted; make room or the folder, or set another: cortex retention set",
+    )
 
 
 def _sync(folder: Path) -> None:

@@ -1,8 +1,9 @@
-"""Deletes what has expired: idempotency keys, model output for watchers, old usage and instants.
+"""Deletes what has expired: idempotency keys, old usage, model output, upkeep jobs, pods.
 
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
 whose jobs have all ended; quota usage of past hours and days; instants of schedules that were dealt
-with a month ago; model output for watchers that poll.
+with a month ago; model output for watchers that poll; messages that were sent; jobs of built-in
+schedules that ended well a day ago; pods that ended a day ago and that no record names.
 Invariants: oldest first, at most 1000 of each per pass; one process at a time does this.
 
 On failure: an outage is waited out.

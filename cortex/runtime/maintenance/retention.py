@@ -54,6 +54,8 @@ class Retention(Runner):
             self._log_hold(is_held=turn is not None and turn.is_held)
             return TickResult(is_skipped=turn is not None and not turn.is_mine, next_s=IDLE.cap_s)
         self._log_hold(is_held=False)
+        if turn.archive is not None:  # reported at once, not when the first job is old enough
+            await trio.to_thread.run_sync(archive.check, turn.archive)
         items = 0
         is_behind = False
         for kind in Kind:

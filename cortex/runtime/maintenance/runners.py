@@ -16,11 +16,13 @@ from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
 from cortex.durable.attempt import UpkeepResult
 from cortex.durable.message_handlers import MessageHandler
+from cortex.durable.tracing import Deliveries
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.sweeper import Sweeper
+from cortex.runtime.maintenance.alarms import Alarms
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
@@ -44,6 +46,8 @@ class PodMeans:
     breakers: BreakerRegistry
     trouble: Callable[[], TroubleReport | None]
     """The database trouble of its calls."""
+    deliveries: Deliveries
+    """Traces the sending of messages."""
 
 
 class RunnerSettings(Protocol):
@@ -118,6 +122,7 @@ def _outbox(means: Means) -> Runner:
         handlers=means.handlers,
         page_url=means.settings.page_url,
         meter=pod.metrics,
+        deliveries=pod.deliveries,
     )
 
 
@@ -131,6 +136,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng
     ),
+    Alarms.name: lambda means: Alarms(means.port, rng=means.chance.rng),
     Outbox.name: _outbox,
     Housekeeping.name: lambda means: Housekeeping(
         means.port,

@@ -216,7 +216,7 @@ DATABASE_UP: Final = _gauge(
 DATABASE_AGE: Final = _gauge("cortex_database_age_seconds", "age of the figures below")
 JOBS: Final = _gauge("cortex_jobs", "unfinished jobs of the whole system", "status")
 DUE: Final = _gauge(
-    "cortex_due_tasks", "tasks of the whole system that a pod could claim, without paused queues"
+    "cortex_due_jobs", "tasks of the whole system that a pod could claim, without paused queues"
 )
 OLDEST_DUE: Final = _gauge(
     "cortex_oldest_due_seconds", "for how long the oldest of these tasks has been due"
@@ -238,6 +238,10 @@ OUTBOX: Final = _gauge(
 )
 OUTBOX_OLDEST: Final = _gauge(
     "cortex_outbox_oldest_pending_seconds", "age of the oldest message that waits; 0: none does"
+)
+SCHEDULES_MISSED: Final = _gauge(
+    "cortex_schedules_missed",
+    "schedules that missed an instant, as was noticed within the last hour; without built-in ones",
 )
 
 METRICS: Final = tuple(each for each in tuple(globals().values()) if isinstance(each, Metric))

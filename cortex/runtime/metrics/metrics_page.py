@@ -135,6 +135,7 @@ class MetricsPage(Collector):
         yield _gauge(catalogue.LETTERS, {(s.value,): n for s, n in figures.letters.items()})
         yield _gauge(catalogue.OUTBOX, {(s.lower(),): n for s, n in figures.messages.items()})
         yield _gauge(catalogue.OUTBOX_OLDEST, {(): figures.oldest_message_s})
+        yield _gauge(catalogue.SCHEDULES_MISSED, {(): figures.missed_schedules})
         yield _gauge(catalogue.RUNNER_LATE, {(r,): late for r, late in figures.is_late.items()})
 
     def _trouble_s(self) -> dict[tuple[str, ...], float]:

@@ -19,6 +19,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.template import Template
+from cortex.domain.redaction import excerpt
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.tls import trusted
@@ -28,6 +29,8 @@ CONNECT_S: Final = 10.0
 SUBJECT: Final = "[Cortex] {topic}"
 SUBJECT_MAX: Final = 200
 THREADS_MAX: Final = 10
+CREDENTIALS: Final = frozenset({530, 534, 535, 538})
+"""Replies to a client that must log in, or cannot: RFC 4954."""
 PERMANENT_FROM: Final = 500
 """Replies of SMTP from here on mean that the same message will be refused again."""
 
@@ -101,7 +104,8 @@ class EmailSender:
             with _PinnedSmtp(self.host, self.port, address) as client:
                 client.starttls(context=trusted())
                 if self.user is not None and self.password is not None:
-                    client.login(self.user.read("SMTP user"), self.password.read("SMTP password"))
+                    user = self.user.read_openly("SMTP user")
+                    client.login(user, self.password.read("SMTP password"))
                 refused = client.send_message(letter)
         except smtplib.SMTPRecipientsRefused as error:
             return _refusal(self.host, max(code for code, _ in error.recipients.values()), error)
@@ -110,7 +114,7 @@ class EmailSender:
         except smtplib.SMTPNotSupportedError as error:
             return _refusal(self.host, PERMANENT_FROM, error)
         except smtplib.SMTPException as error:
-            raise UnavailableError(f"{self.host}: {error}") from error
+            raise UnavailableError(f"{self.host}: {excerpt(str(error))}") from error
         if refused:  # others have got it: sending it again would send it to them twice
             code = max(code for code, _ in refused.values())
             return _refusal(self.host, max(code, PERMANENT_FROM), ", ".join(sorted(refused)))
@@ -130,8 +134,9 @@ class _PinnedSmtp(smtplib.SMTP):
 
 def _refusal(host: str, code: int, why: object) -> Failure:
     is_permanent = code >= PERMANENT_FROM
+    permanent = "authentication" if code in CREDENTIALS else "refused"
     return Failure(
         cls=FailureClass.PERMANENT if is_permanent else FailureClass.TRANSIENT_APP,
-        code="refused" if is_permanent else "service_unavailable",
-        message=f"{host} refused the e-mail: {why}",
+        code=permanent if is_permanent else "service_unavailable",
+        message=f"{host} refused the e-mail: {excerpt(str(why))}",
     )

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 from uuid import UUID
 
+import attrs
 import structlog
 import trio
 
@@ -26,6 +27,7 @@ from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import Chance
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UnavailableError, UsageError
+from cortex.domain.failure import Failure
 from cortex.domain.messages.approval_text import with_link
 from cortex.domain.messages.message import (
     ERROR_MAX,
@@ -40,6 +42,7 @@ from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.redaction import clean_text
 from cortex.durable.calls import CircuitBreakers
 from cortex.durable.message_handlers import MessageHandler
+from cortex.durable.tracing import Deliveries, Untraced
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
 from cortex.postgres.bridge import Port
@@ -102,6 +105,7 @@ class Outbox(Runner):
         handlers: Mapping[str, MessageHandler] | None = None,
         allowed: AllowedAddresses | None = None,
         meter: Meter | None = None,
+        deliveries: Deliveries | None = None,
         read_breakers: Callable[[TickBudget], Awaitable[object]] | None = None,
         send_s: float = SEND_S,
         page_url: str | None = None,
@@ -120,6 +124,7 @@ class Outbox(Runner):
         self._handlers = handlers or {}
         self._allowed = AllowedAddresses.of_environment() if allowed is None else allowed
         self._meter: Meter = meter or NoMeter()
+        self._deliveries: Deliveries = deliveries or Untraced()
         self._poster = Poster(self._allowed)
         self._parts = SenderParts(
             poster=self._poster,
@@ -311,10 +316,10 @@ class Outbox(Runner):
         crash_point("before_message_sent")
         try:
             if not lane.subscription.has_breaker:
-                failure = await send_within(lane.sender, message)
+                failure = await self._sent(lane, message)
             else:
                 async with self._breakers.admit(lane.subscription.breaker) as admission:
-                    failure = await send_within(lane.sender, message)
+                    failure = await self._sent(lane, message)
                     if failure is None:
                         await admission.succeeded()
                     else:
@@ -328,10 +333,18 @@ class Outbox(Runner):
         return failed(
             message.attempt,
             clean_text(failure.message, limit=ERROR_MAX),
+            code=failure.code,
             is_final=not failure.cls.is_transient,
             rng=self._rng,
             least_s=min(failure.retry_after_s or 0.0, RETRY_AFTER_MAX_S),
         )
+
+    async def _sent(self, lane: Lane, message: Message) -> Failure | None:
+        delivery = self._deliveries.delivering(message)
+        handed_on = attrs.evolve(message, trace=delivery.handed_on)
+        failure = await send_within(lane.sender, handed_on)
+        delivery.ended(message, lane.subscription.channel.value, failure)
+        return failure
 
     def _count(self, lane: Lane, message: Message, outcome: Outcome, seconds: float) -> None:
         word = outcome.status.value.lower() if outcome.is_counted else "handed_back"

@@ -5,7 +5,7 @@ breakers. The time of a call is limited by its caller.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
 import attrs
@@ -19,6 +19,7 @@ from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import PLACE, Channel, Subscription
 from cortex.domain.messages.template import Template
+from cortex.domain.tracing.traceparent import HEADER
 from cortex.durable.message_handlers import MessageHandler
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster, Target
@@ -73,7 +74,7 @@ class SenderParts:
                 return WebhookSender(
                     poster=self.poster,
                     unix_ms=self.unix_ms,
-                    target=Target.parse(config["url"]),
+                    url=config["url"],
                     secrets=tuple(map(SecretPlace.parse, config["secrets"])),
                     name=subscription.name,
                     limit_s=self.send_s,
@@ -148,7 +149,7 @@ class WebhookSender:
 
     poster: Poster
     unix_ms: Callable[[], int]
-    target: Target
+    url: str
     secrets: tuple[SecretPlace, ...]
     name: str
     limit_s: float
@@ -172,10 +173,11 @@ class WebhookSender:
             secrets=[place.read(f"webhook {self.name}"[:64]) for place in self.secrets],
         )
         headers = [_JSON, *signed.items()]
-        if message.trace is not None and message.trace.isalnum() is False:
-            headers.append(("traceparent", message.trace))
-        answer = await self.poster.post(self.target, headers, body)
-        return answer.failure(self.target.origin[1])
+        if message.trace is not None:
+            headers.append((HEADER, message.trace))
+        target = _target(self.url, name=f"URL of {self.name}")
+        answer = await self.poster.post(target, headers, body)
+        return answer.failure(target.origin[1])
 
 
 @attrs.frozen(kw_only=True)
@@ -189,13 +191,20 @@ class SlackSender:
     limit_s: float
 
     async def send(self, message: Message) -> Failure | None:
-        url = self.url
-        if PLACE.fullmatch(url):
-            url = SecretPlace.parse(url).read(f"slack {self.name}"[:64]).strip()
-        target = Target.parse(url)
+        target = _target(self.url, name=f"slack {self.name}")
         body = orjson.dumps({"text": self.text(message)})
         answer = await self.poster.post(target, [_JSON], body)
         return answer.failure(target.origin[1])
+
+
+_parsed = lru_cache(maxsize=256)(Target.parse)
+
+
+def _target(url: str, *, name: str) -> Target:
+    """Return where to post: a URL, or the one that stands where a place says."""
+    if PLACE.fullmatch(url):
+        url = SecretPlace.parse(url).read(name[:64]).strip()
+    return _parsed(url)
 
 
 @attrs.frozen

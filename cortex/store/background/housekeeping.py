@@ -1,4 +1,4 @@
-"""Deletes what has expired: idempotency keys, old usage and instants, model output."""
+"""Deletes what has expired: idempotency keys, old usage, model output, upkeep jobs, pods."""
 
 from typing import Final
 
@@ -6,14 +6,17 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, quotas, watches
-from cortex.store.background import outbox, schedules
+from cortex.store import budgets, idempotency, pods, quotas, watches
+from cortex.store.background import outbox, retention, schedules
 from cortex.store.budgets import BudgetUse
 
 DAY_KEPT_S: Final = 35 * 86_400.0
 INSTANT_KEPT_S: Final = 30 * 86_400.0
 FAILED_MESSAGE_KEPT_S: Final = 90 * 86_400.0
 """Nobody has retried it for so long."""
+UPKEEP_KEPT_S: Final = 86_400.0
+"""Two such jobs a minute would be 3.5 MB a day."""
+POD_KEPT_S: Final = 86_400.0
 RUN_KEPT_S: Final = 7 * 86_400.0
 """A failed job that is continued later gets a fresh run budget."""
 
@@ -51,11 +54,13 @@ async def sweep(
         messages = await outbox.forget(
             inside, sent_s=sent_kept_s, failed_s=FAILED_MESSAGE_KEPT_S, limit=limit
         )
+        upkeep = await retention.forget_upkeep(inside, kept_s=UPKEEP_KEPT_S, limit=limit)
+        gone_pods = await pods.forget(inside, kept_s=POD_KEPT_S, limit=limit)
+        rows = (keys, quota_uses, instants, outputs, messages, upkeep, gone_pods)
         return Swept(
-            count=keys + uses + quota_uses + instants + outputs + messages,
+            count=uses + sum(rows),
             after=next_use,
-            is_behind=next_use is not None
-            or max(keys, quota_uses, instants, outputs, messages) >= limit,
+            is_behind=next_use is not None or max(rows) >= limit,
         )
 
     return await db.transact(run_pass)

@@ -56,17 +56,14 @@ class Recorded:
 
 
 @attrs.frozen(kw_only=True)
-class MessageRow:
-    """A message for one subscription, for people."""
+class MessageHead:
+    """A message for one subscription, without its content."""
 
     seq: int
     id: UUID
     topic: str
     key: str | None
-    payload: dict[str, Any]
-    headers: dict[str, Any]
     tenant: str
-    trace: str | None
     subscription: str | None
     escalated_from: str | None
     """The subscription by which it could not be sent before."""
@@ -82,6 +79,15 @@ class MessageRow:
     created_at: datetime
     finished_at: datetime | None
     now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class MessageRow(MessageHead):
+    """A message for one subscription, with its content."""
+
+    payload: dict[str, Any]
+    headers: dict[str, Any]
+    trace: str | None
 
 
 @attrs.frozen(kw_only=True)
@@ -132,6 +138,7 @@ async def record(
         [outcome.delay_s for _, outcome in ordered],
         [outcome.is_counted for _, outcome in ordered],
         [outcome.error for _, outcome in ordered],
+        [outcome.refusal for _, outcome in ordered],
     )
     if not any(message.key for message, _ in ordered):
         rows = await db.fetch("outbox.record", pod_id, *columns)
@@ -234,6 +241,14 @@ async def page(
         limit,
     )
     return rows_of(MessageRow, rows)
+
+
+async def unsent(db: Database, *, limit: int) -> list[MessageHead]:
+    """Return failed messages, the newest first, then those not sent yet, the oldest first.
+
+    `limit`: at most so many of each.
+    """
+    return rows_of(MessageHead, await db.fetch("outbox.unsent", limit))
 
 
 async def find(db: Database, text: str) -> UUID:

@@ -250,6 +250,12 @@ async def delete(
     return await db.transact(work)
 
 
+async def forget_upkeep(db: Database, *, kept_s: float, limit: int) -> int:
+    """Delete jobs of built-in schedules that ended well this long ago; return how many."""
+    row = await db.fetch_one("retention.forget_upkeep", kept_s, limit)
+    return row["count"] if row else 0
+
+
 def _period(name: str, text: str | None) -> float | None:
     if text is None:
         return None

@@ -53,6 +53,8 @@ class ScheduleRow:
     """A living pod can run its jobs."""
     is_declared: bool
     """By the code of a living pod; true for one that comes from elsewhere."""
+    has_missed: bool
+    """An instant within the last hour or so; never of a built-in one, for which pods make up."""
     queued: int
     """Instants that wait for an earlier job."""
     last_instant: datetime | None

@@ -1,5 +1,6 @@
 """Subscriptions: who gets which messages. Pods notice a change at once."""
 
+import difflib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.postgres.database import Database
 from cortex.store.rows import rows_of
 
+_LIST: Final = "list them: cortex subscriptions ls"
 COUNT_MAX: Final = 10_000
 """How many waiting messages of a subscription are counted."""
 
@@ -49,6 +51,15 @@ async def page(db: Database) -> list[SubscriptionRow]:
 async def every(db: Database) -> list[Subscription]:
     """Return all subscriptions as pods need them."""
     return rows_of(Subscription, await db.fetch("subscriptions.all"))
+
+
+async def require(db: Database, name: str) -> None:
+    """Raise `NotFoundError` unless the subscription exists, with the nearest name."""
+    names = [each.name for each in await every(db)]
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else _LIST
+        raise NotFoundError(f"subscription {name!r} does not exist", hint=hint)
 
 
 async def put(db: Database, subscription: Subscription, *, by: str, reason: str) -> str:
@@ -90,6 +101,4 @@ async def remove(db: Database, name: str, *, by: str, reason: str) -> None:
             hint="give those another fallback first",
         )
     if await db.fetch_one("subscriptions.remove", name, by, reason) is None:
-        raise NotFoundError(
-            f"subscription {name!r} does not exist", hint="list them: cortex subscriptions ls"
-        )
+        raise NotFoundError(f"subscription {name!r} does not exist", hint=_LIST)

@@ -39,8 +39,16 @@ WRONG = {
     "topic is '5', not a text": "{name: a, topic: 5, channel: log}",
     "topic is missing": "{name: a, channel: log}",
     "handlers are declared in code": "{name: a, topic: x.y, channel: handler}",
-    "not a URL": "{name: a, topic: x.y, channel: slack, url: 'ftp://a.b'}",
-    "contains a password": "{name: a, topic: x.y, channel: slack, url: 'https://u:p@a.b'}",
+    "url is a secret": "{name: a, topic: x.y, channel: slack, url: 'https://h.example/T0/whsec_'}",
+    "not a URL": (
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'ftp://u:whsec_1@a.b'}"
+    ),
+    "contains a password": (
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'https://u:whsec_1@a.b'}"
+    ),
+    "url has a secret in 'api_key'": (
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'https://a.b?api_key=whsec_1'}"
+    ),
     "server is 'a b'": (
         "{name: a, topic: x.y, channel: email, server: a b, sender: a@b.c, to: a@b.c}"
     ),
@@ -145,6 +153,18 @@ def messages(life: Life) -> Life:
     life.call(outbox.record, pod_id=pod, outcomes=outcomes)
     life.call(outbox.publish, "invoice.sent", {})
     return life
+
+
+def test_a_filter_that_names_nothing_is_refused(cortex: Cortex, messages: Life) -> None:
+    assert cortex("outbox", "ls", "--subscription", "a", "--status", "processing").code == 0
+    for command in (["ls"], ["retry", *WHY], ["discard", *WHY, "--yes"]):
+        done = cortex("outbox", *command, "--subscription", "aa", "--json")
+        assert (done.code, done.error["hint"]) == (3, "did you mean 'a'?")
+        assert done.error["message"] == "subscription 'aa' does not exist"
+        done = cortex("outbox", *command, "--topic", "job.fail", "--json")
+        assert (done.code, done.error["hint"]) == (2, "did you mean job.failed?")
+    done = cortex("outbox", "ls", "--before", "9" * 20, "--json")
+    assert (done.code, "--before" in done.error["message"]) == (2, True)
 
 
 def test_messages_are_listed_and_shown(cortex: Cortex, messages: Life) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, tasks
+from cortex.store import agents, jobs, pulse, tasks
 from cortex.store.background import schedules, subscriptions
 from cortex.store.background.schedule_ticks import BACKFILL_BATCH, FiredSchedules, fire_due
 from tests.support.at_once import at_once
@@ -146,6 +146,10 @@ def test_what_is_older_than_the_backfill_period_is_missed_and_recorded(cluster: 
     assert [at.hour for at, _ in cluster.fired()] == [16, 17]
     assert cluster.row()["missed_count"] == 3
     assert cluster.row()["missed_at"] == NOON + timedelta(hours=3)
+    for minutes, has_missed in ((59, True), (61, False)):
+        cluster.at(NOON + timedelta(hours=5, minutes=30 + minutes))
+        assert cluster.store(schedules.show, "s").has_missed is has_missed
+        assert cluster.store(pulse.figures).missed_schedules == has_missed
     (fact,) = sql(cluster.dsn, "SELECT data FROM cortex.fact WHERE subtype = 'schedule_missed'")
     assert '"count": 3' in fact["data"]
 
@@ -156,6 +160,8 @@ def test_without_backfill_an_outage_fires_only_what_is_on_time(cluster: Cluster)
     cluster.tick()
     assert [at for at, _ in cluster.fired()] == [NOON + timedelta(hours=1)]
     assert cluster.row()["missed_count"] == 59
+    sql(cluster.dsn, "UPDATE cortex.schedule SET origin = 'built_in'")
+    assert not cluster.store(schedules.show, "s").has_missed, "what pods make up for anyway"
 
 
 def test_overlap_skip_leaves_instants_out_while_a_job_is_open(cluster: Cluster) -> None:

@@ -65,6 +65,7 @@ from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from tests.support.records.bulk import BulkList
+from tests.support.records.channels import ChannelList
 from tests.support.records.fleet import OtherPods
 from tests.support.records.rows import new_id, seeded_random
 
@@ -414,6 +415,7 @@ def services(**fields: Any) -> Services:
         "clock": TrioClock(),
         "bulk": BulkList(()),
         "upkeep": NoUpkeep(),
+        "channels": ChannelList(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }

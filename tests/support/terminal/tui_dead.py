@@ -11,6 +11,7 @@ import attrs
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead, DeadLetterState
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
+from cortex.domain.messages.message import MessageStatus
 from cortex.store import pulse
 from cortex.store.dead_letters import NewestLetters
 from cortex.store.pulse import Attention, Bucket, Figures, Recent
@@ -140,6 +141,10 @@ class FakePulse:
     buckets: list[Bucket] = attrs.field(factory=list)
     spent_usd: Decimal = Decimal(0)
     calls: int = 0
+    failed_messages: int = 0
+    waiting_messages: int = 0
+    oldest_message_s: float = 0.0
+    ticked_s: float | None = None
     attention_seen: Attention = attrs.field(factory=Attention)
 
     async def figures(self) -> Figures:
@@ -150,8 +155,14 @@ class FakePulse:
             due_count=self.due,
             oldest_due_s=self.oldest_due_s,
             letters={DeadLetterState.OPEN: 0, DeadLetterState.ESCALATED: 0},
-            messages={},
-            oldest_message_s=0.0,
+            messages={
+                MessageStatus.FAILED: self.failed_messages,
+                MessageStatus.PENDING: self.waiting_messages,
+                MessageStatus.PROCESSING: 0,
+            },
+            oldest_message_s=self.oldest_message_s,
+            missed_schedules=0,
+            ticked_s=self.ticked_s,
             is_late={},
             stranded_count=0,
         )

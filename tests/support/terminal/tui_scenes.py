@@ -56,6 +56,7 @@ SCENES: Final = {
     "pods": Scene(first="pods"),
     "dead": Scene(first="dead"),
     "letters": Scene(first="dead", keys=("enter",)),
+    "messages": Scene(first="messages"),
     "breakers": Scene(first="breakers"),
     "effects": Scene(first="effects"),
     "resolving": Scene(first="effects", keys=("R", "2")),
@@ -82,6 +83,7 @@ def typical(cluster: FakeBackend) -> None:
     _breakers(cluster)
     _effects(cluster)
     _letters(cluster, now)
+    _messages(cluster)
     _pulse(cluster, now)
     cluster.heads = {
         "approvals": 4,
@@ -374,8 +376,24 @@ def _letters(cluster: FakeBackend, now: datetime) -> None:
     dead.add(400, "f3", agent=None, created_at=now - timedelta(days=3), step=None, **wrong)
 
 
+def _messages(cluster: FakeBackend) -> None:
+    messages, ago = cluster.messages, cluster.messages.ago
+    for seq, days in ((1, 3), (2, 2)):
+        messages.add(seq, created_at=ago(86_400 * days), key=None, payload={"order": f"o-{seq}"})
+    order = {"order": "o-7", "customer": {"id": "cus_88", "name": "Möller"}, "lines": [1, 2]}
+    messages.add(3, payload=order, key="o-7")
+    due = {"available_at": ago(-45), "attempts": 1, "last_error": "timed out after 15 s"}
+    many = {"id": UUID(int=3), "payload": order, "subscription": "audit-log", "channel": "log"}
+    messages.add(4, "PENDING", **many, **due)
+    asked = {"topic": "approval.requested", "subscription": "decisions", "channel": "email"}
+    messages.add(5, "PROCESSING", **asked, attempts=1)
+    messages.add(6, "PENDING", is_parked=True, key="o-7")
+    messages.add(7, "PENDING", channel=None, subscription="billing-of-last-year")
+
+
 def _pulse(cluster: FakeBackend, now: datetime) -> None:
     shown = cluster.pulse
+    shown.failed_messages, shown.waiting_messages, shown.oldest_message_s = 3, 4, 125.0
     shown.running, shown.due, shown.oldest_due_s = 37, 128, 95.0
     for number in range(pulse.BUCKETS):
         wave = 1 + math.sin(number / 3)
@@ -462,6 +480,8 @@ def _hostile_rows(cluster: FakeBackend, number: int, name: str, now: datetime) -
         rss_bytes=2**50,
         **drained,
     )
+    words = dict.fromkeys(("topic", "key", "subscription", "pod", "last_error", "tenant"), name)
+    cluster.messages.add(number, **words, payload=memo, headers={"x": LINES}, attempts=10**6)
     cluster.queues.add(name, paused_by=name, paused_at=now, reason=LINES, ready=10**9)
     texts = dict.fromkeys(("tool", "key", "why", "agent", "job_type"), name)
     cluster.effects.add(number, arguments=memo, output={name: LINES}, **texts)

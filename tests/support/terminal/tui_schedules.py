@@ -45,6 +45,7 @@ class FakeSchedules(_Fake[ScheduleRow]):
             "created_at": self.ago(3600),
             "is_served": True,
             "is_declared": True,
+            "has_missed": False,
             "queued": 0,
             "now": self.now,
         }

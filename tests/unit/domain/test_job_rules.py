@@ -60,6 +60,8 @@ def test_worker_delays_stop_growing_after_ten(attempts_spent: int) -> None:
         ("run_flow", 3, 5, (5, 300, 3), (1800, 120, 30)),
         ("execute_tool", 3, 3, (2, 120, 2), (1200, 120, 10)),
         ("http_request", 5, 3, (1, 60, 2), (600, 120, 30)),
+        ("send_notification", 10, 5, (2, 60, 2), (300, 15, 10)),
+        ("approval_notify", 10, 5, (2, 60, 2), (300, 15, 10)),
         ("webhook_dispatch", 5, 3, (1, 60, 2), (600, 120, 30)),
         ("anything_else", 3, 3, (1, 300, 2), (3600, 120, 30)),
     ],

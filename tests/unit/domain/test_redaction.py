@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain import redaction
 from cortex.domain.errors import InvalidValueError
-from cortex.domain.redaction import VALUE_CHARS_MIN, VALUES_MAX, Redactor
+from cortex.domain.redaction import VALUE_CHARS_MIN, VALUES_MAX, Redactor, excerpt
 
 PLAIN = "sk-3f9a7c21d0e4"
 AWKWARD = 'pä"ss\\w/ö+rd \n%2F&<x>'
@@ -237,3 +238,12 @@ def test_what_begins_no_secret_is_not_held_back() -> None:
     assert redactor.ended_in("battery is it") == len("battery")
     assert redactor.ended_in("is it") == 0
     assert Redactor().begun_in("anything") == Redactor().ended_in("anything") == 0
+
+
+def test_an_excerpt_is_one_short_line_and_cuts_no_secret() -> None:
+    value = "hook-5b1d77e02c44"
+    redaction.register("EXCERPT", value)
+    text = excerpt("<html>\r\n\x1b[31m\tbusy \0 " + "x" * 160 + f" {value} {value}")
+    assert (len(text), text[:20], text[-1]) == (200, "<html> [31m busy \ufffd x", "…")
+    assert value[:4] not in text
+    assert excerpt(" \n ") == ""

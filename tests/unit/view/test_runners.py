@@ -3,9 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
+
+from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.pulse import Trouble
-from cortex.view.doctor import Grade, of_pods, of_runners
+from cortex.view.doctor import Grade, of_pods, of_retention, of_runners
 from cortex.view.runners import late_text, pulse_text, state_cell
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -64,6 +67,29 @@ def test_the_doctor_fails_for_late_and_warns_for_failed_ones() -> None:
     grades = [of_runners(each).grade for each in ([OK], [OK, FAILED], [FAILED, LATE], [])]
     assert grades == [Grade.OK, Grade.WARN, Grade.FAIL, Grade.OK]
     assert "schedules" in of_runners([FAILED, LATE]).found
+
+
+def test_the_doctor_shows_what_is_kept_and_why_nothing_is_deleted() -> None:
+    setting = Retention(
+        completed_s=30 * 86_400.0,
+        facts_s=400 * 86_400.0,
+        archive="/srv/old",
+        changed_by="ana",
+        changed_at=NOW,
+        reason="",
+        held_until=None,
+        now=NOW,
+    )
+    failed = row("retention", error="the archive /srv/old cannot be written: No such file")
+    held = attrs.evolve(setting, held_until=NOW)
+    found = [
+        of_retention(*each) for each in ((None, None), (setting, OK), (setting, failed), (held, OK))
+    ]
+    assert [each.grade for each in found] == [Grade.OK, Grade.OK, Grade.WARN, Grade.WARN]
+    assert found[0].found == "off: finished jobs and facts are kept for ever"
+    assert found[1].found == "completed 30d, facts 400d, copies go to /srv/old"
+    assert found[2].found.startswith("nothing is deleted: the archive /srv/old cannot")
+    assert found[3].found.startswith("held: the clock was moved")
 
 
 def test_a_cluster_that_ticks_needs_no_pod() -> None:

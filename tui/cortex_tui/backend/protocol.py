@@ -20,6 +20,7 @@ from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.domain.quota import Quota
 from cortex.store.approvals import InboxRow, VoteResult
+from cortex.store.background.outbox import MessageHead, MessageRow
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.store.breakers import BreakerRow, FreezeState
 from cortex.store.dead_letters import NewestLetters
@@ -327,6 +328,29 @@ class DeadLettersBackend(Protocol):
         ...
 
 
+class MessagesBackend(Protocol):
+    """Messages that were not sent, each to one subscription."""
+
+    async def page(self) -> Sequence[MessageHead]:
+        """Read failed messages, the newest first, then the others, the oldest first."""
+        ...
+
+    async def show(self, row: MessageHead) -> Sequence[MessageRow]:
+        """Read a message in full, once for each of its subscriptions."""
+        ...
+
+    async def retry(self, row: MessageHead, *, by: str, reason: str) -> str:
+        """Send a failed message again; return the outcome.
+
+        Raises `ConflictError` if it is not failed any more.
+        """
+        ...
+
+    async def discard(self, row: MessageHead, *, by: str, reason: str) -> str:
+        """Delete a message that was not sent; return the outcome. Raises as `retry`."""
+        ...
+
+
 class PulseBackend(Protocol):
     """The state of the cluster."""
 
@@ -351,6 +375,9 @@ class Backend(Protocol):
 
     @property
     def dead(self) -> DeadLettersBackend: ...
+
+    @property
+    def messages(self) -> MessagesBackend: ...
 
     @property
     def job(self) -> JobBackend: ...

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.job import JobStatus
+from cortex.domain.messages.message import MessageStatus
 from cortex.domain.phrases import NOTHING, age
 from cortex.store.operator import COUNT_MAX
 from cortex.view.cells import Cell
@@ -22,6 +23,7 @@ from cortex_tui.render.waits import count, wait_cells
 DEAD_MANY: Final = 100
 SPARKS_MIN: Final = 3
 """Fewer lines show nothing useful."""
+_UNSENT: Final = (MessageStatus.PENDING, MessageStatus.PROCESSING)
 _TALL: Final = 24
 """From this height on there are gaps between sections."""
 _ROUNDS: Final = ((4, 4, 3, 1, 4), (8, 8, 6, 4, LINES_MAX), (20, 40, 20, SHOWN_MAX, LINES_MAX))
@@ -145,6 +147,8 @@ def _running(pulse: Pulse) -> Iterator[Cell]:
     if late_s >= 1:
         yield Cell(" · ", "dim")
         yield Cell(f"oldest due {age(late_s)}", "alarm" if late_s > DUE_LONG_S else "")
+    if unsent := sum(figures.messages[each] for each in _UNSENT):
+        yield Cell(f" · {_count(unsent)} {'message' if unsent == 1 else 'messages'} to send", "dim")
 
 
 def _count(number: int) -> str:

@@ -1,0 +1,130 @@
+"""The receivers of messages: a web server that no pod can correct, with every delivery it got.
+
+    POST /SUBSCRIPTION    one message: header webhook-id, and the body of a Standard Webhook
+
+It serves on its own threads. Of some messages, drawn by their ids, it refuses the first delivery,
+or takes it and cuts the connection before the answer.
+"""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import UUID
+
+from attrs import frozen
+
+ID_HEADER: Final = "webhook-id"
+TROUBLED_EACH: Final = 32
+"""Of this many messages one is refused once, and one is taken without an answer."""
+SHUTDOWN_POLL_S: Final = 0.05
+
+
+@frozen(kw_only=True)
+class Received:
+    """One delivery of a message."""
+
+    subscription: str
+    message: str
+    """Its id, as it was sent."""
+    body: dict[str, Any]
+    at: float
+    """By the monotonic clock, in seconds."""
+    is_accepted: bool
+
+
+class Receiver:
+    """A running receiver; `url` is its address. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._received: list[Received] = []
+        self._known: set[tuple[str, str]] = set()
+        handler = type("Handler", (_Handler,), {"receiver": self})
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(SHUTDOWN_POLL_S,))
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def received(self) -> list[Received]:
+        """Every delivery, in order."""
+        with self._lock:
+            return self._received.copy()
+
+    def take(self, subscription: str, message: str, body: dict[str, Any]) -> int | None:
+        """Note a delivery; return the status of the answer, None for none."""
+        drawn = _drawn(message)
+        with self._lock:
+            is_first = (subscription, message) not in self._known
+            self._known.add((subscription, message))
+            is_refused = is_first and drawn == 0
+            delivery = Received(
+                subscription=subscription,
+                message=message,
+                body=body,
+                at=time.monotonic(),
+                is_accepted=not is_refused,
+            )
+            self._received.append(delivery)
+        if is_refused:
+            return 503
+        return None if is_first and drawn == 1 else 204
+
+
+def _drawn(message: str) -> int:
+    try:
+        return UUID(message).int % TROUBLED_EACH
+    except ValueError:
+        return TROUBLED_EACH
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # pods keep their connections
+    receiver: Receiver
+
+    def do_POST(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        sent = self.rfile.read(length)
+        if len(sent) < length:
+            self.close_connection = True
+            return  # the sender was killed meanwhile
+        status = self.receiver.take(self.path[1:], self.headers[ID_HEADER], json.loads(sent))
+        if status is None:
+            self.close_connection = True
+            return
+        try:
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        except OSError:
+            self.close_connection = True  # the sender was killed meanwhile
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing to stderr."""

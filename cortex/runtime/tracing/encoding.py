@@ -1,0 +1,251 @@
+"""Spans as OTLP: messages of the official `opentelemetry-proto`, put together from encoded parts.
+
+A message for each span would cost a step more than all tracing may. What repeats (name and
+attributes of steps, of attempts of one type) is encoded once, and a span is that plus its ids and
+its two times, whose encoding has a fixed length: concatenated parts of a protobuf message are the
+message.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from opentelemetry.proto.common.v1.common_pb2 import (
+    AnyValue,
+    ArrayValue,
+    InstrumentationScope,
+    KeyValue,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2 as pb
+
+from cortex.domain.job import Finish, StepKind
+from cortex.domain.tracing.traceparent import TraceParent, number_of, step_name
+from cortex.durable.tracing import (
+    AttemptTrace,
+    Span,
+    SpanKind,
+    StepSpan,
+    Value,
+    outcome_of,
+)
+
+CACHED_MAX: Final = 4096
+SEVEN_BITS: Final = 0x7F
+TRACE_ID_BYTES: Final = 16
+JOB: Final = "cortex.job.id"
+_STEP: Final = struct.Struct("<2sQ2sQBQBQ")
+_TIMES: Final = struct.Struct("<BQBQ")
+_TRACE_ID: Final = b"\x0a\x10"
+_SPAN_ID: Final = b"\x12\x08"
+_PARENT_ID: Final = b"\x22\x08"
+_BEGAN: Final = 0x39
+_ENDED: Final = 0x41
+_SPAN: Final = b"\x12"
+_FRAME: Final = b"\x0a"
+"""Tags of the fields of a span, of spans in their scope, and of the messages around them."""
+
+
+class Encoder:
+    """Encodes the spans of one pod."""
+
+    def __init__(self, resource: Mapping[str, str], *, version: str) -> None:
+        self._resource = _framed(_FRAME, Resource(attributes=_pairs(resource)).SerializeToString())
+        scope = InstrumentationScope(name="cortex", version=version)
+        self._scope = _framed(_FRAME, scope.SerializeToString())
+
+    def request(self, spans: Sequence[bytes]) -> bytes:
+        """Return the body of one export."""
+        scope_spans = _framed(_SPAN, b"".join((self._scope, *spans)))
+        return _framed(_FRAME, self._resource + scope_spans)
+
+
+def steps(trace: AttemptTrace, records: Sequence[StepSpan], offset_ns: int) -> bytes:
+    """Encode recorded steps. `offset_ns`: from trio's clock to the time since 1970."""
+    span = trace.span
+    attempt = int.from_bytes(span.span_id, "little")
+    head = _TRACE_ID + span.trace_id
+    parts: list[bytes] = []
+    for kind, key, began, seconds, parent_key in records:
+        number, frame, rest = _of_step(kind, key)
+        around = 0 if parent_key is None else number_of(step_name(parent_key))
+        began_ns = int(began * 1e9) + offset_ns
+        ended_ns = began_ns + int(seconds * 1e9)
+        parts += (
+            frame,
+            head,
+            _STEP.pack(
+                *(_SPAN_ID, attempt ^ number, _PARENT_ID, attempt ^ around),
+                *(_BEGAN, began_ns, _ENDED, ended_ns),
+            ),
+            rest,
+        )
+    return b"".join(parts)
+
+
+def span(record: Span, offset_ns: int, links: Sequence[TraceParent] = ()) -> bytes:
+    """Encode any other span."""
+    if record.is_unix:
+        offset_ns = 0
+    rest = pb.Span(
+        name=record.name,
+        kind=_kind(record.kind),
+        attributes=_pairs(record.attributes),
+        links=_links(links),
+        status=_status(record.error),
+    )
+    return _put_together(
+        record.parent,
+        record.id,
+        int(record.began * 1e9) + offset_ns,
+        int(record.ended * 1e9) + offset_ns,
+        rest.SerializeToString(),
+    )
+
+
+def end(trace: AttemptTrace, offset_ns: int, links: Sequence[TraceParent] = ()) -> bytes:
+    """Encode an attempt that has ended; if its job has ended with it, the job, too."""
+    claim, job, ending = trace.claim, trace.job, trace.ending
+    began_ns = int(trace.began * 1e9) + offset_ns
+    ended_ns = int((trace.ended_at or trace.began) * 1e9) + offset_ns
+    about = _About(
+        claim.type, claim.tenant, claim.agent_id, claim.agent_version, outcome_of(ending)
+    )
+    rest = b"".join((_BEFORE, str(claim.lease.job_id).encode(), _AFTER))
+    if getattr(ending, "error", None) is not None:
+        rest += _failure(ending)
+    waiting_on = getattr(ending, "waiting_on", None)
+    own = _of_attempt(claim.lease.attempt, waiting_on, about)
+    encoded = _put_together(job, trace.span.span_id, began_ns, ended_ns, own + rest)
+    if not isinstance(ending, Finish):
+        return encoded
+    due_ns = began_ns - int(claim.due_for_s * 1e9)
+    parent = None if claim.traceparent is None else TraceParent.parse(claim.traceparent)
+    if links:
+        rest += pb.Span(links=_links(links)).SerializeToString()
+    whole = _of_job(about) + rest
+    return encoded + _put_together(parent or job, job.span_id, due_ns, ended_ns, whole)
+
+
+def _put_together(
+    parent: TraceParent, own_id: bytes, began_ns: int, ended_ns: int, rest: bytes
+) -> bytes:
+    """Return a span; one that is its own parent has none."""
+    ids = _TRACE_ID + parent.trace_id + _SPAN_ID + own_id
+    if parent.span_id != own_id:
+        ids += _PARENT_ID + parent.span_id
+    return _framed(_SPAN, ids + _TIMES.pack(_BEGAN, began_ns, _ENDED, ended_ns) + rest)
+
+
+class _About(NamedTuple):
+    """What many attempts and jobs have in common."""
+
+    job_type: str
+    tenant: str
+    agent_id: UUID | None
+    agent_version: int | None
+    outcome: str
+
+
+@lru_cache(CACHED_MAX)
+def _of_step(kind: StepKind, key: str) -> tuple[int, bytes, bytes]:
+    """Return the number of a step, the tag and length of its span, and what follows its times."""
+    attributes = _pairs({"cortex.step.kind": kind.value})
+    rest = pb.Span(
+        name=key, kind=_kind(SpanKind.INTERNAL), attributes=attributes
+    ).SerializeToString()
+    length = len(_TRACE_ID) + TRACE_ID_BYTES + _STEP.size + len(rest)
+    return number_of(step_name(key)), _SPAN + _size(length), rest
+
+
+@lru_cache(CACHED_MAX)
+def _of_attempt(number: int, waiting_on: str | None, about: _About) -> bytes:
+    more: dict[str, Value] = {"cortex.attempt": number}
+    if waiting_on is not None:
+        more["cortex.waiting_on"] = waiting_on
+    return _named(f"attempt {number}", SpanKind.INTERNAL, about, more)
+
+
+@lru_cache(CACHED_MAX)
+def _of_job(about: _About) -> bytes:
+    return _named(f"job {about.job_type}", SpanKind.CONSUMER, about, {})
+
+
+def _named(name: str, kind: SpanKind, about: _About, more: Mapping[str, Value]) -> bytes:
+    attributes: dict[str, Value] = {
+        "cortex.job.type": about.job_type,
+        "cortex.tenant": about.tenant,
+        "cortex.outcome": about.outcome,
+        **more,
+    }
+    if about.agent_id is not None:
+        agent_id, version = str(about.agent_id), str(about.agent_version)
+        attributes |= {"gen_ai.agent.id": agent_id, "gen_ai.agent.version": version}
+    body: bytes = pb.Span(
+        name=name, kind=_kind(kind), attributes=_pairs(attributes)
+    ).SerializeToString()
+    return body
+
+
+_MARK: Final = "0" * 36
+_ABOUT: Final = pb.Span(
+    attributes=[KeyValue(key=JOB, value=AnyValue(string_value=_MARK))]
+).SerializeToString()
+_BEFORE, _, _AFTER = _ABOUT.partition(_MARK.encode())
+
+
+def _failure(ending: Any) -> bytes:
+    attributes = {} if ending.code is None else {"error.type": ending.code}
+    body: bytes = pb.Span(
+        status=_status(ending.error), attributes=_pairs(attributes)
+    ).SerializeToString()
+    return body
+
+
+def _links(links: Sequence[TraceParent]) -> list[Any]:
+    return [pb.Span.Link(trace_id=each.trace_id, span_id=each.span_id) for each in links]
+
+
+def _kind(kind: SpanKind) -> Any:
+    return int(kind)
+
+
+def _status(error: str | None) -> Any:
+    if error is None:
+        return None
+    return pb.Status(code=pb.Status.STATUS_CODE_ERROR, message=error)
+
+
+def _pairs(attributes: Mapping[str, Value] | Mapping[str, str]) -> list[Any]:
+    return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
+
+
+def _value(value: Value) -> Any:
+    match value:
+        case bool():
+            return AnyValue(bool_value=value)
+        case int():
+            return AnyValue(int_value=value)
+        case float():
+            return AnyValue(double_value=value)
+        case tuple():
+            return AnyValue(array_value=ArrayValue(values=[_value(each) for each in value]))
+        case str():
+            return AnyValue(string_value=value)
+
+
+def _framed(tag: bytes, body: bytes) -> bytes:
+    """Return a field whose length precedes it."""
+    return b"".join((tag, _size(len(body)), body))
+
+
+def _size(length: int) -> bytes:
+    """Encode a length: seven bits in a byte."""
+    sizes = bytearray()
+    while length > SEVEN_BITS:
+        sizes.append(length & SEVEN_BITS | 0x80)
+        length >>= 7
+    sizes.append(length)
+    return bytes(sizes)

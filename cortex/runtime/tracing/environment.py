@@ -1,0 +1,141 @@
+"""The standard environment variables of OpenTelemetry, as far as a pod understands them.
+
+Their specification wants wrong values to be ignored with a warning: they are set for all programs
+of a machine, and traces are no reason not to start.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Self
+from urllib.parse import unquote
+
+import attrs
+import structlog
+
+from cortex.domain.errors import InvalidValueError
+from cortex.domain.tracing.sampling import DEFAULT, NAMES, Sampler
+from cortex.http_client.poster import Target
+
+LOCAL: Final = "http://localhost:4318"
+PATH: Final = "v1/traces"
+PROTOCOL: Final = "http/protobuf"
+TIMEOUT_MS: Final = 10_000
+VARIABLES: Final = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": f"address of the collector, such as `{LOCAL}`; none: no traces",
+    "OTEL_EXPORTER_OTLP_HEADERS": "headers of each export, such as `api-key=VALUE,other=VALUE`",
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "time of one export, in milliseconds [10000]",
+    "OTEL_EXPORTER_OTLP_COMPRESSION": "`gzip`, or none",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": f"only `{PROTOCOL}`",
+    "OTEL_TRACES_EXPORTER": "`otlp`, or `none` to export nothing",
+    "OTEL_TRACES_SAMPLER": f"which traces are exported: {', '.join(NAMES)} [{DEFAULT}]",
+    "OTEL_TRACES_SAMPLER_ARG": "share of the traces for `traceidratio`, from 0 to 1 [1]",
+    "OTEL_SERVICE_NAME": "name of the service [cortex]",
+    "OTEL_RESOURCE_ATTRIBUTES": "attributes of the service, such as `service.namespace=shop`",
+    "OTEL_SDK_DISABLED": "`true`: export nothing",
+}
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class ExportSettings:
+    """Where spans go, and which."""
+
+    target: Target
+    headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
+    timeout_s: float = TIMEOUT_MS / 1000
+    is_compressed: bool = False
+    sampler: Sampler = attrs.field(factory=Sampler)
+    service: str = "cortex"
+    resource: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_environment(
+        cls, environ: Mapping[str, str], *, warn: Callable[..., object] = _log.warning
+    ) -> Self | None:
+        """Return None if nothing is to be exported, or if that is impossible: then it warns."""
+        names = _Names(environ, warn)
+        if not names.is_wanted:
+            return None
+        protocol = names.first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        if protocol not in ("", PROTOCOL):
+            warn("traces not exported", error=f"OTLP protocol {protocol!r}", hint=f"set {PROTOCOL}")
+            return None
+        url = names.first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        if not url:
+            base = names.first("OTEL_EXPORTER_OTLP_ENDPOINT") or LOCAL
+            url = f"{base.rstrip('/')}/{PATH}"
+        try:
+            target = Target.parse(url)
+        except InvalidValueError:
+            warn(
+                "traces not exported", error="the OTLP endpoint is no URL", hint=f"such as {LOCAL}"
+            )
+            return None
+        resource = names.pairs("OTEL_RESOURCE_ATTRIBUTES")
+        named = dict(resource).get("service.name", "cortex")
+        return cls(
+            target=target,
+            headers=names.headers(),
+            timeout_s=names.timeout_s(),
+            is_compressed=names.first(
+                "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"
+            )
+            == "gzip",
+            sampler=names.sampler(),
+            service=names.first("OTEL_SERVICE_NAME") or named,
+            resource=tuple(each for each in resource if each[0] != "service.name"),
+        )
+
+
+@attrs.frozen
+class _Names:
+    environ: Mapping[str, str]
+    warn: Callable[..., object]
+
+    @property
+    def is_wanted(self) -> bool:
+        if self.first("OTEL_SDK_DISABLED").lower() == "true":
+            return False
+        exporter = self.first("OTEL_TRACES_EXPORTER")
+        if exporter:
+            return "otlp" in map(str.strip, exporter.split(","))
+        places = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+        return bool(self.first(*places))
+
+    def first(self, *names: str) -> str:
+        """Return the first of these that is set; an empty one counts as unset."""
+        return next((text for name in names if (text := self.environ.get(name, "").strip())), "")
+
+    def pairs(self, *names: str) -> tuple[tuple[str, str], ...]:
+        """Parse `a=b,c=d` with percent-encoded values."""
+        words = [word.partition("=") for word in self.first(*names).split(",") if word.strip()]
+        return tuple((key.strip(), unquote(text.strip())) for key, sign, text in words if sign)
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        given = self.pairs("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+        usable = [
+            (name, text)
+            for name, text in given
+            if _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()
+        ]
+        if len(usable) < len(given):
+            self.warn("header of traces ignored", error="it is no HTTP header")
+        return tuple(usable)
+
+    def timeout_s(self) -> float:
+        names = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+        text = self.first(*names)
+        if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
+            self.warn("time-out of traces ignored", error=f"{text!r} is no number of milliseconds")
+            text = ""
+        return int(text or TIMEOUT_MS) / 1000
+
+    def sampler(self) -> Sampler:
+        name, argument = self.first("OTEL_TRACES_SAMPLER"), self.first("OTEL_TRACES_SAMPLER_ARG")
+        sampler = Sampler.named(name or DEFAULT, argument)
+        if sampler is None:
+            error = f"OTEL_TRACES_SAMPLER {name!r} with argument {argument!r}"
+            self.warn("sampler of traces ignored", error=error, hint=f"known: {', '.join(NAMES)}")
+            return Sampler()
+        return sampler

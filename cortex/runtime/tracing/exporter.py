@@ -1,0 +1,263 @@
+"""Sends a pod's spans to a collector, in batches, beside its jobs.
+
+Owns: the buffer of ended spans, and the connection to the collector. Runs on trio, without a
+thread: it exists in every worker of a pod, and ends with it. Reads, for jobs that go on after a
+kill or a failure, what their traces lack.
+
+On failure: a batch is sent again after a pause, while the buffer fills; then new spans are dropped
+and counted. An outage is logged once, at its beginning and its end. No job ever waits.
+On stop: what is left is sent within `FLUSH_S`, after the pod's jobs are handed back.
+"""
+
+import gzip
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+import structlog
+import trio
+
+from cortex.domain.backoff import Backoff
+from cortex.domain.classification import describe
+from cortex.domain.errors import CortexError
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.job import Claim
+from cortex.domain.messages.message import Message
+from cortex.domain.tracing.traceparent import SAMPLED, TraceParent, attempt_name, span_id_of
+from cortex.durable.tracing import (
+    AttemptTrace,
+    Delivery,
+    Span,
+    SpanBuffer,
+    Value,
+)
+from cortex.http_client.addresses import AllowedAddresses
+from cortex.http_client.poster import Poster
+from cortex.postgres.bridge import Port
+from cortex.runtime.tracing import encoding
+from cortex.runtime.tracing.environment import ExportSettings
+from cortex.store.background import traces
+from cortex.store.background.traces import LostAttempt, Resumed
+
+PAUSE_S: Final = 0.25
+"""Between two exports, unless a batch is full."""
+BATCH_MAX: Final = 2048
+AT_ONCE: Final = 256
+"""Spans encoded before others of the loop get their turn: less than a millisecond."""
+FLUSH_S: Final = 2.0
+BACKOFF: Final = Backoff(base_s=1.0, cap_s=30.0)
+CLOCK_MOVED_NS: Final = 50_000_000
+_FORM: Final = ("Content-Type", "application/x-protobuf")
+_log = structlog.get_logger(__name__)
+
+
+class SpanExporter:
+    """The actor. Implements `Tracing`."""
+
+    name = "span exporter"
+
+    def __init__(
+        self,
+        port: Port,
+        settings: ExportSettings,
+        *,
+        resource: Mapping[str, str],
+        version: str,
+        unix_ms: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        self._port = port
+        self._settings = settings
+        self._sampler = settings.sampler
+        self._unix_ms = unix_ms
+        self._rng = rng
+        self._buffer = SpanBuffer()
+        self._encoder = encoding.Encoder(
+            {"service.name": settings.service, **resource, **dict(settings.resource)},
+            version=version,
+        )
+        _, host, port_number = settings.target.origin
+        # The operator names the collector, which is usually beside the pod.
+        allowed = AllowedAddresses(endpoints=frozenset({(host.lower(), port_number)}))
+        self._poster = Poster(allowed)
+        self._headers = [_FORM, *settings.headers]
+        if settings.is_compressed:
+            self._headers.append(("Content-Encoding", "gzip"))
+        self._failures_count = 0
+        self._unsent: tuple[bytes, int] | None = None
+        self._exporting = trio.Lock()
+        self._offset_ns = self._offset()
+
+    # --- Tracing
+
+    def begin(self, claim: Claim) -> AttemptTrace | None:
+        if claim.traceparent is None and self._sampler.takes_all:
+            return AttemptTrace(claim, self._buffer, flags=SAMPLED)
+        job = self._sampler.decided(TraceParent.of_job(claim.lease.job_id, claim.traceparent))
+        return AttemptTrace(claim, self._buffer, flags=job.flags) if job.is_sampled else None
+
+    def handed_on(self, claim: Claim) -> str | None:
+        job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
+        return str(self._sampler.decided(job))
+
+    def delivering(self, message: Message) -> Delivery:
+        parent = TraceParent.parse(message.trace or "")
+        if parent is None:
+            return Delivery(None, None, None)
+        parent = self._sampler.decided(parent)
+        span = parent.child(self._rng.randbytes(8))
+        return Delivery(span, parent, self._buffer if parent.is_sampled else None)
+
+    # --- the actor
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        while True:
+            pause_s = PAUSE_S * self._rng.uniform(0.8, 1.2)
+            if self._failures_count:
+                pause_s = BACKOFF.pause_s(self._failures_count, rng=self._rng, least=0.5)
+            elif self._unsent is not None or len(self._buffer.waiting) >= BATCH_MAX:
+                pause_s = 0.0
+            await trio.sleep(pause_s)
+            await self.export()
+
+    async def flush(self, left_s: float) -> None:
+        """Send what is left, within a bound; an unreachable collector gets one more chance."""
+        with trio.move_on_after(min(FLUSH_S, left_s), shield=True):
+            while (self._unsent is not None or self._buffer.waiting) and await self.export():
+                pass
+        unsent_count = len(self._buffer.waiting) + (self._unsent[1] if self._unsent else 0)
+        if unsent_count:
+            _log.warning("spans not exported", spans=unsent_count)
+        await self._poster.aclose()
+
+    async def export(self) -> bool:
+        """Send one batch; return whether the collector took it."""
+        async with self._exporting:
+            return await self._export()
+
+    async def _export(self) -> bool:
+        if self._unsent is None:
+            batch = self._buffer.take(BATCH_MAX)
+            if not batch:
+                return True
+            try:
+                self._unsent = await self._encoded(batch)
+            except Exception as error:  # noqa: BLE001 -- traces are no reason to end a pod
+                _log.error("spans not encoded", spans=len(batch), error=describe(error))
+                return True
+        body, count = self._unsent
+        failure = await self._sent(body)
+        if failure is not None and failure.cls.is_transient:
+            if not self._failures_count:
+                _log.warning("trace export failed", error=failure.message)
+            self._failures_count += 1
+            return False
+        self._unsent = None
+        if failure is not None:
+            _log.warning("spans refused by the collector", spans=count, error=failure.message)
+            return False
+        if self._failures_count:
+            self._failures_count = 0
+            _log.info("trace export recovered", dropped=self._buffer.dropped_count)
+            self._buffer.dropped_count = 0
+        return True
+
+    async def _sent(self, body: bytes) -> Failure | None:
+        try:
+            with trio.fail_after(self._settings.timeout_s):
+                answer = await self._poster.post(self._settings.target, self._headers, body)
+        except (CortexError, OSError, trio.TooSlowError) as error:
+            message = str(error) or f"no answer within {self._settings.timeout_s:g} s"
+            return Failure(cls=FailureClass.TRANSIENT_INFRA, code="unavailable", message=message)
+        return answer.failure(self._settings.target.origin[1])
+
+    async def _encoded(self, batch: Sequence[AttemptTrace | Span]) -> tuple[bytes, int]:
+        """Return the body of a request, and how many spans it has."""
+        self._offset_ns = offset_ns = self._steady(self._offset())
+        earlier = await self._earlier([each for each in batch if isinstance(each, AttemptTrace)])
+        encoded: list[bytes] = []
+        count = since = 0
+        for each in batch:
+            if isinstance(each, Span):
+                self._buffer.room += 1
+                encoded.append(encoding.span(each, offset_ns))
+                count += 1
+            else:
+                steps = each.taken()
+                encoded.append(encoding.steps(each, steps, offset_ns))
+                count += len(steps)
+                if each.ended_at is not None:
+                    before = earlier.get(each.claim.lease.job_id)
+                    count += self._end(each, before, encoded)
+            if count - since >= AT_ONCE:
+                since = count
+                await trio.lowlevel.checkpoint()
+        body = self._encoder.request(encoded)
+        if self._settings.is_compressed:
+            compress = partial(gzip.compress, body, compresslevel=1)
+            body = await trio.to_thread.run_sync(compress, abandon_on_cancel=True)
+        return body, count
+
+    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: list[bytes]) -> int:
+        """Encode the end of an attempt, and the ends of those before that no pod could export."""
+        links = () if before is None else _origin_of(before)
+        encoded.append(encoding.end(trace, self._offset_ns, links))
+        lost = [] if before is None else [_lost(trace, each) for each in before.lost]
+        encoded += [encoding.span(each, 0) for each in lost]
+        return 2 + len(lost)
+
+    async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[UUID, Resumed]:
+        """Return what came before attempts that are not the first of a first job."""
+        claims = [each.claim for each in traces_ if each.ended_at is not None]
+        leases = {
+            claim.lease.job_id: claim.lease
+            for claim in claims
+            if claim.lease.attempt > 1 or claim.lineage_id is not None
+        }
+        if not leases:
+            return {}
+        try:
+            found = await self._port(traces.resumed, list(leases.values()))
+        except CortexError as error:
+            _log.debug("earlier attempts not traced", error=error.message)
+            return {}
+        return {each.id: each for each in found}
+
+    def _offset(self) -> int:
+        return self._unix_ms() * 1_000_000 - int(trio.current_time() * 1e9)
+
+    def _steady(self, offset_ns: int) -> int:
+        """Keep the offset, so that spans of one job stay in order, unless a clock was set."""
+        return offset_ns if abs(offset_ns - self._offset_ns) > CLOCK_MOVED_NS else self._offset_ns
+
+
+def _origin_of(before: Resumed) -> tuple[TraceParent, ...]:
+    if before.origin_id is None:
+        return ()
+    return (TraceParent.of_job(before.origin_id, before.origin_traceparent),)
+
+
+def _lost(trace: AttemptTrace, lost: LostAttempt) -> Span:
+    """Return the span of an attempt whose pod could not export it."""
+    attributes: dict[str, Value] = {
+        encoding.JOB: str(trace.claim.lease.job_id),
+        "cortex.job.type": trace.claim.type,
+        "cortex.attempt": lost.attempt,
+        "cortex.outcome": lost.outcome,
+    }
+    if lost.pod is not None:
+        attributes["cortex.pod"] = lost.pod
+    ended = lost.ended_at.timestamp()
+    return Span(
+        parent=trace.job,
+        id=span_id_of(trace.job.span_id, attempt_name(lost.attempt)),
+        name=attempt_name(lost.attempt),
+        began=ended if lost.began_at is None else min(ended, lost.began_at.timestamp()),
+        ended=ended,
+        is_unix=True,
+        attributes=attributes,
+        error=lost.outcome.replace("_", " "),
+    )

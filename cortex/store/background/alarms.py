@@ -1,0 +1,33 @@
+"""Alarms: what lasts is announced once, when it has lasted for a while or grown much."""
+
+from typing import Final
+
+from cortex.postgres.database import Connection, Database
+
+STRANDED_S: Final = 60.0
+"""A deployment that replaces pods one after the other is no alarm."""
+JOBS_MAX: Final = 1_000
+"""How many stranded jobs of one kind are counted."""
+LETTERS_MANY: Final = 100
+LETTERS_MAX: Final = 10_000
+QUIET_S: Final = 3_600.0
+"""Credentials that were not refused for so long work again."""
+
+
+async def check(db: Database) -> list[str] | None:
+    """Announce what is new; return it in words. None: another process is doing it."""
+
+    async def work(connection: Connection) -> list[str] | None:
+        inside = db.bound(connection)
+        turn = await inside.fetch_one("runners.alarms_turn")
+        if turn is None or not turn["is_mine"]:
+            return None
+        stranded = await inside.fetch("runners.stranded", STRANDED_S, JOBS_MAX)
+        letters = await inside.fetch("runners.dead_letters", LETTERS_MANY, LETTERS_MAX)
+        await inside.fetch("runners.forget_refusals", QUIET_S)
+        return [
+            *(f"no living pod serves {row['key']}" for row in stranded),
+            *(f"{row['n']} dead letters are unresolved" for row in letters),
+        ]
+
+    return await db.transact(work)

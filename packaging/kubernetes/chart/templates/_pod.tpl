@@ -1,0 +1,32 @@
+{{- define "cortex.labels" -}}
+app.kubernetes.io/name: cortex
+{{- end }}
+{{- define "cortex.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{- end }}
+{{- define "cortex.user" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+{{- define "cortex.locked" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+{{- define "cortex.environment" -}}
+env:
+  - {name: CORTEX_DATA, value: /var/lib/cortex}
+envFrom:
+  - secretRef:
+      name: {{ .Values.secret }}
+      {{- if ne .Values.mode "tick" }}
+      optional: {{ eq .Values.mode "single" }}
+      {{- end }}
+{{- end }}
+{{- define "cortex.files" -}}
+- {name: data, mountPath: /var/lib/cortex}
+- {name: tmp, mountPath: /tmp}
+{{- end }}

@@ -1,0 +1,163 @@
+"""What lasts or asks for people is announced once, with what it is about."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from cortex.domain.failure import CREDENTIALS_REFUSED
+from cortex.domain.messages.message import failed
+from cortex.postgres.session import Session
+from cortex.store import approvals
+from cortex.store.background import alarms, outbox
+from tests.support.life import Life
+from tests.support.records.approvals import Askers
+from tests.support.records.dead_letters import fail
+from tests.support.records.messages import announced, subscribe
+from tests.support.records.rows import move_clock, new_id
+from tests.support.servers.postgres import sql
+
+ERROR = """
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('error', $1, $2, '{"class": "PERMANENT", "message": "no valid key"}')
+"""
+
+
+def test_people_who_are_asked_and_what_became_of_it(database: str, store: Session) -> None:
+    subscribe(database, "approval.*")
+    askers = Askers(store, database)
+    decided, forgotten = askers.asked(), askers.asked()
+    askers.decide(decided)
+    move_clock(database, 4000)
+    for _ in range(2):
+        store(approvals.expire, limit=10)
+    rows = announced(database)
+    assert [(topic, key) for topic, key, _ in rows] == [
+        ("approval.requested", str(decided.id)),
+        ("approval.requested", str(forgotten.id)),
+        ("approval.decided", str(decided.id)),
+        ("approval.expired", str(forgotten.id)),
+    ]
+    asked, answered = rows[0][2], rows[2][2]
+    assert (asked["tool"], asked["people"], asked["effect"]) == ("refund", 1, "money out")
+    assert (answered["status"], answered["decided_by"]) == ("APPROVED", "ana")
+
+
+# --- credentials
+
+
+@pytest.mark.parametrize("code", sorted(CREDENTIALS_REFUSED))
+def test_a_model_that_refuses_its_key_is_announced_until_it_takes_one(
+    database: str, store: Session, code: str
+) -> None:
+    subscribe(database, "auth.failed")
+    for source in ("llm:claude", "llm:claude", "llm:other", "http:example.org"):
+        sql(database, ERROR, code, source)
+    sql(database, ERROR, "invalid_request", "llm:third")
+    found = announced(database)
+    assert [key for _, key, _ in found] == ["llm:claude", "llm:other"]
+    payload = {"source": "llm:claude", "code": code, "tenant": "default", "error": "no valid key"}
+    assert found[0][2] == payload
+    move_clock(database, 3000)
+    sql(database, ERROR, code, "llm:claude")
+    move_clock(database, 3700)
+    store(alarms.check)
+    for source in ("llm:claude", "llm:other"):
+        sql(database, ERROR, code, source)
+    again = [key for _, key, _ in announced(database)[2:]]
+    assert again == ["llm:other"], "the other one was refused within the hour"
+
+
+def test_a_channel_that_refuses_its_secret_is_announced_with_its_failure(
+    database: str, store: Session
+) -> None:
+    subscribe(database)
+    store(outbox.publish, "order.paid", {})
+    pod = new_id()
+    for _ in range(2):  # a channel that gets to know of its own refusal refuses that, too
+        messages = store(outbox.claim, pod_id=pod, most={"a": 9}).messages
+        assert len(messages) == 1
+        refused = failed(
+            1, "401 Unauthorized", code="authentication", is_final=True, rng=random.Random(1)
+        )
+        store(outbox.record, pod_id=pod, outcomes=[(each, refused) for each in messages])
+    (_, (topic, key, payload)) = announced(database)
+    assert (topic, key, payload["error"]) == ("auth.failed", "notify:a", "401 Unauthorized")
+
+
+# --- work that no pod serves
+
+
+def check(store: Session) -> list[str]:
+    found = store(alarms.check)
+    assert found is not None
+    return found
+
+
+def test_work_that_no_pod_serves_for_a_while_is_announced_once(
+    database: str, store: Session, life: Life
+) -> None:
+    subscribe(database, "work.*")
+    life.type("report")
+    life.agent()  # its tool is read_file
+    life.job("report")
+    life.job("run_agent", agent="researcher", payload='{"prompt": "x"}')
+
+    def passing(seconds: float) -> list[str]:
+        move_clock(database, seconds)
+        sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now()")
+        return check(store)
+
+    assert passing(0) == [], "no pod lives at all"
+    life.pod("a", "digest", "run_agent")
+    assert passing(100) == [], "perhaps one is being replaced"
+    assert len(passing(170)) == 2
+    assert passing(1000) == []
+    payloads: dict[str, Any] = {payload["type"]: payload for _, _, payload in announced(database)}
+    assert {name: each["jobs"] for name, each in payloads.items()} == {"report": 1, "run_agent": 1}
+    assert payloads["run_agent"]["tools"] == ["read_file"]
+    other = life.pod("b", "report")
+    assert passing(1100) == []
+    sql(database, "UPDATE cortex.pod SET state = 'STOPPED' WHERE id = $1", other)
+    assert passing(1200) == []
+    assert passing(1300) == ["no living pod serves report"], "anew"
+    (row,) = sql(database, "SELECT count(*) AS n FROM cortex.fact WHERE subtype = 'work_stranded'")
+    assert row["n"] == len(announced(database)) == 3
+
+
+# --- dead letters
+
+
+def test_dead_letters_are_announced_each_time_their_number_has_doubled(
+    database: str, store: Session
+) -> None:
+    subscribe(database, "dead_letter.growing")
+
+    def resolve(count: int) -> None:
+        sql(
+            database,
+            "UPDATE cortex.dead_letter SET state = 'DISCARDED', resolved_at = cortex.now(), "
+            "resolved_by = 'ana' WHERE job_id IN (SELECT job_id FROM cortex.dead_letter "
+            "WHERE state = 'OPEN' LIMIT $1)",
+            count,
+        )
+
+    fail(database, 99)
+    assert check(store) == []
+    fail(database, 21)
+    assert check(store) == ["120 dead letters are unresolved"]
+    fail(database, 100)
+    assert check(store) == []
+    fail(database, 20)
+    assert check(store) == ["240 dead letters are unresolved"]
+    resolve(170)
+    assert check(store) == []
+    fail(database, 70)
+    assert check(store) == ["140 dead letters are unresolved"], "twice as many as there were left"
+    resolve(140)
+    assert check(store) == []
+    assert sql(database, "SELECT FROM cortex.alarm") == []
+    assert [payload["unresolved"] for _, _, payload in announced(database)] == [120, 240, 140]
+    facts = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'dead_letters_growing'")
+    assert [json.loads(row["data"])["unresolved"] for row in facts] == [120, 240, 140]

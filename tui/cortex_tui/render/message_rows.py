@@ -1,0 +1,96 @@
+"""Messages of the outbox on one line each, and everything about the one under the cursor."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from cortex.domain.phrases import NOTHING, age, date_time, short_id
+from cortex.domain.safe import safe
+from cortex.store.background.outbox import MessageHead, MessageRow
+from cortex.view.cells import Cell
+from cortex.view.messages import NOBODY, attempts_text, message_state
+from cortex_tui.render.documents import document_text
+from cortex_tui.render.labelled import Line, labelled, said, text_lines, titled
+from cortex_tui.render.table import Column
+
+PAYLOAD_CHARS_MAX: Final = 20_000
+"""Drawn of one message; the whole one is in the editor."""
+
+
+def message_words(row: MessageHead) -> str:
+    """Name a message in a question; not safe yet."""
+    return f"{row.topic} {short_id(row.id)} to {row.subscription or NOBODY}"
+
+
+def page_head(row: MessageHead) -> Cell:
+    return Cell(safe(f"{short_id(row.id)} · {row.topic}"), "bold")
+
+
+def page_lines(
+    row: MessageHead, rows: Sequence[MessageRow] | None, now: datetime, room: int
+) -> Iterator[Line]:
+    """Yield what is known of a message, in lines of `room` cells. `rows`: None until read."""
+    state = message_state(attrs.evolve(row, now=now))
+    channel = f" by {row.channel}" if row.channel else ""
+    yield from labelled("to", f"{row.subscription or NOBODY}{channel}", room)
+    if row.escalated_from:
+        yield from labelled("instead of", f"{row.escalated_from}, which could not be reached", room)
+    yield from labelled("state", f"{state.text}, {attempts_text(row)}", room, state.style)
+    yield from labelled("pod", row.pod or "", room)
+    yield from labelled("key", row.key or "", room)
+    if row.tenant != "default":
+        yield from labelled("tenant", row.tenant, room)
+    yield from labelled("published", date_time(row.created_at), room)
+    if row.last_error:
+        yield from titled("last error")
+        yield from said(row.last_error, room, style="fail")
+    if rows is None:
+        yield from titled("reading …")
+        return
+    for each in rows[:1]:
+        if each.headers:
+            yield from titled("headers")
+            yield from text_lines(document_text(each.headers), room)
+        yield from titled("payload")
+        text = document_text(each.payload)
+        yield from text_lines(text[:PAYLOAD_CHARS_MAX], room)
+        if len(text) > PAYLOAD_CHARS_MAX:
+            yield (Cell(f"… {len(text) - PAYLOAD_CHARS_MAX:,} more characters: e", "dim"),)
+    if others := [each for each in rows if each.seq != row.seq]:
+        yield from titled("also to")
+        for each in others:
+            cell = message_state(attrs.evolve(each, now=now))
+            yield from labelled(cell.text, each.subscription or NOBODY, room)
+
+
+def _topic(row: MessageHead, _: datetime) -> Cell:
+    return Cell(safe(row.topic))
+
+
+def _to(row: MessageHead, _: datetime) -> Cell:
+    return Cell(safe(row.subscription or NOTHING), "" if row.subscription else "dim")
+
+
+def _state(row: MessageHead, now: datetime) -> Cell:
+    return message_state(attrs.evolve(row, now=now))
+
+
+def _age(row: MessageHead, now: datetime) -> Cell:
+    return Cell(age((now - row.created_at).total_seconds()), "dim")
+
+
+def _error(row: MessageHead, _: datetime) -> Cell:
+    return Cell(safe(row.last_error or ""), "dim")
+
+
+MESSAGE_COLUMNS: Final[Sequence[Column[MessageHead]]] = (
+    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.id), "bold")),
+    Column(title="state", width=15, cell=_state),
+    Column(title="topic", width=18, cell=_topic),
+    Column(title="to", width=17, cell=_to),
+    Column(title="tries", width=5, cell=lambda row, _: Cell(str(row.attempts)), is_right=True),
+    Column(title="age", width=4, cell=_age, is_right=True),
+    Column(title="last error", width=16, cell=_error, grows=True, spare=1),
+)
