@@ -1,6 +1,7 @@
 """The checks of `cortex doctor`, in order; a failed check is a finding as well."""
 
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,6 +45,21 @@ def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
     else:
         yield from _of_database(settings)
     yield _of_terminal(terminal)
+
+
+def quick_findings(options: Options) -> Iterator[Finding]:
+    """Check that a pod of this host is alive in a database that fits: one session, four queries."""
+    try:
+        settings = settings_from(options)
+        with database(settings, must_exist=True) as address:
+            run_alone(lambda: migrate.check(address))
+            with open_session(Profile(dsn=address, connections_max=1, bound_s=BOUND_S)) as call:
+                pods = call(store.living)
+    except CortexError as error:
+        yield _refused("database", error)
+    else:
+        host = socket.gethostname()
+        yield doctor.of_host([pod for pod in pods if pod.name.startswith(f"{host}:")], host=host)
 
 
 def _of_config(sources: dict[str, str]) -> Finding:
