@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cortex_tui.beside import PodBeside
 
 THEMES: Final = ("dark", "light", "ansi")
+NOTIFY: Final = ("off", "bell", "osc")
 KEYS_FILE: Final = "keys.toml"
 PICTURES: Final = "screenshots"
 
@@ -43,9 +44,22 @@ PICTURES: Final = "screenshots"
     metavar="NAME",
     help="dark, light or ansi (the terminal's own colours; the only one with 16 colours).",
 )
+@click.option(
+    "--notify",
+    type=click.Choice(NOTIFY),
+    default=NOTIFY[0],
+    show_default=True,
+    help="How to call you while the terminal is not in front: osc is a desktop notification.",
+)
 @click.pass_obj
 def tui(
-    options: Options, *, read_only: bool, actor: str | None, is_ascii: bool, theme: str
+    options: Options,
+    *,
+    read_only: bool,
+    actor: str | None,
+    is_ascii: bool,
+    theme: str,
+    notify: str,
 ) -> None:
     """Watch and control jobs in the terminal UI.
 
@@ -67,6 +81,7 @@ def tui(
             is_read_only=read_only,
             is_ascii=is_ascii,
             theme=theme,
+            notify=notify,
         )
     raise click.exceptions.Exit(code)
 
@@ -81,6 +96,7 @@ def show(
     is_read_only: bool = False,
     is_ascii: bool = False,
     theme: str = THEMES[0],
+    notify: str = NOTIFY[0],
     pod: "PodBeside | None" = None,
 ) -> int:
     """Run the UI on a database until it is closed; return the exit code, see `cortex_tui.run`."""
@@ -96,6 +112,7 @@ def show(
         is_ascii=is_ascii or terminal.is_ascii,
         has_color=terminal.has_color,
         theme=theme,
+        notify=notify,
         keys_file=Path(platformdirs.user_config_dir("cortex")) / KEYS_FILE,
         pictures=Path(platformdirs.user_state_dir("cortex")) / PICTURES,
         reports=platformdirs.user_log_path("cortex", appauthor=False),

@@ -5,6 +5,7 @@ from typing import Final
 
 from cortex.domain.hot import hot
 from cortex.domain.job import Claim, OpenEffect, Step
+from cortex.domain.tracing import current
 from cortex.durable.attempt import Services
 from cortex.durable.codec import encode
 from cortex.durable.context import Context
@@ -53,6 +54,7 @@ async def run_handler(
     Raises what the handler raises, and the error of a payload or a result that does not fit its
     type.
     """
+    current.enter(claim)
     job_type = registry.get(claim.type)
     arguments = job_type.arguments(claim.payload)
     context = Context(claim, journal, services, final=job_type.final)

@@ -155,9 +155,9 @@ class AttemptTrace:
             self.is_waiting = True
             buffer.waiting.append(self)
 
-    def ended(self, ending: Operation | None, began: float) -> None:
-        """The attempt has ended; `ending` is in the record."""
-        self.ending, self.began, self.ended_at = ending, began, trio.current_time()
+    def ended(self, ending: Operation | None, began: float, now: float) -> None:
+        """The attempt has ended; `ending` is in the record. Both times are trio's."""
+        self.ending, self.began, self.ended_at = ending, began, now
         if not self.is_waiting:
             self.is_waiting = True
             self._buffer.waiting.append(self)

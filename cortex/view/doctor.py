@@ -196,6 +196,14 @@ def of_pods(
     return found
 
 
+def of_host(pods: Sequence[PodFacts], *, host: str) -> Finding:
+    """Whether the pods of this host work."""
+    working = [pod.name for pod in pods if not pod.is_silent]
+    if not working:
+        return fail("pods", f"none of {host} is alive", "check its log; cortex up starts one")
+    return ok("pods", f"alive: {_names(working)}")
+
+
 def of_commands(pods: Sequence[PodFacts]) -> Finding:
     """Whether the programs that agents start are confined."""
     check = "commands"

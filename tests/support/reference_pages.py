@@ -24,6 +24,7 @@ from cortex.domain.timeouts import TIMEOUTS
 from cortex.http.framework.route import PUBLIC
 from cortex.http.routes import ALL
 from cortex.runtime.metrics.metrics_catalogue import METRICS
+from cortex.runtime.tracing.environment import VARIABLES
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
 from cortex_tui.keys import KEYS
@@ -39,6 +40,10 @@ ERRORS: Final = """\
 A failed command prints one line that names the thing, the value and the way out, and exits with a
 code other than 0. `--json` prints `{"error": {"code", "message", "hint"}}`; `--debug` adds the
 traceback. Codes are stable."""
+TRACES: Final = """\
+The standard variables of OpenTelemetry, as far as a pod understands them; see
+[the guide](../guides/tracing.md). The first five exist as `OTEL_EXPORTER_OTLP_TRACES_…`, too, which
+win; there the endpoint is the whole URL. A wrong value is logged and ignored."""
 HEALTH: Final = "The thresholds of `cortex health` and `GET /v1/health`."
 STATES: Final = """\
 Every job is in one of seven states. Lists and pages show `○ pend`, `● run`, `↻ retry`, `✓ done`,
@@ -53,6 +58,11 @@ A job that waits for a timer of its own code (`ctx.sleep`) shows `◔ sleep`.
 
 Each word is a filter: `status:effect`. `status:appr` matches every `WAITING_FOR_APPROVAL`."""
 Rows = Iterable[list[str]]
+
+
+def _traces() -> Rows:
+    for name, meaning in VARIABLES.items():
+        yield [_code(name), meaning]
 
 
 def _settings() -> Rows:
@@ -227,7 +237,10 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
     "settings": (
         "Settings",
         SETTINGS,
-        (("", "", "setting | default | meaning", _settings),),
+        (
+            ("", "", "setting | default | meaning", _settings),
+            ("Traces", TRACES, "environment variable | meaning", _traces),
+        ),
     ),
     "http-api": (
         "HTTP API",

@@ -11,6 +11,8 @@ from cortex.domain.errors import CortexError
 from cortex.store.operator import Head
 from cortex_tui import internals
 from cortex_tui.app_context import AppContext
+from cortex_tui.desktop import Notify
+from cortex_tui.model.news import News, headline
 from cortex_tui.navigation import Navigation
 from cortex_tui.poller import Poller
 from cortex_tui.render.words import failed
@@ -29,6 +31,8 @@ class Refresher:
     ) -> None:
         """`tick` is called each second, before the redraw."""
         self._app, self._desk, self._navigation, self._tick = app, desk, navigation, tick
+        self._news = News()
+        self._is_turn_of_news = False
         session = desk.session
         self.poller = Poller(
             session.clock,
@@ -62,6 +66,7 @@ class Refresher:
     def blur(self) -> None:
         """Poll less often while the terminal is in the background."""
         self.poller.is_watched = False
+        self._news.forget()
 
     def repaint(self) -> None:
         """Redraw what changes by itself on the front screen."""
@@ -87,8 +92,31 @@ class Refresher:
         return before is None or attrs.evolve(before, now=head.now) != head
 
     async def _read_screen(self) -> bool | None:
+        self._is_turn_of_news = not self._is_turn_of_news
+        if self._is_turn_of_news and self._wants_news:
+            return await self._read_news()
         frame = self._navigation.frame
         return None if frame is None else await frame.look()
+
+    @property
+    def _wants_news(self) -> bool:
+        session = self._desk.session
+        return session.notify is not Notify.OFF and not self.poller.is_watched
+
+    async def _read_news(self) -> bool:
+        """Read what needs a person, and call the operator if some of it is new."""
+        attention = await self._desk.backend.pulse.attention()
+        head, session = self._desk.head, self._desk.session
+        items = self._news.take(attention, request_count=0 if head is None else head.approvals)
+        is_wanted = self._wants_news and not self._desk.bell.is_muted(session.clock.now())
+        if not items or not is_wanted:
+            return False
+        driver, is_shown = internals.driver(self._app), False
+        if session.notify is Notify.OSC and isinstance(driver, Terminal):
+            is_shown = driver.notify(headline(items))
+        if not is_shown and not all(item.is_request for item in items):
+            self._app.bell()
+        return False
 
     def _polled(self, error: CortexError | None, is_news: bool) -> None:  # noqa: FBT001 -- the poller's
         frame = self._navigation.frame

@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import SystemClock
+from cortex_tui.desktop import Notify
 from cortex_tui.ending import ending_by_signal
 from cortex_tui.hints import hear
 from cortex_tui.key_table import read_keys
@@ -53,6 +54,7 @@ def run(
     is_ascii: bool,
     has_color: bool,
     theme: str,
+    notify: str,
     keys_file: Path,
     pictures: Path,
     reports: Path,
@@ -75,6 +77,7 @@ def run(
         is_ascii=is_ascii,
         theme=theme if has_color else "ansi",
         colors=Console(force_terminal=True).color_system or "standard",  # as Textual does
+        notify=Notify(notify),
         pictures=pictures,
         reports=reports,
         pod=pod,
@@ -90,16 +93,13 @@ def run(
         try:
             await _look_for_schema(backend := StoreBackend(db))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
-            hearing = asyncio.create_task(hear(db.profile, session.clock, on_hint=app.desk.wake))
             gc.freeze()  # imported objects stay: the collector need not scan them
             gc.set_threshold(GC_ALLOCATIONS)
             try:
-                with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
-                    code = await app.run_async(mouse=HOLDS_ESC not in os.environ)
+                async with _hinted(app, db.profile):
+                    with ending_by_signal(app.exit, heard=None if pod is None else pod.signalled):
+                        code = await app.run_async(mouse=HOLDS_ESC not in os.environ)
             finally:
-                hearing.cancel()
-                with suppress(asyncio.CancelledError):
-                    await hearing
                 await backend.close()
             try:
                 await _settle(app, report)
@@ -113,6 +113,18 @@ def run(
     # Not asyncio.run: importing trio_asyncio changes what asyncio.new_event_loop makes.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         return runner.run(main())
+
+
+@asynccontextmanager
+async def _hinted(app: CortexApp, profile: Profile) -> AsyncIterator[None]:
+    """Wake the app's poller when pods notify of changes."""
+    hearing = asyncio.create_task(hear(profile, app.session.clock, on_hint=app.desk.wake))
+    try:
+        yield
+    finally:
+        hearing.cancel()
+        with suppress(asyncio.CancelledError):
+            await hearing
 
 
 async def _opened(profile: Profile, *, is_read_only: bool) -> Database:

@@ -10,6 +10,7 @@ from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.beside import PodBeside
 from cortex_tui.clock import Clock
+from cortex_tui.desktop import Notify
 from cortex_tui.link import Link
 
 READ_ONLY = "read-only: start cortex tui without --read-only to act"
@@ -35,6 +36,7 @@ class Session:
     theme: str = "dark"
     colors: str = "truecolor"
     """The colours of the terminal, see `palette.BY_COLORS`."""
+    notify: Notify = Notify.OFF
     recall_s: float = 3.0
     """How long a decision can be undone before it is sent."""
     pictures: Path = attrs.Factory(Path.cwd)

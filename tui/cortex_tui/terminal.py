@@ -24,6 +24,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 from textual.message import Message
 
+from cortex_tui.desktop import is_in_tmux, sequence
 from cortex_tui.internals import Parser
 
 GONE: Final = 128 + signal.SIGHUP
@@ -92,6 +93,13 @@ class Terminal(LinuxDriver):
         if self._is_titled and title:
             self.write(f"\x1b]2;{title}\a")
             self.flush()
+
+    def notify(self, text: str) -> bool:
+        """Show a desktop notification; return whether the terminal certainly gets it."""
+        made = sequence(text, os.environ)
+        self.write(made)
+        self.flush()
+        return bool(made) and not is_in_tmux(os.environ)
 
     def run_input_thread(self) -> None:
         """Read until the app ends. Keys that arrive together are stamped before any is delivered.

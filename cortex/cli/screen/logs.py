@@ -12,6 +12,7 @@ from structlog.typing import EventDict, Processor
 from cortex.cli.run.log_stream import LogStream
 from cortex.domain.redaction import redact
 from cortex.domain.safe import safe
+from cortex.domain.tracing.current import trace_id
 
 TEXT_MAX: Final = 4_000
 """Characters of one value: job texts must not fill the disk."""
@@ -57,7 +58,11 @@ def configure_logs(*, level: int = logging.INFO) -> None:
 
 
 def _for_machines() -> list[Processor]:
-    return [structlog.processors.ExceptionRenderer(_summary), structlog.processors.JSONRenderer()]
+    return [
+        _add_trace,
+        structlog.processors.ExceptionRenderer(_summary),
+        structlog.processors.JSONRenderer(),
+    ]
 
 
 def _for_people() -> list[Processor]:
@@ -65,6 +70,13 @@ def _for_people() -> list[Processor]:
         _disarm,
         structlog.dev.ConsoleRenderer(pad_event_to=24, exception_formatter=_write_traceback),
     ]
+
+
+def _add_trace(_: object, __: str, event: EventDict) -> EventDict:
+    """Name the trace of the job that logs, so that a line leads to its spans."""
+    if (found := trace_id()) is not None:
+        event.setdefault("trace_id", found)
+    return event
 
 
 def _shorten(_: object, __: str, event: EventDict) -> EventDict:

@@ -189,7 +189,7 @@ class JobActors:
         if ending is None or job.stop is Stop.LEASE_LOST:
             job.is_answered = True  # by the attempt that owns it
             if job.trace is not None:
-                job.trace.ended(None, job.claimed_at)
+                job.trace.ended(None, job.claimed_at, trio.current_time())
             return
         recorded = await self._report(ending)
         self._ended(claim, job, recorded)
@@ -198,9 +198,10 @@ class JobActors:
     def _ended(self, claim: Claim, job: RunningJob, recorded: Operation | None) -> None:
         """The end of an attempt is in the record, or None: another attempt owns the job."""
         job.is_recorded, job.is_answered = recorded is not None, True
-        self.metrics.ended(claim, recorded, ran_s=trio.current_time() - job.claimed_at)
+        now = trio.current_time()
+        self.metrics.ended(claim, recorded, ran_s=now - job.claimed_at)
         if job.trace is not None:
-            job.trace.ended(recorded, job.claimed_at)
+            job.trace.ended(recorded, job.claimed_at, now)
 
     def _forget(self, claim: Claim, job: RunningJob) -> None:
         self.receipts.forget(claim.lease)

@@ -20,6 +20,19 @@ LOCAL: Final = "http://localhost:4318"
 PATH: Final = "v1/traces"
 PROTOCOL: Final = "http/protobuf"
 TIMEOUT_MS: Final = 10_000
+VARIABLES: Final = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": f"address of the collector, such as `{LOCAL}`; none: no traces",
+    "OTEL_EXPORTER_OTLP_HEADERS": "headers of each export, such as `api-key=VALUE,other=VALUE`",
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "time of one export, in milliseconds [10000]",
+    "OTEL_EXPORTER_OTLP_COMPRESSION": "`gzip`, or none",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": f"only `{PROTOCOL}`",
+    "OTEL_TRACES_EXPORTER": "`otlp`, or `none` to export nothing",
+    "OTEL_TRACES_SAMPLER": f"which traces are exported: {', '.join(NAMES)} [{DEFAULT}]",
+    "OTEL_TRACES_SAMPLER_ARG": "share of the traces for `traceidratio`, from 0 to 1 [1]",
+    "OTEL_SERVICE_NAME": "name of the service [cortex]",
+    "OTEL_RESOURCE_ATTRIBUTES": "attributes of the service, such as `service.namespace=shop`",
+    "OTEL_SDK_DISABLED": "`true`: export nothing",
+}
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _log = structlog.get_logger(__name__)
 

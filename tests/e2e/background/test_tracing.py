@@ -91,6 +91,8 @@ def test_a_job_is_one_trace_over_kills_waits_and_messages(
     )
     eventually(lambda: steps(pods.dsn, job_id), what="the first step is recorded")
     traces.until("begun")
+    logged = [json.loads(line) for line in first.log.splitlines() if '"in a step"' in line]
+    assert [line["trace_id"] for line in logged] == [GIVEN.trace_id.hex()]
     first.kill()
     gate.touch()
     second = pods.start(*app)
@@ -167,3 +169,24 @@ def check_contents(spans: dict[str, Received]) -> None:
 
 def _by_name(spans: list[Received]) -> dict[str, Received]:
     return {each.name: each for each in spans}
+
+
+def test_workers_export_what_is_left_when_they_stop_and_a_dead_collector_delays_nothing(
+    pods: Pods, traces: Collector
+) -> None:
+    pod = pods.start("--workers", "2")
+    job_ids = [submit(pods.dsn, "steps", {"count": 3}) for _ in range(4)]
+    for job_id in job_ids:
+        until_status(pods.dsn, job_id, "COMPLETED")
+    assert pod.stop() == 0
+    ended = {each.trace_id for each in traces.until("job steps") if each.name == "job steps"}
+    assert ended == {job_id.hex for job_id in job_ids}
+    pods.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"  # nothing listens
+    pod = pods.start()
+    for _ in range(2):
+        job_id = submit(pods.dsn, "steps", {"count": 3})
+        until_status(pods.dsn, job_id, "COMPLETED")
+        eventually(lambda: "trace export failed" in pod.log, what="the failure is logged")
+    assert pod.stop() == 0
+    assert pod.log.count("trace export failed") == 1
+    assert pod.log.count("spans not exported") == 1

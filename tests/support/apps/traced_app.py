@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import structlog
 import trio
 
 from cortex.domain.effect import Invocation
@@ -26,4 +27,5 @@ async def pay(invocation: Invocation, amount: int) -> int:
     return amount + invocation.attempt
 
 
-async def _nothing() -> None: ...
+async def _nothing() -> None:
+    structlog.get_logger().info("in a step")

@@ -148,6 +148,26 @@ def test_the_title_tells_how_many_wait_and_is_given_back(cortex: Cortex, life: L
         assert screen.written.rindex(GIVEN_BACK) > screen.written.rindex(KEPT)
 
 
+def test_who_looks_elsewhere_is_called_by_the_desktop(cortex: Cortex, life: Life) -> None:
+    env = {"TERM_PROGRAM": "WezTerm"}
+    with (
+        open_session(Profile(dsn=life.dsn, hot_path=True)) as call,
+        on_screen(cortex, "--notify", "osc", env=env) as screen,
+    ):
+        screen.until(lambda _: titles(screen)[-1:] == [b"cortex"], what="the title")
+        screen.type("\x1b[O")
+        askers = Askers(call, life.dsn)
+        # What is there at the first reading after the focus has gone is not news.
+        for count in range(1, 5):
+            askers.asked(said="I will.\x1b]2;evil\a")
+            screen.until(lambda _: len(titles(screen)) > count, what="the title")  # noqa: B023
+        called = rb"\x1b\]777;notify;cortex;([^\x1b\x07]*)\x1b\\"
+        screen.until(lambda _: re.search(called, screen.written) is not None, what="the call")
+        assert b"waits for approval" in re.findall(called, screen.written)[0]
+        screen.type("q")
+        assert screen.end() == 0
+
+
 def test_a_console_without_a_title_gets_none(cortex: Cortex) -> None:
     with on_jobs(cortex, env={"TERM": "linux"}) as screen:
         screen.type("q")

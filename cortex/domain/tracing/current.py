@@ -1,0 +1,21 @@
+"""The job whose code runs: its trace is in every line that is logged meanwhile."""
+
+from contextvars import ContextVar
+
+from cortex.domain.job import Claim
+from cortex.domain.tracing.traceparent import TraceParent
+
+_claim: ContextVar[Claim | None] = ContextVar("claim", default=None)
+
+
+def enter(claim: Claim) -> None:
+    """From here on this task, and what it starts, runs a job."""
+    _claim.set(claim)
+
+
+def trace_id() -> str | None:
+    """Return the trace of the job that this code belongs to."""
+    claim = _claim.get()
+    if claim is None:
+        return None
+    return TraceParent.of_job(claim.lease.job_id, claim.traceparent).trace_id.hex()
