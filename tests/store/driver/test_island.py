@@ -182,7 +182,7 @@ async def by_task(island: AsyncioIsland) -> None:
         leave()
 
     await island.run_aio_coroutine(asyncio.sleep(0))
-    island.loop.begin(task())
+    assert island.loop.begin(task()) is not None
 
 
 async def from_a_thread(island: AsyncioIsland) -> None:
