@@ -181,7 +181,6 @@ async def by_task(island: AsyncioIsland) -> None:
         await next_turn()
         leave()
 
-    await island.run_aio_coroutine(asyncio.sleep(0))
     assert island.loop.begin(task()) is not None
 
 
