@@ -165,14 +165,15 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
         escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))
+    states = [(row.name, *state_of(row)) for row in call(schedules.page, limit=SCHEDULES_MAX)]
     yield doctor.of_schedules(
         [
-            (row.name, words)
-            for row in call(schedules.page, limit=SCHEDULES_MAX)
-            for word, words, style in [state_of(row)]
-            if style == "fail" or word in {"undeclared", "missed"}
+            (name, words)
+            for name, word, words, style in states
+            if style == "fail" or word == "undeclared"
             if pods or word != "unserved"  # that no pod lives is a finding already
-        ]
+        ],
+        late=[(name, words) for name, word, words, _ in states if word == "missed"],
     )
 
 

@@ -319,13 +319,18 @@ def of_effects(unknown: int) -> Finding:
     return warn("effects", text, "record the outcomes: cortex effects ls")
 
 
-def of_schedules(troubled: Sequence[tuple[str, str]]) -> Finding:
-    """Whether schedules cannot fire, or nobody declares them; each with what is wrong."""
-    if not troubled:
+def of_schedules(
+    troubled: Sequence[tuple[str, str]], *, late: Sequence[tuple[str, str]] = ()
+) -> Finding:
+    """Whether schedules cannot fire, or nobody declares them; each with what is wrong.
+
+    `late`: those that can fire, and missed an instant.
+    """
+    if not troubled and not late:
         return ok("schedules", "all can fire")
-    (name, words), *more = troubled
+    (name, words), *more = [*troubled, *late]
     text = f"{name}: {words}" + (f"; and {len(more)} more" if more else "")
-    return fail("schedules", text, "cortex schedules ls")
+    return (fail if troubled else warn)("schedules", text, "cortex schedules ls")
 
 
 def _of_no_pods(due: int) -> Finding:

@@ -66,7 +66,11 @@ class _Kept:
             await asyncio.sleep(0)  # in which the socket is closed
 
     async def close(self) -> None:
-        if self.connection is not None and not self.connection.is_closed():
+        if self.connection is None or self.connection.is_closed():
+            return
+        if _was_told(self.connection):
+            await self._drop()
+        else:
             await self.connection.close()
 
 
