@@ -29,8 +29,8 @@ def test_a_layer_depends_on_its_content_only(tmp_path: Path) -> None:
         (layer / "link").symlink_to("a")
         hashes.append(pack.archive(layer, tmp_path / f"{number}.tar"))
     assert hashes[0] == hashes[1]
-    (layer / "more").touch()
-    assert pack.archive(layer, tmp_path / "more.tar") != hashes[0]
+    (tmp_path / "0" / "more").touch()
+    assert pack.archive(tmp_path / "0", tmp_path / "more.tar") != hashes[0]
 
 
 def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:

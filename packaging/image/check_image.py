@@ -206,10 +206,10 @@ def image(unpacked: tuple[Path, dict[str, Any]], tmp_path: Path) -> Iterator[Ima
     os.chown(volume, USER, USER)
     made = Image(*unpacked, volume)
     yield made
-    for each in made.runs:
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.wait()
+    for run in made.runs:
+        if run.process.poll() is None:
+            run.process.kill()
+        run.process.wait()
 
 
 def test_it_says_how_it_is_run(image: Image) -> None:
