@@ -128,7 +128,7 @@ class AttemptTrace:
         if self._job is None:
             claim = self.claim
             job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
-            self._job = attrs.evolve(job, flags=self._flags)
+            self._job = TraceParent(job.trace_id, job.span_id, self._flags)
         return self._job
 
     @property
