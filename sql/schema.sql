@@ -2852,7 +2852,7 @@ SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
     -- The pod of a tick, which the next tick follows.
     ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $function$;
 
--- Whether a pod that is at work can run jobs of this type with the tools of this agent.
+-- Whether a pod that is at work takes jobs of this type with the tools of this agent; one that drains takes none.
 CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
  RETURNS boolean
  LANGUAGE sql
@@ -2861,7 +2861,7 @@ CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
 AS $function$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
-    WHERE (p.state IN ('READY', 'DRAINING') OR p.ended_at > cortex.now() - interval '5 minutes')
+    WHERE (p.state = 'READY' AND p.drain_requested_at IS NULL OR p.ended_at > cortex.now() - interval '5 minutes')
       AND of_type = ANY (p.job_types)
       AND (of_agent IS NULL OR p.tools @> ARRAY(
           SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a

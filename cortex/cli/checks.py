@@ -1,6 +1,7 @@
 """The checks of `cortex doctor`, in order; a failed check is a finding as well."""
 
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,6 @@ from cortex.postgres.session import Session, open_session, run_alone
 from cortex.store import breakers, pulse, tasks
 from cortex.store import doctor as store
 from cortex.store.background import retention, runners, schedules
-from cortex.store.background.runners import DISPATCH
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
 from cortex.view.schedules import state_of
@@ -45,6 +45,21 @@ def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
     else:
         yield from _of_database(settings)
     yield _of_terminal(terminal)
+
+
+def quick_findings(options: Options) -> Iterator[Finding]:
+    """Check that a pod of this host is alive in a database that fits: one session, four queries."""
+    try:
+        settings = settings_from(options)
+        with database(settings, must_exist=True) as address:
+            run_alone(lambda: migrate.check(address))
+            with open_session(Profile(dsn=address, connections_max=1, bound_s=BOUND_S)) as call:
+                pods = call(store.living)
+    except CortexError as error:
+        yield _refused("database", error)
+    else:
+        host = socket.gethostname()
+        yield doctor.of_host([pod for pod in pods if pod.name.startswith(f"{host}:")], host=host)
 
 
 def _of_config(sources: dict[str, str]) -> Finding:
@@ -125,9 +140,11 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     pods = call(store.living)
     figures = call(pulse.figures)
     ran = call(runners.page)
-    has_ticks = any(row.name == DISPATCH and not row.is_late for row in ran)
     yield from doctor.of_pods(
-        pods, version=cortex.__version__, due=figures.due_count, has_ticks=has_ticks
+        pods,
+        version=cortex.__version__,
+        due=figures.due_count,
+        has_ticks=figures.ticked_s is not None,
     )
     yield doctor.of_runners(ran)
     of_retention = next((row for row in ran if row.name == "retention"), None)
@@ -148,14 +165,15 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
         escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))
+    states = [(row.name, *state_of(row)) for row in call(schedules.page, limit=SCHEDULES_MAX)]
     yield doctor.of_schedules(
         [
-            (row.name, words)
-            for row in call(schedules.page, limit=SCHEDULES_MAX)
-            for word, words, style in [state_of(row)]
-            if style == "fail" or word in {"undeclared", "missed"}
+            (name, words)
+            for name, word, words, style in states
+            if style == "fail" or word == "undeclared"
             if pods or word != "unserved"  # that no pod lives is a finding already
-        ]
+        ],
+        late=[(name, words) for name, word, words, _ in states if word == "missed"],
     )
 
 

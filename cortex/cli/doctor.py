@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.checks import findings
+from cortex.cli.checks import findings, quick_findings
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
@@ -20,16 +20,17 @@ STYLES: Final = {Grade.OK: "done", Grade.WARN: "warn", Grade.FAIL: "fail"}
 
 
 @click.command(cls=Command)
+@click.option("--quick", "is_quick", is_flag=True, help="Check only that a pod of this host works.")
 @click.pass_obj
-def doctor(options: Options) -> None:
+def doctor(options: Options, *, is_quick: bool) -> None:
     """Check everything that may be wrong here, and show how to fix it.
 
     Works without a database as well. The output contains no secrets, so you can share it. Exits
-    with 8 when jobs are lost, stopped or delayed.
+    with 8 when jobs are lost, stopped or delayed. --quick is for the health check of a container.
     """
     output = Output(options)
     options.refuse_columns("doctor shows findings, it has no columns")
-    found = list(findings(options, output.terminal))
+    found = list(quick_findings(options) if is_quick else findings(options, output.terminal))
     is_healthy = not any(each.grade is Grade.FAIL for each in found)
     output.record(
         {"healthy": is_healthy, "checks": found},

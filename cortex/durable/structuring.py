@@ -106,12 +106,18 @@ class WrongTypeError(UnfitError):
         self.types = f"expected {getattr(target, '__name__', target)}, got {type(value).__name__}"
 
 
-def structure(value: object, target: type[Value]) -> Value:
-    """Return `value` as a `target`; raises `MisfitError` with every problem found."""
+def structure(
+    value: object, target: type[Value], *, what: str | None = None, using: Converter | None = None
+) -> Value:
+    """Return `value` as a `target`; raises `MisfitError` with every problem found.
+
+    `what`: the name of the whole value, before each path.
+    """
     try:
-        return converter.structure(value, target)
+        return (using or converter).structure(value, target)
     except Exception as error:
-        raise MisfitError(tuple(_problems(error, ()))) from error
+        path = () if what is None else (what,)
+        raise MisfitError(tuple(_problems(error, path))) from error
 
 
 def structure_discreetly(
@@ -157,7 +163,8 @@ def suggestion(wrong: str, known: tuple[str, ...]) -> str:
     return f"known: {', '.join(known)}" if known else "none is known"
 
 
-def _refuse(expected: str, value: object) -> NoReturn:
+def refuse(expected: str, value: object) -> NoReturn:
+    """Raise `UnfitError`, for a hook of a converter."""
     error = UnfitError(f"must be {expected}, got {show(value)}")
     error.expected = expected
     raise error
@@ -180,14 +187,14 @@ def _to_float(value: object) -> float:
         number = float(value)
     except OverflowError:  # a whole number beyond what a float can hold
         number = math.inf
-    return number if math.isfinite(number) else _refuse("a finite number", value)
+    return number if math.isfinite(number) else refuse("a finite number", value)
 
 
 def _to_str(value: object) -> str:
     if not isinstance(value, str):
         _refuse_type("text", value, str)
     if storable(value) != value:
-        _refuse("text that UTF-8 and Postgres can hold, without NUL and lone surrogates", value)
+        refuse("text that UTF-8 and Postgres can hold, without NUL and lone surrogates", value)
     return value
 
 
@@ -209,7 +216,7 @@ def _structure_scalar(value: object, target: Any, *, kind: type) -> object:
 
 def _structure_none(value: object, _: object) -> None:
     if value is not None:
-        _refuse("null", value)
+        refuse("null", value)
 
 
 def _structure_written(value: object, _: object, *, kind: type) -> object:
@@ -218,7 +225,7 @@ def _structure_written(value: object, _: object, *, kind: type) -> object:
     try:
         return parse(_to_str(value))
     except ValueError:
-        _refuse(expected, value)
+        refuse(expected, value)
 
 
 WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
@@ -240,7 +247,7 @@ def _structure_choice(value: object, target: Any) -> object:
     if is_enum and type(value) in map(type, choices):
         with contextlib.suppress(ValueError):
             return target(value)  # by its `_missing_`
-    _refuse(f"one of {', '.join(map(show, choices))}", value)
+    refuse(f"one of {', '.join(map(show, choices))}", value)
 
 
 def _make_union_hook(_: Any, inner: Converter) -> Hook:
@@ -266,7 +273,7 @@ def _make_union_hook(_: Any, inner: Converter) -> Hook:
         if len(close) == 1:
             raise close[0]
         names = ", ".join(getattr(each, "__name__", str(each)) for each in real)
-        _refuse(f"one of {names}", value)
+        refuse(f"one of {names}", value)
 
     return hook
 

@@ -67,13 +67,20 @@ class SecretPlace:
 
         Blocks for one read of a small file. Raises `RejectedError` that names place and pod.
         """
-        place = f"secret {name} on pod {socket.gethostname()}:{os.getpid()}: {self}"
-        text = _of_variable(self.env, place) if self.env else _of_file(self.file or "", place)
+        text = self.read_openly(name)
         try:
             redaction.register(name, text)
         except InvalidValueError as error:
-            raise RejectedError(f"{place}: {error.message}", hint=error.hint) from None
+            raise RejectedError(f"{self._named(name)}: {error.message}", hint=error.hint) from None
         return text
+
+    def read_openly(self, name: str) -> str:
+        """Return a value that is kept like a secret but is none, such as the name of a user."""
+        place = self._named(name)
+        return _of_variable(self.env, place) if self.env else _of_file(self.file or "", place)
+
+    def _named(self, name: str) -> str:
+        return f"secret {name} on pod {socket.gethostname()}:{os.getpid()}: {self}"
 
 
 def header_value(name: str, value: str) -> str:

@@ -244,6 +244,8 @@ class Figures:
     """Age of the oldest message that waits; 0: none."""
     missed_schedules: int
     """Schedules that missed an instant, as was noticed within the last hour."""
+    ticked_s: float | None
+    """Seconds since a `cortex tick` ran jobs, after any pod; None: ticks do not, or are late."""
     is_late: dict[str, bool]
     """By runner: whether it has not succeeded for five of its intervals."""
 
@@ -268,5 +270,6 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         },
         oldest_message_s=row["oldest_message_s"],
         missed_schedules=row["missed_schedules"],
+        ticked_s=row["ticked_s"],
         is_late={name: name in row["late_runners"] for name in row["runners"]},
     )

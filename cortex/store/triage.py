@@ -33,6 +33,8 @@ class Triaged:
     time may succeed."""
     called_off: UUID | None = None
     """The dead letter whose single retry was cancelled there."""
+    next_s: float | None = None
+    """Seconds until time alone makes more due; None: it does not."""
 
     @property
     def handled_count(self) -> int:
@@ -98,6 +100,7 @@ async def triage(
             left_count=states[DeadLetterState.OPEN],
             refused_count=refused_count,
             called_off=called_off,
+            next_s=await connection.fetchval(sql("dead_letters.next_recovery"), calm_s),
         )
 
     return await db.transact(run_pass)

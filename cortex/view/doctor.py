@@ -196,6 +196,14 @@ def of_pods(
     return found
 
 
+def of_host(pods: Sequence[PodFacts], *, host: str) -> Finding:
+    """Whether the pods of this host work."""
+    working = [pod.name for pod in pods if not pod.is_silent]
+    if not working:
+        return fail("pods", f"none of {host} is alive", "check its log; cortex up starts one")
+    return ok("pods", f"alive: {_names(working)}")
+
+
 def of_commands(pods: Sequence[PodFacts]) -> Finding:
     """Whether the programs that agents start are confined."""
     check = "commands"
@@ -311,13 +319,18 @@ def of_effects(unknown: int) -> Finding:
     return warn("effects", text, "record the outcomes: cortex effects ls")
 
 
-def of_schedules(troubled: Sequence[tuple[str, str]]) -> Finding:
-    """Whether schedules cannot fire, or nobody declares them; each with what is wrong."""
-    if not troubled:
+def of_schedules(
+    troubled: Sequence[tuple[str, str]], *, late: Sequence[tuple[str, str]] = ()
+) -> Finding:
+    """Whether schedules cannot fire, or nobody declares them; each with what is wrong.
+
+    `late`: those that can fire, and missed an instant.
+    """
+    if not troubled and not late:
         return ok("schedules", "all can fire")
-    (name, words), *more = troubled
+    (name, words), *more = [*troubled, *late]
     text = f"{name}: {words}" + (f"; and {len(more)} more" if more else "")
-    return fail("schedules", text, "cortex schedules ls")
+    return (fail if troubled else warn)("schedules", text, "cortex schedules ls")
 
 
 def _of_no_pods(due: int) -> Finding:

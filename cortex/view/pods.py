@@ -76,3 +76,7 @@ def whole_s(seconds: float) -> str:
     """Return whole seconds, rounded up and never negative."""
     whole = max(0, int(seconds))
     return span(whole) if whole >= MINUTE_S else f"{whole}s"
+
+
+def ticks_text(ago_s: float) -> str:
+    return f"no pod runs: cortex tick runs the jobs, last {span(ago_s)} ago"

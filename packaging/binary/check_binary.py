@@ -95,8 +95,8 @@ class Machine:
         assert done.returncode == code, (words, done.stdout, done.stderr)
         return done.stdout + done.stderr
 
-    def json(self, *words: str) -> Any:
-        return json.loads(self.run(*words, "--json"))
+    def job(self, job_id: str) -> Any:
+        return json.loads(self.run("jobs", "show", job_id, "--json"))["job"]
 
     def start(self, *words: str) -> "Started":
         log = self.root.parent / f"run-{len(self.runs)}.log"
@@ -204,6 +204,8 @@ def machine(bare_root: Path, tmp_path: Path) -> Iterator[Machine]:
         home = made.path(made.home)
         home.mkdir(parents=True)
         os.chown(home, USER, USER)
+        with (root / "etc/passwd").open("a") as users:
+            users.write(f"ana:x:{USER}:{USER}::{made.home}:/bin/sh\n")
         stack.callback(made.kill_all)
         yield made
 
@@ -265,10 +267,9 @@ def test_a_job_survives_kill_9_and_so_do_the_files_of_postgres(machine: Machine)
     gate = f"{machine.home}/gate"
     first = machine.start("up", *app)
     first.until("is ready after")
-    submitted = machine.json("jobs", "submit", "greet", *app, "--arg", f"gate={gate}")
-    job_id = submitted["id"]
+    job_id = machine.run("jobs", "submit", "greet", *app, "--arg", f"gate={gate}").split()[0]
     eventually(
-        lambda: machine.json("jobs", "show", job_id)["steps"],
+        lambda: machine.job(job_id)["steps"],
         what="its first step is recorded",
         within_s=ENDS_WITHIN_S,
     )
@@ -283,8 +284,8 @@ def test_a_job_survives_kill_9_and_so_do_the_files_of_postgres(machine: Machine)
     assert "/.cache/cortex/postgres-" in str(program)
     machine.path(gate).touch()
     second = machine.start("up", *app)
-    assert machine.json("jobs", "wait", job_id)
-    result = machine.json("jobs", "show", job_id)
+    machine.run("jobs", "wait", job_id)
+    result = machine.job(job_id)
     assert result["status"] == "COMPLETED"
     assert result["result"]["text"] == "hello"
     assert "/.cache/cortex/runtime-" in result["result"]["python"]
@@ -298,8 +299,9 @@ def test_workers_and_isolated_processes_start_from_it(machine: Machine) -> None:
     up.until("ready after")
     machine.path(f"{machine.home}/gate").touch()
     arguments = ("--arg", f"gate={machine.home}/gate")
-    shown = machine.json("jobs", "submit", "greet", *app, *arguments, "--wait")
-    assert shown["status"] == "COMPLETED"
+    job_id = machine.run("jobs", "submit", "greet", *app, *arguments).split()[0]
+    machine.run("jobs", "wait", job_id)
+    assert machine.job(job_id)["status"] == "COMPLETED"
     up.process.send_signal(signal.SIGTERM)
     assert up.end() == 0, up.text
 

@@ -65,7 +65,6 @@ static int fail(const char *format, ...) {
 typedef struct {
     ZSTD_DStream *stream;
     ZSTD_inBuffer in;
-    int is_bad;
 } Source;
 
 /* Read exactly `size` bytes; `target` may be NULL to skip them. */
@@ -77,10 +76,8 @@ static int take(Source *source, void *target, size_t size) {
         while (out.pos < part) {
             size_t before = source->in.pos, got = out.pos;
             size_t result = ZSTD_decompressStream(source->stream, &out, &source->in);
-            if (ZSTD_isError(result) || (source->in.pos == before && out.pos == got)) {
-                source->is_bad = 1;
+            if (ZSTD_isError(result) || (source->in.pos == before && out.pos == got))
                 return fail("this file is damaged: get it again and compare its checksum");
-            }
         }
         if (target) target = (unsigned char *)target + part;
         size -= part;
@@ -119,25 +116,31 @@ static int unpack_file(Source *source, int folder, const char *path, mode_t mode
     return rest == 0 ? take(source, NULL, (BLOCK - size % BLOCK) % BLOCK) : -1;
 }
 
-/* Unpack a ustar with files, folders and symlinks, made by pack.py. */
+/* Unpack a GNU tar of files, folders and symlinks, made by pack.py. */
 static int unpack(const Layer *layer, int folder) {
-    Source source = {ZSTD_createDStream(), {layer->begin, (size_t)(layer->end - layer->begin), 0}, 0};
-    char head[BLOCK], path[300];
+    Source source = {ZSTD_createDStream(), {layer->begin, (size_t)(layer->end - layer->begin), 0}};
+    char head[BLOCK], path[PATH_MAX], longer[PATH_MAX] = "";
     int result = source.stream ? 0 : fail("out of memory");
     if (result == 0) ZSTD_DCtx_setParameter(source.stream, ZSTD_d_windowLogMax, 27);
     while (result == 0 && (result = take(&source, head, BLOCK)) == 0 && head[0] != '\0') {
-        if (head[345])
-            snprintf(path, sizeof path, "%.155s/%.100s", head + 345, head);
-        else
-            snprintf(path, sizeof path, "%.100s", head);
+        char kind = head[156];
         mode_t mode = (mode_t)strtoul(head + 100, NULL, 8) & 0755;
-        head[136] = '\0';
+        head[136] = head[257] = '\0'; /* the ends of the size and of a link's target */
         size_t size = strtoull(head + 124, NULL, 8);
-        if (head[156] == '5') {
+        if (kind == 'L') { /* the next entry's name, which is too long for its head */
+            if (size >= sizeof longer)
+                result = fail("a name is too long");
+            else if ((result = take(&source, longer, size)) == 0)
+                result = take(&source, NULL, (BLOCK - size % BLOCK) % BLOCK);
+            longer[size < sizeof longer ? size : 0] = '\0';
+            continue;
+        }
+        snprintf(path, sizeof path, "%.*s", longer[0] ? PATH_MAX - 1 : 100, longer[0] ? longer : head);
+        longer[0] = '\0';
+        if (kind == '5') {
             if (mkdirat(folder, path, 0755) < 0 || fchmodat(folder, path, mode, 0) < 0)
                 result = fail("%s: %s", path, strerror(errno));
-        } else if (head[156] == '2') {
-            head[257] = '\0';
+        } else if (kind == '2') {
             if (symlinkat(head + 157, folder, path) < 0)
                 result = fail("%s: %s", path, strerror(errno));
         } else {

@@ -20,7 +20,7 @@ TIME = (
 )
 PYTHON = "python3.13"
 POSTGRES = "pginstall18"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
+LIBRARIES = "lib/x86_64-linux-gnu"
 # What is linked into Python or the launcher, by Debian package: its own name, and its licence.
 LINKED = {
     "libbz2-dev": ("bzip2", "bzip2-1.0.6"),
@@ -143,7 +143,7 @@ def finish(layer: Path) -> None:
 
 def archive(layer: Path, target: Path) -> str:
     """Write a layer as a tar with nothing in it that differs between builds; return its hash."""
-    with tarfile.open(target, "w", format=tarfile.USTAR_FORMAT) as tar:
+    with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as tar:
         for path in sorted(layer.rglob("*")):
             entry = tar.gettarinfo(path, str(path.relative_to(layer)))
             entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = TIME, 0, 0, "", ""

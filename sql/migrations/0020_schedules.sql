@@ -244,14 +244,14 @@ CREATE FUNCTION cortex.is_served(of_type text, of_agent text) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
-    WHERE (p.state IN ('READY', 'DRAINING') OR p.ended_at > cortex.now() - interval '5 minutes')
+    WHERE (p.state = 'READY' AND p.drain_requested_at IS NULL OR p.ended_at > cortex.now() - interval '5 minutes')
       AND of_type = ANY (p.job_types)
       AND (of_agent IS NULL OR p.tools @> ARRAY(
           SELECT jsonb_array_elements_text(v.spec->'tools') FROM cortex.agent a
           JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version WHERE a.name = of_agent))
       AND cortex.is_at_work(p)) $$;
 COMMENT ON FUNCTION cortex.is_served IS
-    'Whether a pod that is at work can run jobs of this type with the tools of this agent.';
+    'Whether a pod that is at work takes jobs of this type with the tools of this agent; one that drains takes none.';
 
 CREATE FUNCTION cortex.is_declared(of_schedule text) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$

@@ -165,6 +165,30 @@ WHERE s.name IS NOT NULL AND (
           AND w.waiting_on = s.name))
 ORDER BY d.created_at LIMIT $2;
 
+-- name: next_recovery
+-- Seconds until `recovered` may return more by the passing of time alone; null: no such letter. $1 seconds that a dead
+-- letter must be old. Locks: none.
+WITH RECURSIVE source AS (
+    (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
+     WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') > ''
+     ORDER BY coalesce(d.awaits, '') LIMIT 1)
+    UNION ALL
+    SELECT (SELECT coalesce(d.awaits, '') FROM cortex.dead_letter d
+            WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') > s.name
+            ORDER BY coalesce(d.awaits, '') LIMIT 1)
+    FROM source s WHERE s.name IS NOT NULL
+), due AS (
+    -- An open breaker admits a probe from open_until on; that it closes is notified.
+    SELECT greatest(l.created_at + $1::float8 * interval '1 second', b.open_until) AS at
+    FROM source s LEFT JOIN cortex.breaker_now b ON b.name = s.name AND b.state = 'OPEN'
+    CROSS JOIN LATERAL (
+        SELECT d.created_at FROM cortex.dead_letter d
+        WHERE d.state = 'OPEN' AND d.triaged_at IS NULL AND coalesce(d.awaits, '') = s.name
+        ORDER BY d.created_at LIMIT 1) l
+    WHERE s.name IS NOT NULL AND (b.name IS NULL OR b.open_until IS NOT NULL)
+)
+SELECT extract(epoch FROM min(at) - cortex.now())::float8 AS next_s FROM due WHERE at > cortex.now();
+
 -- name: hold_unseen
 -- Holds those of these dead letters that the triage has still not handled. $1 job ids. Locks: the dead letters
 -- (ordered, skipping locked ones).

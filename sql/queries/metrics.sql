@@ -1,7 +1,8 @@
 -- name: figures
 -- System-wide metrics: unfinished jobs, due tasks and the age of the oldest (in seconds), those of them that no living
 -- pod serves, unresolved dead letters,
--- messages of the outbox, schedules that missed an instant within the last hour, runners and those of them that are late.
+-- messages of the outbox, schedules that missed an instant within the last hour, the
+-- seconds since the last `cortex tick` if ticks run the jobs, runners and those of them that are late.
 -- Tasks of paused queues are not due; a task that was handed back keeps its place, and is due again since its attempt
 -- ended. $1 most rows to count of each. Locks: none.
 WITH RECURSIVE held AS MATERIALIZED (
@@ -94,6 +95,9 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        coalesce((SELECT extract(epoch FROM cortex.now() - created_at) FROM cortex.outbox WHERE status = 'PENDING'
                  ORDER BY seq LIMIT 1), 0)::float8 AS oldest_message_s,
        (SELECT count(*) FROM cortex.schedule s WHERE cortex.has_missed(s)) AS missed_schedules,
+       (SELECT extract(epoch FROM cortex.now() - started_at)::float8 FROM cortex.runner
+        WHERE name = 'dispatch' AND holder LIKE 'tick %'
+          AND cortex.late_from(succeeded_at, first_at, interval_s) >= cortex.now()) AS ticked_s,
        ARRAY(SELECT name FROM cortex.runner ORDER BY name) AS runners,
        ARRAY(SELECT name FROM cortex.runner
              WHERE cortex.late_from(succeeded_at, first_at, interval_s) < cortex.now()) AS late_runners;

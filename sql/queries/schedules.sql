@@ -44,7 +44,7 @@ WHERE s.name = $1;
 SELECT cortex.release_queued(s) AS outcome FROM cortex.schedule s WHERE s.name = $1;
 
 -- name: advance
--- Moves a taken schedule past its instants; records and announces missed ones. $1 name, $2 next instant, $3 when it is due; if
+-- Moves a taken schedule past its instants; records and announces missed ones, unless it is built in. $1 name, $2 next instant, $3 when it is due; if
 -- instants were missed, else null: $4 the first, $5 the last, $6 how many, $7 whether there may be more. Locks: the
 -- schedule.
 WITH moved AS (
@@ -52,12 +52,12 @@ WITH moved AS (
     SET next_at = $2, due_at = $3, problem = NULL, missed_count = s.missed_count + coalesce($6::int, 0),
         missed_at = coalesce($5::timestamptz, s.missed_at),
         missed_seen_at = CASE WHEN $5 IS NULL THEN s.missed_seen_at ELSE cortex.now() END
-    WHERE s.name = $1 RETURNING s.name, s.tenant, s.type, s.backfill_s
+    WHERE s.name = $1 RETURNING s.name, s.tenant, s.type, s.backfill_s, s.origin
 ), missed AS (
     SELECT name, tenant, jsonb_build_object(
                'type', type, 'first', $4::timestamptz, 'last', $5, 'count', $6, 'is_more', $7::boolean,
                'backfill_s', backfill_s) AS data
-    FROM moved WHERE $6 IS NOT NULL
+    FROM moved WHERE $6 IS NOT NULL AND origin <> 'built_in'
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, data)
     SELECT 'lifecycle', 'schedule_missed', 'schedule:' || name, tenant, data FROM missed

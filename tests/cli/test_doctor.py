@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,6 +132,16 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
     assert found["locks"]["found"] == "not held by pod-1, pod-7"
     assert found["versions"]["grade"] == "warn"
     assert found["pods"]["found"] == "2 ready"
+
+
+def test_quick_asks_only_whether_a_pod_of_this_host_works(cortex: Cortex, life: Life) -> None:
+    life.pod("elsewhere:7")
+    ended = cortex("doctor", "--quick", "--json")
+    assert (ended.code, grades(ended, "FAIL")) == (UNHEALTHY, {"pods"})
+    name = f"{socket.gethostname()}:7"
+    life.pod(name)
+    ended = cortex("doctor", "--quick", "--json")
+    assert checks(ended)["pods"]["found"] == f"alive: {name}"
 
 
 def test_jobs_that_wait_for_nobody_are_ill(cortex: Cortex, life: Life) -> None:

@@ -167,7 +167,7 @@ def test_a_body_gets_its_shape(server: HttpServer) -> None:
 @pytest.mark.parametrize(
     "body, status, why",
     [
-        (b"", 422, "words"),
+        (b"", 422, "body.words is missing"),
         (b"nonsense", 400, "not JSON"),
         (b"\xff\xfe", 400, "not JSON"),
         (b"[" * 50_000, 400, "not JSON"),
@@ -176,14 +176,14 @@ def test_a_body_gets_its_shape(server: HttpServer) -> None:
         (b'{"words":"a","more":{"n":99999999999999999999}}', 400, "64 bits"),
         (b'{"words":"a","more":{"t":"\\u0000"}}', 422, "NUL"),
         (b'{"words":"a","more":{"t":"\\ud800"}}', 422, "surrogate"),
-        (b"[]", 422, "Note"),
-        (b'{"words":1}', 422, "body.words"),
-        (b'{"words":"a","count":"1"}', 422, "body.count"),
+        (b"[]", 422, "body must be a mapping, got []"),
+        (b'{"words":1}', 422, "body.words must be text, got 1"),
+        (b'{"words":"a","count":"1"}', 422, 'body.count must be a whole number, got "1"'),
         (b'{"words":"a","count":true}', 422, "body.count"),
         (b'{"words":"a","count":4}', 422, "count is 4, not 1 to 3"),
         (b'{"words":"ABC"}', 422, "words does not match"),
         (b'{"words":"aaaaaaaaaaa"}', 422, "words is 11 characters"),
-        (b'{"words":"a","extra":1}', 422, "extra"),
+        (b'{"words":"a","extra":1}', 422, "body.extra is unknown; known: words, count, more"),
     ],
 )
 def test_a_body_of_another_shape_is_documented_why(
@@ -197,6 +197,8 @@ def test_a_body_of_another_shape_is_documented_why(
     )
     assert (told_.status, told_.json["status"]) == (status, status), told_
     assert why in told_.json["detail"]
+    if why.startswith("body."):
+        assert "openapi.json" in told_.json["hint"]
 
 
 @pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", ""])

@@ -150,6 +150,26 @@ async def test_an_open_breaker_does_not_hold_up_the_others(bench: Bench, databas
     assert set(states(database, waiting)) == {"OPEN"}
 
 
+async def test_it_looks_again_when_time_alone_makes_a_letter_due(
+    bench: Bench, database: str
+) -> None:
+    """That a breaker closes is notified; the letter may be too young then."""
+    assert (await a_triage(bench).tick(TickBudget())).next_s is None
+    fail(database, **OUTAGE)
+    move_clock(database, CALM_S - 7)
+    result = await a_triage(bench).tick(TickBudget())
+    assert result.next_s is not None
+    assert 5 < result.next_s <= 7
+    set_breaker(database, "llm:x", "OPEN")
+    opened = "UPDATE cortex.breaker SET open_until = cortex.now() + interval '20 s'"
+    sql(database, opened)
+    result = await a_triage(bench).tick(TickBudget())
+    assert result.next_s is not None
+    assert 18 < result.next_s <= 20
+    move_clock(database, CALM_S + 15)
+    assert (await a_triage(bench).tick(TickBudget())).items == 1, "a probe"
+
+
 async def test_a_recovered_provider_is_not_run_over(bench: Bench, database: str) -> None:
     fail(database, 3 * service.RETRIED_MAX, **OUTAGE)
     move_clock(database, CALM_S + 1)

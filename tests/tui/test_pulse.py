@@ -53,6 +53,19 @@ async def test_a_calm_cluster_says_so(sit: OpenSession) -> None:
 
 
 @on_asyncio
+async def test_without_a_pod_it_says_so_unless_ticks_run_the_jobs(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    cluster.heads |= {"pods_living": 0, "pods_ready": 0}
+    async with sit(first="pulse") as seat:
+        await seat.pass_time(3)
+        assert "! no pod is running: start one with cortex up" in seat.text
+        cluster.pulse.ticked_s = 41.0
+        await seat.pass_time(10)
+        assert "· no pod runs: cortex tick runs the jobs, last 41s ago" in seat.text
+
+
+@on_asyncio
 async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.heads["approvals"] = 4
     async with sit(first="pulse") as seat:

@@ -21,8 +21,8 @@ from cortex.view.messages import NOBODY, attempts_text, message_state
 LABEL_CELLS: Final = 12
 ROWS_MAX: Final = 1000
 FIELDS: Final = (
-    *("seq", "subscription", "channel", "status", "attempts", "available_at", "is_parked"),
-    *("locked_until", "pod", "last_error", "finished_at"),
+    *("seq", "subscription", "escalated_from", "channel", "status", "attempts", "available_at"),
+    *("is_parked", "locked_until", "pod", "last_error", "finished_at"),
 )
 SHARED: Final = ("id", "topic", "key", "tenant", "trace", "headers", "payload", "created_at")
 
@@ -64,7 +64,8 @@ def _page(rows: list[MessageRow], terminal: Terminal) -> Iterator[str]:
         cell = message_state(row)
         to = safe(row.subscription or NOBODY)
         state = terminal.paint(cell.text, cell.style)
-        yield f"  {pad(to, LABEL_CELLS)}{state}, {attempts_text(row)}"
+        after = f", after {safe(row.escalated_from)}" if row.escalated_from else ""
+        yield f"  {pad(to, LABEL_CELLS)}{state}, {attempts_text(row)}{after}"
         if row.last_error:
             yield f"    {safe(row.last_error)}"
     if any(row.status is MessageStatus.FAILED for row in rows):

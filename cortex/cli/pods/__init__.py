@@ -13,10 +13,11 @@ from cortex.domain.confinement import Confinement
 from cortex.domain.phrases import NOTHING, age, since_s, size, span
 from cortex.domain.safe import safe
 from cortex.store import pods as store
+from cortex.store import pulse
 from cortex.store.drains import with_moved
 from cortex.store.pods import PodRow
 from cortex.view.cells import Cell
-from cortex.view.pods import leaving_text, moved_text, whole_s
+from cortex.view.pods import leaving_text, moved_text, ticks_text, whole_s
 
 ENDED_MAX: Final = 50
 LAG_WARN_MS: Final = 100.0
@@ -43,7 +44,9 @@ def ls(options: Options, *, with_ended: bool) -> None:
     output = Output(options)
     with session(options) as call:
         rows = call(with_moved, call(store.page, ended=ENDED_MAX if with_ended else 0))
-    output.listing("pods", COLUMNS, rows, empty="no pod is running: cortex up")
+        ticked_s = None if rows else call(pulse.figures).ticked_s
+    empty = "no pod is running: cortex up" if ticked_s is None else ticks_text(ticked_s)
+    output.listing("pods", COLUMNS, rows, empty=empty)
 
 
 def _heartbeat_s(row: PodRow) -> float:

@@ -48,7 +48,7 @@ from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.runtime.pod_ready import Ready, own_name
 from cortex.runtime.tick import Outcome, RunnerReport, Tick, TickReport, TickTerms, of_shard
 from cortex.store import tasks
-from cortex.store.background.runners import DISPATCH
+from cortex.store.background.runners import DISPATCH, TICK
 from cortex.view.cells import Cell
 
 NAMES: Final = (*RUNNERS, DISPATCH)
@@ -149,7 +149,7 @@ class _Ticking:
     def __init__(self, settings: Settings, names: Sequence[str], app: str | None) -> None:
         self._settings = settings
         self._names = names
-        self._name = f"tick {own_name()}"
+        self._name = f"{TICK}{own_name()}"
         self._chance = system_chance()
         self._ending = Shutdown()
         self._parts: PodParts | None = None

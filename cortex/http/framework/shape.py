@@ -9,6 +9,7 @@ import json
 import re
 import types
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -21,7 +22,14 @@ import cattrs
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable import codec, json_schema
 from cortex.durable.json_schema import FieldSchema, Schema
-from cortex.durable.structuring import converter, structure_discreetly
+from cortex.durable.structuring import (
+    LISTED_MAX,
+    MisfitError,
+    UnfitError,
+    converter,
+    refuse,
+    structure,
+)
 
 T = TypeVar("T")
 
@@ -81,7 +89,7 @@ def field(*, doc: str, default: Any = attrs.NOTHING, factory: Any = None) -> Any
 def _field(schema: Schema, check: Any, *, doc: str, default: Any) -> Any:
     def validate(_: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
         if value is not None and (fault := check(value)) is not None:
-            raise InvalidValueError(f"{attribute.name} {fault}")
+            raise UnfitError(fault, path=(attribute.name,))
 
     return attrs.field(
         default=default, validator=validate, metadata={"schema": {**schema, "description": doc}}
@@ -108,9 +116,12 @@ def from_json(raw: bytes, shape: type[T]) -> T:
         raise UsageError(f"the body is not JSON: {error}") from error
     try:
         codec.refuse_unstorable(value, "body")
-        return structure_discreetly(value, shape, what="body", using=_converter)
+        return structure(value, shape, what="body", using=_converter)
     except RecursionError as error:
         raise InvalidValueError("the body is nested too deep") from error
+    except MisfitError as error:
+        hint = f"see {shape.__name__} in the document of GET /v1/openapi.json"
+        raise InvalidValueError(_listed(error), hint=hint) from error
 
 
 def from_query(items: Iterable[tuple[str, str]], shape: type[T]) -> T:
@@ -130,21 +141,33 @@ def from_query(items: Iterable[tuple[str, str]], shape: type[T]) -> T:
             given[name] = _from_word(word, hint)
     try:
         codec.refuse_unstorable(given, "query")
-        return structure_discreetly(given, shape, what="query", using=_converter)
+        return structure(given, shape, what="query", using=_converter)
     except InvalidValueError as error:
         raise UsageError(error.message) from error
+    except MisfitError as error:
+        raise UsageError(_listed(error), hint=f"known: {', '.join(sorted(hints))}") from error
+
+
+def _listed(error: MisfitError) -> str:
+    """Name the first fields that do not fit, their values, and what is expected."""
+    first = error.problems[:LISTED_MAX]
+    more = len(error.problems) - len(first)
+    return str(MisfitError(first)) + (f"; and {more} more" if more else "")
 
 
 def _uuid(value: Any, _: Any) -> UUID:
     if isinstance(value, str) and len(value) == 36:  # noqa: PLR2004 -- with its dashes
-        return UUID(value)
-    raise InvalidValueError("expected a UUID")
+        with suppress(ValueError):
+            return UUID(value)
+    return refuse("a UUID", value)
 
 
 def _instant(value: Any, _: Any) -> datetime:
-    if isinstance(value, str) and (made := datetime.fromisoformat(value)).tzinfo is not None:
-        return made
-    raise InvalidValueError("expected an instant with its time zone, as in RFC 3339")
+    if isinstance(value, str):
+        with suppress(ValueError):
+            if (made := datetime.fromisoformat(value)).tzinfo is not None:
+                return made
+    return refuse("an instant with its time zone, such as 2026-01-31T12:00:00Z", value)
 
 
 def _make_converter() -> cattrs.Converter:

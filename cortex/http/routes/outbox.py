@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.approvals.approval import Risk
 from cortex.domain.breaker import BreakerState
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.messages.message import MessageStatus
@@ -56,6 +57,7 @@ class MessageRow:
     tenant: str
     trace: str | None
     subscription: str | None = field(doc="null: nobody had subscribed")
+    escalated_from: str | None = field(doc="the subscription by which it could not be sent")
     channel: Channel | None = field(doc="null: the subscription was removed")
     status: MessageStatus
     attempts: int
@@ -110,6 +112,9 @@ class SubscriptionRow:
     channel: Channel
     config: Any = field(doc="settings of the channel; places of secrets, never secrets")
     is_heavy: bool
+    tenant: str | None = field(doc="it gets only messages of this tenant; null: of all")
+    min_risk: Risk | None = field(doc="it gets only messages of at least this risk; null: all")
+    fallback: str | None = field(doc="the subscription that gets what this one cannot send")
     changed_by: str
     changed_at: datetime
     created_at: datetime

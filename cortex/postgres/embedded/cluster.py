@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -240,7 +240,10 @@ class Cluster:
             stale.unlink(missing_ok=True)
         begin = self.log.size()
         # pg_ctl makes the server a child of init, so no process here has to reap it.
-        if self._run("pg_ctl", "start", "--silent", "--no-wait", lock=lock) != 0:
+        with self.install.held() as programs:
+            words = ("pg_ctl", "start", "--silent", "--no-wait")
+            code = self._run(*words, inherited=(lock.fd, programs))
+        if code != 0:
             raise self._failed("did not start", since=begin)
         return begin
 
@@ -255,7 +258,7 @@ class Cluster:
         options = ("--username=postgres", "--encoding=UTF8", *self.initdb_options)
         options += ("--auth-local=trust", "--auth-host=reject", "--no-instructions")
         begin = self.log.size()
-        if self._run("initdb", *options, lock=lock, pgdata=unfinished) != 0:
+        if self._run("initdb", *options, inherited=(lock.fd,), pgdata=unfinished) != 0:
             raise self._failed("could not make its data directory", since=begin)
         with (unfinished / "postgresql.conf").open("a") as conf:
             conf.write("\ninclude '../cortex.conf'\n")
@@ -281,13 +284,13 @@ class Cluster:
         self,
         name: str,
         *options: str,
-        lock: FileLock | None = None,
+        inherited: Collection[int] = (),
         pgdata: Path | None = None,
         within_s: float = INITDB_BOUND_S,
     ) -> int:
         """Run a Postgres program as the server's user in a session of its own.
 
-        Its output goes to the log, and it inherits the hold on `lock`. The data directory goes
+        Its output goes to the log, and it inherits holds on locks. The data directory goes
         through the environment, because `pg_ctl` would hand -D to a shell.
         """
         env = {"PGDATA": str(pgdata or self.pgdata), "LC_ALL": "C", "TZ": "UTC"}
@@ -301,7 +304,7 @@ class Cluster:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=(lock.fd,) if lock else (),
+                    pass_fds=tuple(inherited),
                     start_new_session=True,
                     timeout=within_s,
                     check=False,

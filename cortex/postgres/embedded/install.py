@@ -4,9 +4,12 @@ Only its files are used. Importing it would bring its own way of running a serve
 every parent directory, ties the server to one process and sleeps.
 """
 
+import fcntl
 import importlib.util
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +31,19 @@ class Install:
     def program(self, name: str) -> Path:
         """The path of one program, such as `initdb`."""
         return self.root / "bin" / name
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Yield a file descriptor that keeps these programs while a process inherits it.
+
+        The binary removes programs of old versions that nobody holds.
+        """
+        folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_SH)
+            yield folder
+        finally:
+            os.close(folder)
 
 
 def packaged() -> Install:

@@ -19,7 +19,7 @@ from uuid import UUID
 
 import structlog
 
-from cortex.actors.runner import Runner, TickBudget, TickResult
+from cortex.actors.runner import IDLE, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.domain.clock import Chance
 from cortex.postgres.bridge import Port
@@ -76,7 +76,11 @@ class Triage(Runner):
             else min(2 * self._retried_max, RETRIED_MAX)
         )
         has_worked = done.handled_count or done.refused_count
-        return TickResult(items=done.handled_count, next_s=AGAIN_S if has_worked else None)
+        return TickResult(items=done.handled_count, next_s=AGAIN_S if has_worked else _next_s(done))
+
+
+def _next_s(done: Triaged) -> float | None:
+    return None if done.next_s is None else min(done.next_s, IDLE.cap_s)
 
 
 def _put_off(before: Sequence[UUID], done: Triaged) -> list[UUID]:

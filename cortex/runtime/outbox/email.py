@@ -104,7 +104,8 @@ class EmailSender:
             with _PinnedSmtp(self.host, self.port, address) as client:
                 client.starttls(context=trusted())
                 if self.user is not None and self.password is not None:
-                    client.login(self.user.read("SMTP user"), self.password.read("SMTP password"))
+                    user = self.user.read_openly("SMTP user")
+                    client.login(user, self.password.read("SMTP password"))
                 refused = client.send_message(letter)
         except smtplib.SMTPRecipientsRefused as error:
             return _refusal(self.host, max(code for code, _ in error.recipients.values()), error)

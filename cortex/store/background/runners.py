@@ -14,6 +14,8 @@ LATE_INTERVALS: Final = 5
 """A runner that has not succeeded for this many of its intervals is late; as cortex.late_from."""
 DISPATCH: Final = "dispatch"
 """The runner that claims jobs."""
+TICK: Final = "tick "
+"""How the name of a process that is no pod begins; as in metrics.figures."""
 
 
 @attrs.frozen(kw_only=True)

@@ -62,6 +62,9 @@ def test_a_job_is_run_retried_and_completed_by_ticks_alone(pods: Pods) -> None:
     (row,) = sql(pods.dsn, "SELECT * FROM cortex.runner WHERE name = 'dispatch'")
     assert (row["run_count"], row["item_count"], row["error"]) == (2, 2, None)
     assert row["holder"].startswith("tick ")
+    assert {row["has_run"] for row in sql(pods.dsn, "SELECT has_run FROM cortex.pod")} == {True}
+    listed = run_cli("pods", "ls", dsn=pods.dsn, folder=pods.folder)
+    assert "cortex tick runs the jobs, last" in listed.stdout + listed.stderr
 
 
 def test_without_work_it_starts_no_pod(pods: Pods) -> None:
@@ -69,6 +72,10 @@ def test_without_work_it_starts_no_pod(pods: Pods) -> None:
     assert (done.exit_code, done.outcomes) == (0, ALL_OK)
     assert not sql(pods.dsn, "SELECT FROM cortex.pod")
     assert {row["name"] for row in sql(pods.dsn, "SELECT name FROM cortex.runner")} == set(ALL_OK)
+    submit(pods.dsn, "sweep_zombies", {})
+    pods.tick()
+    (pod,) = sql(pods.dsn, "SELECT has_run FROM cortex.pod")
+    assert not pod["has_run"], "its record is not kept for the sake of upkeep"
 
 
 def test_an_approval_is_decided_or_expires_between_ticks(pods: Pods) -> None:

@@ -10,10 +10,11 @@ import pytest
 from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, pulse, tasks
+from cortex.store import agents, drains, jobs, pulse, tasks
 from cortex.store.background import schedules, subscriptions
 from cortex.store.background.schedule_ticks import BACKFILL_BATCH, FiredSchedules, fire_due
 from tests.support.at_once import at_once
+from tests.support.life import Life
 from tests.support.records.rows import new_id, stop_clock
 from tests.support.servers.postgres import sql
 
@@ -160,8 +161,13 @@ def test_without_backfill_an_outage_fires_only_what_is_on_time(cluster: Cluster)
     cluster.tick()
     assert [at for at, _ in cluster.fired()] == [NOON + timedelta(hours=1)]
     assert cluster.row()["missed_count"] == 59
-    sql(cluster.dsn, "UPDATE cortex.schedule SET origin = 'built_in'")
+    sql(cluster.dsn, "UPDATE cortex.schedule SET origin = 'built_in' WHERE name = 's'")
     assert not cluster.store(schedules.show, "s").has_missed, "what pods make up for anyway"
+    cluster.at(NOON + timedelta(hours=2, seconds=30))
+    cluster.tick()
+    assert cluster.row()["missed_count"] == 59 + 59
+    facts = sql(cluster.dsn, "SELECT data FROM cortex.fact WHERE subtype = 'schedule_missed'")
+    assert len(facts) == 1
 
 
 def test_overlap_skip_leaves_instants_out_while_a_job_is_open(cluster: Cluster) -> None:
@@ -345,3 +351,21 @@ def test_every_field_is_stored_and_read_back(cluster: Cluster) -> None:
     assert (row.changed_by, row.reason, row.is_served) == ("ana", "why", False)
     (change,) = cluster.store(schedules.apply, [attrs.evolve(made)], by="li", reason="")
     assert change.change == "unchanged"
+
+
+def test_a_type_is_served_by_pods_that_take_jobs(cluster: Cluster) -> None:
+    cluster.apply()
+    life = Life(cluster.store, cluster.dsn)
+    pod = life.pod("a", "work")
+    sql(cluster.dsn, "UPDATE cortex.pod SET liveness = 'heartbeat', heartbeat_at = cortex.now()")
+
+    def is_served() -> bool:
+        return cluster.store(schedules.show, "s").is_served
+
+    assert is_served()
+    assert cluster.store(drains.request, pod, by="ana", reason="")
+    assert not is_served(), "it takes no jobs"
+    assert cluster.store(drains.withdraw, pod, by="ana", reason="")
+    assert is_served()
+    sql(cluster.dsn, "UPDATE cortex.pod SET state = 'DRAINING'")
+    assert not is_served()

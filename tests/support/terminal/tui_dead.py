@@ -144,6 +144,7 @@ class FakePulse:
     failed_messages: int = 0
     waiting_messages: int = 0
     oldest_message_s: float = 0.0
+    ticked_s: float | None = None
     attention_seen: Attention = attrs.field(factory=Attention)
 
     async def figures(self) -> Figures:
@@ -161,6 +162,7 @@ class FakePulse:
             },
             oldest_message_s=self.oldest_message_s,
             missed_schedules=0,
+            ticked_s=self.ticked_s,
             is_late={},
             stranded_count=0,
         )

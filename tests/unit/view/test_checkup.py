@@ -186,6 +186,7 @@ def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
         (doctor.of_effects(0), Grade.OK),
         (doctor.of_schedules([]), Grade.OK),
         (doctor.of_schedules([("a", "no living pod runs x"), ("b", "y")]), Grade.FAIL),
+        (doctor.of_schedules([], late=[("a", "missed 3 instants")]), Grade.WARN),
         (doctor.of_effects(3), Grade.WARN),
     ],
 )

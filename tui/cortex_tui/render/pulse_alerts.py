@@ -15,6 +15,7 @@ from cortex.store.pulse import Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text
+from cortex.view.pods import ticks_text
 from cortex.view.queues import pause_text, queue_shown
 from cortex.view.runners import late_text
 from cortex_tui.model.pulse import Opens, Pulse, PulseLine
@@ -48,7 +49,8 @@ def alerts(pulse: Pulse, now: datetime) -> Alerts:
         except Exception as fault:  # noqa: BLE001 -- a fault of one line must not end the program
             faults.append(fault)
             cell = Cell(f"an alert cannot be shown ({type(fault).__name__})", "alarm")
-        shown.append(PulseLine((Cell("! ", "alarm"), cell), opens))
+        mark = Cell("· ", "dim") if cell.style == "dim" else Cell("! ", "alarm")
+        shown.append(PulseLine((mark, cell), opens))
     return Alerts(shown=shown, faults=faults)
 
 
@@ -58,7 +60,7 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
         frozen = partial(Cell, "effects are frozen: no tool call with an effect starts", "alarm")
         yield frozen, Opens("effects")
     if head is not None and head.pods_living == head.pods_lost:
-        yield partial(Cell, "no pod is running: start one with cortex up", "alarm"), Opens("pods")
+        yield partial(_no_pod, None if figures is None else figures.ticked_s), Opens("pods")
     for each in () if pulse.attention is None else pulse.attention.troubles:
         if each.kind == "breaker":
             yield partial(_breaker, each, now), Opens("breakers", key=each.name)
@@ -78,6 +80,12 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     if figures is not None and figures.oldest_due_s > DUE_LONG_S:
         late = countdown(figures.oldest_due_s)
         yield partial(Cell, f"the oldest due job has waited for {late}", "warn"), Opens("jobs")
+
+
+def _no_pod(ticked_s: float | None) -> Cell:
+    if ticked_s is None:
+        return Cell("no pod is running: start one with cortex up", "alarm")
+    return Cell(ticks_text(ticked_s), "dim")
 
 
 def _held_back(held: Sequence[QueueRow], now: datetime) -> Cell:

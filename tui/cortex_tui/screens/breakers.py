@@ -3,12 +3,10 @@
 The history of the last hour is a separate query that alternates with the list.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
-from textual import on
-from textual.widget import Widget
 
 from cortex.domain.breaker import Past
 from cortex.domain.safe import safe
@@ -19,7 +17,6 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.backend.breakers import SHOWN_MAX
 from cortex_tui.model.breaker_override import ForceQuestion, OverrideQuestion
 from cortex_tui.model.resource import Resource
-from cortex_tui.model.window import Window
 from cortex_tui.render.breaker_rows import (
     BREAKER_COLUMNS,
     is_closed,
@@ -27,63 +24,57 @@ from cortex_tui.render.breaker_rows import (
     page_head,
     page_lines,
 )
-from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.listed import ListScreen
 from cortex_tui.screens.reasoned import because, put
-from cortex_tui.widgets.page import Page
-from cortex_tui.widgets.virtual_table import VirtualTable
 
+MORE: Final = "more of them: cortex breakers ls --limit 10000"
 PAST_EVERY_S: Final = 5.0
 PAST_SOON_S: Final = 1.0
 """After a change of the list, whose former state is history by then."""
 
 
-class BreakersScreen(Frame):
+class BreakersScreen(ListScreen[BreakerRow]):
     """The list of circuit breakers."""
 
     NAME = "breakers"
+    COLUMNS = BREAKER_COLUMNS
+    NOTHING = "no breaker is open; no recent failures"
+    NONE_CHOSEN = "no breaker under the cursor"
     DEFAULT_CSS = """
     BreakersScreen Page { height: 10; }
     """
 
     def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
-        self._window: Window[BreakerRow, None] = Window(key=lambda row: row.name)
-        self._table = VirtualTable(
-            desk, self._window, BREAKER_COLUMNS, key=lambda row: row.name, empty=self._nothing
-        )
-        self._page = Page(desk, head=self._head)
-        self._in_page = ""
-        """Name of the breaker on the page."""
-        self._is_read = False
+        super().__init__(desk, key=lambda row: row.name)
         self._past: Mapping[str, Past] = {}
         self._past_at = float("-inf")
         """When the history was read."""
         self._past_due = float("-inf")
 
-    def body(self) -> Iterable[Widget]:
-        return (self._table, self._page)
-
-    def on_mount(self) -> None:
-        self.set_focus(self._table)
-
-    def paint(self) -> None:
-        self._table.redraw()
-        self._show_current()
-
     async def look(self) -> bool:
-        now, backend = self.desk.session.clock.now(), self.desk.backend.breakers
+        now = self.desk.session.clock.now()
         if self._window.rows and now >= self._past_due:
             self._past_at, self._past_due = now, now + PAST_EVERY_S
-            self._past = await backend.past([row.name for row in self._window.rows])
+            names = [row.name for row in self._window.rows]
+            self._past = await self.desk.backend.breakers.past(names)
             return self._window.refill([self._with_past(row) for row in self._window.rows])
-        rows = sorted(await backend.page(), key=order_of)
-        is_first, self._is_read = not self._is_read, True
-        more = "more of them: cortex breakers ls --limit 10000"
-        self._table.show_cut(more if len(rows) >= SHOWN_MAX else "")
-        is_changed = self._window.refill([self._with_past(row) for row in rows])
+        is_changed = await super().look()
         if is_changed:
             self._past_due = min(self._past_due, self._past_at + PAST_SOON_S)
-        return is_changed or is_first
+        return is_changed
+
+    async def rows(self) -> Sequence[BreakerRow]:
+        rows = sorted(await self.desk.backend.breakers.page(), key=order_of)
+        return [self._with_past(row) for row in rows]
+
+    def cut(self, rows: Sequence[BreakerRow]) -> str:
+        return MORE if len(rows) >= SHOWN_MAX else ""
+
+    def page_head(self, row: BreakerRow) -> Cell:
+        return page_head(row)
+
+    def page_lines(self, row: BreakerRow, room: int) -> Iterable[tuple[Cell, ...]]:
+        return page_lines(row, self.desk.session.now, room)
 
     def _with_past(self, row: BreakerRow) -> BreakerRow:
         return attrs.evolve(row, past=self._past.get(row.name))
@@ -100,15 +91,10 @@ class BreakersScreen(Frame):
 
     # --- keys
 
-    def action_move(self, how: str) -> None:
-        if not self._page.turns(how):
-            self._table.move(how)
-
     def action_force(self) -> None:
         """Ask whether to hold a breaker open or, if it is not closed, whether to close it."""
-        row = self._window.current
+        row = self.current()
         if row is None:
-            self.strip.show(self._window.why_none("no breaker under the cursor"), "warn")
             return
         name: str = row.name
         hold_text = safe(f"open {name}: jobs wait")
@@ -157,24 +143,3 @@ class BreakersScreen(Frame):
             options=(*because(reason), "--yes"),
             work=done,
         )
-
-    # --- the page
-
-    @on(VirtualTable.Moved)
-    @on(Page.Resized)
-    def _show_current(self) -> None:
-        row = self._window.current
-        name = "" if row is None else row.name
-        now = self.desk.session.now
-        lines = [] if row is None else page_lines(row, now, self._page.room)
-        self._page.show(lines, is_other=name != self._in_page)
-        self._in_page = name
-
-    def _head(self) -> tuple[Cell, Cell]:
-        row = self._window.current
-        return (Cell("") if row is None else page_head(row)), Cell("")
-
-    # --- words
-
-    def _nothing(self) -> str:
-        return "no breaker is open; no recent failures" if self._is_read else "reading …"

@@ -1,12 +1,7 @@
-"""The schedules: when each fires, what became of its instants, and changes by people.
-
-The instants of the one under the cursor are a separate query that alternates with the list.
-"""
+"""The schedules: when each fires, what became of its instants, and changes by people."""
 
 from collections.abc import Iterable, Sequence
-
-from textual import on
-from textual.widget import Widget
+from typing import Final
 
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
@@ -15,60 +10,41 @@ from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.schedules import SHOWN_MAX
 from cortex_tui.model.resource import Resource
-from cortex_tui.model.window import Window
 from cortex_tui.render.schedule_rows import SCHEDULE_COLUMNS, page_head, page_lines
-from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.listed import DetailScreen
 from cortex_tui.screens.reasoned import because, propose
-from cortex_tui.widgets.page import Page
-from cortex_tui.widgets.virtual_table import VirtualTable
 
-NOTHING_HERE = "no schedule under the cursor"
+MORE: Final = "more of them: cortex schedules ls --limit 1000"
 
 
-class SchedulesScreen(Frame):
+class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
     """The list of schedules."""
 
     NAME = "schedules"
+    COLUMNS = SCHEDULE_COLUMNS
+    NOTHING = "no schedule exists: cortex schedules apply FILE"
+    NONE_CHOSEN = "no schedule under the cursor"
     DEFAULT_CSS = """
     SchedulesScreen Page { height: 12; }
     """
 
     def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
-        self._window: Window[ScheduleRow, None] = Window(key=lambda row: row.name)
-        self._table = VirtualTable(
-            desk, self._window, SCHEDULE_COLUMNS, key=lambda row: row.name, empty=self._nothing
-        )
-        self._page = Page(desk, head=self._head)
-        self._in_page = ""
-        """Name of the schedule on the page."""
-        self._is_read = False
-        self._instants: tuple[str, Sequence[InstantRow]] | None = None
-        """Of which schedule, the newest first."""
-        self._is_turn_of_instants = False
+        super().__init__(desk, key=lambda row: row.name)
 
-    def body(self) -> Iterable[Widget]:
-        return (self._table, self._page)
+    async def rows(self) -> Sequence[ScheduleRow]:
+        return await self.desk.backend.schedules.page()
 
-    def on_mount(self) -> None:
-        self.set_focus(self._table)
+    def cut(self, rows: Sequence[ScheduleRow]) -> str:
+        return MORE if len(rows) >= SHOWN_MAX else ""
 
-    def paint(self) -> None:
-        self._table.redraw()
-        self._show_current()
+    async def read_detail(self, row: ScheduleRow) -> Sequence[InstantRow]:
+        return await self.desk.backend.schedules.instants(row.name)
 
-    async def look(self) -> bool:
-        row = self._window.current
-        is_turn, self._is_turn_of_instants = self._is_turn_of_instants, False
-        if row is not None and (is_turn or self._shown_instants is None):
-            before = self._instants
-            self._instants = (row.name, await self.desk.backend.schedules.instants(row.name))
-            return before != self._instants
-        rows = await self.desk.backend.schedules.page()
-        is_first, self._is_read, self._is_turn_of_instants = not self._is_read, True, True
-        more = "more of them: cortex schedules ls --limit 1000"
-        self._table.show_cut(more if len(rows) >= SHOWN_MAX else "")
-        return self._window.refill(rows) or is_first
+    def page_head(self, row: ScheduleRow) -> Cell:
+        return page_head(row)
+
+    def page_lines(self, row: ScheduleRow, room: int) -> Iterable[tuple[Cell, ...]]:
+        return page_lines(row, self.detail, self.desk.session.now, room)
 
     def thing(self) -> Resource | None:
         row = self._window.current
@@ -82,13 +58,9 @@ class SchedulesScreen(Frame):
 
     # --- keys
 
-    def action_move(self, how: str) -> None:
-        if not self._page.turns(how):
-            self._table.move(how)
-
     def action_open(self) -> None:
         """Open the job of the last instant."""
-        row = self._current()
+        row = self.current()
         if row is not None and row.last_job_id is None:
             self.strip.show("its last instant has no job", "dim")
         elif row is not None and row.last_job_id is not None:
@@ -96,7 +68,7 @@ class SchedulesScreen(Frame):
 
     def action_pause(self) -> None:
         """Ask whether to pause a schedule, or to resume a paused one."""
-        row = self._current()
+        row = self.current()
         if row is None:
             return
         name = row.name
@@ -115,7 +87,7 @@ class SchedulesScreen(Frame):
 
     def action_trigger(self) -> None:
         """Ask whether to submit a job of a schedule now."""
-        row = self._current()
+        row = self.current()
         if row is None:
             return
         name = row.name
@@ -147,41 +119,3 @@ class SchedulesScreen(Frame):
             options=because(reason),
             work=done,
         )
-
-    def _current(self) -> ScheduleRow | None:
-        row = self._window.current
-        if row is None:
-            self.strip.show(self._window.why_none(NOTHING_HERE), "dim")
-        return row
-
-    # --- the page
-
-    @property
-    def _shown_instants(self) -> Sequence[InstantRow] | None:
-        """The instants of the schedule under the cursor, if they have been read."""
-        row = self._window.current
-        if row is None or self._instants is None or self._instants[0] != row.name:
-            return None
-        return self._instants[1]
-
-    @on(VirtualTable.Moved)
-    @on(Page.Resized)
-    def _show_current(self) -> None:
-        row = self._window.current
-        name = "" if row is None else row.name
-        instants = self._shown_instants
-        if row is not None and instants is None:
-            self.desk.wake()
-        now = self.desk.session.now
-        lines = () if row is None else tuple(page_lines(row, instants, now, self._page.room))
-        self._page.show(lines, is_other=name != self._in_page)
-        self._in_page = name
-
-    def _head(self) -> tuple[Cell, Cell]:
-        row = self._window.current
-        return (Cell("") if row is None else page_head(row)), Cell("")
-
-    # --- words
-
-    def _nothing(self) -> str:
-        return "no schedule exists: cortex schedules apply FILE" if self._is_read else "reading …"

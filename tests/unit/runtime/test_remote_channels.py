@@ -1,0 +1,51 @@
+"""The channels of a job in a process of its own, over the wire and back."""
+
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+
+from cortex.domain.errors import RejectedError
+from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.job import Claim
+from cortex.domain.messages.message import Message
+from cortex.runtime.isolation.channels import RemoteChannels, answer
+from tests.support.records.channels import ChannelList
+from tests.support.records.factories import TrioClock, a_claim
+from tests.support.records.rows import new_id
+
+BUSY = Failure(cls=FailureClass.TRANSIENT_APP, code="busy", message="busy", retry_after_s=7.0)
+
+
+class Line:
+    """A channel whose other side is in this process, behind JSON."""
+
+    def __init__(self, channels: ChannelList, claim: Claim) -> None:
+        self.channels, self.claim = channels, claim
+
+    async def call(self, _: str, *, method: str, given: dict[str, Any]) -> Any:
+        arrived = orjson.loads(orjson.dumps(given))
+        result = await answer(self.channels, self.claim, method, arrived)
+        return orjson.loads(orjson.dumps(result))
+
+
+async def test_a_job_in_its_own_process_notifies_as_in_its_pod() -> None:
+    channels, claim, ids = ChannelList({"mail": [BUSY]}), a_claim(), [new_id(), new_id()]
+    remote = RemoteChannels(Line(channels, claim))  # type: ignore[arg-type]
+    assert await remote.routes("a.b", tenant="acme", payload={"n": 1}) == ["mail"]
+    now = await TrioClock().now()
+    message = Message(id=new_id(), attempt=1, topic="a.b", payload={"n": [1]}, created_at=now)
+    assert await remote.send("mail", message, limit_s=15.0) == BUSY
+    assert await remote.send("mail", message, limit_s=15.0) is None
+    assert channels.sent == [("mail", message)] * 2
+    reminder = await remote.remind("7f3c", message_id=ids[0])
+    assert (reminder.approval, reminder.notified) == ("7f3c", ["mail"])
+    await remote.notify(claim, "{}", job_id=ids[1], traceparent=None)
+    assert channels.reminded == [("7f3c", ids[0])]
+    assert channels.notified == {ids[1]: "{}"}
+
+
+async def test_a_job_calls_nothing_else() -> None:
+    with pytest.raises(RejectedError):
+        await answer(ChannelList(), a_claim(), "__init__", {"id": str(UUID(int=1))})
