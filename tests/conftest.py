@@ -84,9 +84,9 @@ def shared_postgres(run_dir: Path) -> Iterator[SharedPostgres]:
 @pytest.fixture
 def database(shared_postgres: SharedPostgres) -> Iterator[str]:
     """The DSN of a database of the test's own with the current schema and no rows."""
-    dsn = shared_postgres.create_migrated()
+    dsn = shared_postgres.lend()
     yield dsn
-    shared_postgres.drop(dsn)
+    shared_postgres.give_back(dsn)
 
 
 @pytest.fixture

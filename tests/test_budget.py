@@ -26,7 +26,7 @@ FIXTURES_S: Final = {
     "cluster": 0.12,  # a terminal UI without a terminal
     "own_server": 0.08,
     "server": 0.02,  # what `own_server` is, or shared by a module
-    "database": 0.06,
+    "database": 0.04,
 }
 OTHERS_S: Final = 0.01
 
@@ -36,11 +36,11 @@ BUDGETS_S: Final = {
     "tests/chaos": 38.0,
     "tests/cli": 43.0,
     "tests/demo": 1.5,
-    "tests/e2e": 104.0,
+    "tests/e2e": 103.0,
     "tests/http": 38.0,
-    "tests/runtime": 37.0,
-    "tests/sql": 15.0,
-    "tests/store": 80.0,
+    "tests/runtime": 27.0,
+    "tests/sql": 11.0,
+    "tests/store": 63.0,
     "tests/tui": 91.0,
     "tests/unit": 39.0,
 }

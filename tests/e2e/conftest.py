@@ -10,7 +10,16 @@ from tests.support.pods import Pods
 from tests.support.records.rows import new_id
 from tests.support.scripted_agent import ScriptedAgent
 from tests.support.servers.ledger import running_ledger
+from tests.support.servers.postgres import SharedPostgres
 from tests.support.servers.scripted_model import ScriptedModel, scripted_model
+
+
+@pytest.fixture
+def database(shared_postgres: SharedPostgres) -> Iterator[str]:
+    """A new one for each test: what its pods have begun may reach the server after their end."""
+    dsn = shared_postgres.create_migrated()
+    yield dsn
+    shared_postgres.drop(dsn)
 
 
 @pytest.fixture

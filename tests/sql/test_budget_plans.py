@@ -23,25 +23,25 @@ FILL = """
            ('tenant', 'a', 'usd', 'day', 1, 'ana', '');
     INSERT INTO cortex.budget_use (budget_id, window_key, spent, at)
     SELECT 1, lpad(to_hex(n), 32, '0')::uuid::text, 2 + n, now() - interval '8 days'
-    FROM generate_series(1, 100000) n;
+    FROM generate_series(1, 20000) n;
     INSERT INTO cortex.job_record (id, type, status, attempt, next_retry_at, waiting_on, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, now() + interval '1 day',
            'budget:tenant:default:usd:run', '{}'
-    FROM generate_series(1, 50000) n;
+    FROM generate_series(1, 10000) n;
     INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
-    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', n, '{}' FROM generate_series(50001, 100000) n;
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', n, '{}' FROM generate_series(10001, 20000) n;
     INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, attempt, locked_by,
                                     locked_at, heartbeat_at)
     SELECT n, 'work', lpad(to_hex(n), 32, '0')::uuid, 'LOCKED', 3, 1, cortex.uuid7(), now(), now()
-    FROM generate_series(50001, 100000) n;
+    FROM generate_series(10001, 20000) n;
     INSERT INTO cortex.reservation (id, job_id, attempt, pod_id, tenant, step, model, input_tokens,
                                     budget_ids, window_keys, amounts)
     SELECT j.id, j.id, 1, j.pod_id, 'default', 's', 'm', 1, '{}', '{}', '{}'
     FROM cortex.job j WHERE j.status = 'RUNNING';
 """
-NEXT_JOB = ("budget:tenant:default:usd:run", UUID(int=20_000))
+NEXT_JOB = ("budget:tenant:default:usd:run", UUID(int=4_000))
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
-    "budgets.sweep": ((UUID(int=60_000), BATCH), ROWS_PER_WANTED * BATCH),
+    "budgets.sweep": ((UUID(int=12_000), BATCH), ROWS_PER_WANTED * BATCH),
     "budgets.wake_next": ((*NEXT_JOB, BATCH), ROWS_PER_WANTED * BATCH),
     "budgets.forget": ((None, None, None, BATCH, 3e6, 6e5), ROWS_PER_WANTED * BATCH),
 }
@@ -49,7 +49,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
 
 @pytest.fixture
 def big(filled: Callable[..., str]) -> str:
-    """A database with 50,000 jobs that wait, as many open calls, and 100,000 runs."""
+    """A database with 10,000 jobs that wait, as many open calls, and 20,000 runs."""
     return filled(FILL)
 
 

@@ -23,6 +23,7 @@ from cortex.postgres.embedded import server
 from cortex.postgres.embedded.account import account_for
 from cortex.postgres.embedded.cluster import Cluster, FileLock
 from cortex.postgres.embedded.install import MAJOR, packaged
+from tests.support.servers.clean_database import CleanState
 from tests.support.servers.kept_sql import KeptConnections, in_thread
 from tests.support.servers.small_disk import unmount_below
 
@@ -35,6 +36,7 @@ TEMPLATE = "cortex_template"
 PAUSE_SCHEDULES = (
     "UPDATE cortex.schedule SET paused_at = cortex.now(), paused_by = 'tests', pause_reason = ''"
 )
+USES_MAX = 50  # rows that were deleted stay in a database's files
 MADE_WITHIN_S = 50.0  # other workers wait for the one that makes a template
 
 
@@ -48,6 +50,9 @@ def sql(dsn: str, query: str, *args: object) -> list[asyncpg.Record]:
     From anywhere, trio included, but it blocks the caller: a statement that waits for something
     in the same event loop belongs into `trio.to_thread.run_sync`.
     """
+    database, _, role = dsn.partition("&role=")
+    if database in KEPT and role.isidentifier():
+        return KEPT[database].in_role(role).fetch(query, args)
     if dsn in KEPT:
         return KEPT[dsn].fetch(query, args)
 
@@ -141,6 +146,9 @@ class SharedPostgres:
     def __init__(self, run_dir: Path) -> None:
         self._server = server.acquire(run_dir / "shared")
         self._lock_path = run_dir / "template.lock"
+        self._clean: list[str] = []
+        self._clean_state: CleanState | None = None
+        self._uses: dict[str, int] = {}
         self._keep(self._dsn("postgres"))
         # Nothing here has to survive a power cut, or lives long enough to be cleaned.
         self._admin("ALTER SYSTEM SET fsync = off")
@@ -156,6 +164,31 @@ class SharedPostgres:
         """The DSN of a new database with the current schema."""
         self._ensure_template()
         return self._create(template=TEMPLATE)
+
+    def lend(self) -> str:
+        """The DSN of a database with the current schema and no rows, to be given back."""
+        if self._clean:
+            return self._clean.pop()
+        dsn = self.create_migrated()
+        if self._clean_state is None:
+            self._clean_state = CleanState.of(KEPT[dsn])
+        self._uses[dsn] = 0
+        return dsn
+
+    def give_back(self, dsn: str) -> None:
+        """Take back a database for other tests, unless more than its rows has changed."""
+        self._uses[dsn] += 1
+        if self._uses[dsn] < USES_MAX and self.restore(dsn):
+            self._clean.append(dsn)
+        else:
+            self.drop(dsn)
+
+    def restore(self, dsn: str) -> bool:
+        """Make a lent database as good as new; false if that is not possible."""
+        try:
+            return self._clean_state is not None and self._clean_state.restore(KEPT[dsn])
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            return False  # its test has ended the server's sessions, or dropped it
 
     def create_filled(self, fill: Sequence[str]) -> str:
         """The DSN of a new database with the current schema and what scripts put into it.
