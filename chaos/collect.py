@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from chaos.cluster.receiver import Received
 from chaos.evidence import Application, Delivery, Evidence, LedgerRequest, ModelCall, Row
 
 if TYPE_CHECKING:
@@ -71,15 +72,7 @@ async def collect(stage: "Stage") -> Evidence:
     )
     calls: tuple[ModelCall, ...] = await stage.model.calls()
     deliveries = (
-        Delivery(
-            subscription=one.subscription,
-            message=one.message,
-            topic=one.body["type"],
-            payload=one.body["data"],
-            at_s=stage.history.at_s(one.at),
-            is_accepted=one.is_accepted,
-        )
-        for one in stage.receiver.received()
+        delivery_of(one, at_s=stage.history.at_s(one.at)) for one in stage.receiver.received()
     )
     return Evidence(
         settings=stage.settings,
@@ -93,6 +86,18 @@ async def collect(stage: "Stage") -> Evidence:
         canaries=(stage.canary,),
         logs={pod.title: pod.log for pod in stage.pods_kept.all},
         **rows,
+    )
+
+
+def delivery_of(one: Received, *, at_s: float) -> Delivery:
+    """Return a delivery as evidence."""
+    return Delivery(
+        subscription=one.subscription,
+        message=one.message,
+        topic=one.body["type"],
+        payload=one.body["data"],
+        at_s=at_s,
+        is_accepted=one.is_accepted,
     )
 
 

@@ -52,6 +52,8 @@ class Kind(StrEnum):
     """A schedule with an instant that is due."""
     MESSAGE = "message"
     """A message that somebody subscribes to."""
+    TICK = "tick"
+    """A `cortex tick`."""
     RETENTION = "retention"
     """A cluster that deletes old records."""
     EXPIRY = "expiry"
@@ -162,6 +164,8 @@ POINTS: Final[dict[str, Point]] = {
     "before_retention": Point("old records are about to be deleted", (Kind.RETENTION,)),
     "after_archive": Point("their copy is on the disk, none is deleted", (Kind.RETENTION,)),
     "after_retention": Point("they are deleted", (Kind.RETENTION,)),
+    "before_tick_record": Point("a tick is over, nothing is recorded of it", (Kind.TICK,)),
+    "after_tick_record": Point("its runs are recorded", (Kind.TICK,)),
     "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),
     "after_takeover": Point("its jobs are free, or failed as poison", (Kind.DEATH,)),
     "before_sweep": Point("jobs of silent pods are about to be freed", (Kind.POD, Kind.SILENCE)),

@@ -73,13 +73,16 @@ def _delivered(row: Row, sent: Sent, *, is_at_rest: bool) -> Iterator[str]:
     if row["status"] in OPEN and is_at_rest:
         yield f"is still {row['status']}, after {row['attempts']} attempts: {row['last_error']}"
     for each in deliveries:
-        if (each.topic, each.payload) != (row["topic"], row["payload"]):
+        # Its sender may add what people need to read, such as who may decide.
+        is_whole = row["payload"].items() <= each.payload.items()
+        if each.topic != row["topic"] or not is_whole:
             yield f"arrived as {each.topic} {each.payload}, but is {row['payload']}"
 
 
 def _complete(subscription: Row, rows: list[Row], evidence: Evidence, findings: Findings) -> None:
     """Whatever took place has its message, once; what did not has none."""
-    subjects = ((row["topic"], _subject(row)) for row in rows)
+    published = (row for row in rows if row.get("escalated_from") is None)
+    subjects = ((row["topic"], _subject(row)) for row in published)
     about = Counter((topic, subject) for topic, subject in subjects if subject is not None)
     for (topic, subject), count in about.items():
         if count > 1:
@@ -101,7 +104,7 @@ def _due(evidence: Evidence) -> Iterator[tuple[str, str]]:
         if job["status"] in TERMINAL:
             yield ANNOUNCED[job["status"]], str(job["id"])
     for step in evidence.steps:
-        if step["kind"] == "message":
+        if step["kind"] == "message" and step["output"]["topic"].startswith(WATCHED):
             yield step["output"]["topic"], _place(step["output"]["payload"])
     for event in of_kind(evidence, "publish", "ok"):
         yield BY_SQL, str(event.value["number"])
@@ -115,7 +118,10 @@ def _subject(row: Row) -> str | None:
     if row["topic"].startswith(WATCHED):
         return _place(payload)
     word = row["topic"].partition(".")[0]
-    return str(payload[word]) if word in SUBJECTS else None
+    if word not in SUBJECTS:
+        return None
+    stage = f" at {payload['stage']}" if row["topic"] == "approval.reminder" else ""
+    return f"{payload[word]}{stage}"
 
 
 def _place(payload: dict[str, Any]) -> str:

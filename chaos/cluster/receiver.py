@@ -38,7 +38,9 @@ class Received:
 class Receiver:
     """A running receiver; `url` is its address. Its methods may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_troubled: bool = True) -> None:
+        """`is_troubled`: it refuses some deliveries, and leaves some without an answer."""
+        self._is_troubled = is_troubled
         self._lock = threading.Lock()
         self._received: list[Received] = []
         self._known: set[tuple[str, str]] = set()
@@ -75,7 +77,7 @@ class Receiver:
 
     def take(self, subscription: str, message: str, body: dict[str, Any]) -> int | None:
         """Note a delivery; return the status of the answer, None for none."""
-        drawn = _drawn(message)
+        drawn = _drawn(message) if self._is_troubled else None
         with self._lock:
             is_first = (subscription, message) not in self._known
             self._known.add((subscription, message))

@@ -153,7 +153,7 @@ class Stage:
         self.client_line = await self.proxy.open("clients")
         self.ledger = keep.enter_context(Ledger(terms_of=terms_of))
         self.receiver = keep.enter_context(Receiver())
-        await self.postgres.sql(SUBSCRIBE, HOOK, config_of_hook(self.receiver.url))
+        await self.postgres.sql(SUBSCRIBE, HOOK, "*", config_of_hook(self.receiver.url))
         self.model = Model(fork_server, folder=self.folder, history=self.history)
         keep.callback(self.model.close)
         self.approver = Approver(

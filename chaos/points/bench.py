@@ -19,9 +19,11 @@ from chaos.cluster.ledger import Ledger, Terms
 from chaos.cluster.model import SCRIPT, Model
 from chaos.cluster.pods import pod_environment
 from chaos.cluster.postgres import OWNER, Postgres, Row
+from chaos.cluster.receiver import Receiver
 from chaos.cluster.scale import SCALED
 from chaos.history import History
 from chaos.points.programs import REFUSED
+from chaos.workloads.messages import SECRET, SECRET_VALUE
 from chaos.workloads.terms import terms_of
 from cortex.crash_points import VARIABLE
 from cortex.domain.clock import system_chance
@@ -103,6 +105,7 @@ class Bench:
     postgres: Postgres = field(init=False)
     forks: ForkServer = field(init=False)
     ledger: Ledger = field(init=False)
+    receiver: Receiver = field(init=False)
     model: Model = field(init=False)
     history: History = field(init=False)
     job_types: list[dict[str, Any]] = field(init=False, factory=list)
@@ -145,6 +148,7 @@ class Bench:
                 "cortex.http_client.tls:trusted",
                 "cortex.demo.server",
                 "cortex.http.server",
+                "cortex.cli.run.tick",
                 "chaos.points.app",
             )
         )
@@ -156,6 +160,7 @@ class Bench:
         # visited.
         await self.postgres.configure("autovacuum", "off")
         self.ledger = keep.enter_context(Ledger(terms_of=_terms_of))
+        self.receiver = keep.enter_context(Receiver(is_troubled=False))
         self.model = Model(self.forks, folder=self.folder, history=self.history)
         keep.callback(self.model.close)
         if not self.has_own_models:
@@ -238,8 +243,19 @@ class Trial:
     def has_own_model(self) -> bool:
         return self.bench.has_own_models
 
+    def subscription(self, word: str) -> str:
+        """Return the name of its subscription to topics that begin with a word."""
+        return f"chaos-{self.key}-{word}"
+
     def start(self, name: str, at: str = "", **settings: object) -> TrialPod:
         """Start a pod; `at` is what it does at which point."""
+        return self._start("up", name, at, settings)
+
+    def tick(self, name: str, at: str = "", **settings: object) -> TrialPod:
+        """Start a tick, which ends by itself."""
+        return self._start("tick", name, at, settings)
+
+    def _start(self, command: str, name: str, at: str, settings: Mapping[str, object]) -> TrialPod:
         log_path = self.folder / f"{name}.log"
         env = pod_environment(
             {**asdict(SCALE), "zombie_s": self.zombie_s, **settings},
@@ -248,12 +264,14 @@ class Trial:
             ANTHROPIC_BASE_URL=self.model.url,
             ANTHROPIC_API_KEY="scripted",
             CHAOS_LEDGER=self.bench.ledger.url,
+            CORTEX_HTTP_ALLOW=self.bench.receiver.address,
+            **{SECRET: SECRET_VALUE},
             CORTEX_DSN=self.dsn,
             **({VARIABLE: at} if at else {}),
         )
         with log_path.open("wb") as log, log_path.with_suffix(".out").open("wb") as out:
             process = self.bench.forks.start(
-                ["up", "--app", self.bench.app, "--json"],
+                [command, "--app", self.bench.app, "--json"],
                 env=env,
                 cwd=Path.cwd(),
                 stdout=out,

@@ -12,14 +12,15 @@ import asyncpg
 
 from chaos.cluster.postgres import OWNER
 from chaos.points.bench import WITHIN_S, Trial, TrialPod
-from chaos.points.programs import IDLE, IDLE_COUNT, Program, running
+from chaos.points.programs import FLOW, IDLE, IDLE_COUNT, Program, running
+from chaos.workloads.messages import SUBSCRIBE, config_of_hook
 from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.postgres.database import Database
-from cortex.store import idempotency, jobs, tasks, tokens
+from cortex.store import flows, idempotency, jobs, tasks, tokens
 
 ANSWERED_WITHIN_S: Final = 5.0
 CUT_EVERY_S: Final = 0.02
@@ -29,6 +30,9 @@ CLAIMING: Final = "points"
 CLAIM_FAILED: Final = '"claim failed"'
 ORPHANS_FOUND: Final = '"orphans released"'
 """In a pod's log."""
+
+TOPICS: Final = ("trial", "chaos")
+"""The words that begin what is subscribed to; what the runtime announces is not."""
 
 _NO_ROOM: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
@@ -42,10 +46,6 @@ _OLD_JOB_ENDS: Final = """
     WHERE id = $1
 """
 _KEEP_A_DAY: Final = "SELECT cortex.set_retention(NULL, 86400, NULL, $1, 'points', 'a test')"
-_SUBSCRIBE: Final = """
-    INSERT INTO cortex.subscription (name, topic, channel, changed_by)
-    VALUES ('trial', 'trial.*', 'log', 'points')
-"""
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
 _DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
@@ -72,13 +72,7 @@ databases are copies of one."""
 
 async def begin(trial: Trial, program: Program) -> None:
     """Do everything that precedes the pod under test. Raises `MissingError`."""
-    if program.event == "budget":
-        await trial.sql(_NO_ROOM)
-    if program.event == "message":
-        await trial.sql(_SUBSCRIBE)
-        await trial.sql("SELECT cortex.publish('trial.sent', '{}', 'k')")
-    if program.event == "retention":
-        await _keep_little(trial)
+    await _prepare(trial, program)
     if program.cancels_idle:
         await _submit_bulk(trial)
     elif program.event not in ("request", "lost claim", "schedule"):
@@ -92,6 +86,25 @@ async def begin(trial: Trial, program: Program) -> None:
         await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
     if program.event == "request":
         trial.token = await _make_token(trial)
+
+
+async def _prepare(trial: Trial, program: Program) -> None:
+    """Do everything that precedes the job."""
+    match program.event:
+        case "budget":
+            await trial.sql(_NO_ROOM)
+        case "message":
+            for word in TOPICS:
+                name = trial.subscription(word)
+                config = config_of_hook(trial.bench.receiver.url, path=name)
+                await trial.sql(SUBSCRIBE, name, f"{word}.*", config)
+            await trial.sql("SELECT cortex.publish('trial.sent', '{}', 'k')")
+        case "retention":
+            await _keep_little(trial)
+        case _:
+            pass
+    if program.is_of_flow:
+        await flows.apply(trial.db, name=FLOW.name, spec=FLOW.to_json(), by="points")
 
 
 async def _keep_little(trial: Trial) -> None:
@@ -133,7 +146,7 @@ async def happen(trial: Trial, program: Program, pod: TrialPod) -> None:
         case "schedule":
             await trial.until_row(_DECLARED, what="the schedule is declared")
             await trial.sql(_DUE)
-        case "none" | "cancel" | "message" | "retention":
+        case "none" | "cancel" | "message" | "retention" | "tick":
             pass
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from chaos.checkers import (
     i02_one_end,
@@ -12,6 +12,7 @@ from chaos.checkers import (
     i07_intents,
     i10_whole_commits,
     i18_decided_once,
+    i19_messages,
     i20_legal_transitions,
     i27_schedules,
 )
@@ -20,8 +21,9 @@ from chaos.evidence import Evidence
 from chaos.history import Event
 from chaos.points.bench import SCALE
 from chaos.points.events import CANCELLED_BY
-from chaos.points.programs import Program
+from chaos.points.programs import NOTE, Program
 from chaos.points.shot import Left, Shot
+from cortex.domain.job import SEND_NOTIFICATION
 
 CHECKERS: Final = (
     i02_one_end.check,
@@ -31,12 +33,15 @@ CHECKERS: Final = (
     i07_intents.check,
     i10_whole_commits.check,
     i18_decided_once.check,
+    i19_messages.check,
     i20_legal_transitions.check,
     i27_schedules.check,
 )
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})
 """A pod that was stopped while draining may have had to cut something off."""
+ENDS_AS_TICK: Final = frozenset({0, 1, 143})
+"""It had lost its job, or SIGTERM ended it."""
 LINE_MAX: Final = 500
 FAULTS: Final = ('"code": "internal"', '"event": "actor crashed')
 
@@ -49,6 +54,7 @@ def problems(program: Program, left: Left, *, shot: Shot | None, baseline: Left)
         *_record(program, left),
         *_end(program, left, baseline),
         *_outside(program, left, shot),
+        *_notified(program, left),
     ]
     if shot is not None:
         wrong += [*_kept(left), *_counts(left, baseline, shot)]
@@ -62,9 +68,10 @@ def _record(program: Program, left: Left) -> Iterator[str]:
         applications=(),
         model_calls=(),
         requests=(),
+        deliveries=tuple(each for each in left.deliveries if each.topic != NOTE),
         canaries=(),
         logs=left.logs,
-        **left.record,  # type: ignore[arg-type]
+        **left.record,
     )
     for check in CHECKERS:
         verdict = check(evidence)
@@ -84,8 +91,8 @@ def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
     job = left.job
     if job["status"] != program.status:
         yield f"the job is {job['status']}, not {program.status}: {job['error_message']}"
-    elif job["result"] != baseline.job["result"]:
-        yield f"its result is {job['result']!r}, undisturbed it is {baseline.job['result']!r}"
+    elif _result(program, left) != (usual_result := _result(program, baseline)):
+        yield f"its result is {_result(program, left)!r}, undisturbed it is {usual_result!r}"
     elif job["error_code"] != baseline.job["error_code"]:
         yield f"it failed by {job['error_code']}, undisturbed by {baseline.job['error_code']}"
     for idle in left.idle:
@@ -94,6 +101,13 @@ def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
     requested, usual = len(left.record["approvals"]), len(baseline.record["approvals"])
     if requested > usual:
         yield f"approval was requested {requested} times, not {usual}"
+
+
+def _result(program: Program, left: Left) -> Any:
+    """The result of its job, without what differs from trial to trial."""
+    result = left.job["result"]
+    is_note = program.job_type == SEND_NOTIFICATION and isinstance(result, dict)
+    return result["is_degraded"] if is_note else result
 
 
 def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
@@ -112,6 +126,15 @@ def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
         least = 1 if program.status == "COMPLETED" else 0
         if not least <= left.calls[conversation] <= most:
             yield f"the model was called {left.calls[conversation]} times, at most {most} expected"
+
+
+def _notified(program: Program, left: Left) -> Iterator[str]:
+    """What a job sends by itself arrives, again under the same id at most."""
+    notes = [each for each in left.deliveries if each.topic == NOTE]
+    if program.job_type == SEND_NOTIFICATION and not any(each.is_accepted for each in notes):
+        yield "its notification never arrived"
+    if len({each.message for each in notes}) > 1:
+        yield f"its notification arrived under {len({each.message for each in notes})} ids"
 
 
 def _results(left: Left) -> Iterator[str]:
@@ -146,6 +169,8 @@ def _counts(left: Left, baseline: Left, shot: Shot) -> Iterator[str]:
 def _pods(program: Program, left: Left) -> Iterator[str]:
     for name, code in left.exits.items():
         right = LEAVES_LATE if program.event == "leave" else LEAVES_WELL
+        if program.event == "tick" and name == "doomed":
+            right = ENDS_AS_TICK
         if code not in right:
             yield f"pod {name} ended with {code}"
     for name, log in left.logs.items():

@@ -12,7 +12,8 @@ from attrs import field, frozen
 from chaos.workloads.program import Op, Operation, account
 from chaos.workloads.program import Program as Operations
 from cortex.crash_points import Kind
-from cortex.domain.job import BULK
+from cortex.domain.job import BULK, RUN_FLOW, SEND_NOTIFICATION
+from cortex.flows.spec import parse_flows
 
 APP: Final = "chaos.points.app"
 IDLE: Final = "points_idle"
@@ -20,6 +21,27 @@ IDLE: Final = "points_idle"
 IDLE_COUNT: Final = 3
 REFUSED: Final = "refused"
 """Accounts with this prefix refuse everything."""
+NOTE: Final = "trial.note"
+"""The topic of what a job sends by itself, without the outbox."""
+_FLOW_YAML: Final = """
+name: points
+inputs:
+  account: {required: true}
+steps:
+- name: pay
+  uses: tool
+  with:
+    tool: chaos_idempotent
+    arguments: {account: "${{ inputs.account }}", takes_ms: 0}
+- name: report
+  uses: publish
+  with:
+    topic: trial.paid
+    payload: {result: "${{ steps.pay.result }}"}
+    key: k
+result: {paid: "${{ steps.pay.result > 0 }}"}
+"""
+FLOW: Final = parse_flows(_FLOW_YAML, "points")[0]
 EVERYONES: Final = frozenset({Kind.POD, Kind.JOB})
 
 
@@ -63,6 +85,7 @@ class Program:
         "cancel",
         "schedule",
         "retention",
+        "tick",
     ] = "none"
     """What else happens while the pod under test runs."""
     awaited: tuple[str, ...] = ()
@@ -76,6 +99,11 @@ class Program:
     """It is a bulk operation, which cancels the jobs that no pod runs."""
     may_wait_for_people: bool = False
     """No person resolves its unknown effects: then its job waits."""
+
+    @property
+    def is_of_flow(self) -> bool:
+        """Whether a flow makes its steps."""
+        return self.job_type == RUN_FLOW
 
     @property
     def has_stop(self) -> bool:
@@ -94,6 +122,10 @@ class Program:
             named["account"] = f"{self.account_kind}:{key}:0"
         if self.has_gate:
             named["gate"] = str(gate(folder))
+        if self.is_of_flow:
+            return {"flow": FLOW.name, "inputs": named}
+        if self.job_type == SEND_NOTIFICATION:
+            return {"text": "all is well", "topic": NOTE}
         return named
 
     def applied_once(self, key: str) -> list[str]:
@@ -196,6 +228,22 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         event="lost claim",
         settings={"sweep_s": 60.0},  # on a slow machine its own sweep would come earlier
     ),
+    _job(
+        "flow",
+        RUN_FLOW,
+        Kind.STEP,
+        Kind.EFFECT,
+        also=frozenset({Kind.MESSAGE}),
+        account_kind="idempotent",
+        event="message",
+    ),
+    _job(
+        "notification",
+        SEND_NOTIFICATION,
+        Kind.STEP,
+        also=frozenset({Kind.MESSAGE}),
+        event="message",
+    ),
     _job("schedule", "points_scheduled", Kind.SCHEDULE, event="schedule"),
     _job(
         "message",
@@ -203,6 +251,22 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         Kind.MESSAGE,
         event="message",
         awaited=("after_outbox_record",),
+    ),
+    Program(
+        name="publish",
+        kinds=frozenset({Kind.STEP}),
+        also=frozenset({Kind.MESSAGE}),
+        operations=(Op.PUBLISH, Op.PUBLISH),
+        event="message",
+        awaited=("after_outbox_record",),
+    ),
+    _job(
+        "tick",
+        "points_nothing",
+        Kind.TICK,
+        also=frozenset({Kind.HAND_BACK}),
+        event="tick",
+        awaited=("after_tick_record",),
     ),
     _job(
         "retention",

@@ -11,9 +11,10 @@ from attrs import frozen
 
 from chaos.cluster.ledger import Application
 from chaos.cluster.postgres import Row
-from chaos.collect import read_record
+from chaos.collect import delivery_of, read_record
+from chaos.evidence import Delivery
 from chaos.points.bench import Bench, MissingError, Trial, TrialPod
-from chaos.points.events import begin, happen, happen_again
+from chaos.points.events import TOPICS, begin, happen, happen_again
 from chaos.points.person import attend
 from chaos.points.programs import IDLE, Program, gate
 from cortex.crash_points import RECORD
@@ -21,6 +22,7 @@ from cortex.crash_points import RECORD
 _AT_REST: Final = """
     SELECT count(*) FROM cortex.job j
     HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM cortex_worker.task)
+        AND NOT EXISTS (SELECT FROM cortex.outbox WHERE status IN ('PENDING', 'PROCESSING'))
         AND bool_and(j.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
             OR $1 AND j.status = 'WAITING_FOR_APPROVAL' AND EXISTS (
                 SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status = 'UNKNOWN'))
@@ -57,6 +59,8 @@ class Left:
     """The record when the pod had reached its point; empty if it was undisturbed."""
     applied: tuple[Application, ...]
     """In the ledger."""
+    deliveries: tuple[Delivery, ...]
+    """Of messages."""
     calls: Counter[str]
     """By conversation with the model."""
     exits: dict[str, int]
@@ -87,7 +91,7 @@ async def record(bench: Bench, program: Program) -> Recorded:
     async with bench.trial(has_stops=program.has_stop) as trial, _attended(trial, program):
         path = trial.folder / "points"
         await begin(trial, program)
-        pod = trial.start("recorded", f"{RECORD}:{path}", **program.settings)
+        pod = _start(trial, program, "recorded", f"{RECORD}:{path}")
         await happen(trial, program, pod)
         exits = {}
         if program.event == "leave":
@@ -111,7 +115,7 @@ async def fire(bench: Bench, shot: Shot) -> Left:
     has_stops = shot.how == "stop" or program.has_stop
     async with bench.trial(has_stops=has_stops) as trial, _attended(trial, program):
         await begin(trial, program)
-        doomed = trial.start("doomed", shot.setting, **program.settings)
+        doomed = _start(trial, program, "doomed", shot.setting)
         events = asyncio.create_task(happen(trial, program, doomed))
         try:
             await _until_hit(trial, doomed, shot)
@@ -127,6 +131,12 @@ async def fire(bench: Bench, shot: Shot) -> Left:
                 exits[pod.name] = await _go_on(trial, pod, program)
         exits["heir"] = await trial.end(heir)
         return await _left(trial, before, exits)
+
+
+def _start(trial: Trial, program: Program, name: str, at: str) -> TrialPod:
+    """Start the process under test."""
+    start = trial.tick if program.event == "tick" else trial.start
+    return start(name, at, **program.settings)
 
 
 @asynccontextmanager
@@ -187,6 +197,11 @@ async def _left(trial: Trial, before: dict[str, tuple[Row, ...]], exits: dict[st
         record=await read_record(trial.owned),
         before=before,
         applied=tuple(each for each in applied if f":{trial.key}:" in each.account),
+        deliveries=tuple(
+            delivery_of(each, at_s=each.at)
+            for each in trial.bench.receiver.received()
+            if each.subscription in map(trial.subscription, TOPICS)
+        ),
         calls=Counter(
             each for each in calls if trial.has_own_model or each.startswith(f"{trial.key}/")
         ),

@@ -35,7 +35,7 @@ PAUSE_S: Final = (0.1, 0.5)
 
 SUBSCRIBE: Final = """
     INSERT INTO cortex.subscription (name, topic, channel, config, changed_by)
-    VALUES ($1, '*', 'webhook', $2::jsonb, 'chaos')
+    VALUES ($1, $2, 'webhook', $3::jsonb, 'chaos')
 """
 _PUBLISH: Final = "SELECT cortex.publish($1, $2::jsonb, $3)"
 
@@ -53,9 +53,9 @@ class _RolledBackError(CortexError):
     """Ends a transaction that is not to take place."""
 
 
-def config_of_hook(url: str) -> str:
-    """The details of the subscription to everything, whose receiver has this address."""
-    return json.dumps({"url": f"{url}/{HOOK}", "secrets": [f"env:{SECRET}"]})
+def config_of_hook(url: str, *, path: str = HOOK) -> str:
+    """The details of a subscription, whose receiver has this address."""
+    return json.dumps({"url": f"{url}/{path}", "secrets": [f"env:{SECRET}"]})
 
 
 def draw_publications(seed: int, *, duration_s: float) -> tuple[Publication, ...]:

@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from cortex.actors.runner import Run, Runner, TickBudget
+from cortex.crash_points import crash_point
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.runtime.maintenance.recorder import RunRecorder, error_text
 from cortex.store.background.runners import DISPATCH
@@ -114,7 +115,9 @@ class Tick:
             else:
                 reports.append(await turn(left_s))
         try:
+            crash_point("before_tick_record")
             await self._recorder.flush()
+            crash_point("after_tick_record")
         except UnavailableError as error:
             self._is_database_gone = self._is_database_gone or not error.is_locked
             _log.warning("runs not recorded", error=error.message)

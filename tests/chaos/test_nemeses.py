@@ -18,6 +18,7 @@ from chaos.nemeses.pause import Pause
 from chaos.nemeses.second_term import SecondTerm
 from chaos.nemeses.starve import Starve
 from chaos.nemeses.stop_in_transaction import StopInTransaction
+from chaos.nemeses.tick import Tick
 from chaos.windows import Window
 from chaos.workloads.program import Op
 from tests.support.eventually import eventually
@@ -171,6 +172,16 @@ def test_a_pod_is_told_twice_and_hands_back(playing: Playing) -> None:
     met = playing.inject(SecondTerm(), place=_place_of_the_effect(playing), after_s=0.1)
     assert Window.DRAIN in met["windows"]
     assert met["took_s"] < playing.stage.settings.close_s
+
+
+def test_a_tick_runs_beside_the_pods_and_is_killed(playing: Playing) -> None:
+    met = playing.inject(Tick(), lives_s=0.1, how="kill")
+    assert met["code"] == -9
+    playing.sql("TRUNCATE cortex.runner")
+    whole = playing.inject(Tick(), lives_s=30.0, how="kill")
+    assert whole["code"] == 0
+    ticked = "SELECT FROM cortex.runner WHERE holder LIKE 'tick %'"
+    assert playing.sql(ticked)
 
 
 @pytest.mark.skipif(Clock.name in absent(), reason=absent().get(Clock.name, ""))

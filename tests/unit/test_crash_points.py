@@ -28,6 +28,7 @@ NO_PROGRESS = frozenset(
         # they read
         "agents.newest",
         "agents.spec",
+        "approvals.find",
         "approvals.of_line",
         "approvals.show",
         "bulk.choose",
@@ -44,6 +45,7 @@ NO_PROGRESS = frozenset(
         "jobs.show",
         "jobs.type_timeouts",
         "pods.ended_owners",
+        "pods.live_tools",
         "pods.lock",
         "pods.probe",
         "pods.without_lock",
@@ -55,11 +57,13 @@ NO_PROGRESS = frozenset(
         "steps.recorded",
         "store.next_due_s",
         "subscriptions.every",
+        "subscriptions.routes",
         "store.figures",
         "store.look",
         "tasks.blocked",
         "tasks.locked",
         "tasks.orphans",
+        "traces.resumed",
         "watches.of_pod",
         "watches.said",
         # connections
@@ -82,7 +86,9 @@ NO_PROGRESS = frozenset(
         "store.record",
         "tasks.is_watched",
         # repeated in its step, whose points stand around it
+        "approvals.remind_one",
         "bulk.settle",
+        "jobs.submit_once",
         # what has expired anyway is forgotten
         "housekeeping.sweep",
         "store.forget",
