@@ -67,9 +67,11 @@ StepSpan = tuple[StepKind, str, float, float, str | None]
 class SpanBuffer:
     """What waits for export, oldest first: attempts that have something new, and other spans."""
 
-    __slots__ = ("dropped_count", "room", "waiting")
+    __slots__ = ("dropped_count", "finish", "room", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, finish: "Callable[[AttemptTrace], bool]" = lambda _: False) -> None:
+        """`finish` takes an attempt at its end, with its steps, or leaves it to the export."""
+        self.finish = finish
         self.waiting: list[AttemptTrace | Span] = []
         self.room = BUFFER_MAX
         """How many more spans fit."""
@@ -101,6 +103,7 @@ class AttemptTrace:
         "claim",
         "ended_at",
         "ending",
+        "is_finished",
         "is_waiting",
         "steps",
     )
@@ -112,6 +115,8 @@ class AttemptTrace:
         """Recorded since the last export."""
         self.is_waiting = False
         """It is in the buffer."""
+        self.is_finished = False
+        """Its end and all its steps have been taken."""
         self.began = 0.0
         self.ended_at: float | None = None
         self.ending: Operation | None = None
@@ -128,7 +133,7 @@ class AttemptTrace:
         if self._job is None:
             claim = self.claim
             job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
-            self._job = attrs.evolve(job, flags=self._flags)
+            self._job = TraceParent(job.trace_id, job.span_id, self._flags)
         return self._job
 
     @property
@@ -158,13 +163,13 @@ class AttemptTrace:
     def ended(self, ending: Operation | None, began: float, now: float) -> None:
         """The attempt has ended; `ending` is in the record. Both times are trio's."""
         self.ending, self.began, self.ended_at = ending, began, now
-        if not self.is_waiting:
+        self.is_finished = self._buffer.finish(self)
+        if not (self.is_waiting or self.is_finished):
             self.is_waiting = True
             self._buffer.waiting.append(self)
 
     def taken(self) -> list[StepSpan]:
-        """Take it out of the buffer; return its steps."""
-        self.is_waiting = False
+        """Return its new steps, which no longer count in the buffer."""
         steps, self.steps = self.steps, []
         self._buffer.room += len(steps)
         return steps

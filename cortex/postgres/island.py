@@ -5,19 +5,23 @@ itself a file that becomes readable with those in it, and the driver waits for t
 everything that follows from an event, so that a reply reaches its caller in trio's next turn. The
 first part of a call runs in the trio task of its caller, so that its statement is sent at once.
 
-On failure: an error of a callback is passed to the loop's exception handler, and ends no call.
+On failure: an error of a callback is passed to the loop's exception handler, and ends no call. One
+that asks the process to end (`SystemExit`) cancels the block around the loop, which goes on until
+the block has ended, and is then raised as the cause of a `RuntimeError`.
 On stop: what still runs in the loop is cancelled, and has a second to end.
 """
 
 import asyncio
 import math
 import selectors
+import traceback
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple, cast
 
+import structlog
 import trio
 import trio_asyncio
 from trio.lowlevel import RaiseCancelT
@@ -29,6 +33,8 @@ TURNS_MAX: Final = 100
 """Turns of the loop in one of trio's: callbacks that follow each other forever starve nobody."""
 CLOSE_S: Final = 1.0
 _CLOSE_POLL_S: Final = 0.01
+
+_log = structlog.get_logger(__name__)
 
 
 class Files(selectors.DefaultSelector):
@@ -44,16 +50,26 @@ class Files(selectors.DefaultSelector):
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """A loop by trio's clock; calls `on_wake` for what is to be done before its next turn."""
+    """A loop by trio's clock; calls `on_wake` for what is to be done before its next turn.
+
+    `on_exit` gets what a callback raised to end the process.
+    """
 
     # Attributes of asyncio's own class.
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
     _run_once: Callable[[], None]
 
-    def __init__(self, clock: trio.abc.Clock, *, on_wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        clock: trio.abc.Clock,
+        *,
+        on_wake: Callable[[], None],
+        on_exit: Callable[[BaseException], None],
+    ) -> None:
         self._clock = clock
         self._on_wake = on_wake
+        self._on_exit = on_exit
         self._is_in_turn = False
         self._files = Files()
         super().__init__(self._files)
@@ -103,7 +119,11 @@ class Loop(asyncio.SelectorEventLoop):
         self._is_in_turn = True
         try:
             for _ in range(TURNS_MAX):
-                self._run_once()
+                try:
+                    self._run_once()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # Raised from here it would end the driver, on which every call waits.
+                    self._on_exit(error)
                 if not self._ready:
                     break
         finally:
@@ -177,7 +197,12 @@ class AsyncioIsland:
     """A loop and its driver; an `Island` of `cortex.postgres.bridge`."""
 
     def __init__(self) -> None:
-        self.loop = Loop(trio.lowlevel.current_clock(), on_wake=self._wake)
+        clock = trio.lowlevel.current_clock()
+        self.loop = Loop(clock, on_wake=self._wake, on_exit=self._exit)
+        self.scope = trio.CancelScope()
+        """Around the block that uses the loop."""
+        self.exit: BaseException | None = None
+        """What a callback raised to end the process."""
         self._pause = trio.CancelScope()
         """Around the driver's wait: it ends when the next timer is due, or by `_wake`."""
         self._is_over = False
@@ -192,6 +217,12 @@ class AsyncioIsland:
         if self.loop.next_due < self._pause.deadline:
             self._wake()
         return await call.wait(task)
+
+    def _exit(self, error: BaseException) -> None:
+        if self.exit is None:
+            _log.error("asyncio code ends the process", error=repr(error), at=_place_of(error))
+            self.exit = error
+            self.scope.cancel(reason="asyncio code ends the process")
 
     def _wake(self) -> None:
         self._pause.deadline = -math.inf
@@ -232,8 +263,17 @@ async def open_island() -> AsyncGenerator[AsyncioIsland, None]:
         async with trio.open_nursery() as nursery:
             await nursery.start(island.drive)
             try:
-                yield island
+                with island.scope:
+                    yield island
             finally:
                 await island.close()  # noqa: ASYNC102 -- bounded by itself
     finally:
         island.loop.close()
+    if island.exit is not None:
+        raise RuntimeError(f"asyncio code ended the process by {island.exit!r}") from island.exit
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the line that raised it."""
+    (*_, last) = traceback.extract_tb(error.__traceback__)
+    return f"{last.filename}:{last.lineno}"

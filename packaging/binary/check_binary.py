@@ -269,7 +269,7 @@ def test_a_job_survives_kill_9_and_so_do_the_files_of_postgres(machine: Machine)
     first.until("is ready after")
     job_id = machine.run("jobs", "submit", "greet", *app, "--arg", f"gate={gate}").split()[0]
     eventually(
-        lambda: machine.job(job_id)["steps"],
+        lambda: json.loads(machine.run("jobs", "show", job_id, "--json"))["steps"],
         what="its first step is recorded",
         within_s=ENDS_WITHIN_S,
     )

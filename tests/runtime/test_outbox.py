@@ -268,6 +268,17 @@ async def test_slack_gets_a_text(
     assert posted.json == {"text": "order 5, nobody"}
 
 
+async def test_what_others_wrote_calls_nobody_in_slack(
+    bench: Bench, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_URL", receiver.url)
+    await subscribe(bench, {"channel": "slack", "url": "env:SLACK_URL"})
+    await bench.port(outbox.publish, "order.paid", {"text": "<!here> & <http://a.b|ok>"})
+    await make(bench).tick(BUDGET)
+    (posted,) = receiver.posted
+    assert posted.json["text"].endswith("&lt;!here&gt; &amp; &lt;http://a.b|ok&gt;")
+
+
 async def test_a_template_that_fails_fails_its_message_alone(
     bench: Bench, log_lines: list[MutableMapping[str, Any]]
 ) -> None:

@@ -48,9 +48,11 @@ async def exporter(port: Port, collector: Receiver) -> AsyncIterator[SpanExporte
     await made.flush(0)
 
 
-def end_attempt(exporter: SpanExporter, lease: Lease, **fields: Any) -> None:
+def end_attempt(
+    exporter: SpanExporter, lease: Lease, *, job_type: str = "digest", **fields: Any
+) -> None:
     claim = Claim(
-        *(lease, "digest", "{}", None, None, 1, 3, False, False, False, 60.0, 60), **fields
+        *(lease, job_type, "{}", None, None, 1, 3, False, False, False, 60.0, 60), **fields
     )
     trace = exporter.begin(claim)
     assert trace is not None
@@ -98,6 +100,17 @@ async def test_the_end_of_a_pod_does_not_wait_long_for_a_collector(
         await exporter.flush(0.2)
     assert trio.current_time() - began < 1
     assert [each["event"] for each in logs] == ["spans not exported"]
+
+
+async def test_a_span_that_cannot_be_encoded_is_no_trouble_for_its_job(
+    exporter: SpanExporter, collector: Receiver
+) -> None:
+    with structlog.testing.capture_logs() as logs:
+        end_attempt(exporter, Lease(new_id(), 1), job_type="\ud800")
+        end_attempt(exporter, Lease(new_id(), 1))
+        assert await exporter.export()
+    assert [each["event"] for each in logs] == ["spans not encoded"]
+    assert len(spans(collector.posted[0])) == 2
 
 
 async def test_what_came_before_is_exported_by_the_attempt_that_goes_on(

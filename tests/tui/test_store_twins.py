@@ -11,11 +11,14 @@ import pytest
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.bulk import BulkRequest, BulkVerb
-from cortex.domain.errors import NotFoundError, UnavailableError
+from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
 from cortex.domain.job_filter import JobCursor, JobFilter, Refusal, parse_filter
+from cortex.domain.messages.message import failed
+from cortex.domain.messages.subscription import Subscription
 from cortex.postgres.database import Database, Profile, Record, open_database
 from cortex.store import budgets, tasks
+from cortex.store.background import outbox, subscriptions
 from cortex_tui.backend import jobs as backend_jobs
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.model.job_order import Order
@@ -212,3 +215,32 @@ def test_what_a_filter_leads_to_is_not_looked_for_with_each_page(
     asked.clear()
     ask(read)
     assert (asked.count("jobs.ids_by_suffix"), asked.count("agents.ids_like")) == (3, 3)
+
+
+def test_messages_that_failed_are_read_retried_and_discarded(life: Life, ask: Ask) -> None:
+    pod = new_id()
+    for name in ("a", "b"):
+        subscription = Subscription(name=name, topic="order.*", channel="log")
+        life.call(subscriptions.put, subscription, by="ana", reason="")
+    for number in range(3):
+        life.call(outbox.publish, "order.paid", {"number": number})
+    claimed = life.call(outbox.claim, pod_id=pod, most={"a": 2}).messages
+    gone = failed(1, "status 410", is_final=True, rng=seeded_random())
+    life.call(outbox.record, pod_id=pod, outcomes=[(each, gone) for each in claimed])
+    before = ask(lambda backend: backend.messages.page())
+    assert [row.status for row in before] == ["FAILED"] * 2 + ["PENDING"] * 4
+    newest, oldest = before[:2]
+    assert newest.seq > oldest.seq
+    assert [row.seq for row in before[2:]] == sorted(row.seq for row in before[2:])
+    shown = ask(lambda backend: backend.messages.show(newest))
+    assert [(row.subscription, row.payload) for row in shown] == [
+        ("b", {"number": 1}), ("a", {"number": 1}),
+    ]  # fmt: skip
+    who = {"by": "ana", "reason": "fixed"}
+    assert ask(lambda backend: backend.messages.retry(newest, **who)) == "is sent again"
+    assert ask(lambda backend: backend.messages.discard(oldest, **who)) == "discarded"
+    with pytest.raises(ConflictError):
+        ask(lambda backend: backend.messages.retry(newest, **who))
+    with pytest.raises(NotFoundError):
+        ask(lambda backend: backend.messages.discard(oldest, **who))
+    assert len(ask(lambda backend: backend.messages.page())) == 5

@@ -13,9 +13,8 @@ from hashlib import blake2b
 from typing import Final, Self
 from uuid import UUID
 
-import attrs
-
 from cortex.domain.errors import UsageError
+from cortex.domain.hot import hot
 
 HEADER: Final = "traceparent"
 SAMPLED: Final = 1
@@ -25,7 +24,7 @@ _SHAPE_LATER: Final = re.compile(_SHAPE.pattern + "(-.*)?", re.DOTALL)
 """A later version may add fields."""
 
 
-@attrs.frozen
+@hot
 class TraceParent:
     """A span that others are part of: the header `traceparent` of W3C Trace Context."""
 
@@ -74,7 +73,7 @@ class TraceParent:
         return self.trace_id[8:] == self.span_id
 
     def child(self, span_id: bytes) -> Self:
-        return attrs.evolve(self, span_id=span_id)
+        return type(self)(self.trace_id, span_id, self.flags)
 
     def __str__(self) -> str:
         return f"00-{self.trace_id.hex()}-{self.span_id.hex()}-{self.flags:02x}"

@@ -112,7 +112,14 @@ def default_text(message: Message) -> str:
         lines = [approval_text(message)]
     else:
         lines = [f"{message.topic} ({message.tenant})"]
-        lines += [f"{name}: {_shown(value)}" for name, value in message.payload.items()]
+        # What a person wrote for people comes first, whole.
+        written = [name for name in ("title", "text") if isinstance(message.payload.get(name), str)]
+        lines += [message.payload[name] for name in written]
+        lines += [
+            f"{name}: {_shown(value)}"
+            for name, value in message.payload.items()
+            if name not in written
+        ]
     if message.escalated_from is not None:
         lines.append(f"{message.escalated_from} could not be reached")
     return "\n".join(lines)[:TEXT_MAX]
@@ -192,7 +199,8 @@ class SlackSender:
 
     async def send(self, message: Message) -> Failure | None:
         target = _target(self.url, name=f"slack {self.name}")
-        body = orjson.dumps({"text": self.text(message)})
+        shown = attrs.evolve(message, payload=_without_markup(message.payload))
+        body = orjson.dumps({"text": self.text(shown)})
         answer = await self.poster.post(target, [_JSON], body)
         return answer.failure(target.origin[1])
 
@@ -205,6 +213,17 @@ def _target(url: str, *, name: str) -> Target:
     if PLACE.fullmatch(url):
         url = SecretPlace.parse(url).read(name[:64]).strip()
     return _parsed(url)
+
+
+def _without_markup(value: Any) -> Any:
+    """Return a payload that calls nobody and hides no link: Slack reads <…> as commands."""
+    if isinstance(value, str):
+        return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    if isinstance(value, dict):
+        return {_without_markup(name): _without_markup(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_markup(each) for each in value]
+    return value
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import attrs
 from opentelemetry.proto.common.v1.common_pb2 import (
     AnyValue,
     ArrayValue,
@@ -69,19 +70,17 @@ def steps(trace: AttemptTrace, records: Sequence[StepSpan], offset_ns: int) -> b
     head = _TRACE_ID + span.trace_id
     parts: list[bytes] = []
     for kind, key, began, seconds, parent_key in records:
-        number, frame, rest = _of_step(kind, key)
+        known = _STEPS.get(key)
+        if known is None or known.kind is not kind:
+            known = _of_step(kind, key)
         around = 0 if parent_key is None else number_of(step_name(parent_key))
         began_ns = int(began * 1e9) + offset_ns
         ended_ns = began_ns + int(seconds * 1e9)
-        parts += (
-            frame,
-            head,
-            _STEP.pack(
-                *(_SPAN_ID, attempt ^ number, _PARENT_ID, attempt ^ around),
-                *(_BEGAN, began_ns, _ENDED, ended_ns),
-            ),
-            rest,
+        varies = _STEP.pack(
+            *(_SPAN_ID, attempt ^ known.number, _PARENT_ID, attempt ^ around),
+            *(_BEGAN, began_ns, _ENDED, ended_ns),
         )
+        parts += (known.frame, head, varies, known.rest)
     return b"".join(parts)
 
 
@@ -149,15 +148,34 @@ class _About(NamedTuple):
     outcome: str
 
 
-@lru_cache(CACHED_MAX)
-def _of_step(kind: StepKind, key: str) -> tuple[int, bytes, bytes]:
-    """Return the number of a step, the tag and length of its span, and what follows its times."""
+@attrs.frozen
+class _StepTerms:
+    """What the spans of steps with one key have in common."""
+
+    kind: StepKind
+    number: int
+    """Of the key, for its id."""
+    frame: bytes
+    """Tag and length."""
+    rest: bytes
+    """What follows the times."""
+
+
+_STEPS: Final[dict[str, _StepTerms]] = {}
+"""By key: the hash of a kind takes longer than all else of the look-up."""
+
+
+def _of_step(kind: StepKind, key: str) -> _StepTerms:
     attributes = _pairs({"cortex.step.kind": kind.value})
     rest = pb.Span(
         name=key, kind=_kind(SpanKind.INTERNAL), attributes=attributes
     ).SerializeToString()
     length = len(_TRACE_ID) + TRACE_ID_BYTES + _STEP.size + len(rest)
-    return number_of(step_name(key)), _SPAN + _size(length), rest
+    if len(_STEPS) >= CACHED_MAX:
+        _STEPS.clear()
+    terms = _StepTerms(kind, number_of(step_name(key)), _SPAN + _size(length), rest)
+    _STEPS[key] = terms
+    return terms
 
 
 @lru_cache(CACHED_MAX)
@@ -243,9 +261,16 @@ def _framed(tag: bytes, body: bytes) -> bytes:
 
 def _size(length: int) -> bytes:
     """Encode a length: seven bits in a byte."""
+    return _SIZES[length] if length < len(_SIZES) else _longer(length)
+
+
+def _longer(length: int) -> bytes:
     sizes = bytearray()
     while length > SEVEN_BITS:
         sizes.append(length & SEVEN_BITS | 0x80)
         length >>= 7
     sizes.append(length)
     return bytes(sizes)
+
+
+_SIZES: Final = tuple(_longer(length) for length in range(1024))

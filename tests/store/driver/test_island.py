@@ -4,10 +4,11 @@ import asyncio
 import signal
 import socket
 import types
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
+import structlog
 import trio
 import trio_asyncio
 
@@ -165,6 +166,58 @@ async def test_an_error_of_a_callback_ends_no_call(island: AsyncioIsland) -> Non
 
     assert await island.run_aio_coroutine(call()) == "done"
     assert isinstance(contexts[0]["exception"], ZeroDivisionError)
+
+
+def leave() -> None:
+    raise SystemExit(3)
+
+
+async def by_callback(island: AsyncioIsland) -> None:
+    island.loop.call_soon(leave)
+
+
+async def by_task(island: AsyncioIsland) -> None:
+    async def task() -> None:
+        await next_turn()
+        leave()
+
+    assert island.loop.begin(task()) is not None
+
+
+async def from_a_thread(island: AsyncioIsland) -> None:
+    await trio.to_thread.run_sync(island.loop.call_soon_threadsafe, leave)
+
+
+@pytest.mark.parametrize("way", [by_callback, by_task, from_a_thread])
+async def test_an_exit_in_the_loop_ends_the_block_and_no_call(
+    way: Callable[[AsyncioIsland], Awaitable[None]],
+) -> None:
+    replies: list[str] = []
+
+    async def slow() -> str:
+        await by_timer()
+        return "written"
+
+    async def run() -> None:
+        async with open_island() as island:
+            try:
+                await way(island)
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):  # as what a pod must still record
+                    replies.append(await island.run_aio_coroutine(slow()))
+
+    with (
+        trio.fail_after(5),
+        structlog.testing.capture_logs() as log_lines,
+        pytest.raises(RuntimeError, match=r"by SystemExit\(3\)") as raised,
+    ):
+        await run()
+    assert isinstance(raised.value.__cause__, SystemExit)
+    assert replies == ["written"]
+    (line,) = [each for each in log_lines if each["log_level"] == "error"]
+    assert (line["event"], line["error"]) == ("asyncio code ends the process", "SystemExit(3)")
+    assert "test_island.py:" in line["at"]
 
 
 def test_an_interrupt_in_a_turn_of_the_loop_reaches_the_main_task_and_ends_no_call() -> None:

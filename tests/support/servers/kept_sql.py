@@ -86,6 +86,13 @@ class KeptConnections:
 
     dsn: str
     _free: list[_Kept] = field(factory=list, init=False)
+    _roles: "dict[str, KeptConnections]" = field(factory=dict, init=False)
+
+    def in_role(self, role: str) -> "KeptConnections":
+        """Those to the same database whose sessions begin in a role."""
+        if role not in self._roles:
+            self._roles[role] = KeptConnections(f"{self.dsn}&role={role}")
+        return self._roles[role]
 
     def fetch(self, query: str, args: tuple[object, ...]) -> list[asyncpg.Record]:
         """Run one statement to its end; raises what it raises."""
@@ -98,6 +105,8 @@ class KeptConnections:
 
     def close(self) -> None:
         """Close them all; none may be in use."""
+        for each in self._roles.values():
+            each.close()
         while self._free:
             kept = self._free.pop()
             in_thread(partial(_end, kept))

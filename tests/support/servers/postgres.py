@@ -50,6 +50,9 @@ def sql(dsn: str, query: str, *args: object) -> list[asyncpg.Record]:
     From anywhere, trio included, but it blocks the caller: a statement that waits for something
     in the same event loop belongs into `trio.to_thread.run_sync`.
     """
+    database, _, role = dsn.partition("&role=")
+    if database in KEPT and role.isidentifier():
+        return KEPT[database].in_role(role).fetch(query, args)
     if dsn in KEPT:
         return KEPT[dsn].fetch(query, args)
 

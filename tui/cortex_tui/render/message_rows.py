@@ -12,7 +12,7 @@ from cortex.store.background.outbox import MessageHead, MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import NOBODY, attempts_text, message_state
 from cortex_tui.render.documents import document_text
-from cortex_tui.render.labelled import Line, labelled, said, text_lines, titled
+from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.table import Column
 
 PAYLOAD_CHARS_MAX: Final = 20_000
@@ -43,9 +43,7 @@ def page_lines(
     if row.tenant != "default":
         yield from labelled("tenant", row.tenant, room)
     yield from labelled("published", date_time(row.created_at), room)
-    if row.last_error:
-        yield from titled("last error")
-        yield from said(row.last_error, room, style="fail")
+    yield from labelled("error", row.last_error or "", room, "fail")
     if rows is None:
         yield from titled("reading …")
         return
@@ -87,9 +85,9 @@ def _error(row: MessageHead, _: datetime) -> Cell:
 
 MESSAGE_COLUMNS: Final[Sequence[Column[MessageHead]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.id), "bold")),
-    Column(title="state", width=15, cell=_state),
-    Column(title="topic", width=18, cell=_topic),
-    Column(title="to", width=17, cell=_to),
+    Column(title="state", width=14, cell=_state),
+    Column(title="topic", width=18, cell=_topic, is_fixed=True),
+    Column(title="to", width=18, cell=_to, is_fixed=True),
     Column(title="tries", width=5, cell=lambda row, _: Cell(str(row.attempts)), is_right=True),
     Column(title="age", width=4, cell=_age, is_right=True),
     Column(title="last error", width=16, cell=_error, grows=True, spare=1),

@@ -1,0 +1,263 @@
+"""Run the image in namespaces of its own: `python -m pytest -n 0 packaging/image/check_image.py`.
+
+Needs root, bubblewrap, and dist/cortex-image.tar (packaging/image/build); takes some minutes.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+
+from tests.support.eventually import eventually
+
+IMAGE: Final = Path(
+    os.environ.get("CORTEX_IMAGE", Path(__file__).parents[2] / "dist" / "cortex-image.tar")
+)
+SIZE_MAX: Final = 200_000_000
+USER: Final = 10001
+WITHIN_S: Final = 60.0
+SHORT: Final = {
+    "CORTEX_PRE_STOP_S": "0",
+    "CORTEX_ABORT_S": "4",
+    "CORTEX_CLOSED_S": "7",
+    "CORTEX_KILL_S": "10",
+}
+"""For an orchestrator that kills ten seconds after SIGTERM."""
+ORPHANS: Final = """\
+import os
+import time
+
+from cortex import Context, job
+
+
+def leave_orphans() -> int:
+    for _ in range(5):
+        if (child := os.fork()) == 0:
+            if os.fork() == 0:
+                time.sleep(0.2)
+            os._exit(0)
+        os.waitpid(child, 0)
+    return 5
+
+
+@job("orphans", timeout=300)
+async def orphans(ctx: Context) -> int:
+    return await ctx.step("leave", leave_orphans)
+
+
+@job("endless", timeout=300)
+async def endless(ctx: Context) -> None:
+    import trio
+
+    await ctx.step("begun", lambda: 1)
+    await trio.sleep_forever()
+"""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@attrs.define
+class Image:
+    """An unpacked image, its configuration and a volume."""
+
+    root: Path
+    config: dict[str, Any]
+    volume: Path
+    runs: list["Container"] = attrs.field(factory=list)
+
+    def command(self, words: list[str], environ: dict[str, str], info: int | None) -> list[str]:
+        variables = dict(each.split("=", 1) for each in self.config["Env"]) | environ
+        options = [
+            *("--unshare-all", "--as-pid-1", "--die-with-parent", "--clearenv"),
+            *("--uid", str(USER), "--gid", str(USER), "--hostname", "pod-1"),
+            *("--ro-bind", str(self.root), "/", "--proc", "/proc", "--dev", "/dev"),
+            *("--tmpfs", "/tmp", "--tmpfs", "/run"),  # noqa: S108
+            *("--bind", str(self.volume), "/var/lib/cortex"),
+            *("--chdir", self.config["WorkingDir"]),
+        ]
+        for name, value in variables.items():
+            options += ["--setenv", name, value]
+        if info is not None:
+            options += ["--info-fd", str(info)]
+        return ["bwrap", *options, *words]
+
+    def run(self, *arguments: str, environ: dict[str, str] | None = None) -> "Container":
+        """Start a container with the image's entry point."""
+        reading, writing = os.pipe()
+        words = [*self.config["Entrypoint"], *arguments]
+        log = self.volume.parent / f"container-{len(self.runs)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                self.command(words, environ or {}, writing),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[writing],
+                user=USER,
+                group=USER,
+                extra_groups=[],
+            )
+        os.close(writing)
+        with os.fdopen(reading) as information:
+            first = json.loads(information.read())["child-pid"]
+        started = Container(process, first, log, self)
+        self.runs.append(started)
+        return started
+
+
+@attrs.define
+class Container:
+    """A running container; `first` is its process 1 as seen from here."""
+
+    process: "subprocess.Popen[bytes]"
+    first: int
+    log: Path
+    image: Image
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text("utf-8")
+
+    def until(self, wanted: str) -> None:
+        def found() -> bool:
+            assert wanted in self.text or self.process.poll() is None, self.text
+            return wanted in self.text
+
+        eventually(found, what=f"it says {wanted}", within_s=WITHIN_S)
+
+    def inside(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command in the container, as `docker exec` does."""
+        spaces = ("--mount", "--pid", "--uts", "--ipc", "--net")
+        as_user = (f"--setuid={USER}", f"--setgid={USER}")
+        enter = ["nsenter", f"--target={self.first}", *spaces, *as_user]
+        return subprocess.run(
+            [*enter, *words],
+            env=dict(each.split("=", 1) for each in self.image.config["Env"]),
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+
+    def states(self) -> dict[int, tuple[str, str]]:
+        """The processes in its namespace: name and state by their number here."""
+        space = Path(f"/proc/{self.first}/ns/pid").readlink()
+        found = {}
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (each / "ns/pid").readlink() == space or _parent(each) == self.first:
+                    name, _, rest = (each / "stat").read_text().partition("(")[2].rpartition(")")
+                    found[int(each.name)] = (name, rest.split()[0])
+        return found
+
+    def stop(self) -> int:
+        """Send what the image's STOPSIGNAL says to process 1, and return its exit code."""
+        os.kill(self.first, signal.Signals[self.image.config["StopSignal"]])
+        return self.process.wait(WITHIN_S)
+
+
+def _parent(folder: Path) -> int:
+    return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+@pytest.fixture(scope="session")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The image as an engine unpacks it: by its manifest."""
+    folder = tmp_path_factory.mktemp("image")
+    for each in (folder, *folder.parents[:2]):
+        each.chmod(0o755)
+    with tarfile.open(IMAGE) as tar:
+
+        def blob(described: dict[str, Any]) -> bytes:
+            file = tar.extractfile("blobs/sha256/" + described["digest"].partition(":")[2])
+            assert file is not None
+            return file.read()
+
+        index_file = tar.extractfile("index.json")
+        assert index_file is not None
+        (listed,) = json.load(index_file)["manifests"]
+        manifest = json.loads(blob(listed))
+        config = json.loads(blob(manifest["config"]))
+        layer = gzip.decompress(blob(manifest["layers"][0]))
+    root = folder / "root"
+    root.mkdir()
+    subprocess.run(["tar", "-x", "-C", root, "-f", "-"], input=layer, check=True)
+    assert len(layer) <= SIZE_MAX
+    yield root, config["config"]
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def image(unpacked: tuple[Path, dict[str, Any]], tmp_path: Path) -> Iterator[Image]:
+    for each in (tmp_path, *tmp_path.parents[:2]):
+        each.chmod(0o755)
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    os.chown(volume, USER, USER)
+    made = Image(*unpacked, volume)
+    yield made
+    for run in made.runs:
+        if run.process.poll() is None:
+            run.process.kill()
+        run.process.wait()
+
+
+def test_it_says_how_it_is_run(image: Image) -> None:
+    config = image.config
+    assert config["Entrypoint"] == ["/usr/bin/tini", "--", "/usr/bin/cortex"]
+    assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
+    assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
+    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert not [*image.root.glob("usr/bin/python*")]
+
+
+def test_the_exit_code_of_a_command_is_passed_on(image: Image) -> None:
+    assert image.run("--version").process.wait(WITHIN_S) == 0
+    assert image.run("jobs", "show").process.wait(WITHIN_S) == 2
+
+
+def test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains(image: Image) -> None:
+    (image.volume / "orphans.py").write_text(ORPHANS)
+    up = image.run("up", "--app", "orphans.py", environ=SHORT)
+    up.until("is ready after")
+    assert up.states()[up.first][0] == "tini"
+    assert Path(f"/proc/{up.first}/status").read_text().count(f"NSpid:\t{up.first}\t1\n") == 1
+
+    health = up.inside("/usr/bin/cortex", "doctor", "--quick")
+    assert (health.returncode, "alive: pod-1:" in health.stdout) == (0, True), health
+
+    submitted = up.inside("/usr/bin/cortex", "jobs", "submit", "orphans", "--wait")
+    assert submitted.returncode == 0, submitted
+    eventually(
+        lambda: "Z" not in {state for _, state in up.states().values()},
+        what="no zombie is left",
+    )
+    endless = up.inside("/usr/bin/cortex", "jobs", "submit", "endless")
+    assert endless.returncode == 0, endless
+    assert up.stop() in {0, 1}  # 1: the endless job was handed back
+    assert "draining" in up.text
+
+
+def test_the_volume_keeps_a_job_through_kill_9(image: Image) -> None:
+    (image.volume / "orphans.py").write_text(ORPHANS)
+    up = image.run("up", "--app", "orphans.py", environ=SHORT)
+    up.until("is ready after")
+    job_id = up.inside(
+        "/usr/bin/cortex", "jobs", "submit", "orphans", "--delay", "1"
+    ).stdout.split()[0]
+    os.kill(up.first, signal.SIGKILL)
+    up.process.wait(WITHIN_S)
+    again = image.run("up", "--app", "orphans.py", environ=SHORT)
+    again.until("is ready after")
+    waited = again.inside("/usr/bin/cortex", "jobs", "wait", job_id)
+    assert waited.returncode == 0, waited

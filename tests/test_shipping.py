@@ -1,0 +1,42 @@
+"""What is cheap to check of the binary and the image; packaging/*/check_*.py try the real ones."""
+
+import importlib.util
+import os
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parent.parent / "packaging"
+
+
+def program(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"shipping_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_layer_depends_on_its_content_only(tmp_path: Path) -> None:
+    pack = program(ROOT / "binary" / "pack.py")
+    hashes = []
+    for number, order in enumerate([("a", "b"), ("b", "a")]):
+        layer = tmp_path / str(number)
+        layer.mkdir()
+        for name in order:
+            (layer / f"{name * 120}.py").write_text(name)
+            os.utime(layer / f"{name * 120}.py", (number, number))
+        (layer / "link").symlink_to("a")
+        hashes.append(pack.archive(layer, tmp_path / f"{number}.tar"))
+    assert hashes[0] == hashes[1]
+    (tmp_path / "0" / "more").touch()
+    assert pack.archive(tmp_path / "0", tmp_path / "more.tar") != hashes[0]
+
+
+def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:
+    oci = program(ROOT / "image" / "oci.py")
+    config = oci.configuration((ROOT / "image" / "Dockerfile").read_text("utf-8"))
+    assert config["Entrypoint"] == ["/usr/bin/tini", "--", "/usr/bin/cortex"]
+    assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
+    assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
+    assert config["Healthcheck"]["Timeout"] == 10_000_000_000
