@@ -187,6 +187,7 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     wish = {
         "dsn": None,
         "app": str(app),
+        "packages": [],
         "workspaces": str(tmp_path / "workspaces"),
         "is_unsafe": True,
         "cpu_s": 60,
