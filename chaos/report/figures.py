@@ -40,6 +40,12 @@ class Figures:
     """Faults that hit each window. One may hit several."""
     in_windows: int
     """Faults that hit any window."""
+    messages: int
+    """Messages to subscriptions, as far as their receivers are watched."""
+    sent_again: int
+    """Deliveries beyond the first of each."""
+    instants: Counter[str]
+    """Instants of schedules, by what became of them."""
     model_calls: int
     paid_twice: int
     """Complete answers to a request that had been answered before."""
@@ -73,6 +79,9 @@ def measure(evidence: Evidence, verdicts: Sequence[Verdict]) -> Figures:
         missed=Counter(value["nemesis"] for value in missed),
         windows=Counter(str(w) for value in hit for w in value.get("windows", ())),
         in_windows=sum(bool(value.get("windows")) for value in hit),
+        messages=_figure(verdicts, "messages"),
+        sent_again=_figure(verdicts, "again"),
+        instants=Counter(str(row["outcome"]).lower() for row in evidence.instants),
         model_calls=len(evidence.model_calls),
         paid_twice=_paid_twice(evidence),
         takeovers_s=sorted(_takeovers(evidence, timeline, quiet=True)),
@@ -80,6 +89,11 @@ def measure(evidence: Evidence, verdicts: Sequence[Verdict]) -> Figures:
         drains_s=sorted(_drains(timeline)),
         rest_s=_rest(timeline),
     )
+
+
+def _figure(verdicts: Sequence[Verdict], name: str) -> int:
+    """What a checker measured; 0 if none did."""
+    return next((int(v.figures[name]) for v in verdicts if name in v.figures), 0)
 
 
 def _kind(account: str) -> str:

@@ -57,6 +57,9 @@ def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
     yield "quiet takeovers", _spread(figures.takeovers_s)
     yield "  while more was broken", _spread(figures.hindered_s)
     yield "model calls", f"{figures.model_calls}, paid twice {figures.paid_twice}"
+    yield "messages", f"{figures.messages}, sent again {figures.sent_again}"
+    if figures.instants:
+        yield "instants of schedules", _counted(figures.instants)
     yield "drains", _spread(figures.drains_s)
     yield "at rest after", "never" if figures.rest_s is None else f"{figures.rest_s:.1f} s"
 

@@ -128,9 +128,13 @@ steps:
   needs: []
   on_error: continue
   with: {url: "http://169.254.169.254/"}
+- name: say
+  uses: publish
+  needs: [lost]
+  with: {topic: orders.lost, payload: {code: "${{ steps.lost.error.code }}"}, key: "${{ job.id }}"}
 - name: agree
   uses: approve
-  needs: [post, lost]
+  needs: [post, say]
   with: {detail: {sent: "${{ length(steps.post.result) }}", lost: "${{ steps.lost.error.code }}"}}
 result: {by: "${{ steps.agree.result.by }}", detail: "${{ steps.agree.result.arguments }}"}
 """
@@ -160,6 +164,7 @@ def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path:
         "fetch": "completed",
         "post": "completed",
         "lost": "failed",
+        "say": "completed",
         "agree": "completed",
     }
     assert ended["result"]["result"]["detail"] == {"sent": 3, "lost": "forbidden"}
@@ -169,8 +174,10 @@ def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path:
         assert (len(keys), len(set(keys))) == (2, 1)
     steps = [row["key"] for row in sql(pods.dsn, "SELECT key FROM cortex.job_step ORDER BY seq")]
     assert sorted(steps) == sorted(
-        ["fetch failure 1", "fetch", "post[0]", "post[1]", "post[2]", "lost", "agree"]
+        ["fetch failure 1", "fetch", "post[0]", "post[1]", "post[2]", "lost", "say", "agree"]
     )
+    (message,) = sql(pods.dsn, "SELECT topic, key, payload FROM cortex.outbox")
+    assert tuple(message) == ("orders.lost", str(job_id), '{"code": "forbidden"}')
     assert_one_truth(pods.dsn)
 
 
