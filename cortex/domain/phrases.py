@@ -23,7 +23,7 @@ TODAY: Final = timedelta(hours=20)
 SPAN_MAX_S: Final = 100 * 365 * 86_400.0
 """There is nothing older; and the database's calendar is limited, too."""
 
-_SPAN: Final = re.compile(r"([0-9]{1,7})([smhdw])")
+_SPAN: Final = re.compile(r"([0-9]{1,20})([smhdw])")
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UTC_TIME: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MINUTE_S: Final = 60
@@ -71,8 +71,10 @@ def parse_span(text: str) -> float:
     """Return the seconds of a span as people type it: 90s, 15m, 2h, 3d. Raises `UsageError`."""
     match = _SPAN.fullmatch(text.strip())
     seconds = int(match[1]) * _UNITS_S[match[2]] if match else None
-    if seconds is None or seconds > SPAN_MAX_S:
+    if seconds is None:
         raise UsageError(f"{text[:80]!r} is not a time such as 90s, 15m, 2h or 3d")
+    if seconds > SPAN_MAX_S:
+        raise UsageError(f"{text[:80]!r} is more than {SPAN_MAX_S / _DAY_S:,.0f}d")
     return float(seconds)
 
 

@@ -13,7 +13,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.codec import decode
-from cortex.durable.structuring import structure_discreetly, unstructurable
+from cortex.durable.structuring import structure_discreetly, structure_openly, unstructurable
 
 if TYPE_CHECKING:
     from cortex.domain.schedules.schedule import Schedule
@@ -69,8 +69,11 @@ class JobType:
         """Convert a payload to the types of the handler's arguments.
 
         Raises `InvalidValueError` with the name of an argument that is missing, unknown or of
-        another type.
+        another type, without its value: the error is recorded.
         """
+        return self._converted(payload, structure_discreetly)
+
+    def _converted(self, payload: str, convert: Callable[..., Any]) -> dict[str, Any]:
         try:
             given = decode(payload)
         except ValueError as error:
@@ -91,13 +94,16 @@ class JobType:
         return {
             key: value
             if _is_already(self.parameters[key], value)
-            else structure_discreetly(value, self.parameters[key], what=f"payload.{key}")
+            else convert(value, self.parameters[key], what=f"payload.{key}")
             for key, value in given.items()
         }
 
     def check_payload(self, payload: str) -> None:
-        """Raise `InvalidValueError` for a payload with which a job would certainly fail."""
-        arguments = self.arguments(payload)
+        """Raise `InvalidValueError` for a payload with which a job would certainly fail.
+
+        It names the value, for the person who gave it.
+        """
+        arguments = self._converted(payload, structure_openly)
         if self.check is not None:
             try:
                 self.check(**arguments)

@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from datetime import date, datetime
 from enum import Enum
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import (
     Any,
@@ -133,6 +134,22 @@ def structure_discreetly(
     except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
         lines = cattrs.transform_error(error, path=what, format_exception=_worded)
         raise InvalidValueError("; ".join(lines[:LISTED_MAX])) from error
+
+
+def structure_openly(value: object, target: type[Value], *, what: str) -> Value:
+    """Return `value` as a `target`; raises `InvalidValueError` with values and paths below `what`.
+
+    For the person who gave the value.
+    """
+    try:
+        return structure(value, target)
+    except MisfitError as misfit:
+        problems = (f"{_below(what, each.field)} {each.reason}" for each in misfit.problems)
+        raise InvalidValueError("; ".join(islice(problems, LISTED_MAX))) from misfit
+
+
+def _below(what: str, field: str) -> str:
+    return f"{what}{field}" if field.startswith("[") or not field else f"{what}.{field}"
 
 
 def _worded(error: BaseException, declared: type | None) -> str:

@@ -82,7 +82,7 @@ class FlowRun:
         self._left = {step.name: spec.needs(index) for index, step in enumerate(spec.steps)}
         self._ended: dict[str, Outcome] = {}
         self._scope = {
-            "inputs": _inputs_of(spec, inputs),
+            "inputs": spec.inputs_of(inputs),
             "steps": self._ended,
             "flow": {"name": spec.name, "version": version},
             "job": {"id": str(ctx.job_id)},
@@ -356,18 +356,3 @@ class FlowRun:
 
 def _failure_key(key: str, number: int) -> str:
     return f"{key} failure {number}"
-
-
-def _inputs_of(spec: FlowSpec, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all inputs. Raises `InvalidValueError` for one that is missing or unknown."""
-    for name in given:
-        if name not in spec.inputs:
-            known = ", ".join(spec.inputs) or "none"
-            raise InvalidValueError(
-                f"flow {spec.name!r} has no input {name!r:.100}", hint=f"its inputs: {known}"
-            )
-    missing = [name for name, each in spec.inputs.items() if each.required and name not in given]
-    if missing:
-        names = ", ".join(map(repr, missing))
-        raise InvalidValueError(f"flow {spec.name!r} lacks input {names}")
-    return {name: given.get(name, each.default) for name, each in spec.inputs.items()}

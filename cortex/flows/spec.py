@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import attrs
 
 from cortex.agent.limits import Validator, within
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure, suggestion
 from cortex.flows.expression import Path, paths
@@ -176,6 +176,22 @@ class FlowSpec:
                 )
         self._check_graph()
         self._check_expressions()
+
+    def inputs_of(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all inputs. Raises `InvalidValueError` for one that is missing or unknown."""
+        for name in given:
+            if name not in self.inputs:
+                known = ", ".join(self.inputs) or "none"
+                raise InvalidValueError(
+                    f"flow {self.name!r} has no input {name!r:.100}", hint=f"its inputs: {known}"
+                )
+        missing = [
+            name for name, each in self.inputs.items() if each.required and name not in given
+        ]
+        if missing:
+            names = ", ".join(map(repr, missing))
+            raise InvalidValueError(f"flow {self.name!r} lacks input {names}")
+        return {name: given.get(name, each.default) for name, each in self.inputs.items()}
 
     def needs(self, index: int) -> tuple[str, ...]:
         """Return the steps that must have ended before this one begins."""

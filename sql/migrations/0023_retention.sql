@@ -1,4 +1,5 @@
--- Retention: for how long finished jobs and facts are kept, and the only way to delete them. Off until somebody sets it.
+-- Retention: for how long finished jobs and facts are kept, and the only way to delete them. Off until somebody sets it,
+-- except for jobs of built-in schedules and records of pods: see forget_upkeep and forget_pods.
 --
 -- A lineage, the first job with those that continue it, is deleted as a whole: its jobs share effects and steps, and a
 -- job that lost its effects could repeat them. Whatever names a job, by table:

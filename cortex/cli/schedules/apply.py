@@ -1,6 +1,7 @@
 """`cortex schedules apply`: from YAML files to the database."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Final
 
@@ -16,10 +17,14 @@ from cortex.cli.schedules.source import parse_schedules
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
-from cortex.domain.errors import InvalidValueError
+from cortex.domain.errors import InvalidValueError, NotFoundError
+from cortex.domain.job import RUN_FLOW
 from cortex.domain.safe import safe
 from cortex.domain.schedules.schedule import Schedule
+from cortex.flows.spec import FlowSpec
 from cortex.postgres.database import Database
+from cortex.postgres.session import Session
+from cortex.store import flows
 from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
 from cortex.view.schedules import needs
@@ -42,6 +47,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
 
     request = {"schedules": [attrs.asdict(each) for each in wanted]}
     with session(change.options) as call:
+        _check_flows(call, wanted)
         rows = change.write(call, work, operation="schedules.apply", request=request)
         listed = [call(store.show, each.name) for each in wanted]
     change.output.listing("schedules", COLUMNS, rows, empty="")
@@ -56,12 +62,28 @@ def _check_arguments(wanted: Sequence[Schedule]) -> None:
         if each.agent is None and each.type in registry.names:
             instant = {} if each.instant_as is None else {each.instant_as: "2026-01-01T00:00:00Z"}
             payload = orjson.dumps({**each.arguments, **instant}).decode()
-            try:
+            with _named(each):
                 registry.check_payload(each.type, payload)
-            except InvalidValueError as error:
-                raise InvalidValueError(
-                    f"schedule {each.name!r}: {error.message}", hint=error.hint
-                ) from error
+
+
+def _check_flows(call: Session, wanted: Sequence[Schedule]) -> None:
+    """Raise for a flow that does not exist, and for inputs that do not fit it."""
+    for each in wanted:
+        if each.type == RUN_FLOW:
+            given = each.arguments
+            with _named(each):
+                newest, *_ = call(flows.versions, given["flow"], version=given.get("version"))
+                FlowSpec.from_json(newest.spec).inputs_of(given.get("inputs") or {})
+
+
+@contextmanager
+def _named(schedule: Schedule) -> Iterator[None]:
+    """Name the schedule in an error."""
+    try:
+        yield
+    except (InvalidValueError, NotFoundError) as error:
+        message = f"schedule {schedule.name!r}: {error.message}"
+        raise type(error)(message, hint=error.hint) from error
 
 
 def _warn(output: Output, row: store.ScheduleRow) -> None:

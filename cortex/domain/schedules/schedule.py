@@ -104,7 +104,9 @@ class Schedule:
         _fits("name", name, NAME)
         kind = _job_type(type, agent)
         if tenant is not None and not 1 <= len(tenant) <= TENANT_MAX:
-            raise ScheduleError("tenant", f"{tenant[:40]!r} has more than {TENANT_MAX} characters")
+            raise ScheduleError(
+                "tenant", f"{tenant[:40]!r} does not have 1 to {TENANT_MAX} characters"
+            )
         if overlap not in set(Overlap):
             raise ScheduleError(
                 "overlap", f"{overlap!r} is none of {', '.join(Overlap)}", hint="choose one"

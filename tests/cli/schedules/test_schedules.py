@@ -100,7 +100,7 @@ def test_an_unknown_agent_is_refused_and_nothing_is_applied(cortex: Cortex, clus
     "arguments, problem",
     [
         ("{}", "schedule 's': payload of 'http_request' lacks url"),
-        ("{url: 5}", "schedule 's': invalid type (expected str, got int) @ payload.url"),
+        ("{url: 5}", "schedule 's': payload.url must be text, got 5"),
     ],
 )
 def test_arguments_that_a_built_in_type_refuses_are_not_applied(
@@ -112,6 +112,19 @@ def test_arguments_that_a_built_in_type_refuses_are_not_applied(
     assert listed(cortex) == {}
     fine = text.replace(arguments, "{url: 'https://example.org'}")
     assert cortex("schedules", "apply", "-", stdin=fine).code == 0
+
+
+def test_a_flow_that_is_unknown_or_lacks_an_input_is_not_scheduled(
+    cortex: Cortex, cluster: Life
+) -> None:
+    text = 'name: s\ncron: "0 3 * * *"\njob: run_flow\narguments: {flow: f}\n'
+    done = cortex("schedules", "apply", "-", stdin=text)
+    assert (done.code, "schedule 's': flow 'f' does not exist" in done.err) == (3, True)
+    flow = "name: f\ninputs: {day: {required: true}}\nsteps: [{name: a, uses: approve}]\n"
+    assert cortex("flows", "apply", "-", stdin=flow).code == 0
+    done = cortex("schedules", "apply", "-", stdin=text)
+    assert (done.code, "schedule 's': flow 'f' lacks input 'day'" in done.err) == (2, True)
+    assert listed(cortex) == {}
 
 
 def test_the_same_name_twice_is_refused(cortex: Cortex, cluster: Life) -> None:

@@ -11,7 +11,9 @@ from cortex.jobs import builtin_registry
 URL = "https://example.org/"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("http_request", {"url": "5"}, "url '5' is not a URL"),
-    ("http_request", {"url": URL, "method": "FOO"}, 'expected one of "GET", "HEAD"'),
+    ("http_request", {"url": 5}, "payload.url must be text, got 5"),
+    ("http_request", {"url": URL, "method": "FOO"}, 'payload.method must be one of "GET", "HEAD"'),
+    ("http_request", {"url": URL, "expect": [200, "x"]}, "payload.expect[1] must be a whole"),
     ("http_request", {"url": URL, "timeout_s": -5}, "timeout_s must be above 0 and at most 180"),
     ("http_request", {"url": URL, "body": "a", "json": 1}, "a request has one body"),
     ("http_request", {"url": URL, "headers": {"Host": "x"}}, "header 'Host' cannot be set"),

@@ -34,7 +34,7 @@ def schedule(**given: Any) -> Schedule:
         ({"type": None}, "job", "is missing"),
         ({"type": "run_agent"}, "agent", "is missing"),
         ({"agent": "a"}, "agent", "'a' is of no use to job type 'work'"),
-        ({"tenant": ""}, "tenant", "has more than"),
+        ({"tenant": ""}, "tenant", "does not have 1 to 100"),
         ({"arguments": {"x": float("nan")}}, "arguments", "cannot be stored"),
         ({"arguments": {"x": b"a"}}, "arguments", "cannot be stored"),
         ({"arguments": {"x": "[" * 10_000, "y": "a" * 300_000}}, "arguments", "have 310,0"),
