@@ -7,6 +7,7 @@ leaves a tuple in a bounded buffer; a full buffer drops new spans and counts the
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
@@ -43,7 +44,7 @@ class SpanKind(IntEnum):
     CONSUMER = 5
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Span:
     """A span that has ended."""
 
@@ -72,7 +73,7 @@ class SpanBuffer:
     def __init__(self, finish: "Callable[[AttemptTrace], bool]" = lambda _: False) -> None:
         """`finish` takes an attempt at its end, with its steps, or leaves it to the export."""
         self.finish = finish
-        self.waiting: list[AttemptTrace | Span] = []
+        self.waiting: dict[AttemptTrace | Span, None] = {}
         self.room = BUFFER_MAX
         """How many more spans fit."""
         self.dropped_count = 0
@@ -80,13 +81,15 @@ class SpanBuffer:
     def add(self, span: Span) -> None:
         if self.room > 0:
             self.room -= 1
-            self.waiting.append(span)
+            self.waiting[span] = None
         else:
             self.dropped_count += 1
 
     def take(self, count: int) -> "list[AttemptTrace | Span]":
         """Remove and return the oldest ones."""
-        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        taken = list(islice(self.waiting, count))
+        for each in taken:
+            del self.waiting[each]
         return taken
 
 
@@ -132,8 +135,9 @@ class AttemptTrace:
         """The span of the job, which its attempts are parts of."""
         if self._job is None:
             claim = self.claim
-            job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
-            self._job = TraceParent(job.trace_id, job.span_id, self._flags)
+            job = self._job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
+            if job.flags != self._flags:
+                self._job = TraceParent(job.trace_id, job.span_id, self._flags)
         return self._job
 
     @property
@@ -158,15 +162,18 @@ class AttemptTrace:
         self.steps.append((done.kind, done.key, began, done.duration_s, done.parent_key))
         if not self.is_waiting:
             self.is_waiting = True
-            buffer.waiting.append(self)
+            buffer.waiting[self] = None
 
     def ended(self, ending: Operation | None, began: float, now: float) -> None:
         """The attempt has ended; `ending` is in the record. Both times are trio's."""
         self.ending, self.began, self.ended_at = ending, began, now
         self.is_finished = self._buffer.finish(self)
-        if not (self.is_waiting or self.is_finished):
+        if self.is_finished:
+            # It would keep all that it refers to in memory until the next export.
+            self._buffer.waiting.pop(self, None)
+        elif not self.is_waiting:
             self.is_waiting = True
-            self._buffer.waiting.append(self)
+            self._buffer.waiting[self] = None
 
     def taken(self) -> list[StepSpan]:
         """Return its new steps, which no longer count in the buffer."""
@@ -308,7 +315,7 @@ def outcome_of(ending: Operation | None) -> str:
     if ending is None:
         return "lease_lost"
     if isinstance(ending, Finish):
-        return ending.status.value.lower()
+        return ending.status.lower()
     outcome: Any = getattr(ending, "outcome", None)
     return outcome or ("retry" if getattr(ending, "is_counted", False) else "suspended")
 

@@ -75,7 +75,7 @@ class SpanExporter:
         self._unix_ms = unix_ms
         self._rng = rng
         self._buffer = SpanBuffer(self._finish)
-        self._ready: list[bytes] = []
+        self._ready = bytearray()
         self._ready_count = 0
         """Encoded spans of attempts that have ended, and their number."""
         self._encoder = encoding.Encoder(
@@ -111,11 +111,12 @@ class SpanExporter:
             self._buffer.dropped_count += len(steps) + 2
             return True
         try:
-            self._ready.append(encoding.steps(trace, steps, self._offset_ns))
-            self._ready.append(encoding.end(trace, self._offset_ns))
+            encoded = encoding.steps(trace, steps, self._offset_ns)
+            encoded += encoding.end(trace, self._offset_ns)
         except Exception as error:  # noqa: BLE001 -- traces are no reason to end a job otherwise
             _log.error("spans not encoded", spans=len(steps) + 2, error=describe(error))
         else:
+            self._ready += encoded
             self._ready_count += len(steps) + 2
         return True
 
@@ -204,7 +205,7 @@ class SpanExporter:
         """Return the body of a request, and how many spans it has."""
         self._offset_ns = offset_ns = self._steady(self._offset())
         earlier = await self._earlier([each for each in batch if isinstance(each, AttemptTrace)])
-        encoded, self._ready = self._ready, []
+        encoded, self._ready = self._ready, bytearray()
         count, self._ready_count = self._ready_count, 0
         since = count
         for each in batch:
@@ -212,11 +213,11 @@ class SpanExporter:
                 each.is_waiting = False
             if isinstance(each, Span):
                 self._buffer.room += 1
-                encoded.append(encoding.span(each, offset_ns))
+                encoded += encoding.span(each, offset_ns)
                 count += 1
             elif not each.is_finished:
                 steps = each.taken()
-                encoded.append(encoding.steps(each, steps, offset_ns))
+                encoded += encoding.steps(each, steps, offset_ns)
                 count += len(steps)
                 if each.ended_at is not None:
                     before = earlier.get(each.claim.lease.job_id)
@@ -230,12 +231,13 @@ class SpanExporter:
             body = await trio.to_thread.run_sync(compress, abandon_on_cancel=True)
         return body, count
 
-    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: list[bytes]) -> int:
+    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: bytearray) -> int:
         """Encode the end of an attempt, and the ends of those before that no pod could export."""
         links = () if before is None else _origin_of(before)
-        encoded.append(encoding.end(trace, self._offset_ns, links))
+        encoded += encoding.end(trace, self._offset_ns, links)
         lost = [] if before is None else [_lost(trace, each) for each in before.lost]
-        encoded += [encoding.span(each, 0) for each in lost]
+        for each in lost:
+            encoded += encoding.span(each, 0)
         return 2 + len(lost)
 
     async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[UUID, Resumed]:
