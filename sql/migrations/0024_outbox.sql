@@ -447,7 +447,8 @@ BEGIN
     IF FOUND THEN
         PERFORM cortex.announce('auth.failed', NEW.source, jsonb_strip_nulls(jsonb_build_object(
             'source', NEW.source, 'code', NEW.subtype, 'job', NEW.job_id, 'agent', cortex.agent_name(NEW.agent_id),
-            'tenant', NEW.tenant, 'error', left(NEW.data->>'message', 500))), NEW.tenant, NEW.trace_id);
+            'tenant', NEW.tenant, 'error', left(NEW.data->>'message', 500))), NEW.tenant,
+            cortex.traceparent_of(NEW.job_id));
     END IF;
     RETURN NULL;
 END $$;

@@ -69,6 +69,22 @@ def test_a_model_that_refuses_its_key_is_announced_until_it_takes_one(
     assert again == ["llm:other"], "the other one was refused within the hour"
 
 
+def test_the_message_of_refused_credentials_joins_the_trace_of_its_job(
+    database: str, store: Session, life: Life
+) -> None:
+    subscribe(database, "auth.failed")
+    life.type()
+    job_id = life.job(traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")
+    sql(
+        database,
+        "INSERT INTO cortex.fact (type, subtype, source, job_id) "
+        "VALUES ('error', 'permission', 'llm:claude', $1)",
+        job_id,
+    )
+    (message,) = store(outbox.page)
+    assert message.trace == f"00-4bf92f3577b34da6a3ce929d0e0e4736-{job_id.hex[16:]}-00"
+
+
 def test_a_channel_that_refuses_its_secret_is_announced_with_its_failure(
     database: str, store: Session
 ) -> None:
