@@ -3584,6 +3584,7 @@ CREATE TABLE cortex.approval_notice (
     CONSTRAINT approval_notice_pkey PRIMARY KEY (approval_id, subscription),
     CONSTRAINT approval_notice_approval_id_fkey FOREIGN KEY (approval_id) REFERENCES cortex.approval(id) ON DELETE CASCADE
 );
+GRANT SELECT ON cortex.approval_notice TO cortex_runtime;
 GRANT SELECT ON cortex.approval_notice TO cortex_reader;
 
 -- Publishes a message about a request, in the caller's transaction, to whoever subscribes to the topic or got the request. Returns the subscriptions that get it.

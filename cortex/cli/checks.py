@@ -165,6 +165,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
         escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))
+    yield doctor.of_approvals(call(store.unnoticed_approvals))
     states = [(row.name, *state_of(row)) for row in call(schedules.page, limit=SCHEDULES_MAX)]
     yield doctor.of_schedules(
         [

@@ -87,6 +87,12 @@ async def unknown_effects(db: Database) -> int:
     return int(row["count"])
 
 
+async def unnoticed_approvals(db: Database) -> int:
+    """Count waiting requests of which nobody was notified, up to a limit."""
+    (row,) = await db.fetch("doctor.unnoticed_approvals", COUNTED_MAX)
+    return int(row["count"])
+
+
 async def hint_ms(db: Database) -> float | None:
     """Send a notification to this process; return how long it took, None if it does not arrive.
 

@@ -319,6 +319,14 @@ def of_effects(unknown: int) -> Finding:
     return warn("effects", text, "record the outcomes: cortex effects ls")
 
 
+def of_approvals(unnoticed: int) -> Finding:
+    """Whether requests for approval wait of which nobody was notified."""
+    if not unnoticed:
+        return ok("approvals", "none waits that nobody was notified of")
+    fix = "subscribe somebody to approval.*: cortex subscriptions apply FILE"
+    return warn("approvals", f"{unnoticed:,} wait, and nobody was notified of them", fix)
+
+
 def of_schedules(
     troubled: Sequence[tuple[str, str]], *, late: Sequence[tuple[str, str]] = ()
 ) -> Finding:

@@ -365,6 +365,15 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(machine: Machine) -> None:
     assert up.end() == 0, up.text
 
 
+def test_a_damaged_file_is_refused_and_leaves_nothing(machine: Machine) -> None:
+    content = bytearray(BINARY.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    machine.path("/usr/local/bin/cortex").write_bytes(content)
+    assert "this file is damaged" in machine.run("--version", code=1)
+    cache = machine.path(machine.home) / ".cache/cortex"
+    assert not [*cache.glob("runtime-*")]
+
+
 def test_where_nothing_can_be_unpacked_it_says_so_in_two_lines(machine: Machine) -> None:
     machine.environ["CORTEX_CACHE_DIR"] = "/proc/cortex"
     printed = machine.run("--version", code=1)

@@ -50,6 +50,8 @@ static const Layer LAYERS[] = {
 };
 enum { LAYER_COUNT = sizeof LAYERS / sizeof *LAYERS };
 
+#define DAMAGED "this file is damaged: get it again and compare its checksum"
+
 static char problem[PATH_MAX + 200]; /* why the last cache tried cannot be used */
 
 static int fail(const char *format, ...) {
@@ -77,12 +79,24 @@ static int take(Source *source, void *target, size_t size) {
             size_t before = source->in.pos, got = out.pos;
             size_t result = ZSTD_decompressStream(source->stream, &out, &source->in);
             if (ZSTD_isError(result) || (source->in.pos == before && out.pos == got))
-                return fail("this file is damaged: get it again and compare its checksum");
+                return fail(DAMAGED);
         }
         if (target) target = (unsigned char *)target + part;
         size -= part;
     }
     return 0;
+}
+
+/* Read to the end, where the checksum of all of it is compared. */
+static int take_rest(Source *source) {
+    static unsigned char skipped[1 << 16];
+    for (;;) {
+        ZSTD_outBuffer out = {skipped, sizeof skipped, 0};
+        size_t before = source->in.pos;
+        size_t result = ZSTD_decompressStream(source->stream, &out, &source->in);
+        if (result == 0) return 0;
+        if (ZSTD_isError(result) || (source->in.pos == before && out.pos == 0)) return fail(DAMAGED);
+    }
 }
 
 static int write_all(int fd, const unsigned char *from, size_t size) {
@@ -147,6 +161,7 @@ static int unpack(const Layer *layer, int folder) {
             result = unpack_file(&source, folder, path, mode, size);
         }
     }
+    if (result == 0) result = take_rest(&source);
     ZSTD_freeDStream(source.stream);
     return result;
 }
@@ -352,10 +367,10 @@ int main(int count, char **arguments) {
     }
     umask(mask);
     if (chosen < 0) {
-        fprintf(stderr,
-                "error: cannot unpack: %s\nhint: set " VARIABLE
-                " to an absolute path with 300 MB of space that programs can be run from\n",
-                first);
+        fprintf(stderr, "error: cannot unpack: %s\n", first);
+        if (strcmp(first, DAMAGED) != 0)
+            fputs("hint: set " VARIABLE " to an absolute path with 300 MB of space that programs can"
+                  " be run from\n", stderr);
         return EXIT_FAILED;
     }
     char *runtime = joined(found[chosen].path, RUNTIME_NAME);

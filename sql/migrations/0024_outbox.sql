@@ -248,6 +248,8 @@ COMMENT ON TABLE cortex.approval_notice IS
 COMMENT ON COLUMN cortex.approval_notice.approval_id IS 'The request.';
 COMMENT ON COLUMN cortex.approval_notice.subscription IS 'The subscription.';
 
+GRANT SELECT ON cortex.approval_notice TO cortex_runtime;
+
 CREATE FUNCTION cortex.announce_approval(of_approval cortex.approval, topic text, message uuid, stage text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

@@ -54,6 +54,13 @@ ORDER BY min(p.started_at) LIMIT $1;
 -- Effects with an unknown outcome: a person must resolve them. $1 most to count.
 SELECT count(*)::int AS count FROM (SELECT FROM cortex.effect WHERE status = 'UNKNOWN' LIMIT $1) e;
 
+-- name: unnoticed_approvals
+-- Waiting requests of which no subscription got a message. $1 most to count.
+SELECT count(*)::int AS count FROM (
+    SELECT FROM cortex.approval a
+    WHERE a.status = 'PENDING' AND NOT EXISTS (SELECT FROM cortex.approval_notice n WHERE n.approval_id = a.id)
+    LIMIT $1) w;
+
 -- name: intruders
 -- Sessions that hold a lock of the pods' turns or of a pod's liveness, although their users could not be a pod's. $1
 -- limit. Anyone who may connect can take an advisory lock. Sessions of superusers are excluded: a superuser could be a

@@ -13,13 +13,16 @@ import asyncpg
 import pytest
 
 from cortex.domain.errors import UnavailableError
+from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import open_session
 from cortex.store import doctor, pods
+from cortex.store.background import subscriptions
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.in_process import Ended
 from tests.support.life import Life
+from tests.support.records.approvals import Askers
 from tests.support.records.rows import move_clock
 from tests.support.servers.pgbouncer import pgbouncer
 from tests.support.servers.postgres import database_of, run_asyncio, sql
@@ -117,7 +120,7 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
             "queue",
             "breakers",
         ),
-        *("dead letters", "effects", "schedules", "terminal"),
+        *("dead letters", "effects", "approvals", "schedules", "terminal"),
     ]
     assert found["config"]["found"] == (
         "data from CORTEX_DATA, dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"
@@ -283,3 +286,17 @@ def test_columns_make_no_sense(cortex: Cortex) -> None:
     ended = cortex("doctor", "--columns", "check")
     assert ended.code == 2
     assert "no columns" in ended.err
+
+
+def test_requests_that_nobody_was_notified_of_are_found(
+    cortex: Cortex, life: Life, database: str
+) -> None:
+    askers = Askers(life.call, database)
+    askers.asked()
+    found = checks(cortex("doctor", "--json"))["approvals"]
+    assert (found["grade"], found["found"]) == ("warn", "1 wait, and nobody was notified of them")
+    assert "cortex subscriptions apply" in found["fix"]
+    row = Subscription(name="ops", topic="approval.*", channel=Channel.LOG)
+    life.call(subscriptions.put, row, by="ana", reason="")
+    askers.asked()
+    assert checks(cortex("doctor", "--json"))["approvals"]["found"].startswith("1 wait")

@@ -184,9 +184,10 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     )
     app = tmp_path / "isolated_app.py"
     app.write_text(APP)
-    wish = {
+    wish: dict[str, object] = {
         "dsn": None,
         "app": str(app),
+        "packages": [],
         "workspaces": str(tmp_path / "workspaces"),
         "is_unsafe": True,
         "cpu_s": 60,

@@ -108,11 +108,7 @@ class SpanExporter:
         return AttemptTrace(claim, self._buffer, flags=job.flags) if job.is_sampled else None
 
     def _finish(self, trace: AttemptTrace) -> bool:
-        """Encode an attempt at its end, while its values are in the processor's cache.
-
-        Encoding later, in a batch, costs twice as much, and takes turns of the loop in which the
-        committer would find less to write.
-        """
+        """Encode an attempt at its end: a long batch later would hold up the loop."""
         if is_resumed(trace.claim):
             return False
         steps = trace.taken()
