@@ -11,11 +11,13 @@ On stop: what is left is sent within `FLUSH_S`, after the pod's jobs are handed 
 
 import gzip
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
 
+import attrs
 import structlog
 import trio
 
@@ -28,6 +30,7 @@ from cortex.domain.messages.message import Message
 from cortex.domain.tracing.traceparent import SAMPLED, TraceParent, attempt_name, span_id_of
 from cortex.durable.tracing import (
     BUFFER_MAX,
+    END_SPANS,
     AttemptTrace,
     Delivery,
     Span,
@@ -45,6 +48,8 @@ from cortex.store.background.traces import LostAttempt, Resumed
 PAUSE_S: Final = 0.25
 """Between two exports, unless a batch is full."""
 BATCH_MAX: Final = 2048
+ENCODED_MAX: Final = 8192
+"""Encoded spans in one export, and one attempt more: some MB, while collectors take about 20."""
 AT_ONCE: Final = 256
 """Spans encoded before others of the loop get their turn: less than a millisecond."""
 FLUSH_S: Final = 2.0
@@ -75,9 +80,10 @@ class SpanExporter:
         self._unix_ms = unix_ms
         self._rng = rng
         self._buffer = SpanBuffer(self._finish)
-        self._ready = bytearray()
+        self._ready: deque[_Encoded] = deque()
+        """Attempts that have ended."""
         self._ready_count = 0
-        """Encoded spans of attempts that have ended, and their number."""
+        """How many spans in all of them."""
         self._encoder = encoding.Encoder(
             {"service.name": settings.service, **resource, **dict(settings.resource)},
             version=version,
@@ -107,17 +113,20 @@ class SpanExporter:
         if is_resumed(trace.claim):
             return False
         steps = trace.taken()
+        count = len(steps) + END_SPANS
         if self._ready_count >= BUFFER_MAX:
-            self._buffer.dropped_count += len(steps) + 2
+            self._buffer.dropped_count += count
             return True
         try:
-            encoded = encoding.steps(trace, steps, self._offset_ns)
-            encoded += encoding.end(trace, self._offset_ns)
+            spans = encoding.steps(trace, steps, self._offset_ns)
+            spans += encoding.end(trace, self._offset_ns)
         except Exception as error:  # noqa: BLE001 -- traces are no reason to end a job otherwise
-            _log.error("spans not encoded", spans=len(steps) + 2, error=describe(error))
+            _log.error("spans not encoded", spans=count, error=describe(error))
         else:
-            self._ready += encoded
-            self._ready_count += len(steps) + 2
+            if not self._ready or self._ready[-1].count >= ENCODED_MAX:
+                self._ready.append(_Encoded())
+            self._ready[-1].add(spans, count)
+            self._ready_count += count
         return True
 
     def handed_on(self, claim: Claim) -> str | None:
@@ -140,7 +149,11 @@ class SpanExporter:
             pause_s = PAUSE_S * self._rng.uniform(0.8, 1.2)
             if self._failures_count:
                 pause_s = BACKOFF.pause_s(self._failures_count, rng=self._rng, least=0.5)
-            elif self._unsent is not None or len(self._buffer.waiting) >= BATCH_MAX:
+            elif (
+                self._unsent is not None
+                or len(self._buffer.waiting) >= BATCH_MAX
+                or self._ready_count >= ENCODED_MAX
+            ):
                 pause_s = 0.0
             await trio.sleep(pause_s)
             await self.export()
@@ -170,11 +183,7 @@ class SpanExporter:
             batch = self._buffer.take(BATCH_MAX)
             if not (batch or self._ready):
                 return True
-            try:
-                self._unsent = await self._encoded(batch)
-            except Exception as error:  # noqa: BLE001 -- traces are no reason to end a pod
-                _log.error("spans not encoded", spans=len(batch), error=describe(error))
-                return True
+            self._unsent = await self._encoded(batch)
         body, count = self._unsent
         failure = await self._sent(body)
         if failure is not None and failure.cls.is_transient:
@@ -203,46 +212,48 @@ class SpanExporter:
 
     async def _encoded(self, batch: Sequence[AttemptTrace | Span]) -> tuple[bytes, int]:
         """Return the body of a request, and how many spans it has."""
-        self._offset_ns = offset_ns = self._steady(self._offset())
+        self._offset_ns = self._steady(self._offset())
         earlier = await self._earlier([each for each in batch if isinstance(each, AttemptTrace)])
-        encoded, self._ready = self._ready, bytearray()
-        count, self._ready_count = self._ready_count, 0
-        since = count
+        encoded = self._ready.popleft() if self._ready else _Encoded()
+        self._ready_count -= encoded.count
+        since = encoded.count
         for each in batch:
-            if isinstance(each, AttemptTrace):
-                each.is_waiting = False
-            if isinstance(each, Span):
-                self._buffer.room += 1
-                encoded += encoding.span(each, offset_ns)
-                count += 1
-            elif not each.is_finished:
-                steps = each.taken()
-                encoded += encoding.steps(each, steps, offset_ns)
-                count += len(steps)
-                if each.ended_at is not None:
-                    before = earlier.get(each.claim.lease.job_id)
-                    count += self._end(each, before, encoded)
-            if count - since >= AT_ONCE:
-                since = count
+            try:
+                self._encode(each, earlier, encoded)
+            except Exception as error:  # noqa: BLE001 -- traces are no reason to end a pod
+                _log.error("spans not encoded", error=describe(error))
+            if encoded.count - since >= AT_ONCE:
+                since = encoded.count
                 await trio.lowlevel.checkpoint()
-        body = self._encoder.request(encoded)
+        body = self._encoder.request(encoded.spans)
         if self._settings.is_compressed:
             compress = partial(gzip.compress, body, compresslevel=1)
             body = await trio.to_thread.run_sync(compress, abandon_on_cancel=True)
-        return body, count
+        return body, encoded.count
 
-    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: bytearray) -> int:
+    def _encode(
+        self, each: AttemptTrace | Span, earlier: Mapping[UUID, Resumed], encoded: "_Encoded"
+    ) -> None:
+        """Encode what is new of an attempt, or another span."""
+        if isinstance(each, Span):
+            self._buffer.room += 1
+            encoded.add(encoding.span(each, self._offset_ns), 1)
+            return
+        steps, has_ended = each.taken(), each.end_taken()
+        encoded.add(encoding.steps(each, steps, self._offset_ns), len(steps))
+        if has_ended:
+            self._end(each, earlier.get(each.claim.lease.job_id), encoded)
+
+    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: "_Encoded") -> None:
         """Encode the end of an attempt, and the ends of those before that no pod could export."""
         links = () if before is None else _origin_of(before)
-        encoded += encoding.end(trace, self._offset_ns, links)
-        lost = [] if before is None else [_lost(trace, each) for each in before.lost]
-        for each in lost:
-            encoded += encoding.span(each, 0)
-        return 2 + len(lost)
+        encoded.add(encoding.end(trace, self._offset_ns, links), END_SPANS)
+        for lost in () if before is None else before.lost:
+            encoded.add(encoding.span(_lost(trace, lost), 0), 1)
 
     async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[UUID, Resumed]:
         """Return what came before attempts that are not the first of a first job."""
-        claims = [each.claim for each in traces_ if each.ended_at is not None]
+        claims = [each.claim for each in traces_ if each.is_end_waiting]
         leases = {claim.lease.job_id: claim.lease for claim in claims if is_resumed(claim)}
         if not leases:
             return {}
@@ -259,6 +270,18 @@ class SpanExporter:
     def _steady(self, offset_ns: int) -> int:
         """Keep the offset, so that spans of one job stay in order, unless a clock was set."""
         return offset_ns if abs(offset_ns - self._offset_ns) > CLOCK_MOVED_NS else self._offset_ns
+
+
+@attrs.define
+class _Encoded:
+    """The spans of one export."""
+
+    spans: bytearray = attrs.field(factory=bytearray)
+    count: int = 0
+
+    def add(self, spans: bytes, count: int) -> None:
+        self.spans += spans
+        self.count += count
 
 
 def is_resumed(claim: Claim) -> bool:
