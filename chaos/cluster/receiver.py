@@ -7,6 +7,7 @@ or takes it and cuts the connection before the answer.
 """
 
 import json
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -105,6 +106,11 @@ def _drawn(message: str) -> int:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what went wrong, unless the sender was killed between two messages."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -7,6 +7,7 @@ leaves a tuple in a bounded buffer; a full buffer drops new spans and counts the
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
@@ -29,6 +30,8 @@ from cortex.durable.progress import StepUnderWay
 
 BUFFER_MAX: Final = 65_536
 """Spans that wait for export: three seconds of a busy pod."""
+END_SPANS: Final = 2
+"""Of an attempt and, if it is the last, of its job."""
 ERROR_CHARS_MAX: Final = 500
 T = TypeVar("T")
 Value = str | int | float | bool | tuple[str, ...]
@@ -43,7 +46,7 @@ class SpanKind(IntEnum):
     CONSUMER = 5
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Span:
     """A span that has ended."""
 
@@ -72,7 +75,8 @@ class SpanBuffer:
     def __init__(self, finish: "Callable[[AttemptTrace], bool]" = lambda _: False) -> None:
         """`finish` takes an attempt at its end, with its steps, or leaves it to the export."""
         self.finish = finish
-        self.waiting: list[AttemptTrace | Span] = []
+        self.waiting: dict[AttemptTrace | Span, None] = {}
+        """In order; what is finished earlier is removed."""
         self.room = BUFFER_MAX
         """How many more spans fit."""
         self.dropped_count = 0
@@ -80,13 +84,15 @@ class SpanBuffer:
     def add(self, span: Span) -> None:
         if self.room > 0:
             self.room -= 1
-            self.waiting.append(span)
+            self.waiting[span] = None
         else:
             self.dropped_count += 1
 
     def take(self, count: int) -> "list[AttemptTrace | Span]":
         """Remove and return the oldest ones."""
-        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        taken = list(islice(self.waiting, count))
+        for each in taken:
+            del self.waiting[each]
         return taken
 
 
@@ -103,8 +109,7 @@ class AttemptTrace:
         "claim",
         "ended_at",
         "ending",
-        "is_finished",
-        "is_waiting",
+        "is_end_waiting",
         "steps",
     )
 
@@ -113,12 +118,10 @@ class AttemptTrace:
         self.claim = claim
         self.steps: list[StepSpan] = []
         """Recorded since the last export."""
-        self.is_waiting = False
-        """It is in the buffer."""
-        self.is_finished = False
-        """Its end and all its steps have been taken."""
         self.began = 0.0
         self.ended_at: float | None = None
+        self.is_end_waiting = False
+        """Its end is left to the export."""
         self.ending: Operation | None = None
         """What is in the record; None after the end: another attempt owns the job."""
         self._buffer = buffer
@@ -156,23 +159,35 @@ class AttemptTrace:
             return
         buffer.room -= 1
         self.steps.append((done.kind, done.key, began, done.duration_s, done.parent_key))
-        if not self.is_waiting:
-            self.is_waiting = True
-            buffer.waiting.append(self)
+        buffer.waiting[self] = None
 
     def ended(self, ending: Operation | None, began: float, now: float) -> None:
         """The attempt has ended; `ending` is in the record. Both times are trio's."""
+        buffer = self._buffer
         self.ending, self.began, self.ended_at = ending, began, now
-        self.is_finished = self._buffer.finish(self)
-        if not (self.is_waiting or self.is_finished):
-            self.is_waiting = True
-            self._buffer.waiting.append(self)
+        if buffer.finish(self):
+            buffer.waiting.pop(self, None)
+        elif buffer.room < END_SPANS:
+            buffer.dropped_count += END_SPANS
+        else:
+            buffer.room -= END_SPANS
+            self.is_end_waiting = True
+            # It may wait for long, and its payload may be large.
+            self.claim = attrs.evolve(self.claim, payload="")
+            buffer.waiting[self] = None
 
     def taken(self) -> list[StepSpan]:
         """Return its new steps, which no longer count in the buffer."""
         steps, self.steps = self.steps, []
         self._buffer.room += len(steps)
         return steps
+
+    def end_taken(self) -> bool:
+        """Return whether its end is to be exported now; it no longer counts in the buffer."""
+        is_mine, self.is_end_waiting = self.is_end_waiting, False
+        if is_mine:
+            self._buffer.room += END_SPANS
+        return is_mine
 
     def broke_off(self, step: StepUnderWay, parent_key: str | None, error: BaseException) -> None:
         """A step has ended without a record."""

@@ -146,6 +146,15 @@ async def test_what_was_claimed_unawares_is_claimed_anew(committing: Bench, data
     assert {lease.attempt for lease in committing.running.leases} == {2}
 
 
+async def test_a_pod_that_only_gave_jobs_back_is_named_by_their_record(committing: Bench) -> None:
+    with_gate(committing)
+    await committing.submit()
+    await committing.claimed()
+    assert not committing.running.has_run
+    await committing.dispatcher().release_orphans()
+    assert committing.running.has_run, "housekeeping would delete the pod"
+
+
 async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: Bench) -> None:
     """Its commit waited for a disk, or a standby, while the pod had looked and claimed on."""
     with_gate(committing)

@@ -273,9 +273,11 @@ async def test_what_others_wrote_calls_nobody_in_slack(
 ) -> None:
     monkeypatch.setenv("SLACK_URL", receiver.url)
     await subscribe(bench, {"channel": "slack", "url": "env:SLACK_URL"})
-    await bench.port(outbox.publish, "order.paid", {"text": "<!here> & <http://a.b|ok>"})
+    payload = {"text": "<!here> & <http://a.b|ok>"}
+    await bench.port(outbox.publish, "order.paid", payload, tenant="<!channel>")
     await make(bench).tick(BUDGET)
     (posted,) = receiver.posted
+    assert posted.json["text"].startswith("order.paid (&lt;!channel&gt;)")
     assert posted.json["text"].endswith("&lt;!here&gt; &amp; &lt;http://a.b|ok&gt;")
 
 

@@ -10,9 +10,12 @@ import structlog
 import trio
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from cortex.domain.job import Claim, Finish, JobStatus, Lease
+from cortex.domain.job import Claim, Finish, JobStatus, Lease, StepDone, StepKind
 from cortex.domain.tracing.traceparent import TraceParent
+from cortex.durable import tracing
+from cortex.durable.tracing import AttemptTrace
 from cortex.postgres.bridge import Port
+from cortex.runtime.tracing import exporter as exporting
 from cortex.runtime.tracing.environment import ExportSettings
 from cortex.runtime.tracing.exporter import SpanExporter
 from tests.support.records.rows import new_id
@@ -48,15 +51,34 @@ async def exporter(port: Port, collector: Receiver) -> AsyncIterator[SpanExporte
     await made.flush(0)
 
 
-def end_attempt(
+def begin_attempt(
     exporter: SpanExporter, lease: Lease, *, job_type: str = "digest", **fields: Any
-) -> None:
+) -> AttemptTrace:
     claim = Claim(
         *(lease, job_type, "{}", None, None, 1, 3, False, False, False, 60.0, 60), **fields
     )
     trace = exporter.begin(claim)
     assert trace is not None
+    return trace
+
+
+def end_attempt(
+    exporter: SpanExporter, lease: Lease, *, job_type: str = "digest", **fields: Any
+) -> None:
+    trace = begin_attempt(exporter, lease, job_type=job_type, **fields)
     trace.ended(Finish(lease=lease, status=JobStatus.COMPLETED, result="1"), 1.0, 2.0)
+
+
+def step(lease: Lease, key: str) -> StepDone:
+    return StepDone(
+        lease=lease,
+        kind=StepKind.STEP,
+        key=key,
+        digest=b"",
+        duration_s=0.25,
+        output="1",
+        number=lambda: (1, ""),
+    )
 
 
 def spans(posted: Posted) -> list[Any]:
@@ -150,3 +172,65 @@ async def test_what_came_before_is_exported_by_the_attempt_that_goes_on(
     assert {each.parent_span_id for name, each in found.items() if name != "job digest"} == {
         found["job digest"].span_id
     }
+
+
+async def test_a_dead_collector_costs_a_bounded_memory_and_no_huge_request(
+    exporter: SpanExporter, collector: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector.answer = lambda _: status(503)
+    end_attempt(exporter, Lease(new_id(), 1))
+    assert not await exporter.export()
+    monkeypatch.setattr(exporting, "BUFFER_MAX", 60)
+    monkeypatch.setattr(exporting, "ENCODED_MAX", 20)
+    buffer = exporter._buffer
+    buffer.room = 30
+    for attempt in (1, 2):
+        for _ in range(100):
+            lease = Lease(new_id(), attempt)
+            trace = begin_attempt(exporter, lease)
+            trace.stepped(step(lease, "a"), 1.0)
+            trace.ended(None, 1.0, 2.0)
+    kept = len(buffer.waiting)
+    assert kept == 10, "what ended is encoded, or waits as far as there is room"
+    assert buffer.room == 0
+    assert buffer.dropped_count == 200 * (1 + tracing.END_SPANS) - exporter._ready_count - 30
+    collector.answer = lambda _: OK
+    await exporter.flush(10)
+    sizes = [len(spans(each)) for each in collector.posted[2:]]
+    assert sum(sizes) == 2 * (20 + kept), "attempts and their steps; no job has ended"
+    assert max(sizes) <= 20 + 2 * kept
+    assert (buffer.room, exporter._ready_count) == (30, 0), "all of it is free again"
+
+
+async def test_one_span_that_cannot_be_encoded_takes_no_other_with_it(
+    exporter: SpanExporter, collector: Receiver
+) -> None:
+    trace = begin_attempt(exporter, Lease(new_id(), 1))
+    room = exporter._buffer.room
+    for name in ("a", "\ud800", "b"):
+        trace.called("key", name, 1.0, {})
+    with structlog.testing.capture_logs() as logs:
+        assert await exporter.export()
+    assert [each["event"] for each in logs] == ["spans not encoded"]
+    assert [each.name for each in spans(collector.posted[0])] == ["a", "b"]
+    assert exporter._buffer.room == room
+
+
+async def test_an_attempt_that_ends_while_its_steps_are_exported_ends_once(
+    exporter: SpanExporter, collector: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(new_id(), 2)
+    trace = begin_attempt(exporter, lease)
+    room = exporter._buffer.room
+    trace.stepped(step(lease, "a"), 1.0)
+
+    async def earlier(_: object) -> dict[Any, Any]:
+        if not trace.ended_at:
+            trace.ended(None, 1.0, 2.0)
+        return {}
+
+    monkeypatch.setattr(exporter, "_earlier", earlier)
+    await exporter.flush(10)
+    names = [each.name for posted in collector.posted for each in spans(posted)]
+    assert names == ["a", "attempt 2"]
+    assert exporter._buffer.room == room

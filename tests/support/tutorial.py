@@ -13,7 +13,7 @@ END = "trap 'for each in $(jobs -p); do kill $each || true; done; wait' EXIT"
 
 def files() -> dict[str, str]:
     """The files that a reader writes, by name."""
-    return {name: text for name, text in _FILE.findall(PAGE.read_text("utf-8"))}
+    return dict(_FILE.findall(PAGE.read_text("utf-8")))
 
 
 def script() -> str:

@@ -199,7 +199,8 @@ class SlackSender:
 
     async def send(self, message: Message) -> Failure | None:
         target = _target(self.url, name=f"slack {self.name}")
-        shown = attrs.evolve(message, payload=_without_markup(message.payload))
+        given = {"payload": message.payload, "tenant": message.tenant, "key": message.key}
+        shown = attrs.evolve(message, **_without_markup(given))
         body = orjson.dumps({"text": self.text(shown)})
         answer = await self.poster.post(target, [_JSON], body)
         return answer.failure(target.origin[1])

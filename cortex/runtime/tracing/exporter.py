@@ -11,6 +11,7 @@ On stop: what is left is sent within `FLUSH_S`, after the pod's jobs are handed 
 
 import gzip
 import random
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -28,6 +29,7 @@ from cortex.domain.messages.message import Message
 from cortex.domain.tracing.traceparent import SAMPLED, TraceParent, attempt_name, span_id_of
 from cortex.durable.tracing import (
     BUFFER_MAX,
+    END_SPANS,
     AttemptTrace,
     Delivery,
     Span,
@@ -45,6 +47,8 @@ from cortex.store.background.traces import LostAttempt, Resumed
 PAUSE_S: Final = 0.25
 """Between two exports, unless a batch is full."""
 BATCH_MAX: Final = 2048
+ENCODED_MAX: Final = 8192
+"""Encoded spans in one export, and one attempt more: some MB, while collectors take about 20."""
 AT_ONCE: Final = 256
 """Spans encoded before others of the loop get their turn: less than a millisecond."""
 FLUSH_S: Final = 2.0
@@ -75,9 +79,10 @@ class SpanExporter:
         self._unix_ms = unix_ms
         self._rng = rng
         self._buffer = SpanBuffer(self._finish)
-        self._ready: list[bytes] = []
+        self._ready: deque[tuple[bytes, bytes, int]] = deque()
+        """Attempts that have ended: their steps and their ends, encoded, and how many spans."""
         self._ready_count = 0
-        """Encoded spans of attempts that have ended, and their number."""
+        """How many spans in all of them."""
         self._encoder = encoding.Encoder(
             {"service.name": settings.service, **resource, **dict(settings.resource)},
             version=version,
@@ -107,16 +112,18 @@ class SpanExporter:
         if is_resumed(trace.claim):
             return False
         steps = trace.taken()
+        count = len(steps) + END_SPANS
         if self._ready_count >= BUFFER_MAX:
-            self._buffer.dropped_count += len(steps) + 2
+            self._buffer.dropped_count += count
             return True
         try:
-            self._ready.append(encoding.steps(trace, steps, self._offset_ns))
-            self._ready.append(encoding.end(trace, self._offset_ns))
+            encoded = encoding.steps(trace, steps, self._offset_ns)
+            end = encoding.end(trace, self._offset_ns)
         except Exception as error:  # noqa: BLE001 -- traces are no reason to end a job otherwise
-            _log.error("spans not encoded", spans=len(steps) + 2, error=describe(error))
+            _log.error("spans not encoded", spans=count, error=describe(error))
         else:
-            self._ready_count += len(steps) + 2
+            self._ready.append((encoded, end, count))
+            self._ready_count += count
         return True
 
     def handed_on(self, claim: Claim) -> str | None:
@@ -139,7 +146,11 @@ class SpanExporter:
             pause_s = PAUSE_S * self._rng.uniform(0.8, 1.2)
             if self._failures_count:
                 pause_s = BACKOFF.pause_s(self._failures_count, rng=self._rng, least=0.5)
-            elif self._unsent is not None or len(self._buffer.waiting) >= BATCH_MAX:
+            elif (
+                self._unsent is not None
+                or len(self._buffer.waiting) >= BATCH_MAX
+                or self._ready_count >= ENCODED_MAX
+            ):
                 pause_s = 0.0
             await trio.sleep(pause_s)
             await self.export()
@@ -169,11 +180,7 @@ class SpanExporter:
             batch = self._buffer.take(BATCH_MAX)
             if not (batch or self._ready):
                 return True
-            try:
-                self._unsent = await self._encoded(batch)
-            except Exception as error:  # noqa: BLE001 -- traces are no reason to end a pod
-                _log.error("spans not encoded", spans=len(batch), error=describe(error))
-                return True
+            self._unsent = await self._encoded(batch)
         body, count = self._unsent
         failure = await self._sent(body)
         if failure is not None and failure.cls.is_transient:
@@ -202,25 +209,15 @@ class SpanExporter:
 
     async def _encoded(self, batch: Sequence[AttemptTrace | Span]) -> tuple[bytes, int]:
         """Return the body of a request, and how many spans it has."""
-        self._offset_ns = offset_ns = self._steady(self._offset())
+        self._offset_ns = self._steady(self._offset())
         earlier = await self._earlier([each for each in batch if isinstance(each, AttemptTrace)])
-        encoded, self._ready = self._ready, []
-        count, self._ready_count = self._ready_count, 0
+        encoded, count = self._take_ready()
         since = count
         for each in batch:
-            if isinstance(each, AttemptTrace):
-                each.is_waiting = False
-            if isinstance(each, Span):
-                self._buffer.room += 1
-                encoded.append(encoding.span(each, offset_ns))
-                count += 1
-            elif not each.is_finished:
-                steps = each.taken()
-                encoded.append(encoding.steps(each, steps, offset_ns))
-                count += len(steps)
-                if each.ended_at is not None:
-                    before = earlier.get(each.claim.lease.job_id)
-                    count += self._end(each, before, encoded)
+            try:
+                count += self._encode(each, earlier, encoded)
+            except Exception as error:  # noqa: BLE001 -- traces are no reason to end a pod
+                _log.error("spans not encoded", error=describe(error))
             if count - since >= AT_ONCE:
                 since = count
                 await trio.lowlevel.checkpoint()
@@ -229,6 +226,31 @@ class SpanExporter:
             compress = partial(gzip.compress, body, compresslevel=1)
             body = await trio.to_thread.run_sync(compress, abandon_on_cancel=True)
         return body, count
+
+    def _take_ready(self) -> tuple[list[bytes], int]:
+        """Return encoded spans, the oldest first, and how many."""
+        encoded: list[bytes] = []
+        count = 0
+        while self._ready and count < ENCODED_MAX:
+            steps, end, each = self._ready.popleft()
+            encoded += (steps, end)
+            count += each
+        self._ready_count -= count
+        return encoded, count
+
+    def _encode(
+        self, each: AttemptTrace | Span, earlier: Mapping[UUID, Resumed], encoded: list[bytes]
+    ) -> int:
+        """Encode what is new of an attempt, or another span; return how many spans that is."""
+        if isinstance(each, Span):
+            self._buffer.room += 1
+            encoded.append(encoding.span(each, self._offset_ns))
+            return 1
+        steps, has_ended = each.taken(), each.end_taken()
+        encoded.append(encoding.steps(each, steps, self._offset_ns))
+        if not has_ended:
+            return len(steps)
+        return len(steps) + self._end(each, earlier.get(each.claim.lease.job_id), encoded)
 
     def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: list[bytes]) -> int:
         """Encode the end of an attempt, and the ends of those before that no pod could export."""
@@ -240,7 +262,7 @@ class SpanExporter:
 
     async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[UUID, Resumed]:
         """Return what came before attempts that are not the first of a first job."""
-        claims = [each.claim for each in traces_ if each.ended_at is not None]
+        claims = [each.claim for each in traces_ if each.is_end_waiting]
         leases = {claim.lease.job_id: claim.lease for claim in claims if is_resumed(claim)}
         if not leases:
             return {}
