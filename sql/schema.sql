@@ -3438,7 +3438,7 @@ CREATE INDEX outbox_due ON cortex.outbox USING btree (subscription, available_at
 CREATE INDEX outbox_line ON cortex.outbox USING btree (subscription, key, seq) WHERE key IS NOT NULL AND (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text]));
 CREATE INDEX outbox_leased ON cortex.outbox USING btree (locked_until) WHERE status = 'PROCESSING'::text;
 CREATE INDEX outbox_status ON cortex.outbox USING btree (status, seq);
-CREATE INDEX outbox_id ON cortex.outbox USING btree (id);
+CREATE UNIQUE INDEX outbox_id ON cortex.outbox USING btree (id, subscription);
 GRANT DELETE, SELECT ON cortex.outbox TO cortex_runtime;
 GRANT UPDATE (status, attempts, available_at, is_parked, locked_by, locked_until, last_error, finished_at) ON cortex.outbox TO cortex_runtime;
 GRANT SELECT ON cortex.outbox TO cortex_reader;
@@ -3739,7 +3739,8 @@ BEGIN
         VALUES ((NEW.payload->>'approval')::uuid, next_one) ON CONFLICT DO NOTHING;
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription, escalated_from)
-    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription);
+    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription)
+    ON CONFLICT DO NOTHING;
     PERFORM pg_notify('cortex_outbox', 'message');
     RETURN NULL;
 END $function$;

@@ -15,7 +15,7 @@ from tests.support.promtool import promtool
 from tests.support.reference_pages import _metrics
 
 RULES = Path(__file__).parent.parent / "packaging" / "prometheus" / "alerts.yaml"
-GUIDE = RULES.parent.parent.parent / "docs" / "guides" / "monitoring.md"
+RUNBOOKS = RULES.parent.parent.parent / "docs" / "runbooks.md"
 RULES_TEST = RULES.with_name("alerts_test.yaml")
 KNOWN = {metric.name: metric for metric in METRICS}
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
@@ -57,7 +57,8 @@ def test_a_rule_names_what_exists(rule: dict[str, Any]) -> None:
     names = set(re.findall(r"\bcortex_\w+", rule["expr"] + rule["annotations"]["description"]))
     assert names
     assert [name for name in names if metric_of(name) is None] == []
-    assert set(rule["annotations"]) == {"summary", "description"}
+    assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+    assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
@@ -95,9 +96,9 @@ def test_each_rule_fires_and_clears_when_it_should() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_guide_explains_each_alert() -> None:
+def test_each_alert_has_a_runbook() -> None:
     sections = dict(
-        re.findall(r"^### (\w+)\n\n\*(\w+)\.\*", GUIDE.read_text("utf-8"), re.MULTILINE)
+        re.findall(r"^## (\w+)\n\n\*(\w+)\.\*", RUNBOOKS.read_text("utf-8"), re.MULTILINE)
     )
     assert sections == {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from cortex.cli.main import cli
-from tests.support import man_pages
+from tests.support import man_pages, tutorial
 from tests.support.eventually import eventually
 from tests.support.pty_screen import PtyScreen
 from tests.support.reference_pages import pages
@@ -217,3 +217,22 @@ def test_tour_of_the_readme(server_home: Path, tmp_path: Path) -> None:
             assert first.end() == 0
             second.type("q")
             assert second.end() == 0
+
+
+@pytest.mark.readme
+@pytest.mark.timeout(400)
+def test_tutorial_works_word_for_word(server_home: Path, tmp_path: Path) -> None:
+    """Its files and its commands in an empty directory; its pod is killed on the way."""
+    for name, text in tutorial.files().items():
+        (tmp_path / name).write_text(text, "utf-8")
+    output = shell(
+        tutorial.script(),
+        tmp_path,
+        CORTEX_DATA=str(server_home / "data"),
+        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    )
+    assert "is dead, and no other pod is running to take it over" in output
+    assert "approved: refund runs with exactly these arguments, once" in output
+    assert "I refunded 48 euros to Ada." in output
+    (payment,) = (tmp_path / "bank").iterdir()
+    assert payment.read_text("utf-8") == '{"order": "1042", "euros": 48.0}'

@@ -17,7 +17,7 @@ from cortex.domain.canonical import canonical
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidValueError, TransientError
-from cortex.domain.failure import Failure
+from cortex.domain.failure import CREDENTIALS_REFUSED, Failure
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.topic import check_topic
 from cortex.durable.attempt import Attempt, ToolCall, ToolPlan
@@ -31,6 +31,7 @@ DATA_MAX: Final = 16_384
 WAITS_MAX: Final = 2
 """How many times in a row a job waits for a channel that is down, a minute each."""
 SENT: Final = "sent"
+REFUSED: Final = "it was not sent by this channel"
 
 
 @attrs.frozen(kw_only=True)
@@ -121,4 +122,10 @@ class Delivery:
             if attempt.waits_count < WAITS_MAX:
                 raise
             return down.reason
-        return refusal[0].message if refusal else SENT
+        if not refusal:
+            return SENT
+        failure = attrs.evolve(refusal[0], source=f"notify:{self.name}")
+        if failure.code in CREDENTIALS_REFUSED:  # people are notified of that fact: see auth.failed
+            caller = await attempt.caller(step)
+            await attempt.services.facts.failed(caller, failure, resolution=REFUSED)
+        return failure.message

@@ -108,7 +108,8 @@ CREATE INDEX outbox_line ON cortex.outbox (subscription, key, seq)
     WHERE key IS NOT NULL AND status IN ('PENDING', 'PROCESSING');
 CREATE INDEX outbox_leased ON cortex.outbox (locked_until) WHERE status = 'PROCESSING';
 CREATE INDEX outbox_status ON cortex.outbox (status, seq);
-CREATE INDEX outbox_id ON cortex.outbox (id);
+-- A message once by each subscription, also if several that cannot send it give it to the same fallback at once.
+CREATE UNIQUE INDEX outbox_id ON cortex.outbox (id, subscription);
 
 -- Rows are added by functions alone, with the owner's rights: nobody forges a message of the runtime.
 GRANT SELECT, DELETE ON cortex.outbox TO cortex_runtime;
@@ -383,7 +384,8 @@ BEGIN
         VALUES ((NEW.payload->>'approval')::uuid, next_one) ON CONFLICT DO NOTHING;
     END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, headers, tenant, trace, subscription, escalated_from)
-    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription);
+    VALUES (NEW.id, NEW.topic, NEW.key, NEW.payload, NEW.headers, NEW.tenant, NEW.trace, next_one, NEW.subscription)
+    ON CONFLICT DO NOTHING;
     PERFORM pg_notify('cortex_outbox', 'message');
     RETURN NULL;
 END $$;

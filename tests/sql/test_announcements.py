@@ -1,9 +1,11 @@
 """What lasts or asks for people is announced once, with what it is about."""
 
+import asyncio
 import json
 import random
 from typing import Any
 
+import asyncpg
 import pytest
 
 from cortex.domain.failure import CREDENTIALS_REFUSED
@@ -11,13 +13,21 @@ from cortex.domain.messages.message import failed
 from cortex.postgres.session import Session
 from cortex.store import approvals
 from cortex.store.background import alarms, outbox
+from tests.support.eventually import eventually_asyncio
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
 from tests.support.records.dead_letters import fail
 from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import move_clock, new_id
-from tests.support.servers.postgres import sql
+from tests.support.servers.postgres import run_asyncio, sql
 
+GIVE_UP = """
+    UPDATE cortex.outbox SET status = 'FAILED', finished_at = cortex.now() WHERE subscription = $1
+"""
+WAITS = """
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%cortex.outbox%'
+"""
 ERROR = """
     INSERT INTO cortex.fact (type, subtype, source, data)
     VALUES ('error', $1, $2, '{"class": "PERMANENT", "message": "no valid key"}')
@@ -100,6 +110,34 @@ def test_a_channel_that_refuses_its_secret_is_announced_with_its_failure(
         store(outbox.record, pod_id=pod, outcomes=[(each, refused) for each in messages])
     (_, (topic, key, payload)) = announced(database)
     assert (topic, key, payload["error"]) == ("auth.failed", "notify:a", "401 Unauthorized")
+
+
+def test_two_channels_that_fail_at_once_give_their_common_fallback_one_message(
+    database: str, store: Session
+) -> None:
+    subscribe(database, "nothing.else")
+    sql(
+        database,
+        "INSERT INTO cortex.subscription (name, topic, channel, fallback, changed_by) "
+        "VALUES ('b', 'order.*', 'log', 'a', 'test'), ('c', 'order.*', 'log', 'a', 'test')",
+    )
+    store(outbox.publish, "order.paid", {})
+
+    async def at_once() -> None:
+        first, second = [await asyncpg.connect(database) for _ in range(2)]
+        transaction = first.transaction()
+        await transaction.start()
+        await first.execute(GIVE_UP, "b")
+        other = asyncio.ensure_future(second.execute(GIVE_UP, "c"))
+        await eventually_asyncio(lambda: other.done() or sql(database, WAITS), what="both give up")
+        await transaction.commit()
+        await other
+        for each in (first, second):
+            await each.close()
+
+    run_asyncio(at_once)
+    names = [row.subscription for row in store(outbox.page)]
+    assert sorted(str(each) for each in names) == ["a", "b", "c"]
 
 
 # --- work that no pod serves

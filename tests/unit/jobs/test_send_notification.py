@@ -101,6 +101,14 @@ async def test_when_the_retries_are_spent_the_content_is_logged_and_the_job_degr
     assert (fact.message, resolution) == (result.reason, "its content was written to the log")
 
 
+async def test_a_channel_that_refuses_its_credentials_is_a_fact_of_that_channel() -> None:
+    refused = attrs.evolve(GONE, code="authentication", message="mail answered with status 401")
+    job = Job(mail=[refused])
+    assert (await job.run()).failed == {"mail": refused.message}
+    found = [(fact.source, fact.code) for _, fact, _ in job.facts.failures]
+    assert found == [("notify:mail", "authentication"), (None, "not_notified")]
+
+
 async def test_without_a_subscription_the_content_is_logged() -> None:
     with capture_logs() as lines:
         result = await Job().run()
