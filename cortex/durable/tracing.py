@@ -135,8 +135,9 @@ class AttemptTrace:
         """The span of the job, which its attempts are parts of."""
         if self._job is None:
             claim = self.claim
-            job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
-            self._job = TraceParent(job.trace_id, job.span_id, self._flags)
+            job = self._job = TraceParent.of_job(claim.lease.job_id, claim.traceparent)
+            if job.flags != self._flags:
+                self._job = TraceParent(job.trace_id, job.span_id, self._flags)
         return self._job
 
     @property
@@ -323,7 +324,7 @@ def outcome_of(ending: Operation | None) -> str:
     if ending is None:
         return "lease_lost"
     if isinstance(ending, Finish):
-        return ending.status.value.lower()
+        return ending.status.lower()
     outcome: Any = getattr(ending, "outcome", None)
     return outcome or ("retry" if getattr(ending, "is_counted", False) else "suspended")
 

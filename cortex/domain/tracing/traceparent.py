@@ -60,7 +60,8 @@ class TraceParent:
         """Return the span of a job, which its attempts are parts of."""
         parent = None if submitted is None else cls.parse(submitted)
         if parent is None:
-            return cls(job_id.bytes, job_id.bytes[8:])
+            own = job_id.bytes
+            return cls(own, own[8:])
         return cls(parent.trace_id, job_id.bytes[8:], parent.flags)
 
     @property

@@ -7,10 +7,9 @@ message.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final
 
 import attrs
 from opentelemetry.proto.common.v1.common_pb2 import (
@@ -23,7 +22,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
 
 from cortex.domain.job import Finish, StepKind
-from cortex.domain.tracing.traceparent import TraceParent, number_of, step_name
+from cortex.domain.tracing.traceparent import TraceParent, number_of, span_id_of, step_name
 from cortex.durable.tracing import (
     AttemptTrace,
     Span,
@@ -35,15 +34,18 @@ from cortex.durable.tracing import (
 
 CACHED_MAX: Final = 4096
 SEVEN_BITS: Final = 0x7F
-TRACE_ID_BYTES: Final = 16
 JOB: Final = "cortex.job.id"
-_STEP: Final = struct.Struct("<2sQ2sQBQBQ")
+_STEP: Final = "29sQBQ2sQ"
+"""What the spans of steps have in common: trace and parent, begin, end, own id."""
 _TIMES: Final = struct.Struct("<BQBQ")
 _TRACE_ID: Final = b"\x0a\x10"
 _SPAN_ID: Final = b"\x12\x08"
 _PARENT_ID: Final = b"\x22\x08"
 _BEGAN: Final = 0x39
+_BEGAN_TAG: Final = bytes((_BEGAN,))
 _ENDED: Final = 0x41
+_LENGTH_MIN: Final = 46
+"""Of a span: its trace, its id and its times."""
 _SPAN: Final = b"\x12"
 _FRAME: Final = b"\x0a"
 """Tags of the fields of a span, of spans in their scope, and of the messages around them."""
@@ -57,31 +59,36 @@ class Encoder:
         scope = InstrumentationScope(name="cortex", version=version)
         self._scope = _framed(_FRAME, scope.SerializeToString())
 
-    def request(self, spans: Sequence[bytes]) -> bytes:
-        """Return the body of one export."""
-        scope_spans = _framed(_SPAN, b"".join((self._scope, *spans)))
-        return _framed(_FRAME, self._resource + scope_spans)
+    def request(self, spans: bytes | bytearray) -> bytes:
+        """Return the body of one export: a megabyte, copied once."""
+        inner = b"".join((_SPAN, _size(len(self._scope) + len(spans)), self._scope))
+        length = len(self._resource) + len(inner) + len(spans)
+        return b"".join((_FRAME, _size(length), self._resource, inner, spans))
 
 
 def steps(trace: AttemptTrace, records: Sequence[StepSpan], offset_ns: int) -> bytes:
     """Encode recorded steps. `offset_ns`: from trio's clock to the time since 1970."""
     span = trace.span
     attempt = int.from_bytes(span.span_id, "little")
-    head = _TRACE_ID + span.trace_id
-    parts: list[bytes] = []
+    before = b"".join((_TRACE_ID, span.trace_id, _PARENT_ID))
+    within = b"".join((before, span.span_id, _BEGAN_TAG))
+    encoded: list[bytes] = []
     for kind, key, began, seconds, parent_key in records:
         known = _STEPS.get(key)
         if known is None or known.kind is not kind:
             known = _of_step(kind, key)
-        around = 0 if parent_key is None else number_of(step_name(parent_key))
         began_ns = int(began * 1e9) + offset_ns
-        ended_ns = began_ns + int(seconds * 1e9)
-        varies = _STEP.pack(
-            *(_SPAN_ID, attempt ^ known.number, _PARENT_ID, attempt ^ around),
-            *(_BEGAN, began_ns, _ENDED, ended_ns),
+        head = within
+        if parent_key is not None:
+            around = span_id_of(span.span_id, step_name(parent_key))
+            head = b"".join((before, around, _BEGAN_TAG))
+        encoded.append(
+            known.pack(
+                *(known.frame, head, began_ns, _ENDED, began_ns + int(seconds * 1e9)),
+                *(_SPAN_ID, attempt ^ known.number, known.rest),
+            )
         )
-        parts += (known.frame, head, varies, known.rest)
-    return b"".join(parts)
+    return b"".join(encoded)
 
 
 def span(record: Span, offset_ns: int, links: Sequence[TraceParent] = ()) -> bytes:
@@ -98,8 +105,7 @@ def span(record: Span, offset_ns: int, links: Sequence[TraceParent] = ()) -> byt
     return _put_together(
         record.parent,
         record.id,
-        int(record.began * 1e9) + offset_ns,
-        int(record.ended * 1e9) + offset_ns,
+        (int(record.began * 1e9) + offset_ns, int(record.ended * 1e9) + offset_ns),
         rest.SerializeToString(),
     )
 
@@ -109,43 +115,36 @@ def end(trace: AttemptTrace, offset_ns: int, links: Sequence[TraceParent] = ()) 
     claim, job, ending = trace.claim, trace.job, trace.ending
     began_ns = int(trace.began * 1e9) + offset_ns
     ended_ns = int((trace.ended_at or trace.began) * 1e9) + offset_ns
-    about = _About(
-        claim.type, claim.tenant, claim.agent_id, claim.agent_version, outcome_of(ending)
+    agent = None if claim.agent_id is None else (str(claim.agent_id), claim.agent_version)
+    waiting_on = getattr(ending, "waiting_on", None)
+    of_attempt, of_job = _of_end(
+        (claim.lease.attempt, waiting_on), claim.type, claim.tenant, agent, outcome_of(ending)
     )
     rest = b"".join((_BEFORE, str(claim.lease.job_id).encode(), _AFTER))
     if getattr(ending, "error", None) is not None:
         rest += _failure(ending)
-    waiting_on = getattr(ending, "waiting_on", None)
-    own = _of_attempt(claim.lease.attempt, waiting_on, about)
-    encoded = _put_together(job, trace.span.span_id, began_ns, ended_ns, own + rest)
+    encoded = _put_together(job, trace.span.span_id, (began_ns, ended_ns), of_attempt, rest)
     if not isinstance(ending, Finish):
         return encoded
     due_ns = began_ns - int(claim.due_for_s * 1e9)
     parent = None if claim.traceparent is None else TraceParent.parse(claim.traceparent)
     if links:
         rest += pb.Span(links=_links(links)).SerializeToString()
-    whole = _of_job(about) + rest
-    return encoded + _put_together(parent or job, job.span_id, due_ns, ended_ns, whole)
+    return encoded + _put_together(parent or job, job.span_id, (due_ns, ended_ns), of_job, rest)
 
 
 def _put_together(
-    parent: TraceParent, own_id: bytes, began_ns: int, ended_ns: int, rest: bytes
+    parent: TraceParent, own_id: bytes, times: tuple[int, int], terms: bytes, rest: bytes = b""
 ) -> bytes:
     """Return a span; one that is its own parent has none."""
-    ids = _TRACE_ID + parent.trace_id + _SPAN_ID + own_id
-    if parent.span_id != own_id:
-        ids += _PARENT_ID + parent.span_id
-    return _framed(_SPAN, ids + _TIMES.pack(_BEGAN, began_ns, _ENDED, ended_ns) + rest)
-
-
-class _About(NamedTuple):
-    """What many attempts and jobs have in common."""
-
-    job_type: str
-    tenant: str
-    agent_id: UUID | None
-    agent_version: int | None
-    outcome: str
+    around = b"" if parent.span_id == own_id else _PARENT_ID + parent.span_id
+    return b"".join(
+        (
+            *(_SPAN, _size(_LENGTH_MIN + len(around) + len(terms) + len(rest))),
+            *(_TRACE_ID, parent.trace_id, _SPAN_ID, own_id, around),
+            *(_TIMES.pack(_BEGAN, times[0], _ENDED, times[1]), terms, rest),
+        )
+    )
 
 
 @attrs.frozen
@@ -158,7 +157,9 @@ class _StepTerms:
     frame: bytes
     """Tag and length."""
     rest: bytes
-    """What follows the times."""
+    """Name and attributes."""
+    pack: Callable[..., bytes]
+    """Puts a span together."""
 
 
 _STEPS: Final[dict[str, _StepTerms]] = {}
@@ -166,41 +167,46 @@ _STEPS: Final[dict[str, _StepTerms]] = {}
 
 
 def _of_step(kind: StepKind, key: str) -> _StepTerms:
-    attributes = _pairs({"cortex.step.kind": kind.value})
-    rest = pb.Span(
-        name=key, kind=_kind(SpanKind.INTERNAL), attributes=attributes
-    ).SerializeToString()
-    length = len(_TRACE_ID) + TRACE_ID_BYTES + _STEP.size + len(rest)
+    rest = _named(key, SpanKind.INTERNAL, {"cortex.step.kind": kind.value})
+    frame = _SPAN + _size(struct.calcsize(f"<{_STEP}") + len(rest))
     if len(_STEPS) >= CACHED_MAX:
         _STEPS.clear()
-    terms = _StepTerms(kind, number_of(step_name(key)), _SPAN + _size(length), rest)
+    shape = struct.Struct(f"<{len(frame)}s{_STEP}{len(rest)}s")
+    terms = _StepTerms(kind, number_of(step_name(key)), frame, rest, shape.pack)
     _STEPS[key] = terms
     return terms
 
 
 @lru_cache(CACHED_MAX)
-def _of_attempt(number: int, waiting_on: str | None, about: _About) -> bytes:
+def _of_end(
+    attempt: tuple[int, str | None],
+    job_type: str,
+    tenant: str,
+    agent: tuple[str, int | None] | None,
+    outcome: str,
+) -> tuple[bytes, bytes]:
+    """Return name and attributes of an attempt, and those of its job.
+
+    `attempt`: its number and what it waits for. `agent`: id and version.
+    """
+    number, waiting_on = attempt
+    attributes: dict[str, Value] = {
+        "cortex.job.type": job_type,
+        "cortex.tenant": tenant,
+        "cortex.outcome": outcome,
+    }
+    if agent is not None:
+        attributes |= {"gen_ai.agent.id": agent[0], "gen_ai.agent.version": str(agent[1])}
     more: dict[str, Value] = {"cortex.attempt": number}
     if waiting_on is not None:
         more["cortex.waiting_on"] = waiting_on
-    return _named(f"attempt {number}", SpanKind.INTERNAL, about, more)
+    return (
+        _named(f"attempt {number}", SpanKind.INTERNAL, attributes | more),
+        _named(f"job {job_type}", SpanKind.CONSUMER, attributes),
+    )
 
 
-@lru_cache(CACHED_MAX)
-def _of_job(about: _About) -> bytes:
-    return _named(f"job {about.job_type}", SpanKind.CONSUMER, about, {})
-
-
-def _named(name: str, kind: SpanKind, about: _About, more: Mapping[str, Value]) -> bytes:
-    attributes: dict[str, Value] = {
-        "cortex.job.type": about.job_type,
-        "cortex.tenant": about.tenant,
-        "cortex.outcome": about.outcome,
-        **more,
-    }
-    if about.agent_id is not None:
-        agent_id, version = str(about.agent_id), str(about.agent_version)
-        attributes |= {"gen_ai.agent.id": agent_id, "gen_ai.agent.version": version}
+def _named(name: str, kind: SpanKind, attributes: Mapping[str, Value]) -> bytes:
     body: bytes = pb.Span(
         name=name, kind=_kind(kind), attributes=_pairs(attributes)
     ).SerializeToString()

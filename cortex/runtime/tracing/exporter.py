@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+import attrs
 import structlog
 import trio
 
@@ -79,8 +80,8 @@ class SpanExporter:
         self._unix_ms = unix_ms
         self._rng = rng
         self._buffer = SpanBuffer(self._finish)
-        self._ready: deque[tuple[bytes, bytes, int]] = deque()
-        """Attempts that have ended: their steps and their ends, encoded, and how many spans."""
+        self._ready: deque[_Encoded] = deque()
+        """Attempts that have ended."""
         self._ready_count = 0
         """How many spans in all of them."""
         self._encoder = encoding.Encoder(
@@ -117,12 +118,14 @@ class SpanExporter:
             self._buffer.dropped_count += count
             return True
         try:
-            encoded = encoding.steps(trace, steps, self._offset_ns)
-            end = encoding.end(trace, self._offset_ns)
+            spans = encoding.steps(trace, steps, self._offset_ns)
+            spans += encoding.end(trace, self._offset_ns)
         except Exception as error:  # noqa: BLE001 -- traces are no reason to end a job otherwise
             _log.error("spans not encoded", spans=count, error=describe(error))
         else:
-            self._ready.append((encoded, end, count))
+            if not self._ready or self._ready[-1].count >= ENCODED_MAX:
+                self._ready.append(_Encoded())
+            self._ready[-1].add(spans, count)
             self._ready_count += count
         return True
 
@@ -211,54 +214,42 @@ class SpanExporter:
         """Return the body of a request, and how many spans it has."""
         self._offset_ns = self._steady(self._offset())
         earlier = await self._earlier([each for each in batch if isinstance(each, AttemptTrace)])
-        encoded, count = self._take_ready()
-        since = count
+        encoded = self._ready.popleft() if self._ready else _Encoded()
+        self._ready_count -= encoded.count
+        since = encoded.count
         for each in batch:
             try:
-                count += self._encode(each, earlier, encoded)
+                self._encode(each, earlier, encoded)
             except Exception as error:  # noqa: BLE001 -- traces are no reason to end a pod
                 _log.error("spans not encoded", error=describe(error))
-            if count - since >= AT_ONCE:
-                since = count
+            if encoded.count - since >= AT_ONCE:
+                since = encoded.count
                 await trio.lowlevel.checkpoint()
-        body = self._encoder.request(encoded)
+        body = self._encoder.request(encoded.spans)
         if self._settings.is_compressed:
             compress = partial(gzip.compress, body, compresslevel=1)
             body = await trio.to_thread.run_sync(compress, abandon_on_cancel=True)
-        return body, count
-
-    def _take_ready(self) -> tuple[list[bytes], int]:
-        """Return encoded spans, the oldest first, and how many."""
-        encoded: list[bytes] = []
-        count = 0
-        while self._ready and count < ENCODED_MAX:
-            steps, end, each = self._ready.popleft()
-            encoded += (steps, end)
-            count += each
-        self._ready_count -= count
-        return encoded, count
+        return body, encoded.count
 
     def _encode(
-        self, each: AttemptTrace | Span, earlier: Mapping[UUID, Resumed], encoded: list[bytes]
-    ) -> int:
-        """Encode what is new of an attempt, or another span; return how many spans that is."""
+        self, each: AttemptTrace | Span, earlier: Mapping[UUID, Resumed], encoded: "_Encoded"
+    ) -> None:
+        """Encode what is new of an attempt, or another span."""
         if isinstance(each, Span):
             self._buffer.room += 1
-            encoded.append(encoding.span(each, self._offset_ns))
-            return 1
+            encoded.add(encoding.span(each, self._offset_ns), 1)
+            return
         steps, has_ended = each.taken(), each.end_taken()
-        encoded.append(encoding.steps(each, steps, self._offset_ns))
-        if not has_ended:
-            return len(steps)
-        return len(steps) + self._end(each, earlier.get(each.claim.lease.job_id), encoded)
+        encoded.add(encoding.steps(each, steps, self._offset_ns), len(steps))
+        if has_ended:
+            self._end(each, earlier.get(each.claim.lease.job_id), encoded)
 
-    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: list[bytes]) -> int:
+    def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: "_Encoded") -> None:
         """Encode the end of an attempt, and the ends of those before that no pod could export."""
         links = () if before is None else _origin_of(before)
-        encoded.append(encoding.end(trace, self._offset_ns, links))
-        lost = [] if before is None else [_lost(trace, each) for each in before.lost]
-        encoded += [encoding.span(each, 0) for each in lost]
-        return 2 + len(lost)
+        encoded.add(encoding.end(trace, self._offset_ns, links), END_SPANS)
+        for lost in () if before is None else before.lost:
+            encoded.add(encoding.span(_lost(trace, lost), 0), 1)
 
     async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[UUID, Resumed]:
         """Return what came before attempts that are not the first of a first job."""
@@ -279,6 +270,18 @@ class SpanExporter:
     def _steady(self, offset_ns: int) -> int:
         """Keep the offset, so that spans of one job stay in order, unless a clock was set."""
         return offset_ns if abs(offset_ns - self._offset_ns) > CLOCK_MOVED_NS else self._offset_ns
+
+
+@attrs.define
+class _Encoded:
+    """The spans of one export."""
+
+    spans: bytearray = attrs.field(factory=bytearray)
+    count: int = 0
+
+    def add(self, spans: bytes, count: int) -> None:
+        self.spans += spans
+        self.count += count
 
 
 def is_resumed(claim: Claim) -> bool:

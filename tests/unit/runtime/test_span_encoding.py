@@ -23,7 +23,7 @@ def a_trace(**fields: Any) -> AttemptTrace:
 
 
 def decoded(*encoded: bytes) -> list[Message]:
-    body = encoding.Encoder({"service.name": "cortex"}, version="1").request(encoded)
+    body = encoding.Encoder({"service.name": "cortex"}, version="1").request(b"".join(encoded))
     request = ExportTraceServiceRequest.FromString(body)
     (by_resource,) = request.resource_spans
     assert by_resource.resource.attributes[0].value.string_value == "cortex"
