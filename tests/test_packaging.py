@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 # Where each installed package comes from; one that the tree does not hold yet is not expected.
 PACKAGES = {"cortex": ROOT / "cortex", "cortex_tui": ROOT / "tui" / "cortex_tui"}
 DIST_INFO = f"cortex_runtime-{cortex.__version__}.dist-info"
+SHARED = f"cortex_runtime-{cortex.__version__}.data"
+"""Man pages and completion scripts."""
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +77,18 @@ def test_wheel_holds_exactly_the_packages_and_the_sql(wheel: zipfile.ZipFile) ->
         expected |= files_below(folder, installed_as=name)
     assert expected >= {"cortex/__init__.py", "cortex/sql/migrations/0001_base.sql"}
 
-    installed = {name for name in wheel.namelist() if not name.startswith(DIST_INFO)}
+    outside = (DIST_INFO, SHARED)
+    installed = {name for name in wheel.namelist() if not name.startswith(outside)}
     assert installed == expected
 
 
 def test_wheel_installs_no_generic_top_level_name(wheel: zipfile.ZipFile) -> None:
     tops = {name.partition("/")[0] for name in wheel.namelist()}
-    assert tops == {DIST_INFO, *(name for name, folder in PACKAGES.items() if folder.exists())}
+    assert tops == {
+        DIST_INFO,
+        SHARED,
+        *(name for name, folder in PACKAGES.items() if folder.exists()),
+    }
 
 
 def test_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
@@ -140,3 +147,14 @@ def test_sdist_builds_the_same_wheel(wheel: zipfile.ZipFile, tmp_path: Path) -> 
     unpacked = tmp_path / sdist.name.removesuffix(".tar.gz")
     again = build("wheel", source=unpacked, into=tmp_path / "wheel")
     assert sorted(zipfile.ZipFile(again).namelist()) == sorted(wheel.namelist())
+
+
+def test_wheel_holds_man_pages_and_completion_scripts(wheel: zipfile.ZipFile) -> None:
+    shared = {name.partition("/data/share/")[2] for name in wheel.namelist() if SHARED in name}
+    scripts = {
+        "bash-completion/completions/cortex",
+        "zsh/site-functions/_cortex",
+        "fish/vendor_completions.d/cortex.fish",
+    }
+    pages = {f"man/man1/{page.name}" for page in (ROOT / "packaging" / "man").iterdir()}
+    assert shared == scripts | pages

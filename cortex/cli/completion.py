@@ -3,7 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
-from cortex.cli.options import Command
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -20,10 +21,12 @@ def script(shell: str) -> str:
 
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
-def completion(*, shell: str) -> None:
+@click.pass_obj
+def completion(options: Options, *, shell: str) -> None:
     """Print the script that completes commands in a shell.
 
     Packages install it. Elsewhere, for bash: cortex completion bash >
     ~/.local/share/bash-completion/completions/cortex
     """
-    click.echo(script(shell))
+    text = script(shell).strip()
+    Output(options).record({"shell": shell, "script": text}, name=shell, page=text.splitlines)

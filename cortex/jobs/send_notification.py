@@ -40,7 +40,7 @@ class NotificationResult:
     """Why it is degraded."""
 
 
-@job(NAME)
+@job(NAME, check=Notification)
 async def send_notification(
     ctx: Context,
     text: str,

@@ -15,13 +15,16 @@ def test_migrating_says_what_it_did_and_does_it_once(tmp_path: Path, empty_datab
     assert cortex("migrate", "--check").code == 0
 
 
+URL = ("--arg", "url=https://example.org")
+
+
 @pytest.mark.timeout(120)
 def test_every_command_finds_the_embedded_database(
     cortex_nowhere: Cortex, server_home: Path
 ) -> None:
     data = ["--data", str(server_home / "data")]
     assert cortex_nowhere("migrate", *data).code == 0
-    job_id = cortex_nowhere("jobs", "submit", "run_agent", "--arg", "prompt=hi", *data).out.strip()
+    job_id = cortex_nowhere("jobs", "submit", "http_request", *URL, *data).out.strip()
     assert cortex_nowhere("jobs", "ls", "-o", "name", *data).out == f"{job_id}\n"
     variable = cortex_nowhere("jobs", "ls", "-o", "name", env={"CORTEX_DATA": data[1]})
     assert variable.out == f"{job_id}\n"

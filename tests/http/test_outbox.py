@@ -95,6 +95,12 @@ def test_messages_are_changed_by_filter(server: HttpServer) -> None:
     assert server.post("/v1/outbox/retry", token=token, json_body=one).json == {"count": 1}
     other = {"topic": "invoice.*"} | WHY
     assert server.post("/v1/outbox/discard", token=token, json_body=other).json == {"count": 0}
+    nobody = {"subscription": "nobody"} | WHY
+    unknown = server.post("/v1/outbox/retry", token=token, json_body=nobody)
+    assert (unknown.status, unknown.json["detail"]) == (
+        404,
+        "subscription 'nobody' does not exist",
+    )
     all_of_them = {"topic": "order.*"} | WHY
     assert server.post("/v1/outbox/discard", token=token, json_body=all_of_them).json == {
         "count": 3

@@ -189,7 +189,10 @@ async def _change(
     by, reason = request.principal.name, request.body.reason
 
     async def work(db: Database) -> dict[str, int]:
-        return {"count": await act(db, choice, by=by, reason=reason)}
+        count = await act(db, choice, by=by, reason=reason)
+        if not count and choice.subscription is not None:
+            await subscriptions.require(db, choice.subscription)
+        return {"count": count}
 
     operation, asked = f"outbox.{act.__name__}", attrs.asdict(choice) | {"reason": reason}
     return await mutate(request, api, work, operation=operation, request=asked)

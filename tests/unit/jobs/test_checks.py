@@ -25,6 +25,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llm_generate", {"model": "", "prompt": "p"}, "model is empty"),
     ("llm_generate", {"model": "m", "prompt": "p", "max_tokens": 0}, "at least 1, got 0"),
     ("llm_generate", {"model": "m", "prompt": "p", "timeout_s": 1e9}, "at most 450"),
+    ("send_notification", {"text": ""}, "'send_notification': text has 0 characters"),
+    ("send_notification", {"text": "x", "topic": "job.failed"}, "one of the runtime's own"),
     ("execute_tool", {"tool": ""}, "tool is empty"),
     ("execute_tool", {"tool": "t", "timeout_s": 601}, "at most 600"),
 ]

@@ -1,0 +1,78 @@
+"""Builds the manual as a site: README and docs, with the links that they have on disk.
+
+Pages link to each other and to files beside `docs/` by relative paths. The site keeps the paths of
+the repository, so all of these links work unchanged, and each one is checked.
+"""
+
+import logging
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from markdown.extensions.fenced_code import FencedCodeExtension
+from markdown.extensions.tables import TableExtension
+from markdown.extensions.toc import TocExtension
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parent.parent
+PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+SECTIONS: Final = {"Guides": "guides", "Reference": "reference", "Internals": "internals"}
+_LINK: Final = re.compile(r"\]\(([^)#\s]+)|(?:src)=\"([^\"]+)\"")
+
+
+def slug(heading: str, separator: str) -> str:
+    """Return the anchor of a heading, as other renderers of Markdown make it."""
+    return re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", separator)
+
+
+def collect(into: Path) -> None:
+    """Copy all pages, and every file that one of them links to."""
+    shutil.copytree(ROOT / "docs", into / "docs")
+    for name in PAGES:
+        shutil.copy(ROOT / name, into / name)
+    shutil.copy(HERE / "site.css", into / "site.css")
+    for page in list(into.rglob("*.md")):
+        original = ROOT / page.relative_to(into)
+        for link in _LINK.findall(page.read_text("utf-8")):
+            target = (original.parent / (link[0] or link[1])).resolve()
+            if target.is_file() and target.is_relative_to(ROOT):
+                copy = into / target.relative_to(ROOT)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(target, copy)
+
+
+def navigation(first: list[Any], pages: Path) -> list[Any]:
+    """Add the sections that list whole folders, and the pages beside `docs/`."""
+    folders = [
+        {title: [f"docs/{name}/{each.name}" for each in sorted((pages / "docs" / name).iterdir())]}
+        for title, name in SECTIONS.items()
+    ]
+    return [*first, *folders, {"Project": list(PAGES[1:])}]
+
+
+def main(site: Path) -> None:
+    """Build the site, or end with the list of what is broken."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    with tempfile.TemporaryDirectory() as folder:
+        pages = Path(folder)
+        collect(pages)
+        config = load_config(
+            str(HERE / "mkdocs.yml"), docs_dir=str(pages), site_dir=str(site.resolve())
+        )
+        config.nav = navigation(config.nav or [], pages)
+        config.markdown_extensions = [
+            TableExtension(),
+            FencedCodeExtension(),
+            TocExtension(slugify=slug, permalink=True),
+        ]
+        config.mdx_configs = {}
+        build(config)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
