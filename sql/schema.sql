@@ -1437,6 +1437,7 @@ CREATE INDEX fact_job ON cortex.fact USING btree (job_id, id) WHERE job_id IS NO
 CREATE INDEX fact_type ON cortex.fact USING btree (type, at);
 CREATE INDEX fact_source ON cortex.fact USING btree (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact USING btree (call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX fact_pod ON cortex.fact USING btree (pod_id) WHERE (type = ANY (ARRAY['error'::text, 'lifecycle'::text])) AND pod_id IS NOT NULL;
 CREATE INDEX fact_resolves ON cortex.fact USING btree (resolves, id) WHERE resolves IS NOT NULL;
 CREATE INDEX fact_breaker_turn ON cortex.fact USING btree (source, at, id) WHERE type = 'lifecycle'::text AND subtype ~~ 'breaker\_%'::text AND source IS NOT NULL;
 CREATE INDEX fact_breaker_error ON cortex.fact USING btree (source, at, id) WHERE type = 'error'::text AND (data ->> 'class'::text) ~~ 'TRANSIENT\_%'::text AND source IS NOT NULL;
@@ -3296,6 +3297,9 @@ CREATE FUNCTION cortex.forget_pods(kept_s double precision, most integer)
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
 AS $function$
 DECLARE
     old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 86400) * interval '1 second';
@@ -3309,9 +3313,7 @@ BEGIN
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     named := ARRAY(
         SELECT p.id FROM cortex.pod p WHERE p.id = ANY (gone) AND EXISTS (
-            SELECT FROM cortex.fact f
-            WHERE f.type IN ('error', 'lifecycle') AND f.pod_id = p.id
-              AND f.at BETWEEN p.started_at AND p.ended_at + interval '1 minute'));
+            SELECT FROM cortex.fact f WHERE f.type IN ('error', 'lifecycle') AND f.pod_id = p.id));
     UPDATE cortex.pod p SET has_run = true WHERE p.id = ANY (named);
     -- What ran jobs goes once retention has deleted all that is as old.
     SELECT min(m.at) INTO oldest FROM (

@@ -68,15 +68,21 @@ StepSpan = tuple[StepKind, str, float, float, str | None]
 
 
 class SpanBuffer:
-    """What waits for export, oldest first: attempts that have something new, and other spans."""
+    """What waits for export, oldest first: attempts that have something new, and other spans.
 
-    __slots__ = ("dropped_count", "finish", "room", "waiting")
+    A running attempt with new steps is passed over once: most end before the next export, and all
+    of an attempt is encoded with less work than its parts.
+    """
+
+    __slots__ = ("dropped_count", "finish", "recent", "room", "waiting")
 
     def __init__(self, finish: "Callable[[AttemptTrace], bool]" = lambda _: False) -> None:
         """`finish` takes an attempt at its end, with its steps, or leaves it to the export."""
         self.finish = finish
         self.waiting: dict[AttemptTrace | Span, None] = {}
         """In order; what is finished earlier is removed."""
+        self.recent: dict[AttemptTrace, None] = {}
+        """Running attempts that wait since the last export."""
         self.room = BUFFER_MAX
         """How many more spans fit."""
         self.dropped_count = 0
@@ -93,6 +99,8 @@ class SpanBuffer:
         taken = list(islice(self.waiting, count))
         for each in taken:
             del self.waiting[each]
+        self.waiting.update(dict.fromkeys(self.recent))
+        self.recent.clear()
         return taken
 
 
@@ -159,14 +167,16 @@ class AttemptTrace:
             buffer.dropped_count += 1
             return
         buffer.room -= 1
+        if not self.steps:
+            buffer.recent[self] = None
         self.steps.append((done.kind, done.key, began, done.duration_s, done.parent_key))
-        buffer.waiting[self] = None
 
     def ended(self, ending: Operation | None, began: float, now: float) -> None:
         """The attempt has ended; `ending` is in the record. Both times are trio's."""
         buffer = self._buffer
         self.ending, self.began, self.ended_at = ending, began, now
         if buffer.finish(self):
+            buffer.recent.pop(self, None)
             buffer.waiting.pop(self, None)
         elif buffer.room < END_SPANS:
             buffer.dropped_count += END_SPANS
@@ -175,6 +185,7 @@ class AttemptTrace:
             self.is_end_waiting = True
             # It may wait for long, and its payload may be large.
             self.claim = attrs.evolve(self.claim, payload="")
+            buffer.recent.pop(self, None)
             buffer.waiting[self] = None
 
     def taken(self) -> list[StepSpan]:

@@ -49,6 +49,8 @@ CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact (type, at);
 CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
+-- Not of costs: a pod that has any has run jobs.
+CREATE INDEX fact_pod ON cortex.fact (pod_id) WHERE type IN ('error', 'lifecycle') AND pod_id IS NOT NULL;
 CREATE INDEX fact_resolves ON cortex.fact (resolves, id) WHERE resolves IS NOT NULL;
 -- Changes of one breaker, however much else was recorded. A successful call pays nothing for these two: they hold only
 -- changes of breakers, and errors that count for a breaker.

@@ -273,7 +273,8 @@ COMMENT ON FUNCTION cortex.forget_upkeep IS
 CREATE FUNCTION cortex.forget_pods(kept_s float8, most int) RETURNS int
     -- With the owner's rights: the role of pods cannot delete pods otherwise. One that was marked dead may be asleep,
     -- and comes back: only those that ended in order go.
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 86400) * interval '1 second';
     oldest timestamptz;
@@ -286,9 +287,7 @@ BEGIN
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     named := ARRAY(
         SELECT p.id FROM cortex.pod p WHERE p.id = ANY (gone) AND EXISTS (
-            SELECT FROM cortex.fact f
-            WHERE f.type IN ('error', 'lifecycle') AND f.pod_id = p.id
-              AND f.at BETWEEN p.started_at AND p.ended_at + interval '1 minute'));
+            SELECT FROM cortex.fact f WHERE f.type IN ('error', 'lifecycle') AND f.pod_id = p.id));
     UPDATE cortex.pod p SET has_run = true WHERE p.id = ANY (named);
     -- What ran jobs goes once retention has deleted all that is as old.
     SELECT min(m.at) INTO oldest FROM (

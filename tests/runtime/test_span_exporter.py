@@ -37,7 +37,7 @@ async def exporter(port: Port, collector: Receiver) -> AsyncIterator[SpanExporte
         "OTEL_EXPORTER_OTLP_HEADERS": "api-key=k",
         "OTEL_EXPORTER_OTLP_TIMEOUT": "1000",
     }
-    settings = ExportSettings.of_environment(environ)
+    settings = ExportSettings.of_environment(environ, warn=pytest.fail)
     assert settings is not None
     made = SpanExporter(
         port,

@@ -10,7 +10,6 @@ from typing import Final, Self
 from urllib.parse import unquote
 
 import attrs
-import structlog
 
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.tracing.sampling import DEFAULT, NAMES, Sampler
@@ -34,7 +33,6 @@ VARIABLES: Final = {
     "OTEL_SDK_DISABLED": "`true`: export nothing",
 }
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +49,7 @@ class ExportSettings:
 
     @classmethod
     def of_environment(
-        cls, environ: Mapping[str, str], *, warn: Callable[..., object] = _log.warning
+        cls, environ: Mapping[str, str], *, warn: Callable[..., object]
     ) -> Self | None:
         """Return None if nothing is to be exported, or if that is impossible: then it warns."""
         names = _Names(environ, warn)

@@ -163,7 +163,7 @@ class SpanExporter:
         with trio.move_on_after(min(FLUSH_S, left_s), shield=True):
             while self._has_more and await self.export():
                 pass
-        unsent_count = len(self._buffer.waiting) + self._ready_count
+        unsent_count = len(self._buffer.waiting) + len(self._buffer.recent) + self._ready_count
         unsent_count += 0 if self._unsent is None else self._unsent[1]
         if unsent_count:
             _log.warning("spans not exported", spans=unsent_count)
@@ -171,7 +171,9 @@ class SpanExporter:
 
     @property
     def _has_more(self) -> bool:
-        return self._unsent is not None or bool(self._buffer.waiting or self._ready)
+        return self._unsent is not None or bool(
+            self._buffer.waiting or self._buffer.recent or self._ready
+        )
 
     async def export(self) -> bool:
         """Send one batch; return whether the collector took it."""

@@ -34,7 +34,7 @@ class NoExporter(Untraced):
 
 def span_exporter(port: Port, *, pod: Pod, chance: Chance) -> "SpanExporter | NoExporter":
     """Return the actor that exports a pod's spans."""
-    settings = ExportSettings.of_environment(os.environ)
+    settings = ExportSettings.of_environment(os.environ, warn=_log.warning)
     if settings is None:
         return NoExporter()
     try:

@@ -119,3 +119,22 @@ def test_pods_that_no_record_names_go_a_day_after_they_ended(store: Session, lif
     retired(life, "job_record")
     assert store(pods.forget, kept_s=POD_KEPT_S, limit=9) == 2
     assert names(life) == {"dead", "alive"}, "one that is marked dead may be asleep"
+
+
+def test_no_pod_costs_a_look_at_all_facts_of_its_life(database: str) -> None:
+    """With a million of them, twenty pods took longer than a statement may, each time."""
+    (made,) = sql(database, "SELECT pg_get_functiondef('cortex.forget_pods'::regproc) AS text")
+    assert "enable_seqscan TO 'off'" in made["text"]
+    sql(
+        database,
+        "INSERT INTO cortex.fact (type, subtype, pod_id) "
+        "SELECT 'error', 'job_failed', gen_random_uuid() FROM generate_series(1, 3000)",
+    )
+    sql(database, "ANALYZE cortex.fact")
+    plan = sql(
+        database,
+        "EXPLAIN SELECT FROM cortex.fact f "
+        "WHERE f.type IN ('error', 'lifecycle') "
+        "AND f.pod_id = '00000000-0000-0000-0000-000000000001'",
+    )
+    assert "fact_pod" in "\n".join(row[0] for row in plan)

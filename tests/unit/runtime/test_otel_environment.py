@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+import structlog
 
 from cortex.domain.tracing.sampling import Sampler
 from cortex.runtime.tracing.environment import ExportSettings
+from cortex.runtime.tracing.start import NoExporter, span_exporter
 
 
 def read(**environ: str) -> tuple[ExportSettings | None, list[str]]:
@@ -84,3 +86,21 @@ def test_a_wrong_value_is_warned_of_and_stops_no_pod(
     settings, (warned,) = read(**{"EXPORTER_OTLP_ENDPOINT": "http://c:4318"} | environ)
     assert error in warned
     assert (settings is None) is is_off
+
+
+def test_a_warning_goes_by_the_configuration_of_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "rubbish")
+    given: Any = None  # not used: nothing is exported
+    events: list[Any] = []
+
+    def keep(_logger: object, _method: str, event: Any) -> Any:
+        events.append(event)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep])  # as `cortex up` does, after it has imported all
+    try:
+        assert isinstance(span_exporter(given, pod=given, chance=given), NoExporter)
+    finally:
+        structlog.configure(**before)
+    assert [each["event"] for each in events] == ["traces not exported"]

@@ -6,7 +6,7 @@ import attrs
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
-from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, StepKind
+from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, StepDone, StepKind
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.durable.tracing import AttemptTrace, Span, SpanBuffer, Value
 from cortex.runtime.tracing import encoding
@@ -126,3 +126,24 @@ def test_a_full_buffer_drops_and_counts() -> None:
     buffer.add(span)
     buffer.add(span)
     assert (len(buffer.waiting), buffer.dropped_count) == (1, 1)
+
+
+def test_a_running_attempt_is_passed_over_once_unless_it_ends() -> None:
+    buffer = SpanBuffer()
+    lease = Lease(new_id(), 2)
+    trace = AttemptTrace(attrs.evolve(a_trace().claim, lease=lease), buffer, flags=1)
+    done = StepDone(
+        lease=lease,
+        kind=StepKind.STEP,
+        key="fetch",
+        digest=b"",
+        duration_s=0.1,
+        output="1",
+        number=lambda: (1, None),
+    )
+    trace.stepped(done, 1.0)
+    assert [buffer.take(10), buffer.take(10), buffer.take(10)] == [[], [trace], []]
+    trace.taken()
+    trace.stepped(done, 2.0)
+    trace.ended(Release(lease=lease, outcome="handed_back"), 1.0, 3.0)
+    assert [buffer.take(10), buffer.take(10)] == [[trace], []]
