@@ -156,7 +156,8 @@ async def test_what_came_before_is_exported_by_the_attempt_that_goes_on(
         """
         INSERT INTO cortex.job_attempt (job_id, attempt, outcome)
         SELECT $1, a.n, a.outcome FROM (VALUES
-            (1, 'pod_died'), (2, 'failed'), (3, 'pod_died'), (4, 'lease_expired')) a(n, outcome)
+            (1, 'pod_died'), (2, 'failed'), (3, 'pod_died'), (4, 'lease_expired'),
+            (5, 'failed')) a(n, outcome)
         """,
         row["id"],
     )
