@@ -161,10 +161,11 @@ async def test_what_came_before_is_exported_by_the_attempt_that_goes_on(
         row["id"],
     )
     end_attempt(exporter, Lease(row["id"], 5), lineage_id=row["origin"])
+    end_attempt(exporter, Lease(row["id"], 6), lineage_id=row["origin"])
     assert await exporter.export()
     found = {each.name: each for each in spans(collector.posted[0])}
     # The first one was exported by the second, which ended in its pod.
-    assert sorted(found) == ["attempt 3", "attempt 4", "attempt 5", "job digest"]
+    assert sorted(found) == ["attempt 3", "attempt 4", "attempt 5", "attempt 6", "job digest"]
     origin = TraceParent.of_job(row["origin"], None)
     assert [(each.trace_id, each.span_id) for each in found["job digest"].links] == [
         (origin.trace_id, origin.span_id)

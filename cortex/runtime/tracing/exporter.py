@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 import attrs
 import structlog
@@ -25,7 +24,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.classification import describe
 from cortex.domain.errors import CortexError
 from cortex.domain.failure import Failure, FailureClass
-from cortex.domain.job import Claim
+from cortex.domain.job import Claim, Lease
 from cortex.domain.messages.message import Message
 from cortex.domain.tracing.traceparent import SAMPLED, TraceParent, attempt_name, span_id_of
 from cortex.durable.tracing import (
@@ -234,7 +233,7 @@ class SpanExporter:
         return body, encoded.count
 
     def _encode(
-        self, each: AttemptTrace | Span, earlier: Mapping[UUID, Resumed], encoded: "_Encoded"
+        self, each: AttemptTrace | Span, earlier: Mapping[Lease, Resumed], encoded: "_Encoded"
     ) -> None:
         """Encode what is new of an attempt, or another span."""
         if isinstance(each, Span):
@@ -244,7 +243,7 @@ class SpanExporter:
         steps, has_ended = each.taken(), each.end_taken()
         encoded.add(encoding.steps(each, steps, self._offset_ns), len(steps))
         if has_ended:
-            self._end(each, earlier.get(each.claim.lease.job_id), encoded)
+            self._end(each, earlier.get(each.claim.lease), encoded)
 
     def _end(self, trace: AttemptTrace, before: Resumed | None, encoded: "_Encoded") -> None:
         """Encode the end of an attempt, and the ends of those before that no pod could export."""
@@ -253,18 +252,21 @@ class SpanExporter:
         for lost in () if before is None else before.lost:
             encoded.add(encoding.span(_lost(trace, lost), 0), 1)
 
-    async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[UUID, Resumed]:
+    async def _earlier(self, traces_: Sequence[AttemptTrace]) -> dict[Lease, Resumed]:
         """Return what came before attempts that are not the first of a first job."""
         claims = [each.claim for each in traces_ if each.is_end_waiting]
-        leases = {claim.lease.job_id: claim.lease for claim in claims if is_resumed(claim)}
-        if not leases:
-            return {}
-        try:
-            found = await self._port(traces.resumed, list(leases.values()))
-        except CortexError as error:
-            _log.debug("earlier attempts not traced", error=error.message)
-            return {}
-        return {each.id: each for each in found}
+        left = [claim.lease for claim in claims if is_resumed(claim)]
+        earlier: dict[Lease, Resumed] = {}
+        while left:
+            leases = {lease.job_id: lease for lease in left}  # one attempt of each job at a time
+            left = [lease for lease in left if leases[lease.job_id] is not lease]
+            try:
+                found = await self._port(traces.resumed, list(leases.values()))
+            except CortexError as error:
+                _log.debug("earlier attempts not traced", error=error.message)
+                break
+            earlier |= {leases[each.id]: each for each in found}
+        return earlier
 
     def _offset(self) -> int:
         return self._unix_ms() * 1_000_000 - int(trio.current_time() * 1e9)
