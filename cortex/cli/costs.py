@@ -90,9 +90,9 @@ def costs(options: Options, *, by: str, since_s: float) -> None:
 def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
     """Report what a reader of the table could misread."""
     if total.unpriced_calls:
-        output.say(f"{total.unpriced_calls} calls without a known price are not included", "warn")
+        output.say(f"calls without a known price, not included: {total.unpriced_calls}", "warn")
     if total.estimated_calls:
-        output.say(f"{total.estimated_calls} calls were lost: their prompts are estimated", "dim")
+        output.say(f"lost calls, whose prompts are estimated: {total.estimated_calls}", "dim")
     if len(rows) == GROUPS_MAX:
         output.say(f"only the first {GROUPS_MAX}; the total covers all", "dim")
 

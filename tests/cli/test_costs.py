@@ -72,8 +72,8 @@ def test_an_unknown_price_is_never_nothing(cortex: Cortex, life: Life) -> None:
     assert rows["a"][5] == "unknown"
     assert rows["b"][5:8] == ["$2.00", "+", "?"]
     assert rows["b"][-1] == "unknown"  # what was paid again
-    assert "2 calls without a known price are not included" in terminal.text
-    assert "1 calls were lost" in terminal.text
+    assert "calls without a known price, not included: 2" in terminal.text
+    assert "lost calls, whose prompts are estimated: 1" in terminal.text
 
 
 def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
