@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cortex.domain import redaction
 from cortex.postgres.database import Profile
 from cortex.postgres.embedded.cluster import FileLock
 from cortex.postgres.session import open_session
@@ -146,3 +147,14 @@ def server_home(run_dir: Path) -> Iterator[Path]:
 def _is_worker(config: pytest.Config) -> bool:
     """Whether this is a worker of xdist and not the process that a person started."""
     return hasattr(config, "workerinput")
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_stays_known() -> Iterator[None]:
+    """What one test lets the process know, the next one must not find known."""
+    process = redaction._process
+    before = dict(process._values)
+    yield
+    if process._values != before:
+        process._values = before
+        process._known = redaction._Known.of(before.values(), process._patterns)

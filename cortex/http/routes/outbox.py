@@ -214,7 +214,7 @@ def _act(path: str, handle: Handler, summary: str) -> Route:
         params={"message_id": UUID_PARAM} if is_one else {},
         body=MessageChange if is_one else MessagesChange,
         answers={200: MessagesChanged},
-        refuses=(404, 409) if is_one else (),
+        refuses=(404, 409) if is_one else (404,),
         takes_key=True,
     )
 
