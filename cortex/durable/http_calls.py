@@ -5,7 +5,7 @@ under an idempotency key: its intent is recorded first, and if a pod dies in bet
 is sent again only if it is idempotent; otherwise a person decides.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -75,18 +75,26 @@ class HttpResult:
     """Only the beginning of the body is here."""
 
 
+def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
+    return given or {}
+
+
+def _statuses(given: Iterable[int] | None) -> tuple[int, ...]:
+    return tuple(given or ())
+
+
 @attrs.frozen(kw_only=True)
 class HttpCall:
     """One request of a job. Raises `InvalidValueError` or `UsageError` for one that is invalid."""
 
     url: str
     method: Method = "GET"
-    headers: Mapping[str, str] = attrs.field(factory=dict)
+    headers: Mapping[str, str] = attrs.field(default=None, converter=_headers)
     """A value may be `env:NAME` or `file:/PATH`, also behind a word such as Bearer: a secret that
     the operator permits for the host, filled in when the request is sent."""
     body: str | None = None
     json: Any = None
-    expect: tuple[int, ...] = attrs.field(factory=tuple)
+    expect: tuple[int, ...] = attrs.field(default=None, converter=_statuses)
     """The statuses that are a result; by default any 2xx."""
     idempotent: bool = False
     """The server applies it once for each Idempotency-Key, however often it is sent."""

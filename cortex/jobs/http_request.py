@@ -10,31 +10,7 @@ from cortex.durable.structuring import structure
 NAME = "http_request"
 
 
-def http_call(
-    url: str,
-    *,
-    method: Method = "GET",
-    headers: dict[str, str] | None = None,
-    body: str | None = None,
-    json: Any = None,
-    expect: list[int] | None = None,
-    idempotent: bool = False,
-    timeout_s: float | None = None,
-) -> HttpCall:
-    """Return the request that the arguments describe. Raises as `HttpCall` does."""
-    return HttpCall(
-        url=url,
-        method=method,
-        headers=headers or {},
-        body=body,
-        json=json,
-        expect=tuple(expect or ()),
-        idempotent=idempotent,
-        timeout_s=timeout_s,
-    )
-
-
-@job(NAME, check=http_call)
+@job(NAME, check=HttpCall)
 async def http_request(
     ctx: Context,
     url: str,
@@ -52,8 +28,8 @@ async def http_request(
     An answer that is not expected fails the job or is tried again, by its status. Only public
     addresses are reachable, and those that the operator allows.
     """
-    call = http_call(
-        url,
+    call = HttpCall(
+        url=url,
         method=method,
         headers=headers,
         body=body,

@@ -11,9 +11,10 @@ On stop: nothing to do; the other pods run it, too.
 import random
 from typing import Final
 
-from cortex.actors.runner import AT_ONCE, Runner, TickBudget, TickResult
+from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
+from cortex.runtime.maintenance.due import result_of
 from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST
 from cortex.store import approvals
 
@@ -40,9 +41,4 @@ class Expiries(Runner):
         done = await self._port(approvals.expire, limit=budget.items)
         if done.count:
             crash_point("after_expiry")
-        next_s = done.next_s(least_s=AGAIN_S, most_s=POLL_S)
-        return TickResult(
-            items=done.count,
-            is_skipped=done.is_skipped,
-            next_s=AT_ONCE if done.count >= budget.items else next_s,
-        )
+        return result_of(done, budget, least_s=AGAIN_S, most_s=POLL_S)

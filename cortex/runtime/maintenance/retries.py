@@ -11,10 +11,11 @@ On stop: nothing to do; the other pods run it, too.
 import random
 from typing import Final
 
-from cortex.actors.runner import AT_ONCE, SOON_S, Runner, TickBudget, TickResult
+from cortex.actors.runner import SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER
+from cortex.runtime.maintenance.due import result_of
 from cortex.runtime.maintenance.hints import POD_LOST, RETRY
 from cortex.store import retries
 
@@ -43,9 +44,5 @@ class Retries(Runner):
         done = await self._port(retries.due, limit=budget.items)
         if done.count:
             crash_point("after_due")
-        next_s = done.next_s(least_s=HELD_S if done.is_held else SOON_S, most_s=POLL_S)
-        return TickResult(
-            items=done.count,
-            is_skipped=done.is_skipped,
-            next_s=AT_ONCE if done.count >= budget.items else next_s,
-        )
+        least_s = HELD_S if done.is_held else SOON_S
+        return result_of(done, budget, least_s=least_s, most_s=POLL_S)
