@@ -10,16 +10,16 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Literal, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Literal
 
 from attrs import define, evolve, field, frozen
+
+from chaos.cluster.threaded_server import ThreadedServer
 
 KEY_HEADER = "Idempotency-Key"
 ATTEMPT_HEADER = "Cortex-Attempt"
 HELD_FOR_S = 30.0
-SHUTDOWN_POLL_S = 0.05
 
 Answer = Literal["result", "error", "drop"]
 
@@ -77,7 +77,7 @@ class _Account:
         return self.terms
 
 
-class Ledger:
+class Ledger(ThreadedServer):
     """A running ledger; `url` is its address. Its methods may be called from any thread."""
 
     def __init__(
@@ -95,35 +95,12 @@ class Ledger:
         self._requests: list[tuple[str, int]] = []
         self.errors: list[str] = []
         """Requests that broke the protocol."""
-        handler = type("Handler", (_Handler,), {"ledger": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(SHUTDOWN_POLL_S,))
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def start(self) -> None:
-        self._thread.start()
+        super().__init__(type("Handler", (_Handler,), {"ledger": self}))
 
     def close(self) -> None:
         for account in self._accounts.values():
             account.released.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().close()
 
     # --- for the code that runs it
 
@@ -207,11 +184,6 @@ class Ledger:
             if name not in self._accounts:
                 self._accounts[name] = _Account(self._terms_of(name))
             return self._accounts[name]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 512
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -10,17 +10,17 @@ import json
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
 from uuid import UUID
 
 from attrs import frozen
 
+from chaos.cluster.threaded_server import Listener, ThreadedServer
+
 ID_HEADER: Final = "webhook-id"
 TROUBLED_EACH: Final = 32
 """Of this many messages one is refused once, and one is taken without an answer."""
-SHUTDOWN_POLL_S: Final = 0.05
 
 
 @frozen(kw_only=True)
@@ -36,8 +36,17 @@ class Received:
     is_accepted: bool
 
 
-class Receiver:
+class _Listener(Listener):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report what went wrong, unless the sender was killed between two messages."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class Receiver(ThreadedServer):
     """A running receiver; `url` is its address. Its methods may be called from any thread."""
+
+    LISTENER = _Listener
 
     def __init__(self, *, is_troubled: bool = True) -> None:
         """`is_troubled`: it refuses some deliveries, and leaves some without an answer."""
@@ -45,31 +54,7 @@ class Receiver:
         self._lock = threading.Lock()
         self._received: list[Received] = []
         self._known: set[tuple[str, str]] = set()
-        handler = type("Handler", (_Handler,), {"receiver": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(SHUTDOWN_POLL_S,))
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(type("Handler", (_Handler,), {"receiver": self}))
 
     def received(self) -> list[Received]:
         """Every delivery, in order."""
@@ -101,16 +86,6 @@ def _drawn(message: str) -> int:
         return UUID(message).int % TROUBLED_EACH
     except ValueError:
         return TROUBLED_EACH
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 512
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report what went wrong, unless the sender was killed between two messages."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
