@@ -88,7 +88,7 @@ async def unknown_effects(db: Database) -> int:
 
 
 async def unnoticed_approvals(db: Database) -> int:
-    """Count waiting requests of which nobody was notified, up to a limit."""
+    """Count the waiting requests that nobody was notified of, up to a limit."""
     (row,) = await db.fetch("doctor.unnoticed_approvals", COUNTED_MAX)
     return int(row["count"])
 

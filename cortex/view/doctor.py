@@ -320,7 +320,7 @@ def of_effects(unknown: int) -> Finding:
 
 
 def of_approvals(unnoticed: int) -> Finding:
-    """Whether requests for approval wait of which nobody was notified."""
+    """Whether a request for approval waits that nobody was notified of."""
     if not unnoticed:
         return ok("approvals", "none waits that nobody was notified of")
     fix = "subscribe somebody to approval.*: cortex subscriptions apply FILE"

@@ -246,7 +246,7 @@ async def page(
 async def unsent(db: Database, *, limit: int) -> list[MessageHead]:
     """Return failed messages, the newest first, then those not sent yet, the oldest first.
 
-    `limit`: at most so many of each.
+    `limit`: the maximum number of each.
     """
     return rows_of(MessageHead, await db.fetch("outbox.unsent", limit))
 
