@@ -57,6 +57,7 @@ NO_PROGRESS = frozenset(
         "steps.recorded",
         "store.next_due_s",
         "subscriptions.every",
+        "subscriptions.one",
         "subscriptions.routes",
         "store.figures",
         "store.look",
