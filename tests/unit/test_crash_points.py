@@ -30,6 +30,7 @@ NO_PROGRESS = frozenset(
         "agents.spec",
         "approvals.find",
         "approvals.of_line",
+        "approvals.require_named",
         "approvals.show",
         "bulk.choose",
         "bulk.give_up",
