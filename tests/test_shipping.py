@@ -1,20 +1,11 @@
 """What is cheap to check of the binary and the image; packaging/*/check_*.py try the real ones."""
 
-import importlib.util
 import os
 from pathlib import Path
-from types import ModuleType
+
+from tests.support.programs import program
 
 ROOT = Path(__file__).parent.parent / "packaging"
-
-
-def program(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"shipping_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_layer_depends_on_its_content_only(tmp_path: Path) -> None:

@@ -165,13 +165,13 @@ def components(work: Path) -> list[dict[str, str]]:
             "name": "cpython",
             "version": (work / "python.version").read_text().strip(),
             "licence": "PSF-2.0",
-            "text": (work / "python/lib" / PYTHON / "LICENSE.txt").read_text(),
+            "text": (work / "cpython.licence").read_text("utf-8"),
         },
         {
             "name": "openssl",
             "version": (work / "openssl.version").read_text().strip(),
             "licence": "Apache-2.0",
-            "text": (work / "openssl.licence").read_text(),
+            "text": (work / "openssl.licence").read_text("utf-8"),
         },
         {
             "name": "postgresql",
@@ -208,7 +208,12 @@ def layers(work: Path) -> None:
     make_runtime(work, work / "runtime", postgres)
     finish(work / "runtime")
     runtime = f"runtime-{archive(work / 'runtime', work / 'runtime.tar')}"
-    (work / "layers.h").write_text(
+    (work / "layers.h").write_text(header(postgres, runtime))
+
+
+def header(postgres: str, runtime: str) -> str:
+    """What the launcher has to know of its layers."""
+    return (
         f'#define POSTGRES_NAME "{postgres}"\n'
         f'#define RUNTIME_NAME "{runtime}"\n'
         f'#define POSTGRES_ROOT "{POSTGRES}"\n'
@@ -216,7 +221,6 @@ def layers(work: Path) -> None:
         '#define VARIABLE "CORTEX_CACHE_DIR"\n'
         f"#define SOURCE_TIME {TIME}\n"
     )
-    (work / "postgres.name").write_text(postgres)
 
 
 def sbom(work: Path, binary: Path) -> None:
