@@ -1,7 +1,7 @@
 """The program in C that the binary begins with, compiled with small layers and a sanitizer.
 
-packaging/binary/check_binary.py tries the whole binary. Needs a C compiler and libzstd's headers, or
-`CORTEX_TEST_LAUNCHER=none` to go without.
+packaging/binary/check_binary.py tries the whole binary. Needs a C compiler and the headers of
+libzstd, or `CORTEX_TEST_LAUNCHER=none` to go without.
 """
 
 import ctypes
