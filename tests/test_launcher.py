@@ -93,8 +93,8 @@ def compile_version(folder: Path, number: int) -> Version:
     sources = [str(BINARY / "launcher.c"), str(BINARY / "layers.S")]
     include = [f"-I{folder}", f"-Wa,-I{folder}"]
     subprocess.run(["cc", *FLAGS, *include, "-o", path, *sources, "-lzstd"], check=True)
-    layer = (folder / "runtime.tar.zst").read_bytes()
-    return Version(path, frozenset(names.values()), path.read_bytes().index(layer) + 100)
+    runtime = (folder / "runtime.tar.zst").read_bytes()
+    return Version(path, frozenset(names.values()), path.read_bytes().index(runtime) + 100)
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +125,11 @@ def cache(tmp_path: Path) -> Path:
 
 
 def start(
-    program: Path, *words: str, cache: str | Path, blocks: str = "unlimited", is_killed: bool = True
+    binary: Path, *words: str, cache: str | Path, blocks: str = "unlimited", is_killed: bool = True
 ) -> "subprocess.Popen[str]":
     """Run it; it cannot write files of more than `blocks`, and is killed if it tries, or not."""
     return subprocess.Popen(
-        ["/bin/sh", "-c", f'ulimit -f {blocks}; exec "$0" "$@"', program, *words],
+        ["/bin/sh", "-c", f'ulimit -f {blocks}; exec "$0" "$@"', binary, *words],
         env={
             "CORTEX_CACHE_DIR": str(cache),
             "PATH": "/usr/bin:/bin",
