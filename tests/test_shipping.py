@@ -1,7 +1,10 @@
 """What is cheap to check of the binary and the image; packaging/*/check_*.py try the real ones."""
 
 import os
+import tomllib
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from tests.support.shipping.programs import program
 
@@ -31,3 +34,24 @@ def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:
     assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
     assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
     assert config["Healthcheck"]["Timeout"] == 10_000_000_000
+
+
+def locked(name: str) -> dict[str, str]:
+    lines = (ROOT / "binary" / name).read_text("utf-8").splitlines()
+    pins = [line.removesuffix(" \\").split("==") for line in lines if "==" in line]
+    return dict(pins)
+
+
+def test_the_binary_has_locked_what_the_package_requires() -> None:
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    wanted = [*project["project"]["dependencies"], *extras["embedded"], *extras["otel"]]
+    pairs = [
+        *((each, locked("requirements.txt")) for each in wanted),
+        *((each, locked("tools.txt")) for each in project["build-system"]["requires"]),
+    ]
+    for text, pins in pairs:
+        requirement = Requirement(text)
+        version = pins.get(requirement.name.lower())
+        assert version, f"{text}: run packaging/binary/lock"
+        assert requirement.specifier.contains(version), f"{text}: run packaging/binary/lock"

