@@ -234,26 +234,25 @@ def make_account(python: Python, user: str, folder: Path, *, bin_folder: str) ->
 
 
 @pytest.fixture(scope="session")
-def wheel() -> Path:
-    """The wheel, built from the sdist, as `uv build` does."""
+def run_dir() -> Iterator[Path]:
+    """A folder that every user can pass; those of pytest are closed."""
     assert os.geteuid() == 0, "needs root, to be two users"
     KEPT.mkdir(exist_ok=True)
     KEPT.chmod(0o755)
-    built = KEPT / "dist"
-    shutil.rmtree(built, ignore_errors=True)
-    subprocess.run(["uv", "build", "--quiet", "--out-dir", built, TREE], check=True)
-    assert [*built.glob("*.tar.gz")]
-    (found,) = built.glob("*.whl")
-    return found
-
-
-@pytest.fixture(scope="session")
-def run_dir(wheel: Path) -> Iterator[Path]:
-    """A folder that every user can pass; those of pytest are closed."""
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=KEPT))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def wheel(run_dir: Path) -> Path:
+    """The wheel, built from the sdist, as `uv build` does."""
+    built = run_dir / "dist"
+    subprocess.run(["uv", "build", "--quiet", "--out-dir", built, TREE], check=True)
+    assert [*built.glob("*.tar.gz")]
+    (found,) = built.glob("*.whl")
+    return found
 
 
 @pytest.fixture(scope="session")
