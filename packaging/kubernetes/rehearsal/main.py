@@ -33,7 +33,7 @@ def main() -> None:
     asked = parser.parse_args()
     required("bwrap", "kubectl", asked.cortex)
     entry = (str(Path(shutil.which(asked.cortex) or asked.cortex).resolve()),)
-    match asked.part:
+    match str(asked.part):
         case "kills":
             kills(entry, asked.overlays)
         case "outage":
@@ -42,5 +42,5 @@ def main() -> None:
             migrations(entry)
         case "resources":
             resources(entry)
-        case "restarts":
+        case _:
             restarts(entry, asked.count)

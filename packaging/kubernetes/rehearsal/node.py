@@ -116,7 +116,7 @@ class Node:
     def _volume(self, pod: str, name: str, template: PodTemplate) -> Path:
         given = template.volumes[name]
         if "persistentVolumeClaim" in given:
-            folder = self.folder / "claims" / given["persistentVolumeClaim"]["claimName"]
+            folder = self.folder / "claims" / str(given["persistentVolumeClaim"]["claimName"])
             folder.mkdir(parents=True, exist_ok=True)
             return folder
         folder = self.folder / "pods" / pod / name
@@ -129,7 +129,7 @@ class Node:
         return folder
 
     def environment(self, container: Container) -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for secret, must_exist in container.secrets.items():
             if must_exist and secret not in self.secrets:
                 raise SystemExit(f"container {container.name} needs the secret {secret}")
@@ -258,9 +258,9 @@ class Pod:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self.port = taken[number] = free.getsockname()[1]
         for word in container.arguments:
-            host, colon, number = word.rpartition(":")
-            is_port = bool(colon) and number.isdigit() and int(number) in taken
-            yield f"{host}:{taken[int(number)]}" if is_port else word
+            host, colon, end = word.rpartition(":")
+            is_port = bool(colon) and end.isdigit() and int(end) in taken
+            yield f"{host}:{taken[int(end)]}" if is_port else word
 
 
 def until(is_so: object, what: str, *, within_s: float, poll_s: float = 0.1) -> float:
