@@ -14,8 +14,8 @@ from attrs import field, frozen
 class Run:
     """`how` replaces the block's own text; in it `$BLOCK` is a file with the block's text.
 
-    `before` is what a reader does first without being told, such as to wait. Blocks of a release
-    take minutes or need a network: see docs/internals/testing.md.
+    `before` is what a reader does first without being asked, such as to wait. Blocks of a release
+    take minutes, or need a network or other programs; `.ci/release` runs them.
     """
 
     how: str | None = None
@@ -55,6 +55,8 @@ class Scene:
 DOCS: Final = "tests/test_docs.py::"
 BINARY: Final = "packaging/binary/check_binary.py::"
 IMAGE: Final = "packaging/image/check_image.py::"
+WHEEL: Final = "packaging/wheel/check_wheel.py::"
+INSTALLED: Final = By(f"{WHEEL}test_with_its_extra_the_demo_needs_no_server")
 DIAGRAM: Final = Shown("a picture made of text")
 IMPORTED: Final = Run("python $BLOCK")
 RELEASE: Final = Run(release=True)
@@ -111,6 +113,7 @@ until_true 'grep -q base_url model.log'
 )
 _SYSTEMD: Final = """
 systemctl() { echo systemctl "$@"; }
+useradd() { echo useradd "$@"; }
 cp -r $PROJECT/packaging .
 install -d etc/systemd/system
 """
@@ -173,7 +176,7 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
     "docs/guides/hosts.md": Scene(
         given=_SYSTEMD,
         words={" /etc/": " etc/"},
-        blocks={"pipx install": RELEASE},
+        blocks={"pipx install '": INSTALLED, "pipx install --global": INSTALLED},
     ),
     "docs/guides/http.md": Scene(
         given=f"""
@@ -198,7 +201,7 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
                 f"{IMAGE}test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains"
             ),
             "--env": Shown("options of the command before"),
-            "pipx install": RELEASE,
+            "pipx install": INSTALLED,
         },
     ),
     "docs/guides/jobs.md": Scene(
@@ -281,7 +284,9 @@ END
     "docs/guides/tools-and-effects.md": Scene(
         blocks={"# weather.py": IMPORTED, "# payments.py": IMPORTED}
     ),
-    "docs/guides/tracing.md": Scene(blocks={"pip install": RELEASE}),
+    "docs/guides/tracing.md": Scene(
+        blocks={"pip install": By(f"{WHEEL}test_with_its_extra_traces_arrive")}
+    ),
     "docs/internals/architecture.md": Scene(
         blocks={
             "cortex/domain": DIAGRAM,
