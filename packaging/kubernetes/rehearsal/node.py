@@ -37,6 +37,8 @@ class Running:
     process: "subprocess.Popen[bytes]"
     first: int
     log: Path
+    """What it wrote to stderr; `out` has the rest."""
+    out: Path
 
     @property
     def has_ended(self) -> bool:
@@ -44,11 +46,13 @@ class Running:
 
     @property
     def text(self) -> str:
-        return self.log.read_text("utf-8", errors="replace")
+        """All that it wrote."""
+        return "".join(each.read_text("utf-8", errors="replace") for each in (self.out, self.log))
 
     def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.first, number)
+        if not self.has_ended:
+            with suppress(ProcessLookupError):
+                os.kill(self.first, number)
 
     def kill(self) -> None:
         """SIGKILL to process 1: the kernel kills all others of the container with it."""
@@ -147,6 +151,7 @@ class Node:
         group: int,
     ) -> Running:
         log = self.folder / f"{name}-{next(self._numbers)}.log"
+        out = log.with_suffix(".out")
         users = self.folder / f"users-{user}"
         users.write_text(f"cortex:x:{user}:{group}::/var/lib/cortex:/usr/sbin/nologin\n")
         reading, writing = os.pipe()
@@ -168,12 +173,12 @@ class Node:
         base = {"HOME": "/var/lib/cortex", "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
         for key, value in {**base, **environment}.items():
             options += ["--setenv", key, value]
-        with log.open("wb") as out:
+        with log.open("wb") as errors, out.open("wb") as output:
             process = subprocess.Popen(
                 ["bwrap", *options, *words],
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+                stdout=output,
+                stderr=errors,
                 pass_fds=[writing],
             )
         os.close(writing)
@@ -181,7 +186,7 @@ class Node:
             text = information.read()
         if not text:
             raise SystemExit(f"bubblewrap cannot start a container: {log.read_text()}")
-        run = Running(process, json.loads(text)["child-pid"], log)
+        run = Running(process, json.loads(text)["child-pid"], log, out)
         self.runs.append(run)
         return run
 
@@ -235,7 +240,7 @@ class Pod:
         code = run.process.wait(COMMAND_S)
         if code:
             raise SystemExit(f"cortex {' '.join(words)}: exit code {code}: {run.text}")
-        return run.text
+        return run.out.read_text("utf-8")
 
     def _start(
         self, container: Container, words: list[str], environment: Mapping[str, str] | None = None
