@@ -108,7 +108,15 @@ _NAMED: Final = ("choice", "retried_as")
 
 
 def _value(value: object) -> str:
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    match value:
+        case None:
+            return "none"
+        case int():
+            return f"{value:,}"
+        case dict():
+            return ", ".join(f"{k} {v}" for k, v in value.items() if v is not None) or "none"
+        case _:
+            return str(value)
 
 
 def _at(row: ListedFact) -> Cell:

@@ -125,11 +125,12 @@ def _orphaned(f: WhyFacts) -> _Found | None:
     name = f.owner.name if f.owner else "that has no record"
     if f.owner is None or not f.owner.is_alive:
         if not f.fleet.ready_count:
-            return _Found(
-                f"its pod {name} is dead, and no other pod is running to take it over",
-                since=f.heartbeat_at,
-                ways_out=("cortex up",),
+            next_, ways = (
+                ("; the next cortex tick takes it over", ())
+                if f.fleet.has_ticks
+                else (", and no other pod is running to take it over", ("cortex up",))
             )
+            return _Found(f"its pod {name} is dead{next_}", since=f.heartbeat_at, ways_out=ways)
         soon = f.now + timedelta(seconds=TAKEN_OVER_LOOKS * f.fleet.look_s)
         return _Found(f"its pod {name} is dead; it is being {then}", soon, f.heartbeat_at)
     silent_after = timedelta(seconds=f.owner.silent_after_s)
@@ -323,6 +324,8 @@ def _draining(f: WhyFacts) -> _Found | None:
 def _no_pods(f: WhyFacts) -> _Found | None:
     if f.fleet.ready_count:
         return None
+    if f.fleet.has_ticks:
+        return _Found("it waits for the next cortex tick; no pod is running")
     return _Found("no pod is there to run it", ways_out=("cortex up",))
 
 

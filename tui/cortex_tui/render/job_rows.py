@@ -99,7 +99,7 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
             is_open = wait.expires_at > now
             left = f"expires {_left(wait.expires_at, now)}" if is_open else "expired"
             return left, wait.words
-        case EffectWait() | FreezeWait() | QuotaWait() as wait:
+        case ApprovalWait() | EffectWait() | FreezeWait() | QuotaWait() as wait:
             return "", localised(wait.words)
         case _:
             pass
