@@ -80,7 +80,8 @@ def test_the_fleet_is_those_who_live(
     assert "no pod is there" in why(store, job_id).sentence
     sql(
         database,
-        "INSERT INTO cortex.runner (name, interval_s, holder, items, duration_s, started_at, succeeded_at)"
+        "INSERT INTO cortex.runner"
+        " (name, interval_s, holder, items, duration_s, started_at, succeeded_at)"
         " VALUES ('dispatch', 60, 'tick vm:1', 0, 1, cortex.now(), cortex.now())",
     )
     assert "the next cortex tick" in why(store, job_id).sentence
