@@ -24,6 +24,7 @@ from cortex.postgres.database import Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, pods, retries, steps, tasks
+from tests.support.eventually import WITHIN_S
 from tests.support.records.rows import (
     NoPause,
     assert_one_truth,
@@ -199,6 +200,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     pod_id = enter_pod(LOCK_KEY)
     job_id = submit()
     claim(pod_id)
+    sql(database, "UPDATE cortex.pod SET has_run = false")  # at its last heartbeat
     asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
 
     async def while_locked() -> None:
@@ -216,6 +218,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     row = job_row(database, job_id)
     assert (row["task_state"], row["attempts_spent"], row["pod_deaths"]) == ("READY", 0, 1)
     assert attempts(database, job_id) == [(1, "pod_died")]
+    assert sql(database, "SELECT has_run FROM cortex.pod")[0]["has_run"], "an attempt names it"
     assert store(tasks.take_over, **asked).freed_count == 0, "there is nothing left to take"
 
 
@@ -398,7 +401,7 @@ def test_a_release_that_waits_for_a_cancel_sees_it(
 
 async def eventually_blocked(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Wait until another session waits for a lock that this one holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         while not await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
         ):

@@ -6,6 +6,7 @@ import pytest
 from cortex.domain.canonical import DEPTH_MAX
 from cortex.durable.codec import PAYLOAD_BYTES_MAX
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 
 APP = '''
@@ -205,7 +206,7 @@ def test_waiting_ends_as_the_job_does(cortex: Cortex, life: Life) -> None:
     assert waiting.stdout is not None
     assert UUID(waiting.stdout.readline().strip()).version == 7
     life.finish(pod, life.claim(pod), error="it broke")
-    out, err = waiting.communicate(timeout=20)
+    out, err = waiting.communicate(timeout=WITHIN_S)
     assert waiting.returncode == 6
     assert out == ""
     assert "✗ fail" in err

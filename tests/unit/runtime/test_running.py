@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
+from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import a_claim, a_lease
 
 
@@ -94,6 +95,16 @@ async def test_posted_ends_that_are_given_up_leave_their_jobs_to_others() -> Non
     assert (running.free_slots, len(running.left_behind)) == (2, 1)
 
 
+async def test_the_first_job_that_the_record_names_is_reported_once() -> None:
+    running, reports = RunningJobs(slots=3), []
+    running.on_first = lambda: reports.append(running.has_run)
+    running.add(a_claim(type="sweep_zombies"))
+    assert (running.has_run, reports) == (False, [])
+    for _ in range(2):
+        running.add(a_claim())
+    assert reports == [True]
+
+
 async def test_a_newer_attempt_takes_the_place_of_a_posted_end() -> None:
     running = RunningJobs(slots=3)
     first = a_claim()
@@ -161,7 +172,7 @@ async def test_waiting_until_nothing_runs() -> None:
         await running.wait_until_empty()
         emptied = True
 
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()

@@ -177,6 +177,7 @@ def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
         events.append((approval.decided_at or approval.created_at, text, "appr"))
     for at, text, style in sorted(events, key=lambda each: each[0]):
         yield from labelled(day_time(at), text, width, style)
+    yield from labelled("trace", detail.trace_id, width, "dim")
 
 
 def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterator[Line]:
