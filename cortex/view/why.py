@@ -125,12 +125,11 @@ def _orphaned(f: WhyFacts) -> _Found | None:
     name = f.owner.name if f.owner else "that has no record"
     if f.owner is None or not f.owner.is_alive:
         if not f.fleet.ready_count:
-            next_, ways = (
-                ("; the next cortex tick takes it over", ())
-                if f.fleet.has_ticks
-                else (", and no other pod is running to take it over", ("cortex up",))
-            )
-            return _Found(f"its pod {name} is dead{next_}", since=f.heartbeat_at, ways_out=ways)
+            ways: tuple[str, ...] = ("cortex up",)
+            comes = ", and no other pod is running to take it over"
+            if f.fleet.has_ticks:
+                comes, ways = "; the next cortex tick takes it over", ()
+            return _Found(f"its pod {name} is dead{comes}", since=f.heartbeat_at, ways_out=ways)
         soon = f.now + timedelta(seconds=TAKEN_OVER_LOOKS * f.fleet.look_s)
         return _Found(f"its pod {name} is dead; it is being {then}", soon, f.heartbeat_at)
     silent_after = timedelta(seconds=f.owner.silent_after_s)
