@@ -86,7 +86,7 @@ async def test_a_running_takeover_waits_between_its_looks_and_then_acts(
     began_at = trio.current_time()
     await bench.start(a_takeover(bench, look_s=0.05))
     await eventually_async(lambda: state_of(database, dead) == "DEAD", what="it is taken over")
-    assert LOOKS_APART_S <= trio.current_time() - began_at < 5
+    assert trio.current_time() - began_at >= LOOKS_APART_S
 
 
 async def test_a_pod_that_holds_its_lock_keeps_its_jobs(bench: Bench, database: str) -> None:
