@@ -14,7 +14,7 @@ import pytest
 from cortex.cli.main import cli
 from cortex.cli.synonyms import expanded
 from tests.support import man_pages
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
 from tests.support.manual.scenes import SCENES, By, Scene
 from tests.support.manual.script import fits, play, runs, stage_of
@@ -188,14 +188,13 @@ def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
         eventually(
             lambda: "ready" in shell("cortex pods ls || true", tmp_path, **environment).lower(),
             what="the pod is ready",
-            within_s=60,
         )
         shell(submit, tmp_path, **environment)
         result = shell("cortex jobs show $(cortex jobs ls -o name) --json", tmp_path, **environment)
         assert '"README.md":3' in result
     finally:
         pod.terminate()
-        assert pod.wait(30) == 0
+        assert pod.wait(WITHIN_S) == 0
 
 
 @pytest.mark.readme

@@ -56,7 +56,7 @@ DOCS: Final = "tests/test_docs.py::"
 BINARY: Final = "packaging/binary/check_binary.py::"
 IMAGE: Final = "packaging/image/check_image.py::"
 WHEEL: Final = "packaging/wheel/check_wheel.py::"
-INSTALLED: Final = By(f"{WHEEL}test_with_its_extra_the_demo_needs_no_server")
+INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
 DIAGRAM: Final = Shown("a picture made of text")
 IMPORTED: Final = Run("python $BLOCK")
 RELEASE: Final = Run(release=True)
@@ -176,7 +176,7 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
     "docs/guides/hosts.md": Scene(
         given=_SYSTEMD,
         words={" /etc/": " etc/"},
-        blocks={"pipx install '": INSTALLED, "pipx install --global": INSTALLED},
+        blocks={"pipx install --global": INSTALLED},
     ),
     "docs/guides/http.md": Scene(
         given=f"""
