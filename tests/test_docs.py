@@ -12,8 +12,9 @@ import click
 import pytest
 
 from cortex.cli.main import cli
+from cortex.cli.synonyms import expanded
 from tests.support import man_pages
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
 from tests.support.manual.scenes import SCENES, By, Scene
 from tests.support.manual.script import fits, play, runs, stage_of
@@ -71,10 +72,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def typed(page: Path) -> list[list[str]]:
-    """The `cortex` commands that a page shows in its indented blocks, as words."""
+    """The `cortex` commands that a page shows in its indented blocks or in its text, as words."""
     text = page.read_text("utf-8").replace("uv run cortex", "cortex")
     lines = re.findall(r"^    (?:\w+=\$\()?(cortex [^#\n]*)", text, re.MULTILINE)
-    return [shlex.split(line.rstrip(" &").removesuffix(")")) for line in lines]
+    lines = [line.rstrip(" &").removesuffix(")") for line in lines]
+    inline = re.findall(r"`(cortex [a-z][^`\n]*)`", text)
+    return [shlex.split(line) for line in lines + inline]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,7 @@ def typed(page: Path) -> list[list[str]]:
 def test_commands_and_options_exist(page: Path) -> None:
     for words in typed(page):
         command: click.Command = cli
-        rest = words[1:]
+        rest = expanded(words[1:], cli.list_commands(click.Context(cli)))
         while isinstance(command, click.Group):
             context = click.Context(command)
             found = command.get_command(context, rest.pop(0))
@@ -185,14 +188,13 @@ def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
         eventually(
             lambda: "ready" in shell("cortex pods ls || true", tmp_path, **environment).lower(),
             what="the pod is ready",
-            within_s=60,
         )
         shell(submit, tmp_path, **environment)
         result = shell("cortex jobs show $(cortex jobs ls -o name) --json", tmp_path, **environment)
         assert '"README.md":3' in result
     finally:
         pod.terminate()
-        assert pod.wait(30) == 0
+        assert pod.wait(WITHIN_S) == 0
 
 
 @pytest.mark.readme

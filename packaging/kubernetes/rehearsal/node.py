@@ -66,8 +66,15 @@ class Running:
         return []
 
     def memory(self) -> int:
-        """Bytes that its processes use; what they share counts once."""
-        return sum(_proportional(pid) for pid in self.pids())
+        """Bytes that its processes use; what they share counts once.
+
+        Files that a program maps count once for it, even if others have them in memory.
+        """
+        pids = self.pids()
+        mapped: dict[str, int] = {}
+        for program, size in map(_mapped, pids):
+            mapped[program] = max(mapped.get(program, 0), size)
+        return sum(map(_own, pids)) + sum(mapped.values())
 
     def cpu_s(self) -> float:
         """CPU seconds of its processes, with those that have ended."""
@@ -84,12 +91,23 @@ def _space_of(pid: int) -> Path | None:
     return None
 
 
-def _proportional(pid: int) -> int:
+def _own(pid: int) -> int:
+    """Return the bytes of a process that come from no file; shared ones in proportion."""
     with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        fields = dict(line.split(":", 1) for line in lines[1:])
+        return sum(int(fields[each].split()[0]) for each in ("Pss_Anon", "Pss_Shmem")) * 1024
     return 0
+
+
+def _mapped(pid: int) -> tuple[str, int]:
+    """Return a process's program, and the bytes of files that it has mapped."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssFile:"):
+                program = Path(f"/proc/{pid}/exe").readlink()
+                return str(program), int(line.split()[1]) * 1024
+    return "", 0
 
 
 def _cpu_ticks(pid: int) -> int:
@@ -180,6 +198,8 @@ class Node:
                 stdout=output,
                 stderr=errors,
                 pass_fds=[writing],
+                # As in a cluster, each container gets its own share of a busy processor.
+                start_new_session=True,
             )
         os.close(writing)
         with os.fdopen(reading) as information:

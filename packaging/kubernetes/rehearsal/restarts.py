@@ -28,7 +28,7 @@ from rehearsal.setting import Setting, setting
 LEARNS_WITHIN_S: Final = 2.0
 SETTLED_WITHIN_S: Final = 300.0
 REQUEST_S: Final = 30.0
-CLIENTS: Final = 12
+CLIENTS: Final = 8
 PAUSE_S: Final = 0.05
 """Between an answer and the next request of a client."""
 TYPE: Final = "rehearsal"
