@@ -276,7 +276,7 @@ async def _rehearse(here: Setting, count: int) -> None:
     print(
         f"{count} restarts of {here.overlay.replicas} pods: {rollout.request_count:,} requests, "
         f"{len(rollout.failures)} failed; {len(rollout.jobs):,} jobs, "
-        f"{len(rollout.jobs) - ends['COMPLETED']} lost; slowest end {slowest_s:.1f} s after "
+        f"{len(rollout.jobs) - ends[JobStatus.COMPLETED]} lost; slowest end {slowest_s:.1f} s after "
         f"SIGTERM, of {settings.closed_s - settings.pre_stop_s:g} s"
     )
     if rollout.failures or ends[JobStatus.COMPLETED] < len(rollout.jobs):
