@@ -273,11 +273,12 @@ async def _rehearse(here: Setting, count: int) -> None:
     for failure, times in Counter(rollout.failures).most_common(5):
         print(f"{times} times: {failure}", flush=True)
     settings = Settings()
+    lost = len(rollout.jobs) - ends[JobStatus.COMPLETED]
     print(
         f"{count} restarts of {here.overlay.replicas} pods: {rollout.request_count:,} requests, "
         f"{len(rollout.failures)} failed; {len(rollout.jobs):,} jobs, "
-        f"{len(rollout.jobs) - ends[JobStatus.COMPLETED]} lost; slowest end {slowest_s:.1f} s after "
-        f"SIGTERM, of {settings.closed_s - settings.pre_stop_s:g} s"
+        f"{lost} lost; slowest end {slowest_s:.1f} s after SIGTERM, "
+        f"of {settings.closed_s - settings.pre_stop_s:g} s"
     )
-    if rollout.failures or ends[JobStatus.COMPLETED] < len(rollout.jobs):
+    if rollout.failures or lost:
         raise SystemExit(1)
