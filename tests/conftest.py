@@ -153,8 +153,6 @@ def _is_worker(config: pytest.Config) -> bool:
 def _no_secret_stays_known() -> Iterator[None]:
     """What one test lets the process know, the next one must not find known."""
     process = redaction._process
-    before = dict(process._values)
+    values, patterns, known = dict(process._values), dict(process._patterns), process._known
     yield
-    if process._values != before:
-        process._values = before
-        process._known = redaction._Known.of(before.values(), process._patterns)
+    process._values, process._patterns, process._known = values, patterns, known

@@ -1,20 +1,14 @@
 """What is cheap to check of the binary and the image; packaging/*/check_*.py try the real ones."""
 
-import importlib.util
 import os
+import tomllib
 from pathlib import Path
-from types import ModuleType
+
+from packaging.requirements import Requirement
+
+from tests.support.shipping.programs import program
 
 ROOT = Path(__file__).parent.parent / "packaging"
-
-
-def program(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"shipping_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_a_layer_depends_on_its_content_only(tmp_path: Path) -> None:
@@ -40,3 +34,24 @@ def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:
     assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
     assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
     assert config["Healthcheck"]["Timeout"] == 10_000_000_000
+
+
+def locked(name: str) -> dict[str, str]:
+    lines = (ROOT / "binary" / name).read_text("utf-8").splitlines()
+    pins = [line.removesuffix(" \\").split("==") for line in lines if "==" in line]
+    return dict(pins)
+
+
+def test_the_binary_has_locked_what_the_package_requires() -> None:
+    project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    wanted = [*project["project"]["dependencies"], *extras["embedded"], *extras["otel"]]
+    pairs = [
+        *((each, locked("requirements.txt")) for each in wanted),
+        *((each, locked("tools.txt")) for each in project["build-system"]["requires"]),
+    ]
+    for text, pins in pairs:
+        requirement = Requirement(text)
+        version = pins.get(requirement.name.lower())
+        assert version, f"{text}: run packaging/binary/lock"
+        assert requirement.specifier.contains(version), f"{text}: run packaging/binary/lock"

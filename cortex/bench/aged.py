@@ -42,35 +42,20 @@ def aged(few: str, many: str, *, jobs: int, rounds: int) -> list[dict[str, Any]]
         profile = Profile(dsn=dsn, role=None, connections_max=1)
         run(profile, partial(_fill, count=count))
         run_alone(partial(scratch.settle, dsn))
-    return trio.run(partial(_measure, few, many, rounds=rounds))
+    return [_compare(what, few, many, rounds=rounds) for what in CALLS]
 
 
 async def _fill(db: Any, *, count: int) -> None:
     await bench_jobs.fill_finished(db, count)
 
 
-async def _measure(few: str, many: str, *, rounds: int) -> list[dict[str, Any]]:
-    chance = system_chance()
-    async with (
-        open_port(Profile(dsn=few, hot_path=True), rng=chance.rng) as in_few,
-        open_port(Profile(dsn=many, hot_path=True), rng=chance.rng) as in_many,
-    ):
-        return [
-            await _compare(what, call, (in_few, in_many), chance, rounds=rounds)
-            for what, call in CALLS.items()
-        ]
-
-
-async def _compare(
-    what: str, call: Call, ports: tuple[Port, Port], chance: Chance, *, rounds: int
-) -> dict[str, Any]:
-    taken: tuple[list[float], list[float]] = ([], [])
-    for nth in range(WARM_UP + rounds):
-        for seconds, port in zip(taken, ports, strict=True):
-            spent = await call(port, chance)
-            if nth >= WARM_UP:
-                seconds.append(spent)
-    few_ms, many_ms = (median(each) * 1000 for each in taken)
+def _compare(what: str, few: str, many: str, *, rounds: int) -> dict[str, Any]:
+    for dsn in (few, many):
+        run_alone(partial(scratch.settle_queue, dsn))
+    few_ms, many_ms = (
+        median(each) * 1000
+        for each in trio.run(partial(_time_in_turns, CALLS[what], few, many, rounds=rounds))
+    )
     ratio = many_ms / few_ms
     return {
         "what": what,
@@ -79,6 +64,24 @@ async def _compare(
         "ratio": round(ratio, 3),
         "ok": ratio <= SLOWER_MAX,
     }
+
+
+async def _time_in_turns(
+    call: Call, few: str, many: str, *, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Return the seconds that each round took in either database."""
+    chance = system_chance()
+    taken: tuple[list[float], list[float]] = ([], [])
+    async with (
+        open_port(Profile(dsn=few, hot_path=True), rng=chance.rng) as in_few,
+        open_port(Profile(dsn=many, hot_path=True), rng=chance.rng) as in_many,
+    ):
+        for nth in range(WARM_UP + rounds):
+            for seconds, port in zip(taken, (in_few, in_many), strict=True):
+                spent = await call(port, chance)
+                if nth >= WARM_UP:
+                    seconds.append(spent)
+    return taken
 
 
 async def _timed(

@@ -305,7 +305,7 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
 def aged(options: Options, *, jobs: int, rounds: int) -> None:
     """Compare claims and lists between a database with many finished jobs and one with few.
 
-    With --jobs 10000000, filling the database takes half an hour and 10 GB. Exits with 1 when
+    With --jobs 10000000, filling the database takes ten minutes and 10 GB. Exits with 1 when
     something is more than 10 % slower.
     """
     from cortex.bench import aged as measure

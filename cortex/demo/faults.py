@@ -119,13 +119,15 @@ class Rule:
         since_s = call.at_s if first_s is None else first_s
         if self.after_s is not None:
             since_s = self.after_s
+        # Calls come here in another order than they began in: without `after_s`, one that began
+        # before the first match belongs to the span, too.
         return (
             (self.times is None or strikes < self.times)
             and fnmatchcase(call.model, self.model)
             and call.user_text(0).startswith(self.prompt)
             and first <= call.ordinal
             and (last is None or call.ordinal <= last)
-            and since_s <= call.at_s
+            and (self.after_s is None or self.after_s <= call.at_s)
             and (self.for_s is None or call.at_s < since_s + self.for_s)
             and _lot(salt, call.ordinal) < self.share
         )

@@ -46,10 +46,19 @@ async def _execute(dsn: str, query: str, name: str) -> None:
 
 async def settle(dsn: str) -> None:
     """Vacuum and analyse, so that no autovacuum disturbs the measurement."""
+    await _vacuum(dsn, "scratch.settle")
+
+
+async def settle_queue(dsn: str) -> None:
+    """Vacuum the table of tasks, so that both sides of a comparison read as many dead rows."""
+    await _vacuum(dsn, "scratch.settle_queue")
+
+
+async def _vacuum(dsn: str, query: str) -> None:
     connection = await Profile(dsn=dsn, role=None, bound_s=600).connect()
     try:
         await connection.execute(sql("scratch.patience"))
-        await connection.execute(sql("scratch.settle"))
+        await connection.execute(sql(query))
     finally:
         connection.terminate()
 

@@ -330,11 +330,15 @@ typedef struct {
     mode_t mode;
 } Cache;
 
-/* The folders to try, in order. */
+/* The folders to try, in order; none if the one that the user chose cannot be. */
 static int caches(Cache *found) {
     int count = 0;
     const char *own = getenv(VARIABLE), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (own && own[0] == '/') {
+    if (own && own[0]) {
+        if (own[0] != '/') {
+            fail("%s is not an absolute path", VARIABLE);
+            return 0;
+        }
         found[count++] = (Cache){strdup(own), 0755};
         return count;
     }
@@ -356,8 +360,9 @@ static int caches(Cache *found) {
 int main(int count, char **arguments) {
     char *command[count + 4];
     Cache found[4];
-    char first[sizeof problem] = "";
     int last = caches(found), chosen = -1;
+    char first[sizeof problem];
+    strcpy(first, problem);
     for (int i = 0; i < last && chosen < 0; i++)
         if (hold_all(found[i].path) == 0) chosen = i;
     mode_t mask = umask(022);

