@@ -219,8 +219,10 @@ class TickPlace(Place):
 
     def _await_change(self, nth: int) -> None:
         """Kill it when it has changed something for the nth time."""
-        again = self.kill if nth == 1 else partial(self._await_change, nth - 1)
-        self.lie_in_wait(again)
+        if nth == 1:
+            self.lie_in_wait(self.kill)
+        else:
+            self.lie_in_wait(partial(self._await_change, nth - 1))
 
     async def _run(self, machine: Machine) -> None:
         world = self._world
