@@ -214,7 +214,8 @@ class TickPlace(Place):
         return self._dice.uniform(*TICK_AGAIN_S[not self._world.is_stormy])
 
     def _begins(self) -> None:
-        if self._world.is_stormy and self._dice.random() < AMBUSHED_SHARE:
+        is_free = self._ambush is None  # a fault of the storm comes first
+        if self._world.is_stormy and self._dice.random() < AMBUSHED_SHARE and is_free:
             self._await_change(self._dice.randint(1, AMBUSHED_AFTER))
 
     def _await_change(self, nth: int) -> None:

@@ -42,7 +42,6 @@ async def apply(stage: "Stage", count: int) -> None:
         if is_needed:
             await stage.postgres.sql(IS_NEEDED, str(job_id))
         await stage.postgres.sql(ENDS, job_id, BY)
-        stage.history.add("run", "cancel", "ok", job=str(job_id))
         stage.history.add("run", "old", job=str(job_id), is_needed=is_needed)
     if count:
         folder = stage.folder / ARCHIVE
