@@ -37,7 +37,6 @@ async def apply(stage: "Stage", count: int) -> None:
     """Make the jobs, every second one of them needed, and set the retention."""
     for number in range(count):
         job_id, is_needed = system_chance().new_id(), bool(number % 2)
-        stage.history.add("run", "cancel", "invoke", job=str(job_id), by=BY)
         await stage.postgres.sql(BEGINS, job_id, TYPE)
         if is_needed:
             await stage.postgres.sql(IS_NEEDED, str(job_id))
