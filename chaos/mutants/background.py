@@ -174,6 +174,11 @@ MUTANTS: Final = (
                 "AND a.remind_at <= cortex.now()\n",
                 "FROM cortex.approval a WHERE a.status <> 'PENDING' AND a.remind_at IS NOT NULL\n",
             ),
+            Patch(  # a request that is decided cannot be written to
+                _MESSAGES,
+                "CASE WHEN NOT is_second THEN second END WHERE a.id = held.id;\n",
+                "NULL WHERE a.id = held.id AND a.status = 'PENDING';\n",
+            ),
         ),
     ),
     Mutant(
