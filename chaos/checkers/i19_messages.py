@@ -102,8 +102,10 @@ def _complete(subscription: Row, rows: list[Row], evidence: Evidence, findings: 
 
 def _due(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """The topic and the subject of each message that must have been published."""
+    # Those may have ended before a pod entered the subscriptions of its code.
+    old = {event.value["job"] for event in of_kind(evidence, "old")}
     for job in evidence.jobs:
-        if job["status"] in TERMINAL:
+        if job["status"] in TERMINAL and str(job["id"]) not in old:
             yield ANNOUNCED[job["status"]], str(job["id"])
     for step in evidence.steps:
         if step["kind"] == "message" and step["output"]["topic"].startswith(WATCHED):

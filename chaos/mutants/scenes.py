@@ -366,6 +366,7 @@ SCENES: Final = {
                 (7.0, "point", _at_point("after_beat", place=0)),
             ),
             load_s=7.0,
+            quiet_within_s=40.0,  # as long as a breaker of a channel stays open
         ),
         Scene(
             name="forgotten",
