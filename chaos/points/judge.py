@@ -92,8 +92,8 @@ def _events(program: Program, left: Left) -> Iterator[Event]:
         value = {"job": str(job["id"]), "by": CANCELLED_BY}
         yield Event(at_s=0, process="points", kind="cancel", type="invoke", value=value)
     for old, is_needed in left.old.items():
-        value = {"job": old, "is_needed": is_needed}
-        yield Event(at_s=0, process="points", kind="old", type="info", value=value)
+        known = {"job": old, "is_needed": is_needed}
+        yield Event(at_s=0, process="points", kind="old", type="info", value=known)
 
 
 def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
