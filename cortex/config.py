@@ -34,6 +34,11 @@ FLAGS: Final = {
     "tick_items": "--items",
 }
 """Options that are not named after their setting."""
+CLOSE: Final = 0.8
+"""Likeness of two names from which one of them is a misspelling: SLOT and SLOTS, not PORT and HTTP.
+
+Other variables with our prefix are not refused: Kubernetes sets some, named after services.
+"""
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
 """Share of the silence threshold after which a pod stops its jobs by itself."""
@@ -150,6 +155,14 @@ def _count(default: int, low: int, high: int, doc: str) -> Any:
         validator=_within(low, high),
         metadata={"doc": doc, "kind": "a whole number"},
     )
+
+
+class ConflictError(UsageError):
+    """Settings, each right by itself, that do not fit each other."""
+
+    def __init__(self, message: str, *names: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.names = names
 
 
 @attrs.frozen(kw_only=True)
@@ -283,23 +296,29 @@ class Settings:
 
     def __attrs_post_init__(self) -> None:
         if self.fence_s < 2 * self.heartbeat_s:
-            raise UsageError(
+            raise ConflictError(
                 f"setting zombie_s is {self.zombie_s:g}: a pod stops its jobs after "
                 f"{self.fence_s:g} s of silence, less than two heartbeats of "
                 f"{self.heartbeat_s:g} s",
+                "zombie_s",
+                "heartbeat_s",
                 hint=f"at least {2 * self.heartbeat_s / FENCE:g}, or beat more often",
             )
         if self.slots < self.workers:
-            raise UsageError(
+            raise ConflictError(
                 f"setting slots is {self.slots}, less than workers of {self.workers}",
+                "slots",
+                "workers",
                 hint="each worker needs a slot",
             )
         for earlier, later in pairwise(END_OF_A_POD):
             least_s, at_s = END_OF_A_POD[earlier], getattr(self, later)
             if round(at_s - getattr(self, earlier), 6) < least_s:  # 0.7 - 0.2 is less than 0.5
-                raise UsageError(
+                raise ConflictError(
                     f"setting {later} is {at_s:g}, less than {least_s:g} s after {earlier} of "
                     f"{getattr(self, earlier):g}",
+                    later,
+                    earlier,
                     hint=f"their order: {', '.join(END_OF_A_POD)}",
                 )
 
@@ -378,7 +397,11 @@ def load(
     Raises `UsageError` that names the source, the setting and the value.
     """
     given = _given(flags, environ=environ, cwd=cwd)
-    return Settings(**{name: value for name, (value, _) in given.items()})
+    try:
+        return Settings(**{name: value for name, (value, _) in given.items()})
+    except ConflictError as error:
+        sources = dict.fromkeys(given[name][1] for name in error.names if name in given)
+        raise UsageError(f"{', '.join(sources)}: {error.message}", hint=error.hint) from error
 
 
 def origins(
@@ -390,6 +413,17 @@ def origins(
     """
     given = _given(flags, environ=environ, cwd=cwd)
     return {name: source for name, (_, source) in given.items()}
+
+
+def misspelled(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return variables that are no setting but nearly named after one, each with that one's."""
+    found = {}
+    for variable in environ:
+        name = variable.removeprefix(PREFIX).lower()
+        if variable.startswith(PREFIX) and name not in NAMES:
+            for close in difflib.get_close_matches(name, NAMES, n=1, cutoff=CLOSE):
+                found[variable] = PREFIX + close.upper()
+    return found
 
 
 def _given(
@@ -438,9 +472,11 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
 def _from_file(path: Path) -> dict[str, Any]:
     try:
         raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
+        if isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK):
+            return {}  # nobody can say whether it is there: the folder is another user's
         raise UsageError(f"{path}: {error.strerror}") from error
     import tomllib  # noqa: PLC0415 -- most commands find no file
 

@@ -587,7 +587,7 @@ CREATE TABLE cortex.pod (
     silent_after_s double precision NOT NULL GENERATED ALWAYS AS (LEAST(3::double precision * heartbeat_s + 5::double precision, zombie_s)) STORED,  -- Seconds without a heartbeat after which people see it as silent: three heartbeats and a little.
     group_id uuid,  -- Shared by the workers of one run of `cortex up --workers`; null for a pod of one process.
     worker integer,  -- Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one process.
-    has_run boolean NOT NULL DEFAULT true,  -- The record may name it: false once it ended without having run a job other than upkeep. See cortex.forget_pods.
+    has_run boolean NOT NULL DEFAULT true,  -- The record may name it: it has run a job other than upkeep, as far as it is known. See cortex.forget_pods.
     shown_id uuid NOT NULL GENERATED ALWAYS AS (COALESCE(group_id, id)) STORED,  -- The id by which people know the pod: shared by its workers, else its own.
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
@@ -3291,7 +3291,7 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_upkeep(double precision,integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_upkeep(double precision,integer) TO cortex_runtime;
 
--- Deletes pods that ended in order this long ago, at least a day, and that no job and no fact names. Returns how many.
+-- Deletes pods that ended this long ago, at least a day, and that no job and no fact names. Returns how many.
 CREATE FUNCTION cortex.forget_pods(kept_s double precision, most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -3309,7 +3309,7 @@ DECLARE
     deleted int;
 BEGIN
     gone := ARRAY(
-        SELECT p.id FROM cortex.pod p WHERE NOT p.has_run AND p.state = 'STOPPED' AND p.ended_at < old
+        SELECT p.id FROM cortex.pod p WHERE NOT p.has_run AND p.state IN ('STOPPED', 'DEAD') AND p.ended_at < old
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     named := ARRAY(
         SELECT p.id FROM cortex.pod p WHERE p.id = ANY (gone) AND EXISTS (
@@ -3323,7 +3323,7 @@ BEGIN
         SELECT (SELECT min(f.at) FROM cortex.fact f WHERE f.type = k.type)
         FROM unnest(ARRAY['error', 'cost', 'lifecycle']) AS k(type)) m;
     gone := gone || ARRAY(
-        SELECT p.id FROM cortex.pod p WHERE p.state = 'STOPPED' AND p.ended_at < least(oldest, old)
+        SELECT p.id FROM cortex.pod p WHERE p.state IN ('STOPPED', 'DEAD') AND p.ended_at < least(oldest, old)
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     DELETE FROM cortex.pod p WHERE p.id = ANY (gone) AND p.id <> ALL (named);
     GET DIAGNOSTICS deleted = ROW_COUNT;

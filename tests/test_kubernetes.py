@@ -1,19 +1,53 @@
-"""Manifests name this version and a pod's deadlines; `packaging/kubernetes/check` renders them."""
+"""The manifests fit this version, and each other; `packaging/kubernetes/check` renders them."""
 
+import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 import cortex
 from cortex.config import Settings
+from cortex.http.health import ROUTES
 from cortex.runtime.metrics.metrics_catalogue import METRICS
 
 FOLDER = Path(__file__).parent.parent / "packaging" / "kubernetes"
+POD_TEMPLATES = ("base/deployment.yaml", "overlays/tick/cronjob.yaml")
 
 
+@cache
 def manifest(path: str) -> Any:
     return yaml.safe_load((FOLDER / path).read_text("utf-8"))
+
+
+def spec_of(path: str) -> Any:
+    """The pod's part of a Deployment or a CronJob."""
+    spec = manifest(path)["spec"]
+    return spec.get("jobTemplate", {"spec": spec})["spec"]["template"]["spec"]
+
+
+def labels_of(path: str) -> dict[str, str]:
+    spec = manifest(path)["spec"]
+    template = spec.get("jobTemplate", {"spec": spec})["spec"]["template"]
+    return {**template["metadata"]["labels"], **common_labels()}
+
+
+def common_labels() -> Any:
+    """Kustomize adds these to all objects, templates and selectors."""
+    (each,) = manifest("components/common/kustomization.yaml")["labels"]
+    assert each["includeSelectors"] is each["includeTemplates"] is True
+    return each["pairs"]
+
+
+def containers() -> Iterator[tuple[Any, Any]]:
+    """Each container with the pod around it."""
+    for path in POD_TEMPLATES:
+        pod = spec_of(path)
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            yield pod, container
 
 
 def test_they_start_this_version() -> None:
@@ -24,13 +58,86 @@ def test_they_start_this_version() -> None:
 
 
 def test_a_pod_gets_the_time_that_its_settings_count_on() -> None:
-    pod = manifest("base/deployment.yaml")["spec"]["template"]["spec"]
     settings = Settings()
-    assert pod["terminationGracePeriodSeconds"] == settings.kill_s
-    (container,) = pod["containers"]
+    assert {spec_of(path)["terminationGracePeriodSeconds"] for path in POD_TEMPLATES} == {
+        settings.kill_s
+    }
+    (container,) = spec_of("base/deployment.yaml")["containers"]
     assert container["lifecycle"]["preStop"]["sleep"]["seconds"] == settings.pre_stop_s
 
 
 def test_the_autoscaler_reads_a_metric_that_exists() -> None:
     (metric,) = manifest("overlays/several/autoscaler.yaml")["spec"]["metrics"]
     assert metric["external"]["metric"]["name"] in {each.name for each in METRICS}
+
+
+def test_probes_ask_what_is_answered_without_postgres() -> None:
+    (container,) = spec_of("base/deployment.yaml")["containers"]
+    kinds = ("startup", "liveness", "readiness")
+    probed = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in kinds}
+    assert probed == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+    assert set(probed.values()) == {route.path for route in ROUTES}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        manifest("base/deployment.yaml")["spec"]["selector"]["matchLabels"],
+        manifest("base/service.yaml")["spec"]["selector"],
+        manifest("overlays/several/disruption.yaml")["spec"]["selector"]["matchLabels"],
+        *(
+            each["labelSelector"]["matchLabels"]
+            for each in spec_of("overlays/several/pod.yaml")["topologySpreadConstraints"]
+        ),
+    ],
+)
+def test_all_select_the_pods_and_no_ticks(selector: dict[str, str]) -> None:
+    chosen = {**selector, **common_labels()}.items()
+    assert chosen <= labels_of("base/deployment.yaml").items()
+    assert not chosen <= labels_of("overlays/tick/cronjob.yaml").items()
+
+
+def test_the_network_policy_is_of_pods_and_ticks() -> None:
+    chosen = manifest("base/networkpolicy.yaml")["spec"]["podSelector"]["matchLabels"].items()
+    assert all(chosen <= labels_of(path).items() for path in POD_TEMPLATES)
+
+
+def test_prometheus_finds_the_service_and_its_token() -> None:
+    monitor = manifest("components/monitoring/servicemonitor.yaml")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= common_labels().items()
+    (endpoint,) = monitor["endpoints"]
+    assert endpoint["port"] in {
+        port["name"] for port in manifest("base/service.yaml")["spec"]["ports"]
+    }
+    credentials = endpoint["authorization"]["credentials"]
+    secrets = [
+        each["secret"] for each in spec_of("base/deployment.yaml")["volumes"] if "secret" in each
+    ]
+    assert credentials["name"] in {each["secretName"] for each in secrets}
+
+
+def test_no_container_may_more_than_it_needs() -> None:
+    account = manifest("base/serviceaccount.yaml")
+    assert account["automountServiceAccountToken"] is False
+    for pod, container in containers():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["serviceAccountName"] == account["metadata"]["name"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        rights = container["securityContext"]
+        assert (rights["readOnlyRootFilesystem"], rights["allowPrivilegeEscalation"]) == (
+            True,
+            False,
+        )
+        assert rights["capabilities"] == {"drop": ["ALL"]}
+        assert {each["secretRef"]["name"] for each in container["envFrom"]} == {"cortex"}
+        assert "memory" in container["resources"]["limits"]
+        assert {"cpu", "memory"} == container["resources"]["requests"].keys()
+
+
+def test_the_chart_uses_all_its_values_and_no_others() -> None:
+    templates = "".join(path.read_text("utf-8") for path in (FOLDER / "chart/templates").iterdir())
+    used = set(re.findall(r"\.Values\.(\w+)", templates))
+    assert used == manifest("chart/values.yaml").keys()
+    schema = manifest("chart/values.schema.json")
+    assert used == schema["properties"].keys()
+    assert schema["additionalProperties"] is False

@@ -11,7 +11,7 @@ from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import data_dir, settings_from
-from cortex.config import FIELDS, PREFIX, origins
+from cortex.config import FIELDS, PREFIX, misspelled, origins
 from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex.postgres.dsn import redact
@@ -59,7 +59,10 @@ def show(options: Options) -> None:
         )
         for name, field in FIELDS.items()
     ]
-    Output(options).listing("settings", COLUMNS, rows, empty="")
+    output = Output(options)
+    output.listing("settings", COLUMNS, rows, empty="")
+    for variable, close in misspelled().items():
+        output.say(f"{variable} is not a setting: did you mean {close}?")
 
 
 def _value(name: str, value: Any) -> str | int | float | bool | None:

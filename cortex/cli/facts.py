@@ -11,7 +11,7 @@ from cortex.cli.options import ROW_NUMBER, Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, date_time, money, rfc3339, short_id, tokens
+from cortex.domain.phrases import NOTHING, date_time, money, rfc3339, short_id, span, tokens
 from cortex.domain.safe import safe
 from cortex.store import facts as store
 from cortex.store import jobs
@@ -108,7 +108,17 @@ _NAMED: Final = ("choice", "retried_as")
 
 
 def _value(value: object) -> str:
+    if isinstance(value, dict):
+        parts = [_part(name, each) for name, each in sorted(value.items()) if each is not None]
+        return ", ".join(parts) or "none"
     return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _part(name: str, value: Any) -> str:
+    """Describe one field of a value, such as a period of the retention."""
+    if name.endswith("_s"):
+        return f"{name.removesuffix('_s')} {span(value).removesuffix(' 0h')}"
+    return f"{name} {_value(value)}"
 
 
 def _at(row: ListedFact) -> Cell:

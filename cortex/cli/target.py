@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cortex.cli.options import Options
-from cortex.config import PREFIX, Settings, load
+from cortex.config import PREFIX, Settings, load, origins
 from cortex.domain.errors import ForbiddenError, NotFoundError
 from cortex.postgres import dsn
 from cortex.postgres.database import Profile
@@ -84,7 +84,7 @@ def _source_of_dsn(options: Options) -> str:
     if options.dsn is not None:
         return "--dsn"
     variable = PREFIX + "DSN"
-    return variable if os.environ.get(variable) else "setting dsn of the configuration file"
+    return variable if os.environ.get(variable) else f"setting dsn of {origins({})['dsn']}"
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from cortex.domain.hot import hot
 from cortex.domain.model import Usage
 
 SEND_NOTIFICATION: Final = "send_notification"
+APPROVAL_NOTIFY: Final = "approval_notify"
 UPKEEP: Final = ("expire_approvals", "sweep_zombies")
 """The types of the built-in schedules' jobs, which lists show only by type or id."""
 RUN_FLOW: Final = "run_flow"

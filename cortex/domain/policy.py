@@ -9,7 +9,14 @@ import orjson
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UsageError
-from cortex.domain.job import BULK, RUN_AGENT, RUN_FLOW, SEND_NOTIFICATION, Submission
+from cortex.domain.job import (
+    APPROVAL_NOTIFY,
+    BULK,
+    RUN_AGENT,
+    RUN_FLOW,
+    SEND_NOTIFICATION,
+    Submission,
+)
 from cortex.domain.prices import PriceTable
 
 _BACKOFF: Final = Backoff()
@@ -100,7 +107,7 @@ POLICIES: Final[dict[str, JobPolicy]] = {
     "http_request": _OF_REQUESTS,
     "webhook_dispatch": _OF_REQUESTS,
     SEND_NOTIFICATION: _OF_NOTIFICATIONS,
-    "approval_notify": _OF_NOTIFICATIONS,
+    APPROVAL_NOTIFY: _OF_NOTIFICATIONS,
     "sweep_zombies": _OF_UPKEEP,
     "expire_approvals": _OF_UPKEEP,
     BULK: JobPolicy(timeout_s=604_800),

@@ -19,6 +19,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 SETTING = "CORTEX_HTTP_ALLOW"
+MEANING = (
+    "addresses that are not public and that requests of jobs, tools and webhooks may reach: "
+    "`HOST:PORT` as written in the URL, or a network such as `10.1.0.0/16`; separated by commas"
+)
 # Reserved ranges that `ipaddress` lacks or had wrong for a while.
 NOT_PUBLIC: tuple[Network, ...] = (
     # A public number, but inside every Azure machine it answers with the machine's secrets.

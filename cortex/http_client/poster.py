@@ -14,7 +14,7 @@ import select
 import ssl
 from collections.abc import Sequence
 from typing import Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import attrs
 import h11
@@ -38,6 +38,7 @@ IDLE_MAX: Final = 20
 """Connections kept to one origin."""
 IDLE_S: Final = 30.0
 """Servers close theirs after a while: an older one is not used again."""
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 CHUNK_BYTES: Final = 16_384
 
 Headers = Sequence[tuple[str, str]]
@@ -72,6 +73,16 @@ class Target:
         )
 
 
+def _origin_text(url: str, location: str) -> str:
+    """Return the server that a redirect points to; path, query and password may be secrets."""
+    try:
+        scheme, host, port = Target.parse(urljoin(url, location)).origin
+    except (InvalidValueError, ValueError):
+        return "an unusable URL"
+    shown = f"[{host}]" if ":" in host else host
+    return excerpt(f"{scheme}://{shown}" + ("" if port == PORTS[scheme] else f":{port}"))
+
+
 @attrs.frozen(kw_only=True)
 class Answer:
     """What the server answered to a post."""
@@ -79,13 +90,19 @@ class Answer:
     status: int
     beginning: bytes
     retry_after_s: float | None
+    location: str = attrs.field(default="", repr=False)
+    """Where it redirects to, as the server gave it."""
 
-    def failure(self, host: str) -> Failure | None:
+    def failure(self, target: Target) -> Failure | None:
         """Return why the server did not take the message; None: it did."""
         code = code_of_status(self.status)
         if code is None:
             return None
+        host = target.origin[1]
         text = excerpt(self.beginning[:SHOWN_FROM_BYTES].decode(errors="replace"))
+        if self.status in REDIRECTS and self.location:
+            place = _origin_text(target.url, self.location)
+            text = f"it points to {place}, and redirects are not followed"
         return Failure(
             cls=class_of_status(self.status),
             code=code,
@@ -240,7 +257,7 @@ async def _dialled(addresses: Sequence[str], port: int) -> trio.SocketStream:
 async def _read(connection: _Connection) -> Answer:
     """Read a status and the beginning of its body."""
     protocol, stream = connection.protocol, connection.stream
-    status, body, retry_after_s = 0, b"", None
+    status, body, location, retry_after_s = 0, b"", "", None
     while True:
         event = protocol.next_event()
         if event is h11.NEED_DATA:
@@ -249,10 +266,11 @@ async def _read(connection: _Connection) -> Answer:
             status = event.status_code
             named = {name.decode(): value.decode("latin-1") for name, value in event.headers}
             retry_after_s = retry_after_of(named, now=None)
+            location = named.get("location", "")
         elif isinstance(event, h11.Data):
             body += event.data
             if len(body) > READ_MAX_BYTES:
                 break
         elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
             break
-    return Answer(status=status, beginning=body, retry_after_s=retry_after_s)
+    return Answer(status=status, beginning=body, retry_after_s=retry_after_s, location=location)

@@ -20,6 +20,10 @@ from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedErro
 from cortex.http_client.client import Origin
 
 SETTING: Final = "CORTEX_HTTP_SECRETS"
+MEANING: Final = (
+    "secrets that jobs may put into headers, each for one host: `env:NAME@HOST` or "
+    "`file:/PATH@HOST:PORT`; separated by commas"
+)
 VALUE_BYTES_MAX: Final = 65_536
 """Enough for a chain of certificates; a larger file is the wrong one."""
 FILE_CHARS_MAX: Final = 4_096

@@ -6,12 +6,13 @@ from uuid import uuid5
 import attrs
 import structlog
 
+from cortex.domain.job import APPROVAL_NOTIFY
 from cortex.durable.attempt import ApprovalReminder
 from cortex.durable.context import Context
 from cortex.durable.registry import job
 from cortex.durable.structuring import structure
 
-NAME: Final = "approval_notify"
+NAME: Final = APPROVAL_NOTIFY
 NOBODY: Final = "no subscription matches it: cortex subscriptions apply FILE"
 
 _log = structlog.get_logger(__name__)

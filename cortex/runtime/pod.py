@@ -200,7 +200,7 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        beat = self._heartbeat.beat_soon
+        beat = running.on_first = self._heartbeat.beat_soon
         self.drain = Drain(
             drain_s=settings.drain_s, close_s=settings.close_s, running=running, on_change=beat
         )
@@ -565,6 +565,7 @@ class _Pod:
             hint_latency_ms=self._listener.latency_ms,
             drain=self.drain.status,
             trouble=self._watch.report,
+            has_run=self._running.has_run,
         )
 
 

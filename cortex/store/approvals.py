@@ -31,6 +31,7 @@ from cortex.domain.approvals.policy import (
 from cortex.domain.approvals.vote import Vote, check_ids, checked, refusal
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
+from cortex.domain.job import Submission
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
@@ -256,6 +257,14 @@ def _digest_of(token: str) -> bytes:
 async def find(db: Database, name: str) -> UUID:
     """Return the request whose id is, or ends with, what a person typed."""
     return await by_name(db, name, kind="approval", query="approvals.ids_by_suffix")
+
+
+async def require_named(db: Database, submission: Submission) -> None:
+    """Refuse a job `approval_notify` whose request does not exist, before it is submitted.
+
+    Raises `NotFoundError`, or `ConflictError` when several recent requests have that end.
+    """
+    await show(db, await find(db, orjson.loads(submission.payload)["approval"]))
 
 
 async def show(db: Database, approval_id: UUID) -> Approval:

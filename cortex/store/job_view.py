@@ -133,6 +133,8 @@ class StepDetail:
     asked_by: str | None
     """The answer of the model that requested it."""
     payload: str
+    trace_id: str
+    """Of the job; log lines and spans have it, too."""
     effect_id: UUID | None
     tool: str | None
     effect_status: EffectStatus | None

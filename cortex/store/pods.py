@@ -58,6 +58,8 @@ class Vitals:
     """How far its drain is, once it began."""
     trouble: TroubleReport | None = None
     """What its calls suffer from."""
+    has_run: bool = True
+    """It ran jobs other than upkeep: the record may name it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -172,6 +174,7 @@ async def beat(
         None if drain is None else drain.closed_in_s,
         None if (report := vitals.trouble) is None else report.trouble.value,
         None if report is None else report.for_s,
+        vitals.has_run,
     )
     return affected(rows)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from cortex.domain.approvals.approval import Approval, ApprovalRow, ApprovalStatus, Risk
 from cortex.domain.argument_brief import BRIEF_CELLS, call_brief, call_name
+from cortex.domain.job import RUN_FLOW
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
@@ -75,8 +76,11 @@ def _goes_on(approval: Approval) -> str:
 def _follows(approval: Approval, follow: str) -> str:
     if follow == "fail":
         return "the job fails"
-    recipient = "the job's code" if approval.agent_id is None else "the agent"
-    return f"{recipient} is informed and goes on"
+    if approval.agent_id is not None:
+        return "the agent is informed and goes on"
+    if approval.job_type == RUN_FLOW:
+        return "the flow fails, unless the step has on_error: continue"
+    return "the job's code is informed and goes on"
 
 
 # --- Requests for approval in words and columns

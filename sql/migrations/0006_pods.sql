@@ -94,7 +94,7 @@ COMMENT ON COLUMN cortex.pod.worker IS
     'Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one '
     'process.';
 COMMENT ON COLUMN cortex.pod.has_run IS
-    'The record may name it: false once it ended without having run a job other than upkeep. See cortex.forget_pods.';
+    'The record may name it: it has run a job other than upkeep, as far as it is known. See cortex.forget_pods.';
 COMMENT ON COLUMN cortex.pod.shown_id IS
     'The id by which people know the pod: shared by its workers, else its own.';
 CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;

@@ -271,8 +271,8 @@ COMMENT ON FUNCTION cortex.forget_upkeep IS
     'retention: their record is kept small. Returns how many.';
 
 CREATE FUNCTION cortex.forget_pods(kept_s float8, most int) RETURNS int
-    -- With the owner's rights: the role of pods cannot delete pods otherwise. One that was marked dead may be asleep,
-    -- and comes back: only those that ended in order go.
+    -- With the owner's rights: the role of pods cannot delete pods otherwise. One that was marked dead may be asleep:
+    -- when it wakes up, it registers again.
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -283,7 +283,7 @@ DECLARE
     deleted int;
 BEGIN
     gone := ARRAY(
-        SELECT p.id FROM cortex.pod p WHERE NOT p.has_run AND p.state = 'STOPPED' AND p.ended_at < old
+        SELECT p.id FROM cortex.pod p WHERE NOT p.has_run AND p.state IN ('STOPPED', 'DEAD') AND p.ended_at < old
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     named := ARRAY(
         SELECT p.id FROM cortex.pod p WHERE p.id = ANY (gone) AND EXISTS (
@@ -297,14 +297,14 @@ BEGIN
         SELECT (SELECT min(f.at) FROM cortex.fact f WHERE f.type = k.type)
         FROM unnest(ARRAY['error', 'cost', 'lifecycle']) AS k(type)) m;
     gone := gone || ARRAY(
-        SELECT p.id FROM cortex.pod p WHERE p.state = 'STOPPED' AND p.ended_at < least(oldest, old)
+        SELECT p.id FROM cortex.pod p WHERE p.state IN ('STOPPED', 'DEAD') AND p.ended_at < least(oldest, old)
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     DELETE FROM cortex.pod p WHERE p.id = ANY (gone) AND p.id <> ALL (named);
     GET DIAGNOSTICS deleted = ROW_COUNT;
     RETURN deleted;
 END $$;
 COMMENT ON FUNCTION cortex.forget_pods IS
-    'Deletes pods that ended in order this long ago, at least a day, and that no job and no fact names. Returns how many.';
+    'Deletes pods that ended this long ago, at least a day, and that no job and no fact names. Returns how many.';
 
 REVOKE EXECUTE ON FUNCTION
     cortex.delete_jobs(uuid[]), cortex.forget_upkeep(float8, int), cortex.forget_pods(float8, int) FROM PUBLIC;

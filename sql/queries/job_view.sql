@@ -62,7 +62,7 @@ FROM cortex.job_step s WHERE s.job_id = $1 AND s.seq < $2 ORDER BY s.seq DESC LI
 -- answer that called it. Texts are JSON, cut. Locks: none.
 SELECT s.seq, encode(s.digest, 'hex') AS digest, s.input, left(s.output::text, $3) AS output,
        octet_length(s.output::text) AS output_bytes, left(m.output::text, $3) AS asked_by,
-       left(j.payload::text, $3) AS payload, e.id AS effect_id, e.tool, e.status AS effect_status, e.is_sure,
+       left(j.payload::text, $3) AS payload, j.trace_id, e.id AS effect_id, e.tool, e.status AS effect_status, e.is_sure,
        e.calls_count, e.can_reconcile, e.why, left(e.arguments::text, $3) AS arguments,
        left(e.result::text, $3) AS effect_result, e.created_at AS effect_at, e.finished_at AS effect_finished_at,
        e.resolution, e.resolved_by,

@@ -22,7 +22,7 @@ SELECT pg_try_advisory_lock($1) AS held;
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,
 -- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; if it drains, else null:
 -- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed; if its calls fail, else null:
--- $11 its trouble with the database, $12 for how many seconds.
+-- $11 its trouble with the database, $12 for how many seconds; $13 whether it ran jobs other than upkeep.
 -- Locks: the pod, its tasks, skipping locked: a lock on one job must not make all others seem dead.
 -- Returns the jobs that are still its own.
 WITH pod AS (
@@ -37,7 +37,8 @@ WITH pod AS (
         phase_at = CASE WHEN phase = $8 THEN phase_at WHEN $8 IS NOT NULL THEN cortex.now() END,
         abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
         closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END,
-        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second'
+        trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second',
+        has_run = CASE state WHEN 'STOPPED' THEN has_run ELSE $13 END
     WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
 ), mine AS MATERIALIZED (
     SELECT m.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex_worker.task t ON t.job_id = m.id
@@ -78,8 +79,9 @@ WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
         AND l.objid::bigint = p.lock_key & 4294967295);
 
 -- name: retire_silent
--- Marks pods dead that have been silent for long and own no job. $1 seconds of silence.
-UPDATE cortex.pod p SET state = 'DEAD', ended_at = cortex.now(), running = 0
+-- Marks pods dead that have been silent for long and own no job. $1 seconds of silence. They may have run jobs after
+-- their last heartbeat.
+UPDATE cortex.pod p SET state = 'DEAD', ended_at = cortex.now(), running = 0, has_run = true
 WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at < cortex.now() - $1::float8 * interval '1 second'
   AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'LOCKED' AND t.locked_by = p.id);
 

@@ -13,6 +13,11 @@ ORDER BY s.name;
 -- Subscriptions by name, as pods need them.
 SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy, s.tenant, s.min_risk, s.fallback FROM cortex.subscription s ORDER BY s.name;
 
+-- name: one
+-- A subscription as a job needs it. $1 name.
+SELECT s.name, s.topic, s.filter, s.channel, s.config, s.is_heavy, s.tenant, s.min_risk, s.fallback FROM cortex.subscription s
+WHERE s.name = $1;
+
 -- name: put
 -- Writes a subscription, new or not, records who, and notifies pods. $1 name, $2 topic, $3 filter, $4 channel, $5 config,
 -- $6 whether it is heavy, $7 who, $8 why, $9 tenant, $10 least risk, $11 fallback, each or null. Returns whether it is new; no row if nothing changed.

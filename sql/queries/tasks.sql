@@ -350,7 +350,8 @@ WITH dead AS MATERIALIZED (
 ), found AS (
     SELECT dead.id, (SELECT count(*) FROM held) = (SELECT count(*) FROM owned) AS is_done FROM dead
 ), buried AS (
-    UPDATE cortex.pod SET state = 'DEAD', ended_at = coalesce(pod.ended_at, cortex.now()), running = 0
+    UPDATE cortex.pod SET state = 'DEAD', ended_at = coalesce(pod.ended_at, cortex.now()), running = 0,
+                          has_run = pod.has_run OR EXISTS (SELECT FROM held)
     FROM found WHERE pod.id = found.id AND found.is_done
     RETURNING pod.id
 ), hinted AS (

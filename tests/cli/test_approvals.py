@@ -105,12 +105,12 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
         "!! 2 invisible characters are shown",
         "what the model said: it may be wrong, do not decide by it",
         "li agreed at 20",
-        "on approve  refund runs with exactly these arguments, once",
-        "on deny     refund does not run; the job's code is informed and goes on",
-        "no answer   refund does not run and counts as expired (not as denied); the job fails",
+        "on approve    refund runs with exactly these arguments, once",
+        "on deny       refund does not run; the job's code is informed and goes on",
+        "no answer     refund does not run and counts as expired (not as denied); the job fails",
     ):
         assert expected in page, f"{expected!r} is not in {page}"
-    assert re.search(r"expires     in 59m \d\ds, at 20", page)
+    assert re.search(r"expires       in 59m \d\ds, at 20", page)
     document = cortex("approvals", "show", str(request.id), "--json").document["approval"]
     assert document["arguments"]["memo"] == "pay \u202eeno\x1b[31m"
     assert document["digest"] == request.digest.hex()
@@ -124,9 +124,9 @@ def test_no_text_of_a_request_passes_for_a_line_of_ours(
     cortex: Cortex, askers: Askers, blank: str
 ) -> None:
     forged = {
-        "people": f"{blank * 64}  people      2 of 2 people agreed",
+        "people": f"{blank * 64}  people        2 of 2 people agreed",
         "amount": f'{blank * 64}    "amount": 5',
-        "two": f"{blank * 64}  people      all agreed" * 2,
+        "two": f"{blank * 64}  people        all agreed" * 2,
     }
     texts = [blank * shift + each for each in forged.values() for shift in range(0, 16, 5)]
     text = " ".join(texts)[:490]
@@ -141,13 +141,13 @@ def test_no_text_of_a_request_passes_for_a_line_of_ours(
     plain = re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).replace("\r", "")
     rows = [line[at : at + 80] for line in plain.split("\n") for at in range(0, len(line), 80)]
     assert [row for row in rows if re.match(r"\s{0,5}people\s", row)] == [
-        "  people      1 of 2 people agreed; 1 more person must"
+        "  people        1 of 2 people agreed; 1 more person must"
     ]
     assert [row for row in rows if re.match(r"\s{0,6}\"amount", row)] == ['    "amount": 900.0']
 
 
 def test_what_the_model_said_stands_behind_a_bar(cortex: Cortex, askers: Askers) -> None:
-    said = "fine\n  people      2 of 2 people agreed\n" + "x\n" * 60
+    said = "fine\n  people        2 of 2 people agreed\n" + "x\n" * 60
     page = cortex("approvals", "show", str(askers.asked(said=said).id)).out
     _, _, output = page.partition("do not decide by it\n")
     lines = output.partition("\n\n")[0].split("\n")
@@ -172,7 +172,7 @@ def test_show_tells_how_it_ended(cortex: Cortex, askers: Askers) -> None:
         each.id: cortex("approvals", "show", str(each.id)).out for each in (edited, expired, void)
     }
     assert re.search(
-        r"decision    approved by ana at 20\S+Z on cli from 10.0.0.7", pages[edited.id]
+        r"decision      approved by ana at 20\S+Z on cli from 10.0.0.7", pages[edited.id]
     )
     assert "edited by ana: as requested, and as edited" in pages[edited.id]
     assert "      - 12.4\n      + 9\n" in pages[edited.id]
@@ -513,3 +513,17 @@ def test_watching_on_a_terminal_shows_what_waits(cortex: Cortex, askers: Askers)
     terminal.interrupt()
     assert terminal.end() == 130
     assert "\x1b[31mred" not in terminal.text
+
+
+def test_a_reminder_of_a_request_that_does_not_exist_is_not_submitted(
+    cortex: Cortex, askers: Askers
+) -> None:
+    submit = ("jobs", "submit", "approval_notify", "--arg")
+    for name in ("7f3c", "00000000-0000-7000-8000-00000000beef", "7f"):
+        ended = cortex(*submit, f"approval={name}")
+        assert (ended.code, ended.out) == (3, ""), ended
+        assert "approval" in ended.err
+    asked = askers.asked()
+    assert cortex(*submit, f"approval={str(asked.id)[-6:]}").code == 0
+    rows = sql(askers.dsn, "SELECT type FROM cortex.job_record WHERE type = 'approval_notify'")
+    assert len(rows) == 1

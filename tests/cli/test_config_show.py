@@ -6,9 +6,27 @@ from pathlib import Path
 import pytest
 
 from cortex.cli.completion import SHELLS, script
+from cortex.config import FIELDS, NAMES, PREFIX, load
 from tests.support.command_line import Cortex
 
 SECRET = "hunter2"
+EXAMPLES = dict.fromkeys(NAMES, "60") | {
+    "abort_s": "61",
+    "closed_s": "62",
+    "dsn": "postgresql://u@db/x",
+    "http": "127.0.0.1:8080",
+    "http_folders": "/srv/a:/srv/b",
+    "isolated_mb": "100",
+    "kill_s": "63",
+    "public_url": "https://cortex.example.org",
+    "sweep_s": "61",
+    "tick_every_s": "61",
+    "tick_runner_max_s": "61",
+    "tick_shard": "1/4",
+    "unsafe_run_command": "true",
+    "zombie_s": "200",
+}
+"""A text for each setting that differs from its default."""
 
 
 def test_each_setting_has_its_value_and_its_source(cortex_nowhere: Cortex) -> None:
@@ -24,10 +42,30 @@ def test_each_setting_has_its_value_and_its_source(cortex_nowhere: Cortex) -> No
     assert SECRET not in ended.out
 
 
+def test_it_lists_all_settings_as_a_pod_reads_them(cortex_nowhere: Cortex) -> None:
+    env = {f"{PREFIX}{name.upper()}": text for name, text in EXAMPLES.items()}
+    assert {*EXAMPLES} == {*NAMES}
+    settings = load({}, environ=env, cwd=cortex_nowhere.folder)
+    ended = cortex_nowhere("config", "show", "--json", env=env)
+    listed = {row["setting"]: (row["value"], row["source"]) for row in ended.document["settings"]}
+    assert [*listed] == [*NAMES]
+    for name in NAMES:
+        value = getattr(settings, name)
+        assert value != FIELDS[name].default
+        expected = str(value) if isinstance(value, Path) else value
+        assert listed[name] == (expected, f"{PREFIX}{name.upper()}")
+
+
 def test_a_wrong_setting_is_named(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("config", "show", env={"CORTEX_SLOTS": "many"})
     assert ended.code == 2
     assert "CORTEX_SLOTS: setting slots is 'many', not a whole number" in ended.err
+
+
+def test_a_misspelled_variable_is_named(cortex_nowhere: Cortex) -> None:
+    env = {"CORTEX_SLOT": "9", "CORTEX_PORT": "tcp://10.0.0.1:80", "CORTEX_HTTP_ALLOW": "x"}
+    ended = cortex_nowhere("config", "show", env=env)
+    assert ended.err == "CORTEX_SLOT is not a setting: did you mean CORTEX_SLOTS?\n"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -37,6 +37,8 @@ def test_it_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
     assert cortex("retention", "show", "--json").document["is_set"] is False
     facts = cortex("facts", "--source", "retention", "--json").document["facts"]
     assert {each["subtype"] for each in facts} == {"retention_set", "retention_unset"}
+    page = cortex("facts", "--source", "retention").out
+    assert "by ana · none → archive /srv/old, completed 30d, facts 400d: a test" in page
 
 
 @pytest.mark.parametrize(

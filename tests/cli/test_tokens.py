@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from cortex.postgres.database import Database
+from cortex.store import tokens
+from cortex.store.tokens import Holder
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.records.rows import move_clock
@@ -147,6 +150,25 @@ def test_a_token_kept_elsewhere_is_registered_once(cortex: Cortex, life: Life) -
     cortex("tokens", "revoke", "setup", "--reason", "leaked", "--yes")
     ended = cortex(*words, "--name", "setup", "--role", "admin")
     assert (ended.code, "is revoked" in ended.err) == (5, True)
+
+
+def test_of_two_that_register_a_kept_token_at_once_both_name_it(
+    cortex: Cortex, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = cortex.folder / "token"
+    kept.write_text(f"cortex_{'0f' * 32}\n")
+    words = ("tokens", "create", "--value", f"file:{kept}", "--name", "setup", "--role", "admin")
+    real, looks = tokens.used, []
+
+    async def used(db: Database, digest: bytes) -> Holder | None:
+        looks.append(digest)
+        return await real(db, digest) if len(looks) > 1 else None  # before the other one's token
+
+    assert cortex(*words).code == 0
+    monkeypatch.setattr(tokens, "used", used)
+    ended = cortex(*words, "--json")
+    (row,) = life.sql("SELECT id FROM cortex.api_token")
+    assert (ended.code, ended.document["id"]) == (0, str(row["id"])), ended.err
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,7 @@ NO_JOBS: list[tuple[Any, int, str]] = [
     ({"type": "digest", "payload": {"note": "x" * 262_144}}, 422, "262,144"),
     ({"type": "digest", "by": "li"}, 422, "by"),
     ({"type": "run_agent", "payload": {"prompt": "x"}}, 400, "needs an agent"),
+    ({"type": "approval_notify", "payload": {"approval": "7f3c"}}, 404, "no approval ends with"),
 ]
 
 

@@ -141,6 +141,22 @@ async def test_a_lock_that_was_lost_is_taken_again_and_the_jobs_are_checked(
     assert not new_standing.may_judge  # not so soon after its own reconnect
 
 
+@pytest.mark.parametrize("how", ["its session ended", "it was stopped"])
+async def test_a_pod_that_slept_until_its_row_was_deleted_registers_again(
+    bench: Bench, new_standing: SelfFence, database: str, how: str
+) -> None:
+    heartbeat = a_heartbeat(bench)
+    await bench.start(heartbeat)
+    sql(database, "DELETE FROM cortex.pod")
+    if how == "its session ended":
+        (session,) = lock_holders(database, bench.pod.lock_key)
+        sql(database, "SELECT pg_terminate_backend($1)", session)
+    else:
+        new_standing._beat_sent_at -= 61.0  # of a clock that goes on while a process is stopped
+        heartbeat.beat_soon()
+    await eventually_async(lambda: pod_state(database) == "READY", what="it is there again")
+
+
 async def test_while_another_session_holds_the_lock_the_pod_waits_for_it(
     bench: Bench, new_standing: SelfFence, database: str
 ) -> None:

@@ -199,6 +199,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     pod_id = enter_pod(LOCK_KEY)
     job_id = submit()
     claim(pod_id)
+    sql(database, "UPDATE cortex.pod SET has_run = false")  # at its last heartbeat
     asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
 
     async def while_locked() -> None:
@@ -216,6 +217,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     row = job_row(database, job_id)
     assert (row["task_state"], row["attempts_spent"], row["pod_deaths"]) == ("READY", 0, 1)
     assert attempts(database, job_id) == [(1, "pod_died")]
+    assert sql(database, "SELECT has_run FROM cortex.pod")[0]["has_run"], "an attempt names it"
     assert store(tasks.take_over, **asked).freed_count == 0, "there is nothing left to take"
 
 

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from cortex.domain.messages.message import SENT, Message
+from cortex.domain.messages.payload_keys import PAYLOAD_KEYS
 from cortex.domain.messages.subscription import Subscription
 from cortex.domain.messages.topic import RUNTIME_TOPICS, RUNTIME_WORDS
 from cortex.postgres.database import Profile, open_database
@@ -191,4 +192,4 @@ def test_every_topic_of_the_runtime_can_be_announced(database: str, store: Sessi
     subscribe(store, "*")
     for topic in RUNTIME_TOPICS:
         sql(database, "SELECT cortex.announce($1, 'k', '{}')", topic)
-    assert topics(database) == list(RUNTIME_TOPICS)
+    assert topics(database) == list(RUNTIME_TOPICS) == list(PAYLOAD_KEYS)

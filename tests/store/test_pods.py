@@ -61,6 +61,9 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
     expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0]
     assert [getattr(row, name) for name in output] == expected
     assert store(pods.live_types) == ["a", "b"]
+    for has_run in (False, True):  # a dead pod without a job is deleted by it
+        beat(database, pod, [], attrs.evolve(vitals, has_run=has_run))
+        assert sql(database, "SELECT has_run FROM cortex.pod")[0]["has_run"] is has_run
 
 
 def test_a_heartbeat_keeps_what_is_its_own_and_tells_what_is_not(

@@ -5,13 +5,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import structlog
 
 from cortex.cli.main import run
 
@@ -71,8 +72,18 @@ def run_here(
         patch.chdir(folder)
         for name, stream in (("stdout", out), ("stderr", err), ("stdin", given)):
             patch.setattr(sys, name, stream)
-        code = run(arguments)
+        patch.setattr(structlog, "configure", _uncached(structlog.configure))
+        before = structlog.get_config()
+        try:
+            code = run(arguments)
+        finally:
+            structlog.configure(**before)
     return Ended(code=code, out=out.text, err=err.text)
+
+
+def _uncached(configure: Callable[..., None]) -> Callable[..., None]:
+    """A logger that keeps the configuration of one command hides its lines from later tests."""
+    return lambda **given: configure(**given | {"cache_logger_on_first_use": False})
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.http.framework.route import PUBLIC
 from cortex.http.routes import ALL
+from cortex.http_client import addresses, secret_values
 from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex.runtime.tracing.environment import VARIABLES
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
@@ -44,6 +45,10 @@ TRACES: Final = """\
 The standard variables of OpenTelemetry, as far as a pod understands them; see
 [the guide](../guides/tracing.md). The first five exist as `OTEL_EXPORTER_OTLP_TRACES_…`, too, which
 win; there the endpoint is the whole URL. A wrong value is logged and ignored."""
+REQUESTS: Final = """\
+Only read from the environment of pods, of `cortex tick` and of `cortex subscriptions test`; see
+[the guide](../guides/built-in-jobs.md#http_request). Without them requests reach public addresses
+only, and use no secret."""
 HEALTH: Final = "The thresholds of `cortex health` and `GET /v1/health`."
 STATES: Final = """\
 Every job is in one of seven states. Lists and pages show `○ pend`, `● run`, `↻ retry`, `✓ done`,
@@ -63,6 +68,11 @@ Rows = Iterable[list[str]]
 def _traces() -> Rows:
     for name, meaning in VARIABLES.items():
         yield [_code(name), meaning]
+
+
+def _requests() -> Rows:
+    for module in (addresses, secret_values):
+        yield [_code(module.SETTING), module.MEANING]
 
 
 def _settings() -> Rows:
@@ -239,6 +249,7 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
         SETTINGS,
         (
             ("", "", "setting | default | meaning", _settings),
+            ("Requests", REQUESTS, "environment variable | meaning", _requests),
             ("Traces", TRACES, "environment variable | meaning", _traces),
         ),
     ),
@@ -336,6 +347,8 @@ def _code(name: str) -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -1,5 +1,6 @@
 """The screen of one job on a fake cluster: head, steps paged, panes, keys, the stream."""
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from cortex.domain.answer_text import PollHint
 from tests.support.hostile import HOSTILE, LINES, treacherous
+from tests.support.records.job_rows import TRACE_ID
 from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.terminal.tui_job import BEGAN, a_step
 from tests.tui.conftest import OpenSession
@@ -157,6 +159,9 @@ async def test_an_answer_of_a_model_is_read_as_its_words_and_calls(
         assert "content[0]" not in seat.text
         await seat.press("i")
         assert '"type": "text"' in seat.text
+        assert f'"trace_id": "{TRACE_ID}"' in seat.text
+        await seat.press("i", ">")
+        assert re.search(rf"trace +{TRACE_ID}", seat.text)
 
 
 @pytest.mark.parametrize("payload", ["[" * 4_000 + "]" * 4_000, "7" * 5_000, "[" * 300 + "7" * 300])

@@ -217,6 +217,33 @@ def test_a_folder_in_the_place_of_the_file_is_named(user_file: Path, project: Pa
         load({}, environ={}, cwd=project)
 
 
+@pytest.mark.parametrize(
+    "variables, toml, named",
+    [
+        ({"CORTEX_ABORT_S": "60"}, "", r"^CORTEX_ABORT_S: setting closed_s is 55, "),
+        ({"CORTEX_HEARTBEAT_S": "100"}, "", r"^CORTEX_HEARTBEAT_S: setting zombie_s is 300"),
+        ({"CORTEX_SLOTS": "2"}, "workers = 3", r"^CORTEX_SLOTS, .*/cortex\.toml: setting slots is"),
+    ],
+)
+def test_settings_that_do_not_fit_each_other_are_named_with_their_sources(
+    user_file: Path, project: Path, variables: dict[str, str], toml: str, named: str
+) -> None:
+    with pytest.raises(UsageError, match=named) as caught:
+        load_in(project, variables, toml)
+    assert caught.value.hint
+
+
+def test_a_file_that_cannot_be_read_is_named(
+    user_file: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(UsageError, match=r"config\.toml: Permission denied"):
+        load_in(project)
+
+
 def test_a_threshold_below_two_heartbeats_would_free_the_jobs_of_healthy_pods() -> None:
     with pytest.raises(
         UsageError, match="6 s of silence, less than two heartbeats of 4 s"

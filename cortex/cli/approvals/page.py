@@ -13,7 +13,7 @@ from cortex.view.approvals import risk_cell, state_cell
 from cortex.view.arguments import marked_json
 from cortex.view.cells import chopped, pad
 
-LABEL_CELLS: Final = 12
+LABEL_CELLS: Final = 14
 DIGEST_DIGITS: Final = 12
 BAR: Final = "    │ "
 CONTINUED: Final = "      … "

@@ -16,7 +16,7 @@ from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
-from cortex.domain.job import Submission
+from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.phrases import short_id
 from cortex.domain.policy import (
     DELAY_MAX_S,
@@ -35,7 +35,7 @@ from cortex.domain.policy import (
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import jobs, pods
+from cortex.store import approvals, jobs, pods
 
 ENVIRONMENT: Final = "TRACEPARENT"
 _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
@@ -147,6 +147,8 @@ def submit(
                 default_timeout_s(job_type, registered) if local is None else local.policy.timeout_s
             )
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
+        if job_type == APPROVAL_NOTIFY:
+            call(approvals.require_named, submission)
         job_id = _submit(change, call, submission)
         is_lonely = job_type not in call(pods.live_types)
         _tell_submitted(output, job_id, is_waiting=wait)

@@ -34,7 +34,8 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     A file names secrets by their places, env:NAME or file:/PATH on the pods. Subscriptions that are
     no longer in a file stay: remove them with `cortex subscriptions rm`.
     """
-    wanted = read_definitions(files, what="subscriptions", parse=_parse)
+    places: dict[str, str] = {}
+    wanted = read_definitions(files, what="subscriptions", parse=partial(_parse, places))
 
     async def work(db: Database, *, by: str, reason: str) -> list[dict[str, str]]:
         async def put_all(inside: Database) -> list[dict[str, str]]:
@@ -45,7 +46,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
                     "topic": each.topic,
                     "channel": each.channel.value,
                 }
-                for each in fallbacks_first(wanted, await store.every(inside))
+                for each in fallbacks_first(wanted, await store.every(inside), places=places)
             ]
 
         return await db.transact(lambda connection: put_all(db.bound(connection)))
@@ -74,11 +75,16 @@ def rm(change: ChangeRequest, *, name: str) -> None:
     change.output.record(done, name=name, page=lambda: [f"removed {safe(name)}"])
 
 
-def _parse(text: str, source: str) -> list[Subscription]:
+def _parse(places: dict[str, str], text: str, source: str) -> list[Subscription]:
+    """Return what a text defines; note in `places` where each fallback is written."""
     found: list[Subscription] = []
     for document in parse_documents(text, source):
         where = partial(_where, document)
-        found += parse_subscriptions(document.value, where=where)
+        rows = parse_subscriptions(document.value, where=where)
+        for index, each in enumerate(rows):
+            if each.fallback is not None:
+                places[each.name] = where(("subscriptions", index, "fallback"))
+        found += rows
     if not found:
         raise UsageError(f"{source}: no subscription in it", hint="name, topic and channel")
     return found

@@ -38,13 +38,13 @@ def test(options: Options, *, name: str) -> None:
     options.refuse_columns("one message has no columns")
     output = Output(options)
     with session(options) as call:
-        found = {each.name: each for each in call(store.every)}
+        found = call(store.one, name)
         now = call(clock.now)
-    if name not in found:
+    if found is None:
         raise NotFoundError(
             f"subscription {name!r} does not exist", hint="list them: cortex subscriptions ls"
         )
-    if found[name].channel is Channel.HANDLER:
+    if found.channel is Channel.HANDLER:
         raise UsageError(
             f"subscription {name!r} is a handler in the code of pods",
             hint="publish a message of its topic: SELECT cortex.publish(…)",
@@ -54,7 +54,7 @@ def test(options: Options, *, name: str) -> None:
     message = Message(
         id=chance.new_id(), attempt=1, topic=TOPIC, payload=dict(PAYLOAD), created_at=now
     )
-    failure = trio.run(_send, found[name], message, chance)
+    failure = trio.run(_send, found, message, chance)
     if failure is not None:
         raise RejectedError(f"{name}: {failure.message}", hint="nothing was written")
     document = {"subscription": name, "message": str(message.id), "outcome": "sent"}

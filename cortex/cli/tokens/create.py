@@ -88,19 +88,25 @@ def create(
         if place is not None and (holder := call(store.used, digest)) is not None:
             _report_kept(change.output, holder, name=name, roles=request)
             return
-        made: dict[str, Any] = change.write(
-            call,
-            partial(
-                store.create,
-                token_id=token_id,
-                name=name,
-                digest=digest,
-                roles=request,
-                expires_s=expires_s,
-            ),
-            operation="tokens.create",
-            request={"name": name, "roles": request, "expires_s": expires_s},
+        work = partial(
+            store.create,
+            token_id=token_id,
+            name=name,
+            digest=digest,
+            roles=request,
+            expires_s=expires_s,
         )
+        asked = {"name": name, "roles": request, "expires_s": expires_s}
+        made: dict[str, Any]
+        try:
+            made = change.write(call, work, operation="tokens.create", request=asked)
+        except ConflictError:
+            # Another run has created it since it was looked up.
+            holder = None if place is None else call(store.used, digest)
+            if holder is None:
+                raise
+            _report_kept(change.output, holder, name=name, roles=request)
+            return
     # For a used key, the row is the first one, and its token is unknown.
     is_new = made["id"] == str(token_id)
     shown = token if is_new and place is None else None

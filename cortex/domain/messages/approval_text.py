@@ -15,13 +15,15 @@ from cortex.domain.messages.message import Message
 from cortex.domain.phrases import utc_time
 from cortex.domain.safe import safe
 
+REQUESTED: Final = "approval.requested"
+REMINDER: Final = "approval.reminder"
 APPROVAL_TOPICS: Final = (
-    "approval.requested",
-    "approval.reminder",
+    REQUESTED,
+    REMINDER,
     "approval.decided",
     "approval.expired",
 )
-_WAITS: Final = ("approval.requested", "approval.reminder")
+_WAITS: Final = (REQUESTED, REMINDER)
 
 
 def with_link(message: Message, page_url: str | None) -> Message:
@@ -53,9 +55,7 @@ def _lines(topic: str, payload: Mapping[str, Any]) -> Iterator[str]:
     name = safe(str(payload.get("tool") or payload["step"]))
     risk = payload["risk"]
     if topic in _WAITS:
-        stage = payload.get("stage")
-        passed = f" ({stage} of its time has passed)" if str(stage).endswith("%") else ""
-        yield f"{risk}: {name} waits for a decision{passed}"
+        yield f"{risk}: {name} {_waits(topic, payload)}"
     elif topic == "approval.expired":
         yield f"expired: nobody decided on {name} in time, and it did not run"
     else:
@@ -76,6 +76,14 @@ def _lines(topic: str, payload: Mapping[str, Any]) -> Iterator[str]:
         yield f"page: {payload['link']}"
     if topic in _WAITS:
         yield f"terminal: cortex approvals show {payload['approval']}"
+
+
+def _waits(topic: str, payload: Mapping[str, Any]) -> str:
+    if topic != REMINDER:
+        return "waits for a decision"
+    stage = str(payload.get("stage"))
+    passed = f": {stage} of its time has passed" if stage.endswith("%") else ""
+    return f"still waits for a decision (reminder{passed})"
 
 
 _UNDO: Final = {True: " (can be undone)", False: " (cannot be undone)", None: ""}

@@ -23,6 +23,7 @@ import attrs
 
 from cortex.domain.approvals.approval import Risk
 from cortex.domain.errors import UsageError
+from cortex.domain.messages.payload_keys import PAYLOAD_KEYS, topics_of, topics_without
 from cortex.domain.messages.template import Template
 from cortex.domain.messages.topic import RISKLESS_WORDS, check_pattern
 
@@ -115,12 +116,14 @@ def parse_subscription(
     if not isinstance(is_heavy, bool):
         raise UsageError(f"{source('heavy')}: heavy is {is_heavy!r}, not true or false")
     terms = _terms_of(values, source, topic=topic, name=name)
+    config = _config_of(values, source, channel=chosen)
+    _check_keys(config, source, topic=topic, is_filtered=bool(wanted))
     return Subscription(
         name=name,
         topic=topic,
         channel=chosen,
         filter=wanted,
-        config=_config_of(values, source, channel=chosen),
+        config=config,
         is_heavy=is_heavy,
         **terms,
     )
@@ -163,6 +166,36 @@ def _config_of(
     return {key: checks[key](value, f"{source(key)}: {key}") for key, value in values.items()}
 
 
+def _check_keys(
+    config: Mapping[str, Any], source: Callable[[str], str], *, topic: str, is_filtered: bool
+) -> None:
+    """Refuse a template that no message of its topic can fill in, as far as that is known."""
+    topics = topics_of(topic)
+    for field in _TEMPLATES & config.keys() if topics else ():
+        template = Template.parse(config[field], source=source(field))
+        for key, has_default in template.payload_keys():
+            lacking = topics_without(key, topics)
+            if lacking == topics:
+                raise UsageError(
+                    f"{source(field)}: {field}: no message of {topic} has {{payload.{key}}}",
+                    hint=_nearest_key(key, topics),
+                )
+            # A filter may select those messages alone that have it.
+            if lacking and not has_default and not is_filtered:
+                raise UsageError(
+                    f"{source(field)}: {field}: messages of {lacking[0]} have no {{payload.{key}}}",
+                    hint=f"give a default: {{payload.{key}|none}}",
+                )
+
+
+def _nearest_key(key: str, topics: Sequence[str]) -> str:
+    known = sorted(set().union(*(PAYLOAD_KEYS[topic] for topic in topics)))
+    close = difflib.get_close_matches(key, known, n=1)
+    if close:
+        return f"did you mean {{payload.{close[0]}}}?"
+    return f"its payload has {', '.join(known)}"
+
+
 def parse_subscriptions(given: object, *, where: Where) -> list[Subscription]:
     """Check a document of a file: a list under `subscriptions`. Raises `UsageError`."""
     document = given if isinstance(given, Mapping) else {}
@@ -185,12 +218,20 @@ def parse_subscriptions(given: object, *, where: Where) -> list[Subscription]:
 
 
 def fallbacks_first(
-    wanted: Sequence[Subscription], existing: Iterable[Subscription]
+    wanted: Sequence[Subscription],
+    existing: Iterable[Subscription],
+    *,
+    places: Mapping[str, str],
 ) -> list[Subscription]:
     """Return subscriptions in an order in which each may be written; `existing`: those there are.
 
+    `places`: where the fallback of a subscription of this name is written, a file and a line.
     Raises `UsageError` for a fallback that does not exist, and for one that leads back.
     """
+
+    def source(name: str) -> str:
+        return f"{places[name]}: subscription {name}"
+
     by_name = {each.name: each for each in (*existing, *wanted)}
     ordered: dict[str, Subscription] = {}
     for each in sorted(wanted, key=lambda one: one.name):
@@ -199,13 +240,12 @@ def fallbacks_first(
             if name not in by_name:
                 close = difflib.get_close_matches(name, by_name, n=1)
                 raise UsageError(
-                    f"subscription {chain[-1]}: fallback {name!r} does not exist",
+                    f"{source(chain[-1])}: fallback {name!r} does not exist",
                     hint=f"did you mean {close[0]!r}?" if close else "apply it, too",
                 )
             if name in chain:
                 raise UsageError(
-                    f"subscription {each.name}: its fallbacks lead back: "
-                    + " → ".join((*chain, name))
+                    f"{source(each.name)}: its fallbacks lead back: " + " → ".join((*chain, name))
                 )
             chain.append(name)
         mine = {one.name for one in wanted}
@@ -336,6 +376,8 @@ _TERMS: Final[Mapping[str, Check]] = {
     "fallback": _name,
 }
 """Keys of any channel that are fields of a subscription."""
+
+_TEMPLATES: Final = frozenset({"subject", "template"})
 
 _CHECKS: Final[Mapping[str, tuple[Mapping[str, Check], tuple[str, ...]]]] = {
     "log": ({"template": _text, "level": _level}, ()),

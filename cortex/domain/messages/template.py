@@ -5,7 +5,7 @@ and calls nothing. `{payload.agent|nobody}` has a default. A brace is written tw
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -50,6 +50,12 @@ class Template:
                 )
             parts.append(match[0][0] if match["place"] is None else _place(match["place"], source))
         return cls(text, (*parts, text[end:]))
+
+    def payload_keys(self) -> Iterator[tuple[str, bool]]:
+        """Yield the keys of the payload that it names, and whether each has a default."""
+        for each in self._parts:
+            if isinstance(each, _Place) and each.path[0] == "payload":
+                yield ".".join(each.path[1:]), each.default is not None
 
     def render(self, message: Mapping[str, Any]) -> str:
         """Fill in the values. Raises `InvalidValueError` for one that the message lacks."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cortex.crash_points import crash_point
 from cortex.domain.errors import ForbiddenError
-from cortex.domain.job import Submission
+from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
     KEY_MAX,
@@ -37,7 +37,7 @@ from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB
 from cortex.jobs import execute_tool
 from cortex.postgres.database import Database
-from cortex.store import jobs
+from cortex.store import approvals, jobs
 
 KNOWN_SHOWN: Final = 20
 
@@ -153,6 +153,8 @@ async def _check(submission: Submission, api: Api) -> None:
     if submission.timeout_s is not None:
         default_s = default_timeout_s(submission.type, registered)
         check_timeout(submission.type, submission.timeout_s, default_s=default_s, name="timeout_s")
+    if submission.type == APPROVAL_NOTIFY:
+        await api.port(approvals.require_named, submission)
 
 
 def _submitted(job_id: UUID, headers: dict[str, str]) -> Response:

@@ -1,16 +1,23 @@
 """The channels of subscriptions for jobs in processes of their own: both sides of the wire."""
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
-from cortex.domain.errors import RejectedError
+from cortex.domain.errors import ForbiddenError, RejectedError
 from cortex.domain.failure import Failure
-from cortex.domain.job import Claim
+from cortex.domain.job import APPROVAL_NOTIFY, SEND_NOTIFICATION, Claim
 from cortex.domain.messages.message import Message
 from cortex.durable.attempt import ApprovalReminder, Channels
 from cortex.runtime.isolation.wire import Channel, plain, shaped
+
+ONLY_BY: Final = {
+    "routes": SEND_NOTIFICATION,
+    "send": SEND_NOTIFICATION,
+    "remind": APPROVAL_NOTIFY,
+}
+"""The one job type that calls a method; `notify` submits a job, as any job may."""
 
 
 @attrs.frozen
@@ -49,7 +56,13 @@ class RemoteChannels:
 
 
 async def answer(channels: Channels, claim: Claim, method: str, given: dict[str, Any]) -> Any:
-    """Answer a call of a job, on the side of its pod."""
+    """Answer a call of a job, on the side of its pod.
+
+    Raises `ForbiddenError` for a method that the job's type has no use for: otherwise a job that
+    has taken its process over could send any text by any channel.
+    """
+    if claim.type != ONLY_BY.get(method, claim.type):
+        raise ForbiddenError(f"a job of type {claim.type!r} may not call {method} of channels")
     match method:
         case "routes":
             return await channels.routes(**given)

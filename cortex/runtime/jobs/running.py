@@ -108,6 +108,8 @@ class RunningJobs:
         """Called when the pod may take jobs again."""
         self.has_run = False
         """A job other than upkeep ever ran here: the record names this pod."""
+        self.on_first: Callable[[], None] = lambda: None
+        """Called when the first one starts, so that the next heartbeat says so soon."""
         self.lost_count = 0
         """Attempts ever that ended here without a recorded end."""
         self.left_behind: list[UUID] = []
@@ -190,7 +192,9 @@ class RunningJobs:
         if job.deadline < self.next_deadline:
             self.expect(job.deadline)
         self._jobs[lease.job_id] = job
-        self.has_run = self.has_run or claim.type not in UPKEEP
+        if not self.has_run and claim.type not in UPKEEP:
+            self.has_run = True
+            self.on_first()
         self.isolated_count += is_isolated
         if job.is_extra:
             self.extra_ids.add(lease.job_id)

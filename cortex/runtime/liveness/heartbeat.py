@@ -8,7 +8,8 @@ one was sent), all jobs are stopped.
 
 On failure: a failed heartbeat is logged, never fatal, and repeated after a jittered pause: soon
 without the lock, seldom with the lock and a shortage in the database. A lost connection is
-reopened, the lock taken again, and the jobs checked by a heartbeat before anything else.
+reopened, the lock taken again, the pod registered if its row is gone, and the jobs checked by a
+heartbeat before anything else.
 On stop: no last heartbeat is needed: the pod marks itself STOPPED when its jobs are gone.
 """
 
@@ -78,10 +79,8 @@ class Heartbeat:
         try:
             async with trio.open_nursery() as nursery:
                 await self._lock()
-                crash_point("before_register")
-                await self._port(pods.register, self._pod)
-                crash_point("after_register")
-                await self.tick()
+                await self._register()
+                await self._beat()
                 nursery.start_soon(self._fence)
                 task_status.started()
                 while True:
@@ -94,9 +93,16 @@ class Heartbeat:
 
     async def tick(self) -> None:
         """Beat once; stop the jobs that are no longer this pod's."""
-        if not (self._session.is_open and self._self_fence.is_locked):
+        has_lock = self._session.is_open and self._self_fence.is_locked
+        if not has_lock:
             self._self_fence.lost()
             await self._lock()
+        if not has_lock or self._self_fence.is_fenced:
+            # It may have been asleep for so long that housekeeping has deleted its row.
+            await self._register()
+        await self._beat()
+
+    async def _beat(self) -> None:
         leases = self._running.leases
         sent_at = trio.current_time()
         crash_point("before_beat")
@@ -119,6 +125,12 @@ class Heartbeat:
             self._pacer.wake()
         else:
             self._backoff.succeeded()
+
+    async def _register(self) -> None:
+        """Write the pod's row unless it is there."""
+        crash_point("before_register")
+        await self._port(pods.register, self._pod)
+        crash_point("after_register")
 
     async def _lock(self) -> None:
         """Connect and take the lock; the server may notice the old session's end late."""

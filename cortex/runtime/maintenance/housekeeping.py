@@ -3,8 +3,9 @@
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
 whose jobs have all ended; quota usage of past hours and days; instants of schedules that were dealt
 with a month ago; model output for watchers that poll; messages that were sent; jobs of built-in
-schedules that ended well a day ago; pods that ended a day ago and that no record names.
-Invariants: oldest first, at most 1000 of each per pass; one process at a time does this.
+schedules that ended well a day ago; pods that ended or died a day ago and that no record names.
+Invariants: oldest first, at most 1000 of each per pass, each kind in a transaction of its own; one
+process at a time deletes.
 
 On failure: an outage is waited out.
 On stop: nothing to do.

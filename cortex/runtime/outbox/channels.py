@@ -34,8 +34,8 @@ class StoreChannels:
         return await self.port(subscriptions.routes, topic, tenant=tenant, payload=payload)
 
     async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None:
-        existing = {each.name: each for each in await self.port(subscriptions.every)}
-        if name not in existing:
+        subscription = await self.port(subscriptions.one, name)
+        if subscription is None:
             return _gone(name)
         allowed = AllowedAddresses.of_environment()
         poster = Poster(allowed)
@@ -43,7 +43,7 @@ class StoreChannels:
             poster=poster, allowed=allowed, unix_ms=self.chance.unix_ms, send_s=limit_s
         )
         try:
-            sender = parts.sender(existing[name])
+            sender = parts.sender(subscription)
             return _gone(name) if sender is None else await send_within(sender, message)
         except CortexError as error:  # settings that are not usable here, such as a secret
             return failure_of(error)

@@ -184,7 +184,7 @@ class WebhookSender:
             headers.append((HEADER, message.trace))
         target = _target(self.url, name=f"URL of {self.name}")
         answer = await self.poster.post(target, headers, body)
-        return answer.failure(target.origin[1])
+        return answer.failure(target)
 
 
 @attrs.frozen(kw_only=True)
@@ -203,7 +203,7 @@ class SlackSender:
         shown = attrs.evolve(message, **_without_markup(given))
         body = orjson.dumps({"text": self.text(shown)})
         answer = await self.poster.post(target, [_JSON], body)
-        return answer.failure(target.origin[1])
+        return answer.failure(target)
 
 
 _parsed = lru_cache(maxsize=256)(Target.parse)

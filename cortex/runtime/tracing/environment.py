@@ -32,6 +32,8 @@ VARIABLES: Final = {
     "OTEL_RESOURCE_ATTRIBUTES": "attributes of the service, such as `service.namespace=shop`",
     "OTEL_SDK_DISABLED": "`true`: export nothing",
 }
+SHOWN_MAX: Final = 200
+"""Characters of a value in a warning."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -55,20 +57,15 @@ class ExportSettings:
         names = _Names(environ, warn)
         if not names.is_wanted:
             return None
-        protocol = names.first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        variable, protocol = names.chosen(
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+        )
         if protocol not in ("", PROTOCOL):
-            warn("traces not exported", error=f"OTLP protocol {protocol!r}", hint=f"set {PROTOCOL}")
+            error = f"{variable} is {protocol!r}"
+            warn("traces not exported", error=error, hint=f"set {PROTOCOL}")
             return None
-        url = names.first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-        if not url:
-            base = names.first("OTEL_EXPORTER_OTLP_ENDPOINT") or LOCAL
-            url = f"{base.rstrip('/')}/{PATH}"
-        try:
-            target = Target.parse(url)
-        except InvalidValueError:
-            warn(
-                "traces not exported", error="the OTLP endpoint is no URL", hint=f"such as {LOCAL}"
-            )
+        target = names.target()
+        if target is None:
             return None
         resource = names.pairs("OTEL_RESOURCE_ATTRIBUTES")
         named = dict(resource).get("service.name", "cortex")
@@ -101,31 +98,56 @@ class _Names:
         places = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
         return bool(self.first(*places))
 
+    def chosen(self, *names: str) -> tuple[str, str]:
+        """Return the first of these that is set, and its text; an empty one counts as unset."""
+        texts = ((name, self.environ.get(name, "").strip()) for name in names)
+        return next((each for each in texts if each[1]), (names[-1], ""))
+
     def first(self, *names: str) -> str:
-        """Return the first of these that is set; an empty one counts as unset."""
-        return next((text for name in names if (text := self.environ.get(name, "").strip())), "")
+        return self.chosen(*names)[1]
 
     def pairs(self, *names: str) -> tuple[tuple[str, str], ...]:
         """Parse `a=b,c=d` with percent-encoded values."""
         words = [word.partition("=") for word in self.first(*names).split(",") if word.strip()]
         return tuple((key.strip(), unquote(text.strip())) for key, sign, text in words if sign)
 
+    def target(self) -> Target | None:
+        """Return where spans are posted; None, with a warning, if the address is not usable."""
+        whole, base = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+        variable, given = self.chosen(whole, base)
+        given = given or LOCAL
+        url = given if variable == whole else f"{given.rstrip('/')}/{PATH}"
+        try:
+            return Target.parse(url)
+        except InvalidValueError:
+            # What stands before an @ or behind a ? may be a secret.
+            text = given.partition("?")[0][:SHOWN_MAX]
+            shown = "a URL with a password" if "@" in given else repr(text)
+            error = f"{variable} is {shown}, which is not usable"
+            self.warn("traces not exported", error=error, hint=f"such as {LOCAL}")
+            return None
+
     def headers(self) -> tuple[tuple[str, str], ...]:
-        given = self.pairs("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+        names = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+        variable, given = self.chosen(*names)[0], self.pairs(*names)
         usable = [
             (name, text)
             for name, text in given
             if _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()
         ]
         if len(usable) < len(given):
-            self.warn("header of traces ignored", error="it is no HTTP header")
+            # Without the text: it is a credential.
+            wrong = next(each[0] for each in given if each not in usable)[:SHOWN_MAX]
+            error = f"{variable}: {wrong!r} cannot be sent as an HTTP header"
+            self.warn("header of traces ignored", error=error)
         return tuple(usable)
 
     def timeout_s(self) -> float:
         names = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-        text = self.first(*names)
+        variable, text = self.chosen(*names)
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
-            self.warn("time-out of traces ignored", error=f"{text!r} is no number of milliseconds")
+            error = f"{variable} is {text!r}, not a number of milliseconds"
+            self.warn("time-out of traces ignored", error=error)
             text = ""
         return int(text or TIMEOUT_MS) / 1000
 

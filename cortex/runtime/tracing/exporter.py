@@ -209,7 +209,7 @@ class SpanExporter:
         except (CortexError, OSError, trio.TooSlowError) as error:
             message = str(error) or f"no answer within {self._settings.timeout_s:g} s"
             return Failure(cls=FailureClass.TRANSIENT_INFRA, code="unavailable", message=message)
-        return answer.failure(self._settings.target.origin[1])
+        return answer.failure(self._settings.target)
 
     async def _encoded(self, batch: Sequence[AttemptTrace | Span]) -> tuple[bytes, int]:
         """Return the body of a request, and how many spans it has."""

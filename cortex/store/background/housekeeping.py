@@ -1,6 +1,7 @@
 """Deletes what has expired: idempotency keys, old usage, model output, upkeep jobs, pods."""
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -10,6 +11,7 @@ from cortex.store import budgets, idempotency, pods, quotas, watches
 from cortex.store.background import outbox, retention, schedules
 from cortex.store.budgets import BudgetUse
 
+T = TypeVar("T")
 DAY_KEPT_S: Final = 35 * 86_400.0
 INSTANT_KEPT_S: Final = 30 * 86_400.0
 FAILED_MESSAGE_KEPT_S: Final = 90 * 86_400.0
@@ -37,30 +39,40 @@ async def sweep(
 ) -> Swept | None:
     """Delete up to `limit` of each kind, oldest first; None: another process is doing it.
 
-    `sent_kept_s`: for how long sent messages are kept.
+    `sent_kept_s`: for how long sent messages are kept. Each kind has a transaction of its own, so
+    that no lock is held longer than that takes.
     """
+    used = await _alone(
+        db, budgets.forget, day_s=DAY_KEPT_S, run_s=RUN_KEPT_S, limit=limit, after=after
+    )
+    if used is None:
+        return None
+    uses, next_use = used
+    rows = [
+        await _alone(db, idempotency.sweep, limit=limit),
+        await _alone(db, quotas.forget, kept_s=DAY_KEPT_S, limit=limit),
+        await _alone(db, schedules.forget, kept_s=INSTANT_KEPT_S, limit=limit),
+        await _alone(db, watches.forget, limit=limit),
+        await _alone(
+            db, outbox.forget, sent_s=sent_kept_s, failed_s=FAILED_MESSAGE_KEPT_S, limit=limit
+        ),
+        await _alone(db, retention.forget_upkeep, kept_s=UPKEEP_KEPT_S, limit=limit),
+        await _alone(db, pods.forget, kept_s=POD_KEPT_S, limit=limit),
+    ]
+    counts = [count or 0 for count in rows]
+    return Swept(
+        count=uses + sum(counts),
+        after=next_use,
+        is_behind=next_use is not None or max(counts) >= limit,
+    )
 
-    async def run_pass(connection: Connection) -> Swept | None:
+
+async def _alone(db: Database, forget: Callable[..., Awaitable[T]], **limits: Any) -> T | None:
+    """Delete one kind in a transaction; None: another process is deleting."""
+
+    async def run(connection: Connection) -> T | None:
         if not await connection.fetchval(sql("idempotency.lock_housekeeping")):
             return None
-        inside = db.bound(connection)
-        keys = await idempotency.sweep(inside, limit=limit)
-        uses, next_use = await budgets.forget(
-            inside, day_s=DAY_KEPT_S, run_s=RUN_KEPT_S, limit=limit, after=after
-        )
-        quota_uses = await quotas.forget(inside, kept_s=DAY_KEPT_S, limit=limit)
-        instants = await schedules.forget(inside, kept_s=INSTANT_KEPT_S, limit=limit)
-        outputs = await watches.forget(inside, limit=limit)
-        messages = await outbox.forget(
-            inside, sent_s=sent_kept_s, failed_s=FAILED_MESSAGE_KEPT_S, limit=limit
-        )
-        upkeep = await retention.forget_upkeep(inside, kept_s=UPKEEP_KEPT_S, limit=limit)
-        gone_pods = await pods.forget(inside, kept_s=POD_KEPT_S, limit=limit)
-        rows = (keys, quota_uses, instants, outputs, messages, upkeep, gone_pods)
-        return Swept(
-            count=uses + sum(rows),
-            after=next_use,
-            is_behind=next_use is not None or max(rows) >= limit,
-        )
+        return await forget(db.bound(connection), **limits)
 
-    return await db.transact(run_pass)
+    return await db.transact(run)

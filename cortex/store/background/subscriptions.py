@@ -13,7 +13,7 @@ from cortex.domain.breaker import BreakerState
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.postgres.database import Database
-from cortex.store.rows import rows_of
+from cortex.store.rows import row_of, rows_of
 
 _LIST: Final = "list them: cortex subscriptions ls"
 COUNT_MAX: Final = 10_000
@@ -51,6 +51,12 @@ async def page(db: Database) -> list[SubscriptionRow]:
 async def every(db: Database) -> list[Subscription]:
     """Return all subscriptions as pods need them."""
     return rows_of(Subscription, await db.fetch("subscriptions.all"))
+
+
+async def one(db: Database, name: str) -> Subscription | None:
+    """Return a subscription; None if it does not exist."""
+    row = await db.fetch_one("subscriptions.one", name)
+    return None if row is None else row_of(Subscription, row)
 
 
 async def require(db: Database, name: str) -> None:

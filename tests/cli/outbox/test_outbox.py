@@ -33,6 +33,15 @@ WRONG = {
     ),
     "no topic matches 'job.fail'": "{name: a, topic: job.fail, channel: log}",
     "is no place of a message": "{name: a, topic: x.y, channel: log, template: '{payload}'}",
+    "stdin:1: subscription a: template: no message of job.failed has {payload.tpye}": (
+        "{name: a, topic: job.failed, channel: log, template: '{payload.tpye|x}'}"
+    ),
+    "no message of job.failed has {payload.error.mesage}": (
+        "{name: a, topic: job.failed, channel: log, template: '{payload.error.mesage}'}"
+    ),
+    "messages of job.completed have no {payload.error.message}": (
+        "{name: a, topic: job.*, channel: log, template: '{payload.error.message}'}"
+    ),
     "a single {": "{name: a, topic: x.y, channel: log, template: 'a { b'}",
     "channel is 'pager'": "{name: a, topic: x.y, channel: pager}",
     "channel is \"['log']\"": "{name: a, topic: x.y, channel: [log]}",
@@ -57,9 +66,11 @@ WRONG = {
     ),
     "no message of job.* names a risk": "{name: a, topic: job.*, channel: log, min_risk: MED}",
     "tenant is '[1]'": "{name: a, topic: x.y, channel: log, tenant: [1]}",
-    "fallback 'b' does not exist": "{name: a, topic: x.y, channel: log, fallback: b}",
+    "stdin:1: subscription a: fallback 'b' does not exist": (
+        "{name: a, topic: x.y, channel: log, fallback: b}"
+    ),
     "fallback is the subscription itself": "{name: a, topic: x.y, channel: log, fallback: a}",
-    "its fallbacks lead back: a → b → a": (
+    "stdin:1: subscription a: its fallbacks lead back: a → b → a": (
         "{name: a, topic: x.y, channel: log, fallback: b}, "
         "{name: b, topic: x.y, channel: log, fallback: a}"
     ),

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+import attrs
 import pytest
 import trio
 
@@ -255,3 +256,6 @@ async def test_a_person_reads_who_decides_where_and_until_when(bench: Bench, dat
         "expires: 20",
     ):
         assert part in text
+    reminder = attrs.evolve(asked, topic="approval.reminder")
+    first_line = "CRITICAL: refund still waits for a decision (reminder)"
+    assert default_text(reminder).splitlines()[0] == first_line

@@ -24,6 +24,7 @@ from cortex.store.jobs import EndedAttempt, JobRow, ListedJob
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 Row = TypeVar("Row", bound=JobRow)
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 TYPES: Mapping[type, Mapping[str, type]] = {
     WatchedEffect: {"status": EffectStatus},
@@ -65,7 +66,7 @@ def a_watched_job(fields: Mapping[str, Any]) -> WatchedJob:
 def a_detail(fields: Mapping[str, Any]) -> StepDetail:
     """Return what is known of a step."""
     moves = tuple(filled(WatchedMove, each) for each in fields.get("history", ()))
-    return filled(StepDetail, {"payload": "{}", **fields, "history": moves})
+    return filled(StepDetail, {"payload": "{}", "trace_id": TRACE_ID, **fields, "history": moves})
 
 
 def _job(kind: type[Row], fields: Mapping[str, Any]) -> Row:

@@ -73,10 +73,23 @@ def test_all_else_that_is_understood() -> None:
 @pytest.mark.parametrize(
     "environ, error, is_off",
     [
-        ({"EXPORTER_OTLP_ENDPOINT": "c:4318"}, "endpoint is no URL", True),
-        ({"EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTLP protocol 'grpc'", True),
-        ({"EXPORTER_OTLP_TIMEOUT": "soon"}, "'soon' is no number", False),
-        ({"EXPORTER_OTLP_HEADERS": "a=%0Ab"}, "no HTTP header", False),
+        (
+            {"EXPORTER_OTLP_ENDPOINT": "c:4318?key=abc"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT is 'c:4318', which is not usable",
+            True,
+        ),
+        (
+            {"EXPORTER_OTLP_TRACES_ENDPOINT": "http://ana:abc@c"},
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is a URL with a password, which",
+            True,
+        ),
+        ({"EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc'", True),
+        (
+            {"EXPORTER_OTLP_TRACES_TIMEOUT": "soon"},
+            "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT is 'soon'",
+            False,
+        ),
+        ({"EXPORTER_OTLP_HEADERS": "a=%0Aabc"}, "OTEL_EXPORTER_OTLP_HEADERS: 'a' cannot", False),
         ({"TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER 'some'", False),
     ],
 )
@@ -85,6 +98,7 @@ def test_a_wrong_value_is_warned_of_and_stops_no_pod(
 ) -> None:
     settings, (warned,) = read(**{"EXPORTER_OTLP_ENDPOINT": "http://c:4318"} | environ)
     assert error in warned
+    assert "abc" not in warned, "it may be a secret"
     assert (settings is None) is is_off
 
 

@@ -1,12 +1,13 @@
 """The channels of a job in a process of its own, over the wire and back."""
 
+from itertools import product
 from typing import Any
 from uuid import UUID
 
 import orjson
 import pytest
 
-from cortex.domain.errors import RejectedError
+from cortex.domain.errors import ForbiddenError, RejectedError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim
 from cortex.domain.messages.message import Message
@@ -31,7 +32,8 @@ class Line:
 
 
 async def test_a_job_in_its_own_process_notifies_as_in_its_pod() -> None:
-    channels, claim, ids = ChannelList({"mail": [BUSY]}), a_claim(), [new_id(), new_id()]
+    channels, ids = ChannelList({"mail": [BUSY]}), [new_id(), new_id()]
+    claim = a_claim(type="send_notification")
     remote = RemoteChannels(Line(channels, claim))  # type: ignore[arg-type]
     assert await remote.routes("a.b", tenant="acme", payload={"n": 1}) == ["mail"]
     now = await TrioClock().now()
@@ -39,11 +41,27 @@ async def test_a_job_in_its_own_process_notifies_as_in_its_pod() -> None:
     assert await remote.send("mail", message, limit_s=15.0) == BUSY
     assert await remote.send("mail", message, limit_s=15.0) is None
     assert channels.sent == [("mail", message)] * 2
-    reminder = await remote.remind("7f3c", message_id=ids[0])
+    reminding = RemoteChannels(Line(channels, a_claim(type="approval_notify")))  # type: ignore[arg-type]
+    reminder = await reminding.remind("7f3c", message_id=ids[0])
     assert (reminder.approval, reminder.notified) == ("7f3c", ["mail"])
     await remote.notify(claim, "{}", job_id=ids[1], traceparent=None)
     assert channels.reminded == [("7f3c", ids[0])]
     assert channels.notified == {ids[1]: "{}"}
+
+
+@pytest.mark.parametrize(
+    "job_type, method",
+    [
+        *product(("digest", "run_agent"), ("routes", "send", "remind")),
+        *product(("approval_notify",), ("routes", "send")),
+        ("send_notification", "remind"),
+    ],
+)
+async def test_only_the_type_that_needs_a_channel_reaches_it(job_type: str, method: str) -> None:
+    channels = ChannelList({"mail": []})
+    with pytest.raises(ForbiddenError, match=f"type '{job_type}' may not call {method}"):
+        await answer(channels, a_claim(type=job_type), method, {})
+    assert (channels.sent, channels.reminded) == ([], [])
 
 
 async def test_a_job_calls_nothing_else() -> None:

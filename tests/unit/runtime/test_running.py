@@ -94,6 +94,16 @@ async def test_posted_ends_that_are_given_up_leave_their_jobs_to_others() -> Non
     assert (running.free_slots, len(running.left_behind)) == (2, 1)
 
 
+async def test_the_first_job_that_the_record_names_is_reported_once() -> None:
+    running, reports = RunningJobs(slots=3), []
+    running.on_first = lambda: reports.append(running.has_run)
+    running.add(a_claim(type="sweep_zombies"))
+    assert (running.has_run, reports) == (False, [])
+    for _ in range(2):
+        running.add(a_claim())
+    assert reports == [True]
+
+
 async def test_a_newer_attempt_takes_the_place_of_a_posted_end() -> None:
     running = RunningJobs(slots=3)
     first = a_claim()

@@ -72,6 +72,14 @@ def test_a_gate_in_a_jobs_own_code_has_neither_agent_nor_tool() -> None:
     assert (facts.title, facts.is_call, facts.agent) == ("publish", False, "")
     assert facts.so_far == "0 steps"
     assert facts.if_approved == "the job goes on"
+    assert facts.if_denied == "publish does not run; the job's code is informed and goes on"
+
+
+def test_a_denied_step_of_a_flow_says_when_the_flow_fails() -> None:
+    step = {"tool": None, "key": "agree", "agent": None, "agent_id": None, "job_type": "run_flow"}
+    denied = facts_of(a_row(**step)).if_denied
+    assert denied == "agree does not run; the flow fails, unless the step has on_error: continue"
+    assert "the agent is informed" in facts_of(a_row(job_type="run_flow")).if_denied
 
 
 def test_everything_in_it_is_harmless() -> None:

@@ -177,6 +177,7 @@ def _log(job: WatchedJob, detail: StepDetail, width: int) -> Iterator[Line]:
         events.append((approval.decided_at or approval.created_at, text, "appr"))
     for at, text, style in sorted(events, key=lambda each: each[0]):
         yield from labelled(day_time(at), text, width, style)
+    yield from labelled("trace", detail.trace_id, width, "dim")
 
 
 def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterator[Line]:
@@ -217,6 +218,7 @@ def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
         "arguments": _decoded(detail.arguments) or detail.arguments,
         "output": _decoded(detail.output) or detail.output,
         "input": _decoded(detail.input) or detail.input,
+        "trace_id": detail.trace_id,
     }
     text = json.dumps(document, indent=2, ensure_ascii=False)
     yield from text_lines(text, width)

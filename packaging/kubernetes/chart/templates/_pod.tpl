@@ -11,6 +11,22 @@ runAsGroup: 10001
 fsGroup: 10001
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+{{- define "cortex.placing" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- define "cortex.locked" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

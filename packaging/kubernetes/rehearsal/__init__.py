@@ -1,0 +1,1 @@
+"""Run the pods of the manifests as processes of this machine: `packaging/kubernetes/rehearse`."""

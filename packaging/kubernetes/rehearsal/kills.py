@@ -1,0 +1,133 @@
+"""`kill -9` of the demo's job in each overlay: it continues; finished model calls are not repeated.
+
+The job is killed twice with all processes of its container, Postgres included where it is inside:
+among its steps, and while a person has not decided yet. Each time it starts again as its manifest
+says: same command, environment and volume; as a CronJob, by the next tick.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cortex.demo.job import SCRIPTED, SCRIPTED_MODEL, agent_name
+from cortex.domain.job import JobStatus
+from rehearsal.node import APP, Pod, until
+from rehearsal.setting import APPLICATION, Setting, setting, since, until_ready
+
+CALLS_BEFORE: Final = 2
+"""Answers of the model before the first kill."""
+WITHIN_S: Final = 240.0
+
+
+def kills(entry: Sequence[str], modes: Sequence[str]) -> None:
+    for mode in modes:
+        with setting(mode, entry) as here:
+            began = time.monotonic()
+            text = _by_ticks(here) if here.overlay.schedule else _by_pods(here)
+            calls = _no_call_twice(here)
+            print(f"{mode}: {text}; {calls} model calls, none repeated; {since(began)}", flush=True)
+
+
+def _by_pods(here: Setting) -> str:
+    pods = [here.start_ready() for _ in range(here.overlay.replicas)]
+    job_id = _submit(pods[0])
+    _until_answered(here, CALLS_BEFORE)
+    first = _kill_runner(pods, job_id)
+    request = _until_asked(pods[0], job_id)
+    second = _kill_runner(pods, job_id)
+    pods[0].command("approvals", "approve", request, "--yes")
+    _until_completed(pods[0], job_id)
+    return (
+        f"{len(pods)} pods, killed -9 among its steps ({first} ran it) and during the approval "
+        f"({second} had run it); completed"
+    )
+
+
+def _kill_runner(pods: list[Pod], job_id: str) -> str:
+    """Kill the pod of a job, and start its container again."""
+    job = _job(pods[0], job_id)
+    name = str(job["pod"] or "").partition(":")[0]
+    pod = next((each for each in pods if each.name == name), pods[0])
+    assert pod.main is not None
+    pod.main.kill()
+    pod.start_main()
+    until_ready(pod)
+    return pod.name
+
+
+def _by_ticks(here: Setting) -> str:
+    asking = here.pod()
+    asking.command("migrate")
+    job_id = _submit(asking)
+    killed = here.pod().start()
+    _until_answered(here, CALLS_BEFORE)
+    killed.kill()
+    _tick(here)
+    request = _until_asked(asking, job_id)
+    asking.command("approvals", "approve", request, "--yes")
+    _tick(here)
+    _until_completed(asking, job_id)
+    return "a tick killed -9 among the job's steps; the next ones completed it"
+
+
+def _tick(here: Setting) -> None:
+    done = here.pod().start()
+    if done.process.wait(WITHIN_S):
+        raise SystemExit(f"a tick failed: {done.text}")
+
+
+def _submit(pod: Pod) -> str:
+    pod.command("agents", "apply", f"{APP}/agents.yaml")
+    payload = json.dumps({"folder": f"{APP}/shop", "model": SCRIPTED_MODEL})
+    agent = agent_name(SCRIPTED, asks=True)
+    words = ("jobs", "submit", SCRIPTED, "--agent", agent, "--payload", payload)
+    return pod.command(*words, *APPLICATION, "-o", "name").split()[-1]
+
+
+def _until_answered(here: Setting, count: int) -> None:
+    def are_there() -> bool:
+        return len(_answered(here)) >= count
+
+    until(are_there, f"the model answered {count} calls", within_s=WITHIN_S, poll_s=0.05)
+
+
+def _until_asked(pod: Pod, job_id: str) -> str:
+    found: list[str] = []
+
+    def has_asked() -> bool:
+        listed = json.loads(pod.command("approvals", "ls", "--json"))
+        found.extend(each["id"] for each in listed["approvals"] if each["job_id"] == job_id)
+        return bool(found)
+
+    until(has_asked, "the job asks for approval", within_s=WITHIN_S, poll_s=1.0)
+    return found[0]
+
+
+def _until_completed(pod: Pod, job_id: str) -> None:
+    def is_over() -> bool:
+        return JobStatus(_job(pod, job_id)["status"]).is_terminal
+
+    until(is_over, "the job ends", within_s=WITHIN_S, poll_s=1.0)
+    job = _job(pod, job_id)
+    if job["status"] != JobStatus.COMPLETED:
+        raise SystemExit(f"the job ended {job['status']}: {job}")
+
+
+def _job(pod: Pod, job_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(pod.command("jobs", "show", job_id, "--json"))["job"]
+    return found
+
+
+def _answered(here: Setting) -> list[dict[str, Any]]:
+    return [each for each in here.model.calls() if each["outcome"] == "answered"]
+
+
+def _no_call_twice(here: Setting) -> int:
+    """Check that each turn was answered once, except one that the kill may have cut off."""
+    counts = Counter(each["turn"] for each in _answered(here))
+    repeated = {turn: count for turn, count in counts.items() if count > 1}
+    if len(repeated) > 1 or any(count > 2 for count in repeated.values()):
+        raise SystemExit(f"model calls were repeated: {repeated}")
+    return len(counts)

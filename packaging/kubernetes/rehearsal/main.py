@@ -1,0 +1,46 @@
+"""`packaging/kubernetes/rehearse`: its words and options."""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from rehearsal.kills import kills
+from rehearsal.manifests import MODES
+from rehearsal.node import required
+from rehearsal.resources import resources
+from rehearsal.restarts import restarts
+from rehearsal.starts import migrations, outage
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="rehearse", description="Run the pods of the manifests as processes of this machine."
+    )
+    parser.add_argument(
+        "--cortex",
+        default=str(Path(sys.executable).with_name("cortex")),
+        help="the command or the binary [the installed one]",
+    )
+    parts = parser.add_subparsers(dest="part", required=True)
+    killing = parts.add_parser("kills", help="kill -9 the demo's job in each overlay")
+    killing.add_argument("overlays", nargs="*", default=MODES, metavar="OVERLAY")
+    rolling = parts.add_parser("restarts", help="rolling restarts of several pods under load")
+    rolling.add_argument("--count", type=int, default=20)
+    parts.add_parser("outage", help="stop Postgres under a pod")
+    parts.add_parser("migrations", help="start pods at once on an empty database")
+    parts.add_parser("resources", help="measure memory and CPU of all containers")
+    asked = parser.parse_args()
+    required("bwrap", "kubectl", asked.cortex)
+    entry = (str(Path(shutil.which(asked.cortex) or asked.cortex).resolve()),)
+    match str(asked.part):
+        case "kills":
+            kills(entry, asked.overlays)
+        case "outage":
+            outage(entry)
+        case "migrations":
+            migrations(entry)
+        case "resources":
+            resources(entry)
+        case _:
+            restarts(entry, asked.count)

@@ -1,0 +1,162 @@
+"""Memory and CPU of what the manifests start, measured: the source of their requests and limits.
+
+Memory is the proportional set size of all processes of a container: what they share counts once.
+The page cache is left out: the kernel takes it back before a limit bites.
+"""
+
+import asyncio
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import asyncpg
+import attrs
+
+from cortex.demo.job import SCRIPTED_MODEL
+from cortex.domain.job import JobStatus
+from rehearsal.node import APP, COMMAND_S, Pod, Running, until
+from rehearsal.setting import APPLICATION, Setting, setting, until_ready
+
+IDLE_S: Final = 60.0
+SAMPLE_S: Final = 0.1
+ENDED_WITHIN_S: Final = 900.0
+JOBS: Final = 2_000
+AGENTS: Final = 200
+TICK_JOBS: Final = 200
+"""As many as a tick takes by default."""
+
+
+@attrs.define
+class Use:
+    """What a container used in a span of time."""
+
+    peak: int = 0
+    cpu_s: float = 0.0
+    span_s: float = 0.0
+
+    def row(self, what: str) -> str:
+        cores = 1000 * self.cpu_s / self.span_s if self.span_s else 0.0
+        return (
+            f"| {what} | {self.peak / 2**20:.0f} MiB | {self.cpu_s:.1f} s | {cores:.0f}m | "
+            f"{self.span_s:.0f} s |"
+        )
+
+
+@contextmanager
+def used(run: Running) -> Iterator[Use]:
+    """Sample a container until the block ends."""
+    use, is_over = Use(), threading.Event()
+    began, before_s = time.monotonic(), run.cpu_s()
+
+    def sample() -> None:
+        while True:
+            use.peak = max(use.peak, run.memory())
+            use.cpu_s = max(use.cpu_s, run.cpu_s() - before_s)
+            if is_over.wait(SAMPLE_S):
+                return
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield use
+    finally:
+        is_over.set()
+        thread.join()
+        use.span_s = time.monotonic() - began
+
+
+def resources(entry: Sequence[str]) -> None:
+    print("| what | memory, peak | CPU | per second | time |\n|---|---:|---:|---:|---:|")
+    for mode in ("several", "single"):
+        with setting(mode, entry) as here:
+            _of_pod(here)
+    with setting("tick", entry) as here:
+        _of_ticks(here)
+
+
+def _of_pod(here: Setting) -> None:
+    mode = here.overlay.mode
+    pod = here.pod()
+    for container in pod.template.first:
+        print(_to_its_end(pod.run(container)).row(f"{mode}: init container {container.name}"))
+    main = pod.start_main()
+    with used(main) as use:
+        until_ready(pod)
+    print(use.row(f"{mode}: start of a pod"))
+    with used(main) as use:
+        time.sleep(IDLE_S)
+    print(use.row(f"{mode}: pod, idle"), flush=True)
+    token = pod.command("tokens", "create", "--name", "load", "--role", "operator").split()[-1]
+    with used(main) as use:
+        _until_ended(pod, token, [_submit(pod, token, "rehearsal", {}) for _ in range(JOBS)])
+    print(use.row(f"{mode}: pod, {JOBS:,} jobs of 10 steps"), flush=True)
+    pod.command("agents", "apply", f"{APP}/agents.yaml")
+    payload = {"folder": f"{APP}/shop", "model": SCRIPTED_MODEL}
+    with used(main) as use:
+        ids = [_submit(pod, token, "demo", payload, agent="demo") for _ in range(AGENTS)]
+        _until_ended(pod, token, ids)
+    print(use.row(f"{mode}: pod, {AGENTS} agents at once"), flush=True)
+
+
+def _of_ticks(here: Setting) -> None:
+    asking = here.pod()
+    asking.command("migrate")
+    print(_to_its_end(here.pod().start()).row("tick without work"), flush=True)
+    asking.command("jobs", "submit", "rehearsal", *APPLICATION)  # makes its type known
+    assert here.database is not None
+    asyncio.run(_submit_many(here.database.dsn))
+    print(_to_its_end(here.pod().start()).row(f"tick with {TICK_JOBS} jobs"), flush=True)
+
+
+async def _submit_many(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    query = "SELECT cortex.submit_job('rehearsal', '{}') FROM generate_series(1, $1)"
+    await connection.fetch(query, TICK_JOBS - 1)
+    await connection.close()
+
+
+def _to_its_end(run: Running) -> Use:
+    with used(run) as use:
+        code = run.process.wait(COMMAND_S)
+    if code:
+        raise SystemExit(f"exit code {code}: {run.text}")
+    return use
+
+
+def _submit(
+    pod: Pod, token: str, job_type: str, payload: dict[str, Any], agent: str | None = None
+) -> str:
+    body = {"type": job_type, "payload": payload, **({"agent": agent} if agent else {})}
+    made = _ask(pod, token, "/v1/jobs", json.dumps(body).encode())
+    return str(made["id"])
+
+
+def _until_ended(pod: Pod, token: str, ids: list[str]) -> None:
+    left = list(ids)
+
+    def are_over() -> bool:
+        while left:
+            status = _ask(pod, token, f"/v1/jobs/{left[-1]}")["job"]["status"]
+            if not JobStatus(status).is_terminal:
+                return False
+            if status != JobStatus.COMPLETED:
+                raise SystemExit(f"job {left[-1]} ended {status}")
+            left.pop()
+        return True
+
+    until(are_over, f"{len(ids)} jobs end", within_s=ENDED_WITHIN_S, poll_s=0.5)
+
+
+def _ask(pod: Pod, token: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{pod.port}{path}",
+        data=body,
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+        found: dict[str, Any] = json.load(answer)
+    return found
