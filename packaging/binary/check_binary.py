@@ -1,4 +1,6 @@
-"""Try dist/cortex in a bare Debian 11 without Python: `python -m pytest -n 0 packaging/binary`.
+"""Try dist/cortex in a bare Debian 11 without Python.
+
+    uv run pytest -n 0 packaging/binary/check_*.py
 
 Needs root, mmdebstrap and uv; takes some minutes. CORTEX_BINARY names another file to try.
 """

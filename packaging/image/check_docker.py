@@ -1,6 +1,6 @@
 """Build the Dockerfile and run its image as docs/guides/install.md says.
 
-    DOCKER_HOST=unix:///… python -m pytest -n 0 packaging/image/check_docker.py
+    DOCKER_HOST=unix:///… uv run pytest -n 0 packaging/image/check_docker.py
 
 Needs root, mmdebstrap, a Docker engine that DOCKER_HOST names, dist/cortex and
 dist/cortex-image.tar. No registry: the base is made of Debian's packages. The engine needs no

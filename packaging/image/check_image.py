@@ -1,4 +1,4 @@
-"""Run the image in namespaces of its own: `python -m pytest -n 0 packaging/image/check_image.py`.
+"""Run the image in namespaces of its own: `uv run pytest -n 0 packaging/image/check_image.py`.
 
 Needs root, bubblewrap, and dist/cortex-image.tar (packaging/image/build); takes some minutes.
 """
