@@ -2,7 +2,7 @@
 
     uv run pytest -n 0 packaging/binary/check_*.py
 
-Needs root, mmdebstrap and uv; takes some minutes. CORTEX_BINARY names another file to try.
+Needs root, mmdebstrap and uv; takes some minutes. CORTEX_TEST_BINARY names another file to try.
 """
 
 import os

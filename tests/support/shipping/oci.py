@@ -1,4 +1,4 @@
-"""The image as an engine reads it, and jobs to run in it. CORTEX_IMAGE names another file."""
+"""The image as an engine reads it, and jobs to run in it. CORTEX_TEST_IMAGE names another file."""
 
 import gzip
 import io
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 ROOT: Final = Path(__file__).parents[3]
-IMAGE: Final = Path(os.environ.get("CORTEX_IMAGE", ROOT / "dist" / "cortex-image.tar"))
+IMAGE: Final = Path(os.environ.get("CORTEX_TEST_IMAGE", ROOT / "dist" / "cortex-image.tar"))
 SHORT: Final = dict(
     re.findall(
         r"--env (CORTEX_[A-Z_]+_S)=(\d+)",
