@@ -5,16 +5,24 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
 from cortex.cli.main import cli
-from tests.support import man_pages, tutorial
-from tests.support.eventually import eventually
+from cortex.cli.synonyms import expanded
+from tests.support import man_pages
+from tests.support.eventually import WITHIN_S, eventually
+from tests.support.manual.blocks import MANUAL, blocks
+from tests.support.manual.scenes import SCENES, By, Scene
+from tests.support.manual.script import fits, play, runs, stage_of
+from tests.support.manual.world import environment, quick_cortex
+from tests.support.pods import Pods
 from tests.support.pty_screen import PtyScreen
 from tests.support.reference_pages import pages
+from tests.support.servers.postgres import SharedPostgres, make_home, remove_servers
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -64,10 +72,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def typed(page: Path) -> list[list[str]]:
-    """The `cortex` commands that a page shows in its indented blocks, as words."""
+    """The `cortex` commands that a page shows in its indented blocks or in its text, as words."""
     text = page.read_text("utf-8").replace("uv run cortex", "cortex")
     lines = re.findall(r"^    (?:\w+=\$\()?(cortex [^#\n]*)", text, re.MULTILINE)
-    return [shlex.split(line.rstrip(" &").removesuffix(")")) for line in lines]
+    lines = [line.rstrip(" &").removesuffix(")") for line in lines]
+    inline = re.findall(r"`(cortex [a-z][^`\n]*)`", text)
+    return [shlex.split(line) for line in lines + inline]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +88,7 @@ def typed(page: Path) -> list[list[str]]:
 def test_commands_and_options_exist(page: Path) -> None:
     for words in typed(page):
         command: click.Command = cli
-        rest = words[1:]
+        rest = expanded(words[1:], cli.list_commands(click.Context(cli)))
         while isinstance(command, click.Group):
             context = click.Context(command)
             found = command.get_command(context, rest.pop(0))
@@ -153,6 +163,8 @@ def test_first_command_works_on_a_fresh_clone(server_home: Path) -> None:
         demo = demo.split(" && ")[1]
     path = f"{server_home / 'env' / 'bin'}:{os.environ['PATH']}"
     output = shell(demo, clone, CORTEX_DATA=str(data), PATH=path, NO_COLOR="1")
+    (shown,) = [each.text for each in blocks("README.md") if each.text.startswith("model  ")]
+    assert fits(shown, output), output
     report = Path(re.search(r"^report +(.+)$", output, re.MULTILINE)[1])  # type: ignore[index]
     assert "README.md" in report.read_text("utf-8") or "sql/" in report.read_text("utf-8")
 
@@ -176,14 +188,13 @@ def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
         eventually(
             lambda: "ready" in shell("cortex pods ls || true", tmp_path, **environment).lower(),
             what="the pod is ready",
-            within_s=60,
         )
         shell(submit, tmp_path, **environment)
         result = shell("cortex jobs show $(cortex jobs ls -o name) --json", tmp_path, **environment)
         assert '"README.md":3' in result
     finally:
         pod.terminate()
-        assert pod.wait(30) == 0
+        assert pod.wait(WITHIN_S) == 0
 
 
 @pytest.mark.readme
@@ -219,20 +230,62 @@ def test_tour_of_the_readme(server_home: Path, tmp_path: Path) -> None:
             assert second.end() == 0
 
 
+@pytest.fixture(scope="module")
+def world(shared_postgres: SharedPostgres, run_dir: Path) -> Iterator[dict[str, str]]:
+    """The environment of a reader's shell; its database has a pod."""
+    folder = make_home(run_dir)
+    dsn = shared_postgres.lend()
+    pods = Pods(dsn, folder)
+    pods.start("--app", "tests.support.apps.manual_app")
+    with quick_cortex(folder) as programs:
+        yield environment(programs, dsn)
+    pods.close()
+    shared_postgres.give_back(dsn)
+    remove_servers(folder)
+
+
+def test_each_block_of_the_manual_is_run_or_says_why_not() -> None:
+    """An entry that fits no block, a word that no page has and a test that is gone are stale."""
+    for page in MANUAL:
+        scene = SCENES.get(page, Scene())
+        found = blocks(page)
+        for block in found:
+            stage = stage_of(block)
+            if isinstance(stage, By):
+                path, _, name = stage.test.partition("::")
+                assert f"\ndef {name}(" in (ROOT / path).read_text("utf-8"), stage
+        for start in scene.blocks:
+            assert sum(each.text.startswith(start) for each in found) == 1, (page, start)
+        for word in scene.words:
+            assert any(word in each.text for each in found), (page, word)
+    assert set(SCENES) <= set(MANUAL)
+
+
 @pytest.mark.readme
-@pytest.mark.timeout(400)
-def test_tutorial_works_word_for_word(server_home: Path, tmp_path: Path) -> None:
-    """Its files and its commands in an empty directory; its pod is killed on the way."""
-    for name, text in tutorial.files().items():
-        (tmp_path / name).write_text(text, "utf-8")
-    output = shell(
-        tutorial.script(),
-        tmp_path,
-        CORTEX_DATA=str(server_home / "data"),
-        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    )
-    assert "is dead, and no other pod is running to take it over" in output
-    assert "approved: refund runs with exactly these arguments, once" in output
-    assert "I refunded 48 euros to Ada." in output
-    (payment,) = (tmp_path / "bank").iterdir()
-    assert payment.read_text("utf-8") == '{"order": "1042", "euros": 48.0}'
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", [page for page in MANUAL if runs(page, release=False)])
+def test_blocks_of_the_manual_work(page: str, world: dict[str, str], server_home: Path) -> None:
+    play(page, folder=server_home, environment=world, release=False)
+
+
+@pytest.mark.release
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", [page for page in MANUAL if runs(page, release=True)])
+def test_long_blocks_of_the_manual_work(
+    page: str, world: dict[str, str], server_home: Path
+) -> None:
+    play(page, folder=server_home, environment=world, release=True)
+
+
+@pytest.mark.parametrize(
+    "shown, output, does_fit",
+    [
+        ("a\nc", "a\nb\nc", True),
+        ("a\n…\nid 7", "a\nid 93", True),
+        ("took 5s  ok", "took 61.2ms  ok", True),
+        ("a\nb", "b\na", False),
+        ("refund paid", "refund denied", False),
+    ],
+)
+def test_shown_output_is_compared_but_for_figures(shown: str, output: str, does_fit: bool) -> None:
+    assert fits(shown, output) is does_fit

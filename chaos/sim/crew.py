@@ -17,7 +17,7 @@ from chaos.sim.outcome import Outcome
 
 Mode = Literal["run", "repeat", "keep"]
 ENDS_WITHIN_S: Final = 20.0
-SEED_MAX_S: Final = 300.0
+SEED_MAX_S: Final = 600.0
 """Real time for one seed on a loaded machine; a seed that takes longer hangs."""
 BRIEF: Final = "brief"
 WHOLE: Final = "whole"

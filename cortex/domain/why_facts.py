@@ -82,6 +82,8 @@ class FleetFacts:
     """Those of them that no ready pod has."""
     tools: tuple[str, ...] = ()
     """Tools of the ready pods."""
+    has_ticks: bool = False
+    """`cortex tick` runs jobs, and no pod has since."""
 
 
 @attrs.frozen(kw_only=True)

@@ -118,6 +118,7 @@ def _fleet(row: Record) -> FleetFacts:
         needs=tuple(row["needs"]),
         lacking=tuple(row["lacking"]),
         tools=tuple(row["tools"]),
+        has_ticks=row["has_ticks"],
     )
 
 

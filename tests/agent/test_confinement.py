@@ -17,7 +17,7 @@ from cortex.agent.confinement.means import Confiner, best_means, works
 from cortex.domain.confinement import MEANS, NO_MEANS, Confinement
 from cortex.domain.errors import RejectedError
 from tests.support import intruder
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.pod_place import CANARY, PLANTED, Place, a_place
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="its calls have numbers")
@@ -32,7 +32,6 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.timeout(120)
 def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> None:
     means, place = confined
     script = place.workspace / "intruder.py"
@@ -93,7 +92,7 @@ def test_a_program_goes_first_when_the_machine_is_out_of_memory(
             for pid, argv in commands_below(running.pid)
         }
         os.close(writer)
-        running.communicate(timeout=30)
+        running.communicate(timeout=WITHIN_S)
     programs = [score for argv, score in scores.items() if argv == ("python3", "waiting.py")]
     assert programs == [1000]
     if means is not Confinement.BUBBLEWRAP:  # there, everything ends with the supervisor
@@ -118,7 +117,7 @@ def test_nothing_is_left_when_the_pod_is_killed(confined: tuple[Confinement, Pla
     with place.started(means, "sh", "-c", script) as running:
         eventually((place.workspace / "beats").exists, what="the daemon runs")
         running.kill()
-        running.communicate(timeout=30)
+        running.communicate(timeout=WITHIN_S)
     beats = place.workspace / "beats"
 
     def is_still() -> bool:

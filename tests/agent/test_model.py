@@ -321,8 +321,8 @@ async def test_pings_do_not_keep_a_stalled_stream_alive(
 
 
 async def test_content_keeps_a_slow_stream_alive(model: AnthropicModel) -> None:
-    turn = {"text": "many words " * 10, "chunks": 25, "delay_s": 0.1}
-    limits = CallLimits(total_s=30, idle_s=1.5, connect_s=10)
+    turn = {"text": "many words " * 10, "chunks": 25, "delay_s": 0.25}
+    limits = CallLimits(total_s=60, idle_s=5, connect_s=10)
     assert (await model.respond(asking(turn), limits=limits)).text == turn["text"]
 
 

@@ -16,6 +16,7 @@ from cortex.agent.workspace import work_tree
 from cortex.agent.workspace.work_tree import discard, work_tree_state
 from cortex.domain.errors import RejectedError
 from cortex.domain.timeouts import DIFF_MAX_BYTES, LISTED_MAX, WorkTree
+from tests.support.eventually import WITHIN_S
 
 JOB = UUID(int=7)
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
@@ -422,7 +423,7 @@ async def test_git_that_hangs_is_ended_and_told(
     (programs / "git").write_text("#!/bin/sh\nexec sleep 1000\n")
     (programs / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         state = await work_tree_state(tree, timeout_s=0.2)
     assert state is not None
     assert state.problem == "git took longer than 0.2 seconds"

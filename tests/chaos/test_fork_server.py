@@ -15,9 +15,8 @@ import pytest
 
 from chaos.cluster import fork_server
 from chaos.cluster.fork_server import ROOT, ForkServer, Process
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 
-WITHIN_S = 20.0
 ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
 
 TELL_ALL = """

@@ -24,8 +24,6 @@ from chaos.workloads.program import Op
 from tests.support.eventually import eventually
 from tests.support.playing import Playing, state_of
 
-pytestmark = pytest.mark.timeout(120)
-
 BACKEND_GONE_S = 2.0
 """A server that looks for its client each second has noticed by then."""
 

@@ -30,8 +30,6 @@ from cortex.demo.fault_file import parse_rules
 from tests.support.eventually import eventually
 from tests.support.playing import BROKEN, BROKEN_KEY, Playing
 
-pytestmark = pytest.mark.timeout(120)
-
 ONE: dict[str, Any] = {"whom": "one", "place": 0, "writes": True}
 SHORT_S = 0.5
 """Within this nothing comes through a broken network."""

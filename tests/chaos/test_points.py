@@ -29,6 +29,7 @@ APP = """
 import random
 from chaos.workloads.app import chaos_idempotent, chaos_program
 from cortex import Context, job
+from tests.support.eventually import WITHIN_S
 
 @job("drawing")
 async def drawing(ctx: Context) -> int:
@@ -39,7 +40,6 @@ async def one(drawn: float) -> int:
 """
 PAYS = Program(name="pays", kinds=frozenset({Kind.EFFECT}), operations=(Op.IDEMPOTENT,))
 
-pytestmark = pytest.mark.timeout(180)
 
 Runs = Callable[[Callable[[Bench], Coroutine[Any, Any, T]]], T]
 

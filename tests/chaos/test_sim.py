@@ -13,7 +13,7 @@ from chaos.sim.outcome import Outcome
 from chaos.sim.plan import Kind, make_plan
 from tests.support.servers.postgres import make_home
 
-SECONDS_MAX = 240.0
+SECONDS_MAX = 600.0
 """For a seed run twice, on a computer that does much else."""
 
 SHORT = 210

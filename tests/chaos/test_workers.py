@@ -21,8 +21,6 @@ from tests.support.healthy_run import healthy_run
 from tests.support.playing import Playing
 from tests.support.servers.postgres import make_home, remove_servers
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def playing(run_dir: Path) -> Iterator[Playing]:

@@ -9,6 +9,7 @@ import pytest
 
 from cortex.store import jobs
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
 from tests.support.records.rows import job_row, move_clock, new_id
@@ -500,7 +501,7 @@ def test_watching_tells_what_is_asked_and_decided(cortex: Cortex, askers: Askers
         askers.decide(earlier, is_approved=False, by="kim", reason="no")
         assert next_event() == ("denied", str(earlier.id), "kim")
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(WITHIN_S) == 130
 
 
 def test_watching_on_a_terminal_shows_what_waits(cortex: Cortex, askers: Askers) -> None:

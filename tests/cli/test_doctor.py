@@ -20,6 +20,7 @@ from cortex.store import doctor, pods
 from cortex.store.background import subscriptions
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.in_process import Ended
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
@@ -63,7 +64,7 @@ def transaction(dsn: str, *queries: str) -> Iterator[None]:
     thread = threading.Thread(target=run_asyncio, args=(hold,))
     thread.start()
     try:
-        assert begun.wait(10)
+        assert begun.wait(WITHIN_S)
         yield
     finally:
         enough.set()

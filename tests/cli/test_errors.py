@@ -8,6 +8,7 @@ import pytest
 from cortex.cli.failures import failure_of, wants_json
 from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 
 SECRET = "hunter2"
@@ -117,7 +118,7 @@ def test_passwords_are_not_in_the_process_list(cortex: Cortex, life: Life) -> No
     assert "pend" in watching.stdout.readline()
     shown = Path(f"/proc/{watching.pid}/cmdline").read_text()
     watching.terminate()
-    watching.communicate(timeout=20)
+    watching.communicate(timeout=WITHIN_S)
     assert "watch" in shown
     assert SECRET not in shown
 

@@ -5,6 +5,7 @@ import pytest
 
 from cortex.cli.failures import EXIT_CODES
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import CHANCE, Life
 
 NOBODY = "01a1f84b-0000-7000-8000-000000000000"
@@ -130,7 +131,7 @@ def test_130_ctrl_c(cortex: Cortex, life: Life) -> None:
     assert watching.stdout is not None
     assert "pend" in watching.stdout.readline()
     watching.send_signal(2)
-    out, err = watching.communicate(timeout=20)
+    out, err = watching.communicate(timeout=WITHIN_S)
     assert (watching.returncode, out, err) == (130, "", "")
 
 
@@ -142,7 +143,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(cortex: Cortex, life: Life) -> 
     assert watching.stderr is not None
     watching.stdout.readline()
     watching.stdout.close()
-    assert watching.wait(20) == 141
+    assert watching.wait(WITHIN_S) == 141
     assert watching.stderr.read() == ""
     watching.stderr.close()
 

@@ -1,18 +1,15 @@
-"""The guides to flows and to built-in job types: their file is applied, their commands run."""
+"""The guides to flows and to built-in job types name all that there is."""
 
 import re
-import shlex
 from pathlib import Path
 
 import attrs
-import pytest
 
 from cortex.domain.policy import POLICIES
 from cortex.flows.functions import FUNCTIONS
 from cortex.flows.spec import FlowStep, parse_flows
 from cortex.flows.step_kinds import KINDS
 from cortex.jobs import builtin_registry
-from tests.support.command_line import Cortex
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 FLOWS = (GUIDES / "flows.md").read_text()
@@ -23,16 +20,6 @@ HIDDEN = {"timeout_s"}
 def yaml() -> str:
     (text,) = re.findall(r"```yaml\n(.*?)```", FLOWS, re.DOTALL)
     return str(text)
-
-
-@pytest.mark.parametrize("text, count", [(FLOWS, 4), (JOBS, 3)], ids=["flows", "jobs"])
-def test_the_commands_run_in_their_order(cortex: Cortex, text: str, count: int) -> None:
-    (cortex.folder / "invoices.yaml").write_text(yaml())
-    commands = re.findall(r"^    cortex (.*)$", text, re.MULTILINE)
-    assert len(commands) == count
-    for command in commands:
-        ended = cortex(*shlex.split(command))
-        assert ended.code == 0, (command, ended.err)
 
 
 def test_the_flow_fits_and_begins_as_it_says() -> None:

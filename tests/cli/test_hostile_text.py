@@ -16,6 +16,7 @@ from cortex.cli.main import cli
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.hostile import HOSTILE, LINES, PIECES, documents, treacherous
 from tests.support.in_process import Ended, InProcess
 from tests.support.life import Life
@@ -339,11 +340,11 @@ def _lived(cortex: InProcess, dsn: str) -> Record:
             submit(dsn, kind, tenant=HOSTILE)
     hung = submit(dsn, "hangs", tenant=HOSTILE)
     until_status(dsn, hung, "RETRY")
-    until_status(dsn, talked, "COMPLETED", "FAILED", within_s=30)
+    until_status(dsn, talked, "COMPLETED", "FAILED")
     until_status(dsn, spoke, "COMPLETED")
-    until_status(dsn, refused, "FAILED", within_s=30)
-    until_jobs(dsn, "type = 'fails' AND status = 'FAILED'", count=FAILED_COUNT, within_s=30)
-    until_jobs(dsn, "type = 'flaky' AND status = 'RETRY'", count=WAITING_COUNT, within_s=30)
+    until_status(dsn, refused, "FAILED")
+    until_jobs(dsn, "type = 'fails' AND status = 'FAILED'", count=FAILED_COUNT)
+    until_jobs(dsn, "type = 'flaky' AND status = 'RETRY'", count=WAITING_COUNT)
 
     until_jobs(dsn, "type = 'asks' AND status = 'WAITING_FOR_APPROVAL'", count=ASKED_COUNT)
     until_jobs(dsn, "type = 'doubts' AND status = 'WAITING_FOR_APPROVAL'", count=DOUBTED_COUNT)
@@ -439,9 +440,9 @@ def test_what_is_followed_lets_none_of_it_through(record: Record, tmp_path: Path
     for arguments in (["--plain"], ["--json"]):
         with cortex.start(*FOLLOWS.split(), *arguments) as process:
             assert process.stdout is not None
-            line = first_line(process.stdout.buffer, within_s=20).decode()  # type: ignore[attr-defined]
+            line = first_line(process.stdout.buffer).decode()  # type: ignore[attr-defined]
             process.send_signal(signal.SIGINT)
-            rest, said = process.communicate(timeout=20)
+            rest, said = process.communicate(timeout=WITHIN_S)
         assert any(mark in line for mark in ("U+202E", "\\u202e", "\\u001b"))
         assert not treacherous(line + rest + said)
 

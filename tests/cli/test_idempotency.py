@@ -17,7 +17,7 @@ from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs
 from tests.support.command_line import Cortex
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.in_process import Ended
 from tests.support.life import Life
 from tests.support.records.factories import a_submission
@@ -194,7 +194,7 @@ def test_a_command_waits_for_its_twin(cortex: Cortex, life: Life, database: str)
         eventually(lambda: len(sql(database, ASKED)) == 2, what="the command asked for the key")
         assert started.poll() is None
         assert job_count(database, "true") == 0
-    out, err = started.communicate(timeout=20)
+    out, err = started.communicate(timeout=WITHIN_S)
     assert (started.returncode, err) == (0, "")
     assert job_count(database, f"id = '{out.strip()}'") == 1
 

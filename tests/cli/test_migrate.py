@@ -1,7 +1,5 @@
 from pathlib import Path
 
-import pytest
-
 from tests.support.command_line import Cortex
 
 
@@ -18,7 +16,6 @@ def test_migrating_says_what_it_did_and_does_it_once(tmp_path: Path, empty_datab
 URL = ("--arg", "url=https://example.org")
 
 
-@pytest.mark.timeout(120)
 def test_every_command_finds_the_embedded_database(
     cortex_nowhere: Cortex, server_home: Path
 ) -> None:

@@ -14,12 +14,12 @@ from cortex.cli import target
 from cortex.cli.main import cli
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
+from tests.support.eventually import WITHIN_S
 from tests.support.in_process import Ended, InProcess
 from tests.support.records.nulls import Reading, fill, nullable, read_by, reading
 from tests.support.servers.postgres import SharedPostgres, sql
 from tests.support.terminal.tui import on_asyncio
 
-WITHIN_S: Final = 30.0
 NEWEST: Final = {
     "approval": "SELECT id::text FROM cortex.approval ORDER BY created_at, id",
     "waiting": "SELECT id::text FROM cortex.approval WHERE status = 'PENDING' ORDER BY id",

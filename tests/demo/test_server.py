@@ -14,7 +14,7 @@ from cortex.demo.script import Call, Fault, Reply, at_pace
 from cortex.demo.script_echo import echo
 from cortex.demo.script_tools import tools
 from cortex.demo.server import ScriptedServer, main, serve
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.servers.scripted_model import API_KEY, MODEL, program, scripted_model
 
 
@@ -184,7 +184,7 @@ def test_the_process_ends_on_sigterm() -> None:
     with scripted_model("echo") as running:
         assert running.calls() == []
         running.process.send_signal(signal.SIGTERM)
-        assert running.process.wait(10) == 0
+        assert running.process.wait(WITHIN_S) == 0
 
 
 def test_a_script_of_somebodys_own_is_found_by_its_module() -> None:

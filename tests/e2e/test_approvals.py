@@ -71,7 +71,7 @@ class Office:
 
     def asked(self, job_id: UUID, count: int = 1) -> list[UUID]:
         """Wait until the job waits for a number of decisions; return the requests."""
-        until_status(self.dsn, job_id, "WAITING_FOR_APPROVAL", within_s=20.0)
+        until_status(self.dsn, job_id, "WAITING_FOR_APPROVAL")
         query = """
             SELECT id FROM cortex.approval WHERE job_id = $1 AND status = 'PENDING' ORDER BY seq
         """
@@ -261,7 +261,7 @@ def test_a_job_that_waits_outlives_its_pod(office: Office) -> None:
     office.approve(approval_id)
     assert job_row(office.dsn, job_id)["task_state"] == "READY"
     office.start()
-    row = until_status(office.dsn, job_id, "COMPLETED", within_s=20.0)
+    row = until_status(office.dsn, job_id, "COMPLETED")
     assert office.refunds() == [("cus_88", 12.4)]
     assert row["pod_deaths"] == 0
     assert [new for _, new, _ in history(office.dsn, job_id)] == [

@@ -17,8 +17,6 @@ from tests.support.scripted_agent import NAME, ScriptedAgent
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import program
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class Receiver(ThreadingHTTPServer):
     """Takes requests and keeps their keys; while it is `stuck`, it answers none."""

@@ -26,7 +26,6 @@ RETRY = BulkRequest(
 CANCEL = BulkRequest(verb=BulkVerb.CANCEL, reason="mended", jobs="type:work", rate_per_s=60.0)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "request_, point",
     [

@@ -13,8 +13,6 @@ from tests.support.scripted_agent import NAME, ScriptedAgent
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import MODEL
 
-pytestmark = pytest.mark.timeout(120)
-
 SCRIPT = "echo ran >> runs; until [ -e go ]; do sleep 0.02; done; echo done"
 LAST = "the answer is no pod's"
 

@@ -140,7 +140,7 @@ def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
         lasts = lambda: all(readiness(pod)["database_trouble_s"] > 2 for pod in pods.all)  # noqa: E731
         eventually(lasts, what="it lasts")
     until_ready(pods, "a full disk")
-    until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS, within_s=60)
+    until_jobs(dsn, f"status = 'COMPLETED' AND result = '{STEPS}'", count=JOBS)
     for pod, before in zip(pods.all, output, strict=True):
         alarms = lines(pod, "database trouble")[before:]
         assert [(line["level"], line["trouble"]) for line in alarms] == [("error", "disk_full")]
@@ -163,7 +163,7 @@ def test_a_full_disk_of_the_log_brings_it_down_and_what_was_acknowledged_is_ther
     short.server.start()
     until_ready(pods, "a full disk of the log")
     for job_id in acknowledged:
-        assert until_status(dsn, job_id, "COMPLETED", within_s=60)["attempt"] == 1
+        assert until_status(dsn, job_id, "COMPLETED")["attempt"] == 1
     assert_nothing_was_counted(dsn)
     assert all(pod.is_alive for pod in pods.all)
 
@@ -191,7 +191,7 @@ def test_without_connections_pods_keep_their_locks_and_wait(
         assert "short of resources" in refused["message"]
     until_ready(pods, "no connections")
     for job_id in running:
-        assert until_status(dsn, job_id, "COMPLETED", within_s=60)["attempt"] == 1
+        assert until_status(dsn, job_id, "COMPLETED")["attempt"] == 1
     eventually(
         lambda: not sql(dsn, "SELECT FROM cortex.pod WHERE trouble IS NOT NULL"), what="well"
     )
@@ -221,6 +221,6 @@ def test_an_outage_longer_than_the_threshold_makes_no_zombie(
         network.heal()
         until_ready(pods, "a black hole")
         gate.touch()
-        until_jobs(database, "status = 'COMPLETED'", count=JOBS, within_s=60)
+        until_jobs(database, "status = 'COMPLETED'", count=JOBS)
         assert_nothing_was_counted(database)
         until_pods(database, READY=2)

@@ -17,18 +17,15 @@ import pytest
 from chaos.cluster.fork_server import Process
 from cortex.postgres.embedded.install import packaged
 from cortex.postgres.embedded.socket import Postmaster
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.pods import FORKS
 from tests.support.pty_screen import PtyScreen
 from tests.support.servers.postgres import remove_servers, sql
 from tests.support.servers.private_postgres import copy_of_original
 
 ROOT = Path(__file__).parents[2]
-ENDS_WITHIN_S = 30
 WAITS = "waits    for you: send_mail"
 BOTH = "team@example.org, customers@example.org"
-
-pytestmark = pytest.mark.timeout(180)
 
 
 @attrs.define
@@ -92,7 +89,7 @@ class Demo:
             [*printed[len(CORTEX) :], *more],
             cwd=self.home,
             env=self.environ,
-            timeout=ENDS_WITHIN_S,
+            timeout=WITHIN_S,
         )
         assert ran.returncode == 0, ran.stderr
 
@@ -135,11 +132,11 @@ class Run:
             assert self.process.poll() is None, self.text
             return WAITS in self.text and "deny" in self.text
 
-        eventually(look, what="it waits for a person", within_s=ENDS_WITHIN_S)
+        eventually(look, what="it waits for a person")
 
     def end(self) -> int:
         try:
-            return self.process.wait(ENDS_WITHIN_S)
+            return self.process.wait(WITHIN_S)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end: {self.text}") from None
 

@@ -5,16 +5,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from tests.e2e.test_http import get
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods
 from tests.support.records.rows import assert_one_truth, attempts, submit, until_job, until_status
 from tests.support.servers.postgres import sql
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def begun(pods: Pods, gate: Path) -> UUID:

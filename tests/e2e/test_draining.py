@@ -147,7 +147,6 @@ JOBS_AT_FIRST = 9
 JOBS_EACH_TIME = 3
 
 
-@pytest.mark.timeout(180)
 def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
     """Pods, one after the other: nothing is lost, doubled or paid for twice."""
     agent.apply("list_files")
@@ -168,7 +167,7 @@ def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
         leaving.signal(signal.SIGTERM)
         assert leaving.exit_code() == DRAINED
         fleet[place] = pods.start(slots=6, **LONG)
-    until_jobs(pods.dsn, "status = 'COMPLETED'", count=2 * len(asked), within_s=60)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=2 * len(asked))
     for label, job_id in asked.items():
         assert agent.calls(label) == [(turn, "answered") for turn in range(TURNS)], job_id
     ends = sql(pods.dsn, "SELECT outcome, count(*) AS n FROM cortex.job_attempt GROUP BY outcome")

@@ -6,8 +6,6 @@ that need no person are in `python -m chaos points`: every point, every kind of 
 
 import itertools
 
-import pytest
-
 from chaos.cluster.ledger import Application
 from tests.support.doom import Fallen, Payments
 from tests.support.records.rows import assert_one_truth, job_row, until_status
@@ -26,8 +24,6 @@ IN_DOUBT = frozenset(OF_A_CALL) - {"before_intent:1", "after_step:1"}
 """The intent is committed, the outcome is not: the call may have been made."""
 APPLIED = frozenset({"during_call:2", "after_call:1", "before_step:1", "after_step:1"})
 """What the ledger has seen by then."""
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def the_one(payments: Payments, account: str) -> Application:

@@ -23,7 +23,6 @@ from tests.support.servers.standby import Standby, both, standby_of, synchronous
 
 BEFORE = 100
 AFTER = 50
-WITHIN_S = 30.0
 
 
 class Submitter:
@@ -62,7 +61,6 @@ def standby(private_postgres: PrivatePostgres, run_dir: Path, bindir: Path) -> I
         yield running
 
 
-@pytest.mark.timeout(180)
 def test_pods_and_clients_go_on_at_the_promoted_standby(
     private_postgres: PrivatePostgres, standby: Standby, tmp_path: Path
 ) -> None:
@@ -81,9 +79,8 @@ def go_on_after_a_failover(pods: Pods, primary: PrivatePostgres, standby: Standb
         eventually(
             lambda: len(client.acknowledged) > promised + AFTER,
             what="clients are served again",
-            within_s=WITHIN_S,
         )
-    until_jobs(standby.dsn, "status <> 'COMPLETED'", count=0, within_s=WITHIN_S)
+    until_jobs(standby.dsn, "status <> 'COMPLETED'", count=0)
     known = ",".join(f"'{each}'" for each in client.acknowledged)
     assert job_count(standby.dsn, f"id IN ({known})") == len(client.acknowledged)
     until_pods(standby.dsn, READY=2)

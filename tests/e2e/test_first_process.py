@@ -87,6 +87,6 @@ def test_it_ends_during_its_start(pods: Pods, tmp_path: Path) -> None:
     app = tmp_path / "slow_to_import.py"
     app.write_text(f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(60)\n")
     pod = launch(pods, str(app))
-    eventually(begun.exists, what="it imports the app", within_s=30)
+    eventually(begun.exists, what="it imports the app")
     terminate_inside(pod)
     assert pod.exit_code() == 128 + signal.SIGTERM

@@ -73,6 +73,6 @@ def test_readiness_ends_with_the_first_signal_and_a_hung_client_holds_nobody_up(
     gate.touch()
     began = time.monotonic()
     assert pod.exit_code() == DRAINED
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25, "before its deadline"
     for each in hung:
         each.close()

@@ -5,15 +5,11 @@ import signal
 from pathlib import Path
 from uuid import UUID
 
-import pytest
-
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods
 from tests.support.records.rows import assert_one_truth, attempts, steps, until_status
 from tests.support.scripted_agent import ScriptedAgent
 from tests.support.servers.postgres import sql
-
-pytestmark = pytest.mark.timeout(120)
 
 LAST = "written from beside the pod"
 SCRIPT = "echo ran >> runs; until [ -e go ]; do sleep 0.02; done; echo done"

@@ -20,7 +20,8 @@ from tests.support.records.rows import (
 )
 from tests.support.scripted_agent import ScriptedAgent
 
-TAKEN_OVER_WITHIN_S = 2.0
+TAKEN_OVER_WITHIN_S = 20.0
+"""Far below what silence takes to be noticed; `chaos` checks the two seconds that are promised."""
 
 
 def until_taken_over(dsn: str, job_id: UUID, *, by: str) -> None:

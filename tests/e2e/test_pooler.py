@@ -46,7 +46,6 @@ def readiness(pod: Pod) -> Any:
         return json.load(connection.getresponse())
 
 
-@pytest.mark.timeout(120)
 def test_everything_works_and_silence_tells_of_a_death(
     payments: Payments, pods: Pods, pooler: PgBouncer, gate: Path
 ) -> None:

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import (
@@ -26,7 +24,6 @@ HANDFUL = 12
 """A few of each pod before the first refusal came back, and one probe each two seconds after."""
 
 
-@pytest.mark.timeout(120)
 def test_an_outage_costs_nobody_a_retry_and_the_provider_few_calls(pods: Pods) -> None:
     outage = {"for_s": OUTAGE_S, "status": 429, "retry_after": RETRY_AFTER_S}
     with scripted_model("echo", rules=[outage]) as model:
@@ -34,7 +31,7 @@ def test_an_outage_costs_nobody_a_retry_and_the_provider_few_calls(pods: Pods) -
         pods.start()
         pods.start()
         submit_many(pods.dsn, JOBS, "ask", {"model": "one", "prompt": "hello", "questions": 2})
-        until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS, within_s=60)
+        until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS)
         statuses = [call["status"] for call in model.calls()]
     assert 1 <= statuses.count(429) <= HANDFUL
     assert statuses.count(200) == 2 * JOBS
@@ -85,7 +82,6 @@ def test_a_breaker_that_is_forced_open_holds_the_jobs_until_a_person_closes_it(
         assert [call["model"] for call in model.calls()] == ["two", "one"]
 
 
-@pytest.mark.timeout(120)
 def test_a_call_that_always_fails_does_not_hold_the_others_for_ever(pods: Pods) -> None:
     poison = {"prompt": "poison", "status": 529, "retry_after": 1}
     with scripted_model("echo", rules=[poison]) as model:
@@ -99,8 +95,8 @@ def test_a_call_that_always_fails_does_not_hold_the_others_for_ever(pods: Pods) 
                 submit(pods.dsn, "ask", {"model": "one", "prompt": "hello"})
             return job_count(pods.dsn, f"id = '{bad}' AND status = 'FAILED'")
 
-        eventually(has_ended, what="the job has used its retry", within_s=60)
-        until_jobs(pods.dsn, f"id <> '{bad}' AND status <> 'COMPLETED'", count=0, within_s=30)
+        eventually(has_ended, what="the job has used its retry")
+        until_jobs(pods.dsn, f"id <> '{bad}' AND status <> 'COMPLETED'", count=0)
     row = job_row(pods.dsn, bad)
     assert (row["retry_count"], row["error_code"]) == (1, "overloaded")
     assert job_count(pods.dsn, f"id <> '{bad}' AND retry_count > 0") == 0

@@ -21,7 +21,7 @@ def test_infrastructure_is_tried_again_by_the_worker_layer(pods: Pods) -> None:
     job_id = submit(pods.dsn, "flaky", {"how": "infra"})
     row = until_job(pods.dsn, job_id, lambda r: r["task_state"] == "LATER", "to be tried again")
     assert (row["status"], row["retry_count"], row["attempts_spent"]) == ("RUNNING", 0, 1)
-    assert 1 < (row["task_run_at"] - row["now"]).total_seconds() < 2.8
+    assert 2.7 < (row["task_run_at"] - row["updated_at"]).total_seconds() < 2.8
     move_clock(pods.dsn, 5)
     row = until_status(pods.dsn, job_id, "COMPLETED")
     assert (row["result"], row["attempt"], row["retry_count"]) == (2, 2, 0)
@@ -50,7 +50,7 @@ def test_the_domain_is_tried_again_by_the_application_layer(pods: Pods) -> None:
     job_id = submit(pods.dsn, "flaky", {"how": "app", "times": 2})
     row = until_status(pods.dsn, job_id, "RETRY")
     assert (row["retry_count"], row["task_state"]) == (1, None)
-    assert 0 <= (row["next_retry_at"] - row["updated_at"]).total_seconds() <= 60
+    assert 50 <= (row["next_retry_at"] - row["updated_at"]).total_seconds() <= 60
     move_clock(pods.dsn, 61)
     until_jobs(pods.dsn, "status = 'RETRY' AND retry_count = 2", count=1)
     move_clock(pods.dsn, 122)

@@ -170,7 +170,6 @@ def shown(pods: Pods, job_ids: list[UUID]) -> Iterator[tuple[str, str]]:
         yield " ".join(command), ran.stdout + ran.stderr
 
 
-@pytest.mark.timeout(180)
 def test_no_canary_is_in_the_record_the_logs_or_on_a_screen(
     leaky: ScriptedAgent, echo: HTTPServer, tmp_path: Path
 ) -> None:
@@ -197,10 +196,10 @@ def test_no_canary_is_in_the_record_the_logs_or_on_a_screen(
         how: submit(pods.dsn, "leak_job", {"how": how}, agent=NAME)
         for how in (*JOB_WAYS, "half an answer")
     }
-    row = until_status(pods.dsn, talk, "COMPLETED", "FAILED", within_s=60)
+    row = until_status(pods.dsn, talk, "COMPLETED", "FAILED")
     assert row["status"] == "COMPLETED", row["error_message"]
     for how, status in JOB_WAYS.items():
-        row = until_status(pods.dsn, jobs[how], "COMPLETED", "FAILED", within_s=30)
+        row = until_status(pods.dsn, jobs[how], "COMPLETED", "FAILED")
         assert (how, row["status"]) == (how, status), row["error_message"]
     (receipt,) = eventually(lambda: receipts(pods, jobs["half an answer"])[:1], what="a receipt")
     assert receipt["partial_text"].startswith("you said [secret CANARY")
@@ -239,7 +238,7 @@ def test_a_replay_sees_what_the_first_run_recorded(leaky: ScriptedAgent) -> None
     until_job(pods.dsn, talk, lambda row: (row["checkpoint"] or {}).get("seq", 0) >= 4, "at 4")
     pod.kill()
     other = pods.start("--app", APP)
-    row = until_status(pods.dsn, talk, "COMPLETED", "FAILED", within_s=30)
+    row = until_status(pods.dsn, talk, "COMPLETED", "FAILED")
     assert row["status"] == "COMPLETED", row["error_message"]
     assert row["attempt"] == 2
     assert other.stop() == 0

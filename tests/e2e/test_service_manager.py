@@ -1,29 +1,54 @@
 """A pod reports to its service manager, and serves its API on the socket that it was given."""
 
 import os
+import queue
 import shlex
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
 
+import attrs
 import pytest
 
+from tests.support.eventually import WITHIN_S
 from tests.support.pods import APP, Pod, Pods, environment
 
 WATCHDOG_S = 0.6
 
 
+@attrs.frozen
+class Manager:
+    """A service manager: takes each report at once, since a pod waits for none to be taken."""
+
+    address: str
+    reports: "queue.SimpleQueue[str]" = attrs.field(factory=queue.SimpleQueue)
+
+    def hear(self, what: str) -> None:
+        """Wait for a report."""
+        while not self.reports.get(timeout=WITHIN_S).startswith(what):
+            pass
+
+
 @pytest.fixture
-def reports(tmp_path: Path) -> Iterator[socket.socket]:
-    """Where a service manager hears."""
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    opened = Manager(str(tmp_path / "notify"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hearing:
-        hearing.bind(str(tmp_path / "notify"))
-        hearing.settimeout(30)
-        yield hearing
+        hearing.bind(opened.address)
+
+        def take() -> None:
+            while report := hearing.recv(4096):
+                opened.reports.put(report.decode())
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        yield opened
+        hearing.shutdown(socket.SHUT_RD)
+        taking.join()
 
 
 @pytest.fixture
@@ -32,12 +57,12 @@ def listening() -> Iterator[socket.socket]:
         yield given
 
 
-def start(pods: Pods, reports: socket.socket, listening: socket.socket, *, workers: int) -> Pod:
+def start(pods: Pods, manager: Manager, listening: socket.socket, *, workers: int) -> Pod:
     """Start a pod as systemd does: the socket is its file 3."""
     command = [sys.executable, "-m", "cortex", "up", "--app", APP, "--json"]
     as_file_3 = f"exec 3<&{listening.fileno()}; export LISTEN_PID=$$; exec {shlex.join(command)}"
     variables = {
-        "NOTIFY_SOCKET": reports.getsockname(),
+        "NOTIFY_SOCKET": manager.address,
         "WATCHDOG_USEC": str(round(WATCHDOG_S * 1e6)),
         "LISTEN_FDS": "1",
     }
@@ -60,36 +85,29 @@ def start(pods: Pods, reports: socket.socket, listening: socket.socket, *, worke
     return pod
 
 
-def hear(reports: socket.socket, what: str) -> None:
-    """Wait for a report."""
-    heard: list[str] = []
-    while not heard or not heard[-1].startswith(what):
-        heard.append(reports.recv(4096).decode())
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_it_reports_its_life_and_serves_the_given_socket(
-    pods: Pods, reports: socket.socket, listening: socket.socket, workers: int
+    pods: Pods, manager: Manager, listening: socket.socket, workers: int
 ) -> None:
-    pod = start(pods, reports, listening, workers=workers)
+    pod = start(pods, manager, listening, workers=workers)
     host, number = listening.getsockname()
     url = f"http://{host}:{number}"
     assert pod.ready["http"] == url
-    hear(reports, f"READY=1\nSTATUS=pod {pod.name} takes jobs")
-    hear(reports, "WATCHDOG=1")
-    hear(reports, "WATCHDOG=1")
+    manager.hear(f"READY=1\nSTATUS=pod {pod.name} takes jobs")
+    manager.hear("WATCHDOG=1")
+    manager.hear("WATCHDOG=1")
     with urlopen(f"{url}/healthz", timeout=10) as answer:  # noqa: S310 -- the pod under test
         assert answer.status == 200
     os.kill(pod.process.pid, signal.SIGTERM)
-    hear(reports, "STOPPING=1")
-    assert pod.process.wait(30) == 0
+    manager.hear("STOPPING=1")
+    assert pod.process.wait(WITHIN_S) == 0
     with socket.create_connection((host, number), timeout=5):
         pass  # the next pod will serve it
 
 
 def test_an_address_of_its_own_beside_the_socket_is_refused(
-    pods: Pods, reports: socket.socket, listening: socket.socket
+    pods: Pods, manager: Manager, listening: socket.socket
 ) -> None:
     pods.environment["CORTEX_HTTP"] = "127.0.0.1:1"
     with pytest.raises(AssertionError, match="leave the setting out, or stop the socket unit"):
-        start(pods, reports, listening, workers=1)
+        start(pods, manager, listening, workers=1)

@@ -17,7 +17,6 @@ JOBS = 100
 UP = ("up", "--app", "tests.support.apps.pod_app", "--json")
 
 
-@pytest.mark.timeout(120)
 def test_pods_at_once_make_one_schema(empty_database: str, tmp_path: Path) -> None:
     pods = Pods(empty_database, tmp_path)
     try:

@@ -15,11 +15,13 @@ import pytest
 from attrs import define
 
 from chaos.cluster.fork_server import Process
+from tests.support.eventually import WITHIN_S
 from tests.support.pods import APP, FORKS, ROOT, Pods, end_of_pod, environment, until_pods
 from tests.support.records.rows import job_row, submit, until_job, until_status
 from tests.support.terminal import launch
 
 CTRL_C = b"\x03"
+DRAIN_S = 40.0
 ESCAPE = re.compile(rb"\x1b(?!\[[0-9;]*m)[^a-zA-Z]*[a-zA-Z]?")
 """Escape sequences other than colours."""
 
@@ -33,7 +35,7 @@ class Terminal:
     theirs: int
     shown: bytes = b""
 
-    def until(self, wanted: bytes, *, within_s: float = 20.0) -> None:
+    def until(self, wanted: bytes, *, within_s: float = WITHIN_S) -> None:
         """Read until a text was shown."""
         give_up_at = time.monotonic() + within_s
         while wanted not in self.shown:
@@ -52,7 +54,7 @@ class Terminal:
         os.close(self.ours)
         self.ours = -1
 
-    def exit_code(self, *, within_s: float) -> int:
+    def exit_code(self, *, within_s: float = WITHIN_S) -> int:
         code = self.process.wait(within_s)
         if self.ours >= 0:
             self.read(0.0)
@@ -66,7 +68,7 @@ def terminal(database: str, tmp_path: Path) -> Iterator[Terminal]:
     named = {"TERM": "xterm-256color", launch.CONTROLLING: "1"}
     process = FORKS.start(
         ["cortex", "up", "--app", APP],
-        env=environment(database, tmp_path, named, **end_of_pod(20)),
+        env=environment(database, tmp_path, named, **end_of_pod(DRAIN_S)),
         cwd=ROOT,
         stdin=theirs,
         stdout=theirs,
@@ -86,7 +88,7 @@ def test_ctrl_c_drains_and_leaves_the_terminal_clean(terminal: Terminal) -> None
     before = termios.tcgetattr(terminal.theirs)
     terminal.until(b"Ctrl-C drains it")
     terminal.press(CTRL_C)
-    assert terminal.exit_code(within_s=5) == 0
+    assert terminal.exit_code() == 0
     assert termios.tcgetattr(terminal.theirs) == before
     assert_clean(terminal.shown)
 
@@ -99,7 +101,7 @@ def test_ctrl_c_twice_hands_back_at_once(database: str, terminal: Terminal, tmp_
     terminal.press(CTRL_C)
     terminal.until(b"draining")
     terminal.press(CTRL_C)
-    assert terminal.exit_code(within_s=5) == 128 + signal.SIGINT
+    assert terminal.exit_code(within_s=DRAIN_S / 2) == 128 + signal.SIGINT
     until_job(database, job_id, lambda row: row["task_state"] == "READY", "handed back")
     assert termios.tcgetattr(terminal.theirs) == before
     assert_clean(terminal.shown)
@@ -116,7 +118,7 @@ def test_a_terminal_that_is_closed_drains(
     until_pods(database, DRAINING=1)
     terminal.process.send_signal(signal.SIGHUP)  # a shell passes it on: that is no reason to hurry
     gate.touch()
-    assert terminal.exit_code(within_s=20) == 0
+    assert terminal.exit_code() == 0
     row = job_row(database, job_id)
     assert (row["status"], row["attempt"]) == ("COMPLETED", 1)
 
@@ -124,12 +126,12 @@ def test_a_terminal_that_is_closed_drains(
 def test_under_nohup_a_pod_outlives_its_terminal(pods: Pods) -> None:
     pods.is_forked = False  # the server of forks takes no signal's handling over
     with nobody_hangs_up():
-        pod = pods.start(**end_of_pod(20))
+        pod = pods.start(**end_of_pod(DRAIN_S))
     pod.signal(signal.SIGHUP)
     job_id = submit(pods.dsn, "noop")
     assert until_status(pods.dsn, job_id, "COMPLETED")["pod"] == pod.name
     pod.signal(signal.SIGTERM)
-    assert pod.exit_code(within_s=20) == 0
+    assert pod.exit_code() == 0
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tests.support.records.rows import (
     attempts,
     job_row,
     move_clock,
+    postpone_retries,
     steps,
     submit,
     until_job,
@@ -26,11 +27,10 @@ from tests.support.scripted_agent import NAME, ScriptedAgent
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import MODEL, program
 
-LATE_S = 2.0
+LATE_S = 10.0
 """What a loaded machine may take from a limit's end to the end in the record."""
 
-DRAINED_S = 8.0
-"""What a pod under test may take to end: less than its drain and its close together."""
+DRAIN_S, CLOSE_S = 1.0, 30.0
 
 
 def apply(agent: ScriptedAgent, *tools: str, **limits: object) -> None:
@@ -101,17 +101,17 @@ def test_a_job_out_of_time_fails_and_leaves_a_letter_and_a_receipt(pods: Pods, g
     assert_one_truth(pods.dsn)
 
 
-@pytest.mark.timeout(60)
 def test_its_deadline_survives_its_pod_and_counts_the_time_that_it_ran(
     pods: Pods, gate: Path
 ) -> None:
+    limit_s = 12
     first = pods.start()
-    job_id = submit(pods.dsn, "gated", {"gate": str(gate)}, timeout_s=4)
+    job_id = submit(pods.dsn, "gated", {"gate": str(gate)}, timeout_s=limit_s)
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     until_job(
         pods.dsn,
         job_id,
-        lambda r: (r["now"] - r["started_at"]).total_seconds() > 1.5,
+        lambda r: (r["now"] - r["started_at"]).total_seconds() > limit_s / 2,
         "a while old",
     )
     first.kill()
@@ -119,16 +119,16 @@ def test_its_deadline_survives_its_pod_and_counts_the_time_that_it_ran(
     second = pods.start()
     row = until_job(pods.dsn, job_id, lambda row: row["attempt"] == 2, "taken over")
     resumed_at = row["now"]
-    row = until_status(pods.dsn, job_id, "FAILED", within_s=15)
+    row = until_status(pods.dsn, job_id, "FAILED")
     assert (row["error_code"], row["attempt"], row["pod"]) == ("job_timed_out", 2, second.name)
     absent_s = (resumed_at - killed_at).total_seconds()
     assert absent_s > 0.3, "so long no pod had it"
     assert row["waited_s"] > absent_s - 0.3
-    assert 4.0 <= ran_s(row) < 4.0 + LATE_S
-    assert (row["finished_at"] - resumed_at).total_seconds() < 4.0 - 1.0
+    assert limit_s <= ran_s(row) < 1.5 * limit_s
+    assert (row["finished_at"] - resumed_at).total_seconds() < limit_s
     (receipt,) = receipts(pods, job_id)
     assert output(receipt, "scope", "attempt", "checkpoint_key") == ("job", 2, "begun")
-    assert 4.0 <= receipt["elapsed_s"] < 4.0 + LATE_S
+    assert limit_s <= receipt["elapsed_s"] < 1.5 * limit_s
 
 
 @pytest.mark.parametrize("how, pause_s", [("infra", 5), ("asked", 300)])
@@ -159,6 +159,7 @@ def test_a_time_without_any_pod_does_not_count(pods: Pods, gate: Path) -> None:
 
 
 def test_a_steps_limit_ends_the_attempt_and_not_the_job(pods: Pods, gate: Path) -> None:
+    postpone_retries(pods.dsn)
     pods.start()
     job_id = submit(pods.dsn, "slow_step", {"gate": str(gate), "limit_s": 1.0})
     row = until_status(pods.dsn, job_id, "RETRY")
@@ -185,6 +186,7 @@ def test_a_model_that_takes_too_long_is_an_application_error(
     pods: Pods, agent: ScriptedAgent, turn: dict[str, Any], scope: str, code: str
 ) -> None:
     """The step has no time for another call: the application layer tries again."""
+    postpone_retries(pods.dsn)
     apply(agent, step_timeout_seconds=1.4, **{f"{scope}_timeout_seconds": 0.5})
     start_warm(pods)
     job_id = agent.submit(turn)
@@ -247,7 +249,7 @@ def test_a_time_out_that_opens_the_breaker_ends_the_attempt(
     apply(agent, idle_timeout_seconds=0.3)
     start_warm(pods)
     job_id = agent.submit(STALL)
-    row = until_status(pods.dsn, job_id, "RETRY", within_s=20)
+    row = until_status(pods.dsn, job_id, "RETRY")
     assert (row["waiting_on"], row["retry_count"]) == (f"llm:{MODEL}", 0)
     found = [output(each, "nth", "final_action", "step_key") for each in receipts(pods, job_id)]
     assert found == [
@@ -293,6 +295,7 @@ def test_an_inner_limit_is_capped_by_what_is_left_of_the_job(pods: Pods, gate: P
 def test_a_call_is_capped_by_what_is_left_of_its_step(
     pods: Pods, agent: ScriptedAgent, gate: Path, phase: str
 ) -> None:
+    postpone_retries(pods.dsn)
     apply(
         agent,
         "wait_for",
@@ -322,7 +325,6 @@ def deaf_tool(how: str, gate: Path) -> dict[str, Any]:
     return {"name": how, "input": {"gate": str(gate)}}
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "how, held_s", [("wait_in_thread", 0), ("run_command", 2), ("shield_itself", 8)]
 )
@@ -330,16 +332,16 @@ def test_a_tool_that_ignores_its_cancellation_does_not_hold_job_or_pod(
     pods: Pods, agent: ScriptedAgent, gate: Path, how: str, held_s: float
 ) -> None:
     apply(agent, how, timeout_seconds=2)
-    pod = start_warm(pods, **end_of_pod(1))
+    pod = start_warm(pods, **end_of_pod(DRAIN_S, close_s=CLOSE_S))
     job_id = agent.submit({"tools": [deaf_tool(how, gate)]}, {"text": "never"})
-    row = until_status(pods.dsn, job_id, "FAILED", within_s=20)
+    row = until_status(pods.dsn, job_id, "FAILED")
     assert row["error_message"] == "Job timed out after 2 seconds"
     assert 2.0 <= ran_s(row) < 2.0 + held_s + LATE_S
     (receipt,) = receipts(pods, job_id)
     assert output(receipt, "scope", "phase", "step_key") == ("job", "tool", f"1 {how}")
     until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
     pod.signal(signal.SIGTERM)
-    assert pod.exit_code(within_s=DRAINED_S) == 0
+    assert pod.exit_code(within_s=CLOSE_S) == 0
     assert "exiting hard" not in pod.log
     left_behind = "1 tool that ignored its cancellation was left behind" in pod.log
     assert left_behind is (how == "shield_itself")

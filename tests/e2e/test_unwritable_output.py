@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cortex.cli.run.log_stream import PIECE, LogStream
+from tests.support.eventually import WITHIN_S
 from tests.support.pods import APP, ROOT, environment, until_pods
 from tests.support.records.rows import submit, until_jobs
 
@@ -45,7 +46,7 @@ def test_it_runs_jobs_and_its_exit_code_is_0(
         submit(database, "noop", {})
         until_jobs(database, "status = 'COMPLETED'", count=1)
         pod.send_signal(signal.SIGTERM)
-        assert pod.wait(20) == 0
+        assert pod.wait(WITHIN_S) == 0
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")

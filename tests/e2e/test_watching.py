@@ -16,13 +16,13 @@ from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.job_feeds import FeedEvent, JobFeeds
+from tests.support.eventually import WITHIN_S
 from tests.support.pods import Pod, Pods
 from tests.support.records.rows import job_row, seeded_random, submit
 from tests.support.servers.stamping_model import stamping_model
 
 SPEAKERS = 10
 WORDS = 150
-WITHIN_S = 40.0
 HEARD_WITHIN_S = 0.3
 """Most of it; the rest may wait for its turn on a machine that does much else."""
 
@@ -67,7 +67,7 @@ async def follow(
                     await hear(each)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.alone
 async def test_tokens_reach_followers_in_another_pod_while_they_are_said(pods: Pods) -> None:
     latencies: list[float] = []
     endings: list[JobEvent] = []
@@ -92,7 +92,6 @@ async def test_tokens_reach_followers_in_another_pod_while_they_are_said(pods: P
     assert cuts[49] < HEARD_WITHIN_S
 
 
-@pytest.mark.timeout(120)
 async def test_a_follower_stays_when_the_pod_is_killed_and_another_one_goes_on(
     pods: Pods,
 ) -> None:

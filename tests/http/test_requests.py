@@ -26,7 +26,7 @@ from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route, answe
 from cortex.http.framework.shape import field, text, whole
 from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes import ALL
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.records.rows import new_id
 from tests.support.servers.http_server import HttpServer, answered, http_server, read_all
 
@@ -329,8 +329,8 @@ def test_a_stream_ends_when_its_reader_leaves(database: str) -> None:
     with http_server(database, routes=[route("/tick", tick, bound_s=None)]) as server:
         with server.connect() as connection:
             connection.sendall(b"GET /tick HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert begun.wait(10)
-        assert ended.wait(10)
+            assert begun.wait(WITHIN_S)
+        assert ended.wait(WITHIN_S)
 
 
 # --- errors

@@ -31,12 +31,11 @@ from cortex.runtime.clients.job_feeds import Feed, JobFeeds
 from cortex.runtime.liveness.listener import Listener
 from cortex.store import jobs as store_jobs
 from tests.support.counting import CountingPort
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench, services
 from tests.support.servers.pgbouncer import pgbouncer
 from tests.support.servers.postgres import sql
 
-WITHIN_S = 10.0
 SENDING = ("of_pod", "send")
 
 

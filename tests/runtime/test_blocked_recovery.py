@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import MutableMapping
 from typing import Any
 from uuid import UUID
@@ -24,6 +23,7 @@ from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 ZOMBIE_S = 300.0
+NO_BOUND = {"statement_timeout": "0", "transaction_timeout": "0"}
 
 
 def a_sweeper(bench: Bench, metrics: Metrics | None = None) -> Sweeper:
@@ -125,7 +125,7 @@ async def test_a_stopped_pod_loses_the_rows_that_it_holds(bench: Bench, database
     sweeper = a_sweeper(bench)
     with holding_task(database, held, idle_in_transaction_session_timeout="500ms") as holder:
         os.kill(holder.pid, signal.SIGSTOP)
-        eventually(lambda: not locks(database), what="its rows are free", within_s=5)
+        eventually(lambda: not locks(database), what="its rows are free")
         assert holder.poll() is None
         await sweeper.tick(TickBudget())
     assert job_row(database, held)["status"] == "RETRY"
@@ -136,13 +136,11 @@ async def test_a_pod_killed_in_the_middle_of_a_statement_is_noticed(
 ) -> None:
     """Not at the end of its statement: each second the server checks for its client."""
     held, _ = await two_silent_jobs(bench, database)
-    statement = "SELECT pg_sleep(4)"
-    with holding_task(database, held, then=statement) as holder:
+    statement = "SELECT pg_sleep(3600)"
+    with holding_task(database, held, then=statement, **NO_BOUND) as holder:
         eventually(lambda: runs(database, statement), what="its statement runs")
         holder.kill()
-        killed_at = time.monotonic()
         eventually(lambda: not locks(database), what="its rows are free")
-        assert time.monotonic() - killed_at < 3
         await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, held)["status"] == "RETRY"
 

@@ -22,7 +22,7 @@ from cortex.runtime.calls.budget_guard import StoreBudgetGuard
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.store import budgets, facts, pods, retries, tasks
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench, FaultyPort, a_pod
 from tests.support.records.rows import NoPause, job_row, new_id
 from tests.support.servers.postgres import sql
@@ -286,8 +286,10 @@ async def test_a_reservation_that_nobody_heard_of_keeps_no_room(
     bench.port.lose_reply(budgets.reserve)
     for _ in range(50):
         bench.port.refuse(budgets.reserve)
-    with trio.move_on_after(0.3):
-        await reserve(a_purse(bench, unsettled), claim, "2")
+    async with trio.open_nursery() as attempt:
+        attempt.start_soon(reserve, a_purse(bench, unsettled), claim, "2")
+        await eventually_async(lambda: bench.port.faults_left < 50, what="it asks again")
+        attempt.cancel_scope.cancel()
     assert uses(database) == [(0, 2)]
     assert await unsettled.settle() == 1
     assert uses(database) == [(0, 0)]
@@ -431,7 +433,7 @@ async def test_many_sessions_at_once_spend_all_and_no_more_than_one_call_over(
             largest = max(largest, used)
             await settle(budget_guard, reservation, str(used))
 
-    with trio.fail_after(30):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as sessions:
             for claim in claims:
                 sessions.start_soon(session, claim)

@@ -26,7 +26,7 @@ from cortex.runtime.commit.committer import (
     CommitterStopped,
 )
 from cortex.store import effects, jobs, steps, tasks
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.holder import holding_task
 from tests.support.records.effects import an_intent
 from tests.support.records.factories import Bench, FaultyPort, a_lease
@@ -328,7 +328,7 @@ async def test_two_hundred_jobs_commit_each_step_once_while_sessions_are_killed(
             )
             kills += 1
 
-    with trio.fail_after(40):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(kill_now_and_then)
             for claim in claims:
@@ -364,7 +364,7 @@ async def test_an_outage_of_the_server_is_waited_out(
         await bench.start(bench.committer)
         inner.start_soon(end)
         await trio.to_thread.run_sync(private_postgres.start)
-        await eventually_async(lambda: outcomes, what="the end is written", within_s=20)
+        await eventually_async(lambda: outcomes, what="the end is written")
         assert outcomes == [None]
         inner.cancel_scope.cancel()
     assert job_row(private_postgres.dsn, claim.lease.job_id)["status"] == "COMPLETED"
@@ -484,7 +484,7 @@ async def test_closing_writes_what_was_accepted_and_takes_no_more(
         bench.committer.close()
         with pytest.raises(LeaseLost):
             await bench.committer.record(an_end(claims[4]))
-        with trio.fail_after(10):
+        with trio.fail_after(WITHIN_S):
             await bench.committer.run()  # and then it is finished
     assert outcomes == [None] * 4
     counts = await bench.port(jobs.counts, [claim.lease.job_id for claim in claims])

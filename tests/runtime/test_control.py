@@ -15,7 +15,7 @@ from cortex.runtime.jobs.running import Stop
 from cortex.runtime.maintenance.control import Control
 from cortex.runtime.process import LoopLag
 from cortex.store import agents, jobs
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import new_id
 
@@ -124,15 +124,14 @@ async def test_the_worst_delay_of_the_loop_is_told_once(nursery: trio.Nursery) -
         return worst > 200
 
     await eventually_async(measured, what="the delay is measured")
-    assert worst < 5000
-    assert lag.take_ms() < 200
+    await eventually_async(lambda: lag.take_ms() < 200, what="it is not reported again")
 
 
 @pytest.mark.parametrize("does", ["pass", "import time; time.sleep(60)", "while True: pass"])
 def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
     code = f"from cortex.runtime import process as deadman; deadman.arm(0.3)\n{does}"
     ended = subprocess.run(
-        [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], timeout=WITHIN_S, capture_output=True, text=True, check=False
     )
     if does == "pass":
         assert (ended.returncode, ended.stderr) == (0, "")
@@ -147,6 +146,6 @@ def test_what_holds_the_process_can_be_told_calmly() -> None:
         "deadman.arm(0.2, exit_code=0, message='1 tool was left behind')\nwhile True: pass"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], timeout=WITHIN_S, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "cortex: 1 tool was left behind\n")

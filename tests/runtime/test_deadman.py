@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.support.eventually import WITHIN_S
+
 CODE = """
 import fcntl, os, threading
 from cortex.runtime import process as deadman
@@ -29,7 +31,7 @@ def test_it_strikes_whoever_reads(reader: str) -> None:
         os.close(here)
         if reader == "gone":
             os.close(there)
-        assert process.wait(20) == 7
+        assert process.wait(WITHIN_S) == 7
     if reader != "gone":
         output = os.read(there, 1_000_000)
         os.close(there)
@@ -48,5 +50,5 @@ threading.Event().wait(30)
 
 
 def test_of_several_the_first_strikes_and_there_is_one_thread_for_all() -> None:
-    ended = subprocess.run([sys.executable, "-c", TWICE], timeout=20, capture_output=True)  # noqa: PLW1510
+    ended = subprocess.run([sys.executable, "-c", TWICE], timeout=WITHIN_S, capture_output=True)  # noqa: PLW1510
     assert (ended.returncode, ended.stdout) == (7, b"2\n")

@@ -18,8 +18,6 @@ from tests.support.records.factories import Bench
 from tests.support.records.rows import assert_one_truth, move_clock
 from tests.support.servers.postgres import sql
 
-WITHIN_S = 20.0
-
 
 @pytest.fixture
 async def committing(bench: Bench) -> Bench:
@@ -57,7 +55,7 @@ async def all_completed(bench: Bench, ids: list[Any]) -> None:
     async def done() -> Any:
         return (await bench.port(jobs.counts, ids)).get(JobStatus.COMPLETED) == len(ids)
 
-    await eventually_async(done, what="all jobs completed", within_s=WITHIN_S)
+    await eventually_async(done, what="all jobs completed")
 
 
 def with_gate(bench: Bench) -> Gate:

@@ -17,7 +17,7 @@ from cortex.durable.context import Context
 from cortex.runtime.jobs.running import RunningJob, Stop
 from cortex.store import jobs, retries, steps, tasks
 from cortex.view.jobs import state_of
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.holder import holding_task
 from tests.support.records.factories import Bench
 from tests.support.records.rows import (
@@ -49,7 +49,7 @@ async def run_one(bench: Bench, handler: Callable[..., Awaitable[Any]], **fields
 
 
 async def ended(bench: Bench) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         await bench.running.wait_until_empty()
 
 
@@ -546,7 +546,7 @@ async def test_actors_that_wait_end_when_they_are_closed(committing: Bench) -> N
     committing.handle(returns)
     actors = committing.actors()
     first, second = await committing.claimed(2)
-    with trio.fail_after(10):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as phase:
             actors.start(phase, first, committing.running.add(first))
             await eventually_async(lambda: len(actors.idle), what="its actor waits")

@@ -15,11 +15,10 @@ from cortex.domain.poll_rate import PollRate
 from cortex.runtime.clients.job_feeds import Feed, FeedEvent, JobFeeds
 from cortex.store import jobs, steps
 from tests.support.counting import CountingPort
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import new_id
 
-WITHIN_S = 10.0
 CROWD = 300
 
 

@@ -14,7 +14,7 @@ import trio
 
 from cortex.durable.context import Context
 from cortex.runtime.jobs.running import Stop
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import attempts, job_row
 
@@ -36,7 +36,7 @@ async def run_one(bench: Bench, handler: Callable[..., Awaitable[Any]], **option
 
 
 async def ended(bench: Bench) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         await bench.running.wait_until_empty()
 
 

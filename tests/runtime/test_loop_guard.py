@@ -12,6 +12,7 @@ from cortex.runtime.liveness.loop_guard import LoopGuard, Silence
 from tests.support.eventually import eventually_async
 
 STILL_S = 0.2
+HELD_S = 0.05
 LOOK_S = 0.01
 GIVEN_UP_S = 10.0
 
@@ -42,19 +43,20 @@ async def test_a_loop_that_stands_still_ends_its_process(ended: list[Any]) -> No
 
 async def test_a_loop_that_turns_is_left_alone(ended: list[Any]) -> None:
     """Although it has been held for longer than that, all in all."""
+    still_s = 10 * HELD_S
     turns = 0
 
     async def count() -> None:
         nonlocal turns
         while True:
-            until = time.monotonic() + STILL_S / 4
+            until = time.monotonic() + HELD_S
             while time.monotonic() < until:
                 pass
             turns += 1
             await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(LoopGuard(still_s=STILL_S, look_s=LOOK_S).run)
+        await nursery.start(LoopGuard(still_s=still_s, look_s=LOOK_S).run)
         nursery.start_soon(count)
         await eventually_async(lambda: turns >= 12, what="it was held again and again")
         nursery.cancel_scope.cancel()

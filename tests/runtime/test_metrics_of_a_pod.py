@@ -20,13 +20,11 @@ from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.pod_ready import Ready
 from cortex.store import agents, retries
 from tests.support.apps import pod_app
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.rows import job_row, new_id, submit
 from tests.support.scrape import Scrape, read
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import API_KEY, ScriptedModel, program, scripted_model
-
-WITHIN_S = 20.0
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +83,7 @@ async def until(dsn: str, job_id: UUID, status: str) -> dict[str, Any]:
         row = await trio.to_thread.run_sync(job_row, dsn, job_id)
         return row if row["status"] == status else None
 
-    found: dict[str, Any] | None = await eventually_async(
-        look, what=f"job is {status}", within_s=WITHIN_S
-    )
+    found: dict[str, Any] | None = await eventually_async(look, what=f"job is {status}")
     return found or {}
 
 

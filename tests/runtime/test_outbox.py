@@ -25,7 +25,7 @@ from cortex.runtime.outbox.outbox import Outbox
 from cortex.store import breakers, tasks
 from cortex.store.background import outbox, subscriptions
 from cortex.store.background.outbox import MessageRow
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench
 from tests.support.records.rows import job_row, move_clock
 from tests.support.servers.postgres import sql
@@ -485,7 +485,7 @@ async def test_a_lost_lease_stops_a_handler_and_its_record(
     await began.wait()
     taken = "UPDATE cortex.outbox SET locked_by = gen_random_uuid(), attempts = 2"
     sql(database, taken)
-    with trio.fail_after(10):
+    with trio.fail_after(WITHIN_S):
         await was_cancelled.wait()
     row = await only(bench)
     assert (row.status, row.attempts) == (MessageStatus.PROCESSING, 2)
@@ -498,8 +498,10 @@ async def test_a_pod_killed_before_it_recorded_leads_to_the_same_id_again(
     await publish(bench, 1)
     for _ in range(20):
         bench.port.refuse(outbox.record)
-    with trio.move_on_after(0.3):
-        await make(bench).tick(BUDGET)
+    async with trio.open_nursery() as pod:
+        pod.start_soon(make(bench).tick, BUDGET)
+        await eventually_async(lambda: bench.port.faults_left < 20, what="it begins to record")
+        pod.cancel_scope.cancel()
     assert len(receiver.ids) == 1
     while bench.port.faults_left:
         with pytest.raises(Exception, match="not there"):
@@ -543,7 +545,7 @@ async def test_a_new_message_is_sent_when_the_runner_is_woken(
     await bench.start(sends)
     await publish(bench, 1)
     sends.wake()
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         await receiver.until_posted(1)
     await eventually_async(
         lambda: sql_status(bench) == ["SENT"], what="the message is recorded as sent"

@@ -14,8 +14,7 @@ from cortex.domain.clock import system_chance
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import standard_parts
-
-WITHIN_S = 20.0
+from tests.support.eventually import WITHIN_S
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +33,7 @@ async def test_a_pod_is_ready_before_its_slow_imports_are(database: str, tmp_pat
         assert is_ready.wait(WITHIN_S)
         trio.from_thread.run_sync(shutdown.request)
 
-    with trio.fail_after(2 * WITHIN_S):
+    with trio.fail_after(WITHIN_S):
         log = await run_pod(
             Settings(),
             dsn=database,

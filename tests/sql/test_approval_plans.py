@@ -90,7 +90,6 @@ def big(filled: Callable[..., str]) -> str:
     return filled(FILL)
 
 
-@pytest.mark.timeout(120)
 def test_statements_look_only_at_the_rows_that_they_need(big: str) -> None:
     offences: list[str] = []
     for statistics in ("none yet", "fresh"):
@@ -143,7 +142,6 @@ def touched(dsn: str, statement: str, *arguments: Any) -> Touched:
     return run_asyncio(run)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("statistics", ["none yet", "fresh"])
 def test_deciding_and_expiring_find_their_rows_by_index(big: str, statistics: str) -> None:
     """Their work is done in functions, into which no plan looks."""
@@ -161,7 +159,6 @@ def test_deciding_and_expiring_find_their_rows_by_index(big: str, statistics: st
     assert found.rows <= 20 * BATCH
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(big: str) -> None:
     """The guards see what they are there for."""
     sql(big, "DROP INDEX cortex.approval_pending")
@@ -179,7 +176,6 @@ def crowd(big: str) -> Iterator[Session]:
         yield call
 
 
-@pytest.mark.timeout(120)
 def test_those_who_wait_do_not_slow_down_those_who_work(big: str, crowd: Session) -> None:
     """A claim looks at no job that waits, and none of those has anything that a pod could hold."""
     holding = """
@@ -195,7 +191,6 @@ def test_those_who_wait_do_not_slow_down_those_who_work(big: str, crowd: Session
     assert len(crowd(tasks.claim, pod_id=POD, types=["work"], limit=BATCH)) == BATCH
 
 
-@pytest.mark.timeout(120)
 def test_ten_thousand_expire_in_bounded_batches(big: str, crowd: Session) -> None:
     """Each statement stays within what a session allows it: a longer one would be cancelled."""
     done = 0

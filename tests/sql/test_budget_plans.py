@@ -60,7 +60,6 @@ def worst(dsn: str, name: str, arguments: Sequence[object], tables: set[str]) ->
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
 
-@pytest.mark.timeout(120)
 def test_a_pass_looks_at_few_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         for name, (arguments, most) in STATEMENTS.items():
@@ -69,7 +68,6 @@ def test_a_pass_looks_at_few_rows(big: str) -> None:
         sql(big, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(big: str) -> None:
     """The guard sees what it is there for: without the index of runs all are looked at."""
     sql(big, "DROP INDEX cortex.budget_use_run")

@@ -42,7 +42,6 @@ def most_looked_at(dsn: str, name: str) -> int:
     return max(each.rows for each in looks if each.table == "dead_letter")
 
 
-@pytest.mark.timeout(120)
 def test_what_is_settled_is_not_looked_at(settled: str) -> None:
     for statistics in ("none yet", "fresh"):
         for name in STATEMENTS:
@@ -50,7 +49,6 @@ def test_what_is_settled_is_not_looked_at(settled: str) -> None:
         sql(settled, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(settled: str) -> None:
     """The guard sees what it is there for: without the index of those that wait all are read."""
     sql(settled, "DROP INDEX cortex.dead_letter_unresolved")

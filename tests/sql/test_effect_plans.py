@@ -108,7 +108,6 @@ def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
 
-@pytest.mark.timeout(120)
 def test_leave_and_outcome_look_at_their_own_effects(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         for job_ids in (FRESH, KNOWN):
@@ -125,7 +124,6 @@ def test_leave_and_outcome_look_at_their_own_effects(big: str) -> None:
         sql(big, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_page_looks_at_its_own_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         some = UUID(int=8_000)
@@ -143,7 +141,6 @@ def test_a_page_looks_at_its_own_rows(big: str) -> None:
         sql(big, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_who_waits_for_a_quota_is_looked_at_when_there_is_room(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         sql(big, MUCH_ROOM)
@@ -159,7 +156,6 @@ def test_who_waits_for_a_quota_is_looked_at_when_there_is_room(big: str) -> None
         sql(big, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(big: str) -> None:
     """The guards see what they are there for: without their indices far more is looked at."""
     sql(big, "ALTER TABLE cortex.effect DROP CONSTRAINT effect_once")

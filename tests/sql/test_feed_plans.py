@@ -1,7 +1,6 @@
 """However many jobs there are, those with waiting clients are found by index."""
 
 import asyncpg
-import pytest
 
 from cortex.store.feed import RESULT_BYTES_MAX
 from tests.sql.test_plans import BATCH, IDS, POD, ROWS_PER_WANTED, big, explain
@@ -34,7 +33,6 @@ STATEMENTS = {
 }
 
 
-@pytest.mark.timeout(120)
 def test_only_what_is_asked_for_is_looked_at(big: str) -> None:
     async def fill() -> None:
         connection = await asyncpg.connect(big)

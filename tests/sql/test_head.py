@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import asyncpg
-import pytest
 
 from cortex.domain.confinement import Confinement
 from cortex.domain.drain import Liveness
@@ -64,7 +63,6 @@ def test_everything_that_waits_for_a_person_is_counted(store: Session, database:
     assert head.dead > 0
 
 
-@pytest.mark.timeout(120)
 def test_what_waits_is_counted_as_far_as_the_cap(filled: Callable[..., str]) -> None:
     dsn = filled(WAITS)
     for statistics in ("none yet", "fresh"):

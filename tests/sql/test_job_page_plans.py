@@ -77,7 +77,6 @@ def looked_at(looks: list[Look]) -> int:
     return sum(each.rows for each in looks if each.table == "job_record")
 
 
-@pytest.mark.timeout(120)
 def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
     offences: list[str] = []
     both_ways = [(query, case) for query in ("jobs.page", "jobs.page_up") for case in CASES]
@@ -111,7 +110,6 @@ DUE_CASES = {
 }
 
 
-@pytest.mark.timeout(120)
 def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
     offences: list[str] = []
     for statistics in ("none yet", "fresh"):
@@ -127,7 +125,6 @@ def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
     assert not offences, "\n".join(["", *offences])
 
 
-@pytest.mark.timeout(120)
 def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
     sql(many_waiting, "DROP INDEX cortex.job_retry_due")
     sql(
@@ -139,7 +136,6 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
     assert looked_at(looks) >= SAME_INSTANT
 
 
-@pytest.mark.timeout(120)
 def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str) -> None:
     """Whatever is newer, and however many ended."""
     ids = [UUID(int=n) for n in range(1, LIMIT)]
@@ -155,7 +151,6 @@ def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str
         sql(many, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(many: str) -> None:
     """The guard sees what it is there for: an index that does not order those of one instant."""
     sql(many, "DROP INDEX cortex.job_status")

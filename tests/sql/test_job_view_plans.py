@@ -1,7 +1,6 @@
 """However many steps a job has, a look at it reads as many as it shows."""
 
 import asyncpg
-import pytest
 
 from tests.sql.test_plans import IDS, ROWS_PER_WANTED, big, explain
 from tests.support.servers.postgres import run_asyncio, sql
@@ -37,7 +36,6 @@ STATEMENTS: dict[str, list[tuple[object, ...]]] = {
 }
 
 
-@pytest.mark.timeout(180)
 def test_only_what_is_shown_is_looked_at(big: str) -> None:
     async def fill() -> None:
         connection = await asyncpg.connect(big)

@@ -24,6 +24,7 @@ from cortex.postgres.database import Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, pods, retries, steps, tasks
+from tests.support.eventually import WITHIN_S
 from tests.support.records.rows import (
     NoPause,
     assert_one_truth,
@@ -400,7 +401,7 @@ def test_a_release_that_waits_for_a_cancel_sees_it(
 
 async def eventually_blocked(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
     """Wait until another session waits for a lock that this one holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         while not await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
         ):

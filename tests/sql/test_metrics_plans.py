@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from tests.sql.test_plans import FILL, explain
 from tests.support.servers.postgres import sql
 
@@ -23,7 +21,6 @@ LOOKED_AT_MAX = {"job_record": 700, "task": 900, "dead_letter": 100}
 """What END_MOST leaves unfinished, beside 129,500 jobs and 19,900 letters that are done with."""
 
 
-@pytest.mark.timeout(120)
 def test_a_scrape_looks_at_no_finished_job(filled: Callable[..., str]) -> None:
     database = filled(FILL, END_MOST)
     # Dead versions stay in indexes until they are cleaned up: that is not under test.
@@ -38,7 +35,6 @@ def test_a_scrape_looks_at_no_finished_job(filled: Callable[..., str]) -> None:
         sql(database, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_backlog_is_counted_up_to_the_limit(filled: Callable[..., str]) -> None:
     looks = explain(filled(FILL), "metrics.figures", (1000,))
     for table, counts in {"job_record": 4, "task": 4}.items():

@@ -10,6 +10,7 @@ from cortex.domain.job import Claim, Finish, JobStatus, Release, Submission
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import jobs, pods, tasks
+from tests.support.eventually import WITHIN_S
 from tests.support.records.rows import assert_one_truth, job_row, move_clock, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
 
@@ -162,7 +163,7 @@ def test_one_notification_a_batch_and_none_for_what_is_not_due(database: str) ->
             batch = [Submission(id=new_id(), type="work", delay_s=delay_s) for _ in range(100)]
             await jobs.submit(db, batch)
         await pods.probe(db, channel="cortex_task")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN_S):
             while heard[-1:] != [""]:
                 await listener.fetch("SELECT 1")
         await listener.close()

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-import pytest
 
 from cortex.postgres.database import Profile
 from cortex.postgres.queries import sql as query_text
@@ -106,14 +105,12 @@ def least_of_late_claims(dsn: str, *, is_held: bool) -> int:
     return run_asyncio(run)
 
 
-@pytest.mark.timeout(120)
 def test_a_deep_backlog_makes_no_claim_dearer(filled: Callable[..., str]) -> None:
     shallow = blocks_of_claim(filled(BACKLOG.format(count=1000)))
     deep = blocks_of_claim(filled(BACKLOG.format(count=60_000)))
     assert deep <= 1.2 * shallow
 
 
-@pytest.mark.timeout(120)
 def test_a_claim_reads_what_was_claimed_before_only_once(run_dir: Path) -> None:
     """Vacuum has not come: the scan itself marks the entries of claimed tasks as dead.
 

@@ -37,7 +37,6 @@ def looked_at(looks: list[Look], table: str = "task") -> int:
     return max((each.rows for each in looks if each.table == table), default=0)
 
 
-@pytest.mark.timeout(120)
 def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
     claim = (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
     for statistics in ("none yet", "fresh"):
@@ -47,7 +46,6 @@ def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
         sql(paused, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scrape_does_not_count_what_is_paused(paused: str) -> None:
     for statistics in ("none yet", "fresh"):
         # Running jobs are passed over among the pending ones: their records do not show it.
@@ -56,7 +54,6 @@ def test_a_scrape_does_not_count_what_is_paused(paused: str) -> None:
         sql(paused, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(paused: str) -> None:
     sql(paused, "DROP INDEX cortex_worker.task_ready_named")
     looks = explain(
@@ -65,7 +62,6 @@ def test_a_scan_would_be_found(paused: str) -> None:
     assert max(each.rows for each in looks if each.table == "task") > 10 * ROWS_PER_WANTED * BATCH
 
 
-@pytest.mark.timeout(120)
 def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> None:
     for statistics in ("none yet", "fresh"):
         looks = explain(paused, "queues.list", (None, QUEUES, COUNTED))
@@ -86,7 +82,6 @@ ALL_HANDED_BACK = """
 WALKED = 5_000
 
 
-@pytest.mark.timeout(120)
 def test_the_oldest_is_looked_for_past_so_many_that_were_handed_back(
     filled: Callable[..., str],
 ) -> None:
@@ -113,7 +108,6 @@ WAITS_S = 2 * 86_400 - 90_000
 PROBES = 60
 
 
-@pytest.mark.timeout(120)
 def test_what_waits_behind_more_than_are_walked_past_is_found_all_the_same(
     filled: Callable[..., str],
 ) -> None:
@@ -147,7 +141,6 @@ LEASES, HANDED_BACK = 100, 20
 LOCKED = 20_000
 
 
-@pytest.mark.timeout(120)
 def test_pods_are_listed_and_followed_at_the_same_cost_whatever_they_did(
     filled: Callable[..., str],
 ) -> None:

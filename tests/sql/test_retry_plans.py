@@ -59,7 +59,6 @@ def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
 
-@pytest.mark.timeout(120)
 def test_a_pass_looks_at_few_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         behind = "UPDATE cortex.breaker SET state = $1, open_until = $2, opened_at = $2"
@@ -75,7 +74,6 @@ def test_a_pass_looks_at_few_rows(big: str) -> None:
         sql(big, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_budgets_are_not_walked(big: str) -> None:
     """Each of many jobs waits for a budget of its own: a pass sees none before its time."""
     sql(
@@ -87,7 +85,6 @@ def test_budgets_are_not_walked(big: str) -> None:
     assert worst(big, "retries.due", (BATCH,)) <= FEW
 
 
-@pytest.mark.timeout(120)
 def test_who_was_let_go_costs_nothing(big: str) -> None:
     """Many were let go when it closed, and it has opened again: the newest of them is enough."""
     let_go = (
@@ -99,7 +96,6 @@ def test_who_was_let_go_costs_nothing(big: str) -> None:
     assert worst(big, "retries.due", (BATCH,)) <= FEW
 
 
-@pytest.mark.timeout(120)
 def test_one_job_costs_little_and_a_list_of_breakers_counts_no_further(big: str) -> None:
     for statistics in ("none yet", "fresh"):
         assert worst(big, "breakers.list", (None, 200, COUNTED)) <= COUNTED, statistics
@@ -115,7 +111,6 @@ def test_one_job_costs_little_and_a_list_of_breakers_counts_no_further(big: str)
         sql(big, "ANALYZE")
 
 
-@pytest.mark.timeout(120)
 def test_a_scan_would_be_found(big: str) -> None:
     """The guard sees what it is there for: without the index of what is waited for all are read."""
     sql(big, "DROP INDEX cortex.job_due_by_breaker")

@@ -137,7 +137,6 @@ def test_a_retried_letter_needs_the_same_tools(store: Session, database: str) ->
     assert claimed(store, "look_up") == {heir.new_id}
 
 
-@pytest.mark.timeout(120)
 def test_tasks_that_no_pod_can_serve_do_not_slow_the_claim_of_others(
     filled: Callable[..., str],
 ) -> None:

@@ -14,6 +14,7 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers
+from tests.support.eventually import WITHIN_S
 from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import as_runtime, move_clock, new_id
 from tests.support.servers.postgres import run_asyncio, sql
@@ -254,9 +255,9 @@ def test_only_changes_of_state_are_told_at_once(store: Session, database: str) -
         for act in (fail, fail, fail):  # two are only counted
             await asyncio.to_thread(act, store)
         await asyncio.to_thread(store, breakers.close, NAME, by="ana", reason="r")
-        found = [await asyncio.wait_for(output.get(), 10) for _ in range(2)]
+        found = [await asyncio.wait_for(output.get(), WITHIN_S) for _ in range(2)]
         await connection.execute("SELECT pg_notify('cortex_breaker', 'end')")
-        found.append(await asyncio.wait_for(output.get(), 10))
+        found.append(await asyncio.wait_for(output.get(), WITHIN_S))
         await connection.close()
         return found
 

@@ -462,7 +462,6 @@ def test_what_is_delayed_waits_in_the_queue(store: Session, database: str) -> No
 # --- many
 
 
-@pytest.mark.timeout(120)
 def test_thousands_are_chosen_and_retried(store: Session, database: str) -> None:
     ids = fail(database, 3000, steps=3, error_message="page 9 is gone")
     fail(database, 10, error_message="something else")
@@ -553,7 +552,6 @@ MANY = 30_000
 WANTED = 20
 
 
-@pytest.mark.timeout(120)
 def test_statements_look_only_at_the_letters_that_they_need(database: str) -> None:
     ids = [UUID(int=n) for n in range(1, MANY + 1)]
     sql(database, FILL, ids)

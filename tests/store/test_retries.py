@@ -17,6 +17,7 @@ from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
 from cortex.store import jobs, retries, tasks
+from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import JOB_TYPE
 from tests.support.records.rows import (
     history,
@@ -381,7 +382,7 @@ async def until_it_waits_for_a_lock(connection: "asyncpg.Connection[Any]", query
         SELECT count(*) FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND query LIKE $1 AND datname = current_database()
     """
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WITHIN_S):
         while not await connection.fetchval(waits, f"%{query}%"):
             await connection.execute("SELECT pg_sleep(0.01)")
 
@@ -526,7 +527,7 @@ def test_letting_go_tells_the_pods(
             await asyncio.to_thread(
                 store, retries.retry_now, job_id, by="ana", reason="", new_id=new_id
             )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WITHIN_S):
             while len(heard) < 2:
                 await listener.fetch("SELECT 1")
         await listener.close()

@@ -12,10 +12,9 @@ from cortex.domain.job import Claim
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
+from tests.support.eventually import WITHIN_S
 from tests.support.records.rows import move_clock, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
-
-WITHIN_S = 10.0
 
 
 @attrs.frozen

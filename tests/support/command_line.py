@@ -18,13 +18,12 @@ import attrs
 import pytest
 
 from chaos.cluster.fork_server import Process, fits
+from tests.support.eventually import WITHIN_S
 from tests.support.in_process import Ended, run_here
 from tests.support.pods import FORKS
 from tests.support.pty_screen import CORTEX
 
 ROOT = Path(__file__).parent.parent.parent
-PTY_WITHIN_S = 20.0
-COMMAND_WITHIN_S = 50.0
 
 
 OWN_PROCESS: Final = frozenset({"bench", "demo", "tui", "up"})
@@ -62,7 +61,7 @@ class Cortex:
             stdin=_bytes(stdin),
             cwd=self.folder,
             env=environ,
-            timeout=COMMAND_WITHIN_S,
+            timeout=WITHIN_S,
         )
         return Ended(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
@@ -156,7 +155,7 @@ class OnTerminal:
 
     def read_until(self, probe: Callable[[str], bool], *, what: str) -> str:
         """Read until the text fulfils a condition; fails the test naming `what`."""
-        give_up_at = time.monotonic() + PTY_WITHIN_S
+        give_up_at = time.monotonic() + WITHIN_S
         while not probe(self.text):
             if time.monotonic() > give_up_at or not self._read_more():
                 pytest.fail(f"never came: {what}; the terminal shows {self.text!r}")
@@ -172,13 +171,13 @@ class OnTerminal:
 
     def end(self) -> int:
         """Read to the end and return the exit code."""
-        give_up_at = time.monotonic() + PTY_WITHIN_S
+        give_up_at = time.monotonic() + WITHIN_S
         while self._read_more():
             if time.monotonic() > give_up_at:
                 self._process.kill()
                 pytest.fail(f"it does not end; the terminal shows {self.text!r}")
         os.close(self._master)
-        return self._process.wait(PTY_WITHIN_S)
+        return self._process.wait(WITHIN_S)
 
     def _read_more(self) -> bool:
         ready, _, _ = select.select([self._master], [], [], 0.05)

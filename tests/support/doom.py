@@ -20,7 +20,6 @@ from tests.support.records.rows import submit, until_jobs
 from tests.support.servers.postgres import sql
 
 APP = "tests.support.apps.effect_app"
-WITHIN_S = 30.0
 
 
 @frozen
@@ -99,7 +98,7 @@ class Payments:
 
     def until(self, count: int, status: str) -> None:
         """Wait until a number of jobs stand there, and no other pays any more."""
-        until_jobs(self.dsn, f"status = '{status}'", count=count, within_s=WITHIN_S)
+        until_jobs(self.dsn, f"status = '{status}'", count=count)
 
     def session(self) -> Any:
         return open_session(Profile(dsn=self.dsn))

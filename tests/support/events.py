@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from tests.support.servers.http_server import WITHIN_S
+from tests.support.eventually import WITHIN_S
 
 
 @attrs.frozen(kw_only=True)

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from cortex.postgres.database import Profile
-
-WITHIN_S = 20.0
+from tests.support.eventually import WITHIN_S
 
 PROGRAM = """
 import asyncio, json, sys, asyncpg

@@ -20,13 +20,12 @@ from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.nemeses.server import sessions_in
 from chaos.windows import Window
 from chaos.workloads.program import Op, Operation, Program
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 
 T = TypeVar("T")
 
 PODS = 2
 DISK_MIB = 96
-WITHIN_S = 45.0
 POLL_S = 0.005
 BROKEN = Fault(
     number=77,
@@ -115,7 +114,7 @@ class Playing:
             answer = self.inject(nemesis, **detail)
             return answer if "missed" not in answer and window in answer["windows"] else None
 
-        found = eventually(met, what=f"{nemesis.name} hits a window {window}", within_s=WITHIN_S)
+        found = eventually(met, what=f"{nemesis.name} hits a window {window}")
         assert found is not None
         return found
 

@@ -17,15 +17,12 @@ from typing import IO, Any
 from attrs import define, field, frozen
 
 from chaos.cluster.fork_server import ForkServer, Process
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.servers.postgres import sql
 
 APP = "tests.support.apps.pod_app"
 ROOT = Path(__file__).parent.parent.parent
-READY_WITHIN_S = 30.0
-EXIT_WITHIN_S = 20.0
 TICK_WITHIN_S = 60.0
-COMMAND_WITHIN_S = 30.0
 LOG_TAIL = 6_000
 
 FORKS = ForkServer(
@@ -91,7 +88,7 @@ class Pod:
     def until_ready(self) -> None:
         """Wait for its ready line; fails with its log when it ends before."""
         assert self.process.stdout is not None
-        line = first_line(self.process.stdout, within_s=READY_WITHIN_S)
+        line = first_line(self.process.stdout)
         assert line, f"the pod was not ready: {self.log[-LOG_TAIL:]}"
         self.ready = json.loads(line)
 
@@ -103,7 +100,7 @@ class Pod:
         self.process.kill()
         self.process.wait()
 
-    def exit_code(self, *, within_s: float = EXIT_WITHIN_S) -> int:
+    def exit_code(self, *, within_s: float = WITHIN_S) -> int:
         """Wait until it has ended by itself."""
         try:
             return self.process.wait(within_s)
@@ -241,7 +238,7 @@ def run_cli(
         env=environment(dsn, folder, extra),
         cwd=folder,
         stdin=stdin,
-        timeout=COMMAND_WITHIN_S,
+        timeout=WITHIN_S,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -262,9 +259,9 @@ def environment(
     return kept | QUICK | places | address | dict(extra) | named
 
 
-def first_line(stream: IO[bytes], *, within_s: float) -> bytes:
+def first_line(stream: IO[bytes]) -> bytes:
     """The first line of a pipe, empty when it ends or stays silent."""
-    readable, _, _ = select.select([stream], [], [], within_s)
+    readable, _, _ = select.select([stream], [], [], WITHIN_S)
     return stream.readline() if readable else b""
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import WITHIN_S
+
 
 def promtool(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """Run it; skips the test where it is not installed."""
@@ -13,5 +15,5 @@ def promtool(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     if program is None:
         pytest.skip("no promtool on this machine: apt-get install prometheus")
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=30, check=False
+        [program, *arguments], capture_output=True, text=True, timeout=WITHIN_S, check=False
     )

@@ -20,10 +20,10 @@ import pyte
 import pytest
 
 from chaos.cluster.fork_server import Process, fits
+from tests.support.eventually import WITHIN_S
 from tests.support.pods import FORKS
 from tests.support.terminal import launch
 
-WITHIN_S = 30.0
 READ_S = 0.05
 CHOKING_KEYS = 100
 """More than a program keeps in a queue for a terminal that is slow."""

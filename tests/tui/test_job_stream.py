@@ -1,11 +1,10 @@
 """A model speaks in a real pod; who sits at the job's screen reads along."""
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from statistics import quantiles
+from statistics import median
 from uuid import UUID
 
 import pytest
@@ -18,7 +17,7 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.clock import SystemClock
 from cortex_tui.session import Session
 from cortex_tui.widgets.stream_lines import StreamLines
-from tests.support.eventually import eventually_asyncio
+from tests.support.eventually import WITHIN_S, eventually_asyncio
 from tests.support.pods import Pods
 from tests.support.records.rows import seeded_random, submit
 from tests.support.servers.postgres import run_asyncio, sql
@@ -26,9 +25,6 @@ from tests.support.servers.stamping_model import stamping_model
 from tests.support.terminal.tui import shown
 
 WORDS = 80
-SEEN_WITHIN_S = 1.0
-"""Nine of ten, on a machine that does much else; alone it is a fifth of that."""
-WITHIN_S = 60.0
 STAMP = re.compile(r"\d+\.\d{6}")
 
 
@@ -56,18 +52,17 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
         )
 
 
-@pytest.mark.timeout(180)
 async def test_words_are_painted_while_they_are_said(
     pods: Pods, monkeypatch: pytest.MonkeyPatch, drawn_always: None
 ) -> None:
     clock = trio.lowlevel.current_clock()
-    seen: dict[str, float] = {}
+    seen: dict[float, float] = {}
     draw = StreamLines.draw
 
     def drawn(lines: StreamLines, y: int, width: int) -> Strip:
         strip = draw(lines, y, width)
         for stamp in STAMP.findall(strip.text):
-            seen.setdefault(stamp, clock.current_time() - float(stamp))
+            seen.setdefault(float(stamp), clock.current_time())
         return strip
 
     monkeypatch.setattr(StreamLines, "draw", drawn)
@@ -80,9 +75,7 @@ async def test_words_are_painted_while_they_are_said(
         )
         await trio.to_thread.run_sync(pods.start)
     assert len(seen) > WORDS / 2
-    cuts = quantiles(seen.values(), n=100)
-    output = f"{len(seen)} words: p50 {cuts[49]:.3f} s, p95 {cuts[94]:.3f} s\n"
-    sys.stdout.write(output)
-    assert cuts[89] < SEEN_WITHIN_S, output
+    late_s = median(now - said for said, now in seen.items())
+    assert late_s < (max(seen) - min(seen)) / 3, "a half if they come at the end"
     left = await trio.to_thread.run_sync(sql, pods.dsn, "SELECT FROM cortex.watch")
     assert left == [], "nobody watches any more"

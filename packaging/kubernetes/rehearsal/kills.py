@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from cortex.demo.job import SCRIPTED, SCRIPTED_MODEL, agent_name
 from cortex.domain.job import JobStatus
-from rehearsal.node import APP, Pod, until
+from rehearsal.node import APP, Pod, Running, until
 from rehearsal.setting import APPLICATION, Setting, setting, since, until_ready
 
 CALLS_BEFORE: Final = 2
 """Answers of the model before the first kill."""
 WITHIN_S: Final = 240.0
+POLL_S: Final = 1.0
 
 
 def kills(entry: Sequence[str], modes: Sequence[str]) -> None:
@@ -35,10 +36,18 @@ def _by_pods(here: Setting) -> str:
     job_id = _submit(pods[0])
     _until_answered(here, CALLS_BEFORE)
     first = _kill_runner(pods, job_id)
-    request = _until_asked(pods[0], job_id)
+    until(
+        lambda: _request_of(pods[0], job_id) is not None,
+        "the job asks for approval",
+        within_s=WITHIN_S,
+        poll_s=POLL_S,
+    )
     second = _kill_runner(pods, job_id)
+    request = _request_of(pods[0], job_id)
+    assert request is not None
     pods[0].command("approvals", "approve", request, "--yes")
-    _until_completed(pods[0], job_id)
+    until(lambda: _is_over(pods[0], job_id), "the job ends", within_s=WITHIN_S, poll_s=POLL_S)
+    _check_completed(pods[0], job_id)
     return (
         f"{len(pods)} pods, killed -9 among its steps ({first} ran it) and during the approval "
         f"({second} had run it); completed"
@@ -61,21 +70,36 @@ def _by_ticks(here: Setting) -> str:
     asking = here.pod()
     asking.command("migrate")
     job_id = _submit(asking)
-    killed = here.pod().start()
-    _until_answered(here, CALLS_BEFORE)
-    killed.kill()
-    _tick(here)
-    request = _until_asked(asking, job_id)
+    _until_killed(here)
+    count = 1
+    while (request := _request_of(asking, job_id)) is None:
+        count += _tick(here)
     asking.command("approvals", "approve", request, "--yes")
-    _tick(here)
-    _until_completed(asking, job_id)
-    return "a tick killed -9 among the job's steps; the next ones completed it"
+    while not _is_over(asking, job_id):
+        count += _tick(here)
+    _check_completed(asking, job_id)
+    return f"{count} ticks, one killed -9 among the job's steps; completed"
 
 
-def _tick(here: Setting) -> None:
+def _until_killed(here: Setting) -> None:
+    """Run ticks until one was killed while it ran the job."""
+    is_killed = False
+    while not is_killed:
+        tick = here.pod().start()
+
+        def is_due(tick: Running = tick) -> bool:
+            return tick.has_ended or len(_answered(here)) >= CALLS_BEFORE
+
+        until(is_due, f"the model answers {CALLS_BEFORE} calls", within_s=WITHIN_S, poll_s=0.05)
+        is_killed = not tick.has_ended
+        tick.kill()
+
+
+def _tick(here: Setting) -> int:
     done = here.pod().start()
     if done.process.wait(WITHIN_S):
         raise SystemExit(f"a tick failed: {done.text}")
+    return 1
 
 
 def _submit(pod: Pod) -> str:
@@ -83,7 +107,7 @@ def _submit(pod: Pod) -> str:
     payload = json.dumps({"folder": f"{APP}/shop", "model": SCRIPTED_MODEL})
     agent = agent_name(SCRIPTED, asks=True)
     words = ("jobs", "submit", SCRIPTED, "--agent", agent, "--payload", payload)
-    return pod.command(*words, *APPLICATION, "-o", "name").split()[-1]
+    return pod.command(*words, *APPLICATION, "-o", "name").strip()
 
 
 def _until_answered(here: Setting, count: int) -> None:
@@ -93,23 +117,17 @@ def _until_answered(here: Setting, count: int) -> None:
     until(are_there, f"the model answered {count} calls", within_s=WITHIN_S, poll_s=0.05)
 
 
-def _until_asked(pod: Pod, job_id: str) -> str:
-    found: list[str] = []
-
-    def has_asked() -> bool:
-        listed = json.loads(pod.command("approvals", "ls", "--json"))
-        found.extend(each["id"] for each in listed["approvals"] if each["job_id"] == job_id)
-        return bool(found)
-
-    until(has_asked, "the job asks for approval", within_s=WITHIN_S, poll_s=1.0)
-    return found[0]
+def _request_of(pod: Pod, job_id: str) -> str | None:
+    """Return the id of the job's open approval request."""
+    listed = json.loads(pod.command("approvals", "ls", "--json"))["approvals"]
+    return next((str(each["id"]) for each in listed if each["job_id"] == job_id), None)
 
 
-def _until_completed(pod: Pod, job_id: str) -> None:
-    def is_over() -> bool:
-        return JobStatus(_job(pod, job_id)["status"]).is_terminal
+def _is_over(pod: Pod, job_id: str) -> bool:
+    return JobStatus(_job(pod, job_id)["status"]).is_terminal
 
-    until(is_over, "the job ends", within_s=WITHIN_S, poll_s=1.0)
+
+def _check_completed(pod: Pod, job_id: str) -> None:
     job = _job(pod, job_id)
     if job["status"] != JobStatus.COMPLETED:
         raise SystemExit(f"the job ended {job['status']}: {job}")

@@ -42,6 +42,11 @@ class Container:
     probes: Mapping[str, Probe]
     pre_stop_s: float
 
+    @property
+    def start_s(self) -> float:
+        """How long it may take to start."""
+        return self.probes["startup"].every_s * self.probes["startup"].failures
+
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         secrets = [each["secretRef"] for each in given.get("envFrom", [])]

@@ -37,6 +37,8 @@ class Running:
     process: "subprocess.Popen[bytes]"
     first: int
     log: Path
+    """What it wrote to stderr; `out` has the rest."""
+    out: Path
 
     @property
     def has_ended(self) -> bool:
@@ -44,11 +46,13 @@ class Running:
 
     @property
     def text(self) -> str:
-        return self.log.read_text("utf-8", errors="replace")
+        """All that it wrote."""
+        return "".join(each.read_text("utf-8", errors="replace") for each in (self.out, self.log))
 
     def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.first, number)
+        if not self.has_ended:
+            with suppress(ProcessLookupError):
+                os.kill(self.first, number)
 
     def kill(self) -> None:
         """SIGKILL to process 1: the kernel kills all others of the container with it."""
@@ -62,8 +66,15 @@ class Running:
         return []
 
     def memory(self) -> int:
-        """Bytes that its processes use; what they share counts once."""
-        return sum(_proportional(pid) for pid in self.pids())
+        """Bytes that its processes use; what they share counts once.
+
+        Files that a program maps count once for it, even if others have them in memory.
+        """
+        pids = self.pids()
+        mapped: dict[str, int] = {}
+        for program, size in map(_mapped, pids):
+            mapped[program] = max(mapped.get(program, 0), size)
+        return sum(map(_own, pids)) + sum(mapped.values())
 
     def cpu_s(self) -> float:
         """CPU seconds of its processes, with those that have ended."""
@@ -80,12 +91,23 @@ def _space_of(pid: int) -> Path | None:
     return None
 
 
-def _proportional(pid: int) -> int:
+def _own(pid: int) -> int:
+    """Return the bytes of a process that come from no file; shared ones in proportion."""
     with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        fields = dict(line.split(":", 1) for line in lines[1:])
+        return sum(int(fields[each].split()[0]) for each in ("Pss_Anon", "Pss_Shmem")) * 1024
     return 0
+
+
+def _mapped(pid: int) -> tuple[str, int]:
+    """Return a process's program, and the bytes of files that it has mapped."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssFile:"):
+                program = Path(f"/proc/{pid}/exe").readlink()
+                return str(program), int(line.split()[1]) * 1024
+    return "", 0
 
 
 def _cpu_ticks(pid: int) -> int:
@@ -147,6 +169,7 @@ class Node:
         group: int,
     ) -> Running:
         log = self.folder / f"{name}-{next(self._numbers)}.log"
+        out = log.with_suffix(".out")
         users = self.folder / f"users-{user}"
         users.write_text(f"cortex:x:{user}:{group}::/var/lib/cortex:/usr/sbin/nologin\n")
         reading, writing = os.pipe()
@@ -168,20 +191,22 @@ class Node:
         base = {"HOME": "/var/lib/cortex", "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
         for key, value in {**base, **environment}.items():
             options += ["--setenv", key, value]
-        with log.open("wb") as out:
+        with log.open("wb") as errors, out.open("wb") as output:
             process = subprocess.Popen(
                 ["bwrap", *options, *words],
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
+                stdout=output,
+                stderr=errors,
                 pass_fds=[writing],
+                # As in a cluster, each container gets its own share of a busy processor.
+                start_new_session=True,
             )
         os.close(writing)
         with os.fdopen(reading) as information:
             text = information.read()
         if not text:
             raise SystemExit(f"bubblewrap cannot start a container: {log.read_text()}")
-        run = Running(process, json.loads(text)["child-pid"], log)
+        run = Running(process, json.loads(text)["child-pid"], log, out)
         self.runs.append(run)
         return run
 
@@ -235,7 +260,7 @@ class Pod:
         code = run.process.wait(COMMAND_S)
         if code:
             raise SystemExit(f"cortex {' '.join(words)}: exit code {code}: {run.text}")
-        return run.text
+        return run.out.read_text("utf-8")
 
     def _start(
         self, container: Container, words: list[str], environment: Mapping[str, str] | None = None

@@ -1,7 +1,7 @@
 """Memory and CPU of what the manifests start, measured: the source of their requests and limits.
 
-Memory is the proportional set size of all processes of a container: what they share counts once.
-The page cache is left out: the kernel takes it back before a limit bites.
+Memory is that of all processes of a container, what they share counted once. The page cache is left
+out: the kernel takes it back before a limit bites.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from rehearsal.setting import APPLICATION, Setting, setting, until_ready
 IDLE_S: Final = 60.0
 SAMPLE_S: Final = 0.1
 ENDED_WITHIN_S: Final = 900.0
-JOBS: Final = 2_000
-AGENTS: Final = 200
+JOBS: Final = 1_000
+AGENTS: Final = 50
 TICK_JOBS: Final = 200
 """As many as a tick takes by default."""
 

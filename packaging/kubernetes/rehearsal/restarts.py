@@ -23,13 +23,14 @@ import trio
 from cortex.config import Settings
 from cortex.domain.job import JobStatus
 from rehearsal.node import Pod
-from rehearsal.setting import READY_WITHIN_S, Setting, setting
+from rehearsal.setting import Setting, setting
 
 LEARNS_WITHIN_S: Final = 2.0
 SETTLED_WITHIN_S: Final = 300.0
 REQUEST_S: Final = 30.0
-EACH_S: Final = 0.05
-"""A request begins every so often."""
+CLIENTS: Final = 8
+PAUSE_S: Final = 0.05
+"""Between an answer and the next request of a client."""
 TYPE: Final = "rehearsal"
 
 
@@ -78,7 +79,7 @@ class Rollout:
         main = pod.start_main()
         member = Member(pod)
         self.nursery.start_soon(member.probe)
-        with trio.fail_after(READY_WITHIN_S):
+        with trio.fail_after(pod.template.main.start_s):
             while not member.is_ready:
                 if main.has_ended:
                     raise SystemExit(f"a pod ended at its start: {main.text}")
@@ -125,12 +126,11 @@ class Rollout:
             text = f"{pod.name}: {type(error).__name__}: {error}".encode()
             return b"HTTP/1.1 502 bad gateway\r\n\r\n" + text
 
-    async def load(self, port: int, stop: trio.Event) -> None:
-        """Begin requests until `stop`, and wait for their answers."""
-        async with trio.open_nursery() as requests:
-            while not stop.is_set():
-                requests.start_soon(self._request, port)
-                await trio.sleep(EACH_S)
+    async def client(self, port: int, stop: trio.Event) -> None:
+        """Send one request after the other, so that a slow machine gets fewer of them."""
+        while not stop.is_set():
+            await self._request(port)
+            await trio.sleep(PAUSE_S)
 
     async def _request(self, port: int) -> None:
         """Submit a job, or read one."""
@@ -247,7 +247,8 @@ async def _rehearse(here: Setting, count: int) -> None:
             await rollout.join()
         async with trio.open_nursery() as loading:
             stop = trio.Event()
-            loading.start_soon(rollout.load, port, stop)
+            for _ in range(CLIENTS):
+                loading.start_soon(rollout.client, port, stop)
             for number in range(1, count + 1):
                 await rollout.join()
                 took_s = await rollout.leave(rollout.members[0])

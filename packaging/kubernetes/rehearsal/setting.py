@@ -20,7 +20,6 @@ from rehearsal.database import Database
 from rehearsal.manifests import Overlay, overlay
 from rehearsal.node import APP, Node, Pod, until
 
-READY_WITHIN_S: Final = 90.0
 APPLICATION: Final = ("--app", f"{APP}/jobs_of_ours.py")
 JOBS: Final = """\
 import trio
@@ -127,6 +126,7 @@ def status_of(pod: Pod, path: str, *, within_s: float) -> int:
 
 
 def until_ready(pod: Pod) -> float:
+    """Wait as long as the startup probe lets a pod start."""
     probe = pod.template.main.probes["readiness"]
 
     def is_ready() -> bool:
@@ -134,7 +134,7 @@ def until_ready(pod: Pod) -> float:
             raise SystemExit(f"the pod ended at its start: {pod.main and pod.main.text}")
         return status_of(pod, probe.path, within_s=probe.within_s) == 200
 
-    return until(is_ready, "a pod is ready", within_s=READY_WITHIN_S)
+    return until(is_ready, "a pod is ready", within_s=pod.template.main.start_s)
 
 
 def since(began: float) -> str:

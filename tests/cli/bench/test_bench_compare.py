@@ -10,7 +10,7 @@ import pytest
 from cortex.bench.compare import RATIOS, Bench, comparison, rows_of
 from cortex.domain.errors import UnavailableError, UsageError
 from tests.support.command_line import ROOT, Cortex
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.in_process import run_here
 
 PROGRAM = """
@@ -173,7 +173,7 @@ def test_ctrl_c_lets_the_running_measurement_clean_up(repository: Repository) ->
     eventually(lambda: repository.turns, what="the measurement runs")
     assert scratch.exists()
     started.send_signal(signal.SIGINT)
-    out, _ = started.communicate(timeout=20)
+    out, _ = started.communicate(timeout=WITHIN_S)
     assert started.returncode != 0, out
     assert repository.turns[-1] == ["cleaned", "up"]
     assert not scratch.exists()

@@ -25,6 +25,7 @@ from cortex.postgres.session import open_session
 from cortex.store import jobs, queues, tasks
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 from tests.support.servers.private_postgres import PrivatePostgres
 
@@ -150,7 +151,7 @@ def test_watching_prints_a_fact_a_line_as_it_happens(cortex: Cortex, life: Life)
     last = line()
     assert last.startswith("✓ done     ")
     assert last.endswith('1 step · 1.2k tokens in, 34 out · $0.0123 · {"text":"found"}')
-    out, err = watching.communicate(timeout=20)
+    out, err = watching.communicate(timeout=WITHIN_S)
     assert (watching.returncode, out, err) == (0, "", "")
 
 
@@ -209,7 +210,7 @@ def test_an_outage_of_the_database_is_waited_out(
     with open_session(Profile(dsn=dsn)) as call:
         life = Life(call, dsn)
         life.finish(pod, life.claim(pod))
-    out, err = watching.communicate(timeout=30)
+    out, err = watching.communicate(timeout=WITHIN_S)
     assert (watching.returncode, err) == (0, "")
     assert "✓ done" in out
 

@@ -5,7 +5,7 @@ import pytest
 
 from cortex.domain.policy import POLICIES
 from tests.support.command_line import Cortex
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.life import Life
 from tests.support.records.rows import submit
 
@@ -149,7 +149,7 @@ def test_a_running_job_is_left_to_its_pod(cortex: Cortex, life: Life) -> None:
     )
     waiting = cortex.start("jobs", "cancel", job_id, "--yes", "--wait")
     life.finish(pod, claim)
-    _, err = waiting.communicate(timeout=20)
+    _, err = waiting.communicate(timeout=WITHIN_S)
     assert waiting.returncode == 5
     assert "COMPLETED" in err
 
@@ -197,7 +197,7 @@ def test_waiting_survives_a_cut_connection(cortex: Cortex, life: Life) -> None:
     """
     eventually(lambda: life.sql(cut), what="the command's connection")
     life.finish(pod, life.claim(pod))
-    out, err = waiting.communicate(timeout=20)
+    out, err = waiting.communicate(timeout=WITHIN_S)
     assert waiting.returncode == 0
     # Cut between two looks it reconnects in silence; cut within one it says so, once.
     said = r"(the database went away|the connection to the database broke): [^\n]*; trying again\n"

@@ -6,6 +6,7 @@ import pytest
 from cortex.domain.canonical import DEPTH_MAX
 from cortex.durable.codec import PAYLOAD_BYTES_MAX
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 
 APP = '''
@@ -205,7 +206,7 @@ def test_waiting_ends_as_the_job_does(cortex: Cortex, life: Life) -> None:
     assert waiting.stdout is not None
     assert UUID(waiting.stdout.readline().strip()).version == 7
     life.finish(pod, life.claim(pod), error="it broke")
-    out, err = waiting.communicate(timeout=20)
+    out, err = waiting.communicate(timeout=WITHIN_S)
     assert waiting.returncode == 6
     assert out == ""
     assert "✗ fail" in err
@@ -242,9 +243,9 @@ def test_tags_are_given_shown_and_found(cortex: Cortex, life: Life) -> None:
     life.type()
     job_id = cortex("jobs", "submit", "digest", "--tag", "eu", "--tag", "big").out.strip()
     assert cortex("jobs", "show", job_id, "--json").document["job"]["tags"] == ["big", "eu"]
-    rows = cortex("jobs", "ls", "tag:eu", "--json").document["jobs"]
+    rows = cortex("jobs", "ls", "--tag", "eu", "--json").document["jobs"]
     assert [(row["id"], row["tags"]) for row in rows] == [(job_id, ["big", "eu"])]
-    assert cortex("jobs", "ls", "tag:us", "--json").document["jobs"] == []
+    assert cortex("jobs", "ls", "--tag", "us", "--json").document["jobs"] == []
 
 
 def test_a_job_continues_the_trace_of_its_option_or_of_the_environment(

@@ -37,12 +37,12 @@ def test_a_request_its_reminder_and_its_end_arrive_although_the_pod_is_killed(po
         del pods.environment["CORTEX_CRASH_AT"]
         sql(pods.dsn, HALF_TIME)
         pods.start("--app", APP)
-        until_status(pods.dsn, notified["id"], "COMPLETED", within_s=20.0)
+        until_status(pods.dsn, notified["id"], "COMPLETED")
         eventually(lambda: "approval.reminder" in received.topics, what="people are reminded")
         (approval,) = sql(pods.dsn, "SELECT id::text, expires_at FROM cortex.approval")
         by = ("approve", approval["id"], "--yes", "--as", "ana", "--reason", "checked")
         assert run_cli("approvals", *by, dsn=pods.dsn, folder=pods.folder).exit_code == 0
-        until_status(pods.dsn, asking, "COMPLETED", within_s=20.0)
+        until_status(pods.dsn, asking, "COMPLETED")
         eventually(lambda: "approval.decided" in received.topics, what="its end is announced")
 
     about = [each for each in received.bodies if each["key"] == approval["id"]]

@@ -39,7 +39,7 @@ def test_a_pod_killed_while_it_sends_loses_nothing(pods: Pods, point: str) -> No
         del pods.environment["CORTEX_CRASH_AT"]
         pods.start()
         pending = "SELECT count(*) AS n FROM cortex.outbox WHERE status <> 'SENT'"
-        eventually(lambda: sql(pods.dsn, pending)[0]["n"] == 0, what="all are sent", within_s=30.0)
+        eventually(lambda: sql(pods.dsn, pending)[0]["n"] == 0, what="all are sent")
     messages = [(each["id"], each["key"], each["data"]["n"]) for each in received.bodies]
     counts = Counter(message_id for message_id, _, _ in messages)
     assert set(counts) == published

@@ -56,7 +56,7 @@ def until_all_ended(dsn: str, count: int) -> None:
         rows = jobs(dsn)
         return len(rows) == count and all(row["status"] == "COMPLETED" for row in rows)
 
-    eventually(ended, what=f"{count} instants with completed jobs", within_s=30.0)
+    eventually(ended, what=f"{count} instants with completed jobs")
 
 
 def assert_one_job_each(dsn: str, instants: list[datetime]) -> None:
@@ -141,7 +141,7 @@ def test_a_schedule_without_a_pod_or_code_is_flagged_soon(scheduled: Pods, tmp_p
     assert time.monotonic() - began < FLAGGED_WITHIN_S
     del scheduled.environment["SCHEDULE"]
     scheduled.start(*APP)
-    eventually(lambda: state() == "undeclared", what="no code declares it", within_s=20.0)
+    eventually(lambda: state() == "undeclared", what="no code declares it")
     found = {each["check"]: each for each in cortex("doctor", "--json").document["checks"]}
     assert (found["schedules"]["grade"], found["schedules"]["found"]) == (
         "FAIL",

@@ -103,7 +103,7 @@ def test_two_ticks_and_two_pods_at_once_do_nothing_twice(pods: Pods) -> None:
     for _ in range(2):
         pods.start()
     ended = [Ticked.of(each) for each in ticks]
-    until_jobs(pods.dsn, "status = 'COMPLETED'", count=2 * count, within_s=60.0)
+    until_jobs(pods.dsn, "status = 'COMPLETED'", count=2 * count)
     assert [each.exit_code for each in ended] == [0, 0]
     assert_one_truth(pods.dsn)
     runs = "SELECT count(*) AS n FROM cortex.job_history WHERE new = 'RUNNING'"

@@ -17,8 +17,6 @@ from tests.support.servers.otlp_receiver import Collector, Received, collector
 from tests.support.servers.postgres import sql
 from tests.support.servers.scripted_model import MODEL, ScriptedModel, program
 
-pytestmark = pytest.mark.timeout(120)
-
 GIVEN = TraceParent(bytes(range(1, 17)), bytes(range(1, 9)))
 SUBSCRIBE = """
     INSERT INTO cortex.subscription (name, topic, channel, config, changed_by)

@@ -25,7 +25,7 @@ from cortex.domain.errors import (
 from cortex.postgres.database import RETRIES_AT_ONCE, Database, Profile, open_database
 from cortex.postgres.errors import of_statement
 from cortex.store import jobs
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import new_id, seeded_random
 from tests.support.servers.postgres import database_of, run_asyncio, sql
@@ -33,7 +33,7 @@ from tests.support.servers.private_postgres import PrivatePostgres
 
 Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Any]]
 BOUND_S = 0.5
-SLACK_S = 1.5  # a loaded machine; far below any bound that would hide a missing watchdog
+SLACK_S = 15.0  # a loaded machine; far below how long the statements would take
 KEY = 7
 
 
@@ -146,7 +146,7 @@ def test_closing_does_not_wait_for_a_server_that_does_not_answer(
         return monotonic() - began_at
 
     try:
-        assert run_asyncio(work) < 1.0 + SLACK_S
+        assert run_asyncio(work) < SLACK_S
     finally:
         private_postgres.kill_backends(signal.SIGCONT)
 
@@ -492,7 +492,7 @@ def test_no_connection_leaks_over_cancellations_and_terminations(database: str) 
         together = asyncio.Barrier(4)
 
         async def meet(_: object) -> None:
-            await asyncio.wait_for(together.wait(), 10)
+            await asyncio.wait_for(together.wait(), WITHIN_S)
 
         await killer.close()
         await eventually_works(db)

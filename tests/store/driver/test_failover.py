@@ -62,7 +62,6 @@ def turn_read_only(server: PrivatePostgres) -> None:
     )
 
 
-@pytest.mark.timeout(120)
 def test_the_one_that_takes_writes_is_found_before_and_after_it_is_another(
     private_postgres: PrivatePostgres, standby: Standby
 ) -> None:

@@ -14,6 +14,7 @@ import trio_asyncio
 
 from cortex.postgres.bridge import leave_island
 from cortex.postgres.island import CLOSE_S, AsyncioIsland, open_island
+from tests.support.eventually import WITHIN_S
 
 
 @types.coroutine
@@ -130,11 +131,11 @@ async def test_trio_code_wakes_the_loop_for_callbacks_and_earlier_timers(
     await trio.testing.wait_all_tasks_blocked()
     called, fired = trio.Event(), trio.Event()
     island.loop.call_soon(called.set)
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         await called.wait()
     await trio.testing.wait_all_tasks_blocked()
     island.loop.call_later(0.001, fired.set)
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         await fired.wait()
 
 
@@ -149,7 +150,7 @@ async def test_callbacks_that_follow_each_other_forever_starve_no_trio_task(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(island.run_aio_coroutine, spin())
-        with trio.fail_after(5):
+        with trio.fail_after(WITHIN_S):
             for _ in range(3):
                 await trio.lowlevel.checkpoint()
         is_over = True
@@ -208,7 +209,7 @@ async def test_an_exit_in_the_loop_ends_the_block_and_no_call(
                     replies.append(await island.run_aio_coroutine(slow()))
 
     with (
-        trio.fail_after(5),
+        trio.fail_after(WITHIN_S),
         structlog.testing.capture_logs() as log_lines,
         pytest.raises(RuntimeError, match=r"by SystemExit\(3\)") as raised,
     ):
@@ -247,7 +248,7 @@ def test_an_interrupt_in_a_turn_of_the_loop_reaches_the_main_task_and_ends_no_ca
 async def test_other_threads_reach_the_loop(island: AsyncioIsland) -> None:
     called = trio.Event()
     await trio.to_thread.run_sync(island.loop.call_soon_threadsafe, called.set)
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         await called.wait()
     assert await island.run_aio_coroutine(asyncio.to_thread(lambda: 7)) == 7
 

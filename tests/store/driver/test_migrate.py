@@ -21,6 +21,7 @@ from cortex.domain.errors import (
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import Migration, check, migrate, migrations
 from cortex.postgres.queries import sql as query
+from tests.support.eventually import WITHIN_S
 from tests.support.servers.postgres import run_asyncio, sql
 from tests.support.servers.private_postgres import PrivatePostgres
 
@@ -55,7 +56,7 @@ def test_ten_processes_at_once_apply_each_migration_once(empty_database: str) ->
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(PROCESSES)
     ]
-    ended = [process.communicate(timeout=50) for process in started]
+    ended = [process.communicate(timeout=WITHIN_S) for process in started]
     assert [process.returncode for process in started] == [0] * PROCESSES, ended
     counts = sorted(int(out) for out, _ in ended)
     assert counts == [0] * (PROCESSES - 1) + [len(migrations())]
@@ -95,7 +96,7 @@ def test_with_nothing_to_do_nobody_is_waited_for(database: str) -> None:
         try:
             async with other.transaction():
                 await other.execute(query("migrations.lock"))
-                return await asyncio.wait_for(migrate(database), 30)
+                return await asyncio.wait_for(migrate(database), WITHIN_S)
         finally:
             other.terminate()
 

@@ -20,7 +20,7 @@ from cortex.postgres.database import (
 )
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import jobs, pods, why
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.records.factories import a_pod, a_submission
 from tests.support.records.rows import new_id, seeded_random
 from tests.support.servers.pgbouncer import PgBouncer, pgbouncer
@@ -66,7 +66,7 @@ def in_the_sessions(dsn: str, query: str) -> list[str]:
         connection = await asyncpg.connect(dsn, statement_cache_size=0)
         try:
             async with connection.transaction():
-                await asyncio.wait_for(met.wait(), 10)
+                await asyncio.wait_for(met.wait(), WITHIN_S)
                 return [str(row[0]) for row in await connection.fetch(query)]
         finally:
             await connection.close()
@@ -210,7 +210,7 @@ def test_a_restart_behind_it_is_an_outage_and_no_more(
         await asyncio.to_thread(getattr(private_postgres, how))
         assert not await call(db)
         await asyncio.to_thread(private_postgres.start)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WITHIN_S):
             while not await call(db):
                 pass
 

@@ -55,7 +55,6 @@ def is_back(server: PrivatePostgres) -> bool:
         return False
 
 
-@pytest.mark.timeout(120)
 def test_a_promotion_is_a_start(server: PrivatePostgres, run_dir: Path, bindir: Path) -> None:
     with open_session(Profile(dsn=server.dsn)) as session:
         session(pods.register, a_pod())

@@ -96,7 +96,7 @@ async def flaky(ctx: Context, how: str, times: int = 1) -> int:
     if ctx.attempt <= times:
         if how == "infra":
             raise ConnectionResetError("the line was cut")
-        raise TransientError("come back later", retry_after_s=270 if how == "asked" else None)
+        raise TransientError("come back later", retry_after_s=270 if how == "asked" else 50)
     return ctx.attempt
 
 

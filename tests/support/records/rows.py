@@ -159,6 +159,20 @@ def move_clock(dsn: str, seconds: float) -> None:
     )
 
 
+def postpone_retries(dsn: str) -> None:
+    """Have jobs retried a day later than they draw, so that none is before a test has looked."""
+    sql(
+        dsn,
+        "CREATE FUNCTION cortex.postpone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        "NEW.next_retry_at := NEW.next_retry_at + interval '1 day'; RETURN NEW; END $$",
+    )
+    sql(
+        dsn,
+        "CREATE TRIGGER postpone BEFORE UPDATE ON cortex.job_record FOR EACH ROW "
+        "WHEN (NEW.status = 'RETRY' AND OLD.status <> 'RETRY') EXECUTE FUNCTION cortex.postpone()",
+    )
+
+
 def stop_clock(dsn: str, at: datetime) -> None:
     """Stop cortex.now() at an instant, so that later steps may take as long as they like."""
     sql(

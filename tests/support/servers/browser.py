@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import attrs
 
-WITHIN_S: Final = 20.0
+from tests.support.eventually import WITHIN_S
+
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 HOST: Final = "cortex.test"
 """Leads to this machine, but is no origin that browsers trust, unlike 127.0.0.1."""

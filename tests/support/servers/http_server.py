@@ -30,10 +30,9 @@ from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
 from cortex.store import tokens
 from tests.support.counting import CountingPort
+from tests.support.eventually import WITHIN_S
 from tests.support.hall import JOB_TYPES, Hall
 from tests.support.records.rows import seeded_random
-
-WITHIN_S = 15.0
 
 
 @attrs.frozen

@@ -13,10 +13,9 @@ import pytest
 from attrs import define, field
 
 from cortex.postgres.embedded.account import account_for
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 
 PORT = 6432  # of the name of its socket only
-EXIT_WITHIN_S = 10.0
 
 CONFIGURATION = """
 [databases]
@@ -93,5 +92,5 @@ def pgbouncer(
         yield running
     finally:
         process.terminate()
-        process.wait(EXIT_WITHIN_S)
+        process.wait(WITHIN_S)
         sys.stdout.write(f"--- log of pgbouncer\n{running.log[-4000:]}\n")

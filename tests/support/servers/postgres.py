@@ -23,6 +23,7 @@ from cortex.postgres.embedded import server
 from cortex.postgres.embedded.account import account_for
 from cortex.postgres.embedded.cluster import Cluster, FileLock
 from cortex.postgres.embedded.install import MAJOR, packaged
+from tests.support.eventually import WITHIN_S
 from tests.support.servers.clean_database import CleanState
 from tests.support.servers.kept_sql import KeptConnections, in_thread
 from tests.support.servers.small_disk import unmount_below
@@ -37,7 +38,6 @@ PAUSE_SCHEDULES = (
     "UPDATE cortex.schedule SET paused_at = cortex.now(), paused_by = 'tests', pause_reason = ''"
 )
 USES_MAX = 50  # rows that were deleted stay in a database's files
-MADE_WITHIN_S = 50.0  # other workers wait for the one that makes a template
 
 
 KEPT: Final[dict[str, KeptConnections]] = {}
@@ -236,7 +236,7 @@ class SharedPostgres:
     def _ensure(self, template: str, make: Callable[[], str]) -> None:
         """Make a template once a run; it gets its name when it is complete."""
         with FileLock(self._lock_path) as lock:
-            if not lock.exclusive(within_s=MADE_WITHIN_S):
+            if not lock.exclusive(within_s=WITHIN_S):
                 raise TimeoutError("another worker is still making a template database")
             if not self._admin("SELECT 1 FROM pg_database WHERE datname = $1", template):
                 unfinished = make()

@@ -10,11 +10,9 @@ from cortex.postgres.embedded.cluster import BUILTIN_UTF8, Cluster, FileLock
 from cortex.postgres.embedded.install import Install, packaged, reachable
 from cortex.postgres.embedded.server import DATABASE
 from cortex.postgres.embedded.socket import Postmaster
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.servers.postgres import make_home, sql
 
-READY_WITHIN_S = 30.0
-MADE_WITHIN_S = 50.0  # other workers wait for the one that makes the original
 BUILTIN_LOCALES_SINCE = 17
 
 
@@ -36,7 +34,7 @@ class PrivatePostgres:
 
     def start(self) -> None:
         """Return when it accepts connections; recovers after `kill` or `stop_immediate`."""
-        self.cluster.start(within_s=READY_WITHIN_S)
+        self.cluster.start(within_s=WITHIN_S)
         self.cluster.ensure_database(DATABASE)
 
     def stop(self) -> None:
@@ -89,7 +87,7 @@ def copy_of_original(run_dir: Path, *, bindir: Path) -> Path:
     """A fresh home with stopped, complete data: a copy is made ten times quicker than the data."""
     original = run_dir / f"original-{major_of(bindir)}"
     with FileLock(run_dir / "original.lock") as lock:
-        if not lock.exclusive(within_s=MADE_WITHIN_S):
+        if not lock.exclusive(within_s=WITHIN_S):
             raise TimeoutError("another worker is still making the original data directory")
         if not original.exists():
             unfinished = make_home(run_dir)

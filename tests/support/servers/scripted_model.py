@@ -14,10 +14,9 @@ from typing import IO, Any, Final
 from attrs import frozen
 
 from chaos.cluster.fork_server import Process
+from tests.support.eventually import WITHIN_S
 from tests.support.pods import FORKS, ROOT, environment
 
-READY_WITHIN_S = 30.0
-STOPS_WITHIN_S = 10.0
 STDERR: Final = 2
 """This process's: a test that fails shows what the server wrote."""
 MODEL = "scripted"
@@ -80,7 +79,7 @@ def _running(words: Sequence[str]) -> Iterator[ScriptedModel]:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(STOPS_WITHIN_S)
+                process.wait(WITHIN_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
@@ -92,6 +91,6 @@ def program(*turns: dict[str, Any], mark: str = "") -> str:
 
 
 def _base_url(stdout: IO[bytes]) -> str:
-    readable, _, _ = select.select([stdout], [], [], READY_WITHIN_S)
-    assert readable, f"the scripted model was not ready within {READY_WITHIN_S:g} s"
+    readable, _, _ = select.select([stdout], [], [], WITHIN_S)
+    assert readable, f"the scripted model was not ready within {WITHIN_S:g} s"
     return str(json.loads(stdout.readline())["base_url"])

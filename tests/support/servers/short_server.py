@@ -13,7 +13,7 @@ import asyncpg
 from attrs import frozen
 
 from cortex.postgres.embedded.server import DATABASE
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.servers.postgres import migrate, run_asyncio, sql
 from tests.support.servers.private_postgres import PrivatePostgres
 from tests.support.servers.small_disk import SmallDisk, small_disk
@@ -73,7 +73,7 @@ class Crowd:
         self._thread.start()
         self._taken.append(self._call(asyncpg.connect(self._dsn)))
         self._pushing = asyncio.run_coroutine_threadsafe(self._push(), self._loop)
-        assert self.is_full.wait(10)
+        assert self.is_full.wait(WITHIN_S)
 
     def close(self) -> None:
         self._pushing.cancel()

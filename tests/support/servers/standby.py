@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.servers.postgres import make_home, remove_servers, sql
 from tests.support.servers.private_postgres import PrivatePostgres
 
-COPIED_WITHIN_S = 60.0
-FOLLOWS_WITHIN_S = 30.0
 SYNCHRONOUS = "synchronous_standby_names"
 
 
@@ -33,14 +31,14 @@ class Standby(PrivatePostgres):
             ],
             check=True,
             cwd="/",
-            timeout=COPIED_WITHIN_S,
+            timeout=WITHIN_S,
             **account.popen_options(),
         )
         lock = self.cluster._lock_if_dead()
         assert lock is not None
         with lock:
             self.cluster._launch(lock)  # `start` would wait until it took writes
-        eventually(self._reads, what="the standby takes readers", within_s=FOLLOWS_WITHIN_S)
+        eventually(self._reads, what="the standby takes readers")
 
     def promote(self) -> None:
         """Take writes from now on; return when it does."""

@@ -39,7 +39,6 @@ FEET: Final = 4
 ANSWERED_S: Final = 0.002
 ROUNDS: Final = 50
 """Turns in which nothing may change any more."""
-WITHIN_S: Final = 20.0
 
 
 class StandingClock:
@@ -111,7 +110,7 @@ class _Seat:
     async def shows(self, text: str) -> None:
         """Wait until the screen shows this."""
         try:
-            await eventually_asyncio(lambda: text in self.text, what=text, within_s=WITHIN_S)
+            await eventually_asyncio(lambda: text in self.text, what=text)
         except BaseException as error:
             error.add_note(self.text)
             raise

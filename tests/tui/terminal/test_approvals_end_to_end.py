@@ -20,13 +20,10 @@ from tests.support.records.approvals import Askers, facts
 from tests.support.terminal.tui import Seat, on_asyncio
 
 QUIET_S = 0.5
-WITHIN_S = 25.0
 """Two apps and a server on one busy machine."""
 aside = asyncio.to_thread
 """The store of the test has a loop of its own."""
 PEOPLE = ("ana", "li")
-
-pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
@@ -48,7 +45,6 @@ async def test_of_two_people_who_decide_at_once_one_wins(askers: Askers) -> None
         await eventually_asyncio(
             lambda: all("✓" in s.lines[-2] or "already" in s.lines[-2] for s in both),
             what="an answer",
-            within_s=WITHIN_S,
         )
         lines = [seat.lines[-2] for seat in both]
         (winner,) = [name for name, line in zip(PEOPLE, lines, strict=True) if "✓" in line]
@@ -121,7 +117,7 @@ async def test_a_megabyte_of_arguments_is_read_only_where_it_is_looked_at(askers
 async def shows(seat: Seat, text: str) -> None:
     """Wait until the screen shows a text."""
     try:
-        await eventually_asyncio(lambda: text in seat.text, what=text, within_s=WITHIN_S)
+        await eventually_asyncio(lambda: text in seat.text, what=text)
     except BaseException as error:
         error.add_note(seat.text)
         raise
@@ -133,9 +129,7 @@ async def ready(seat: Seat, key: str) -> None:
     await shows(seat, "EXPIRES")
     inbox = seat.app.screen
     assert isinstance(inbox, ApprovalsScreen)
-    await eventually_asyncio(
-        lambda: not inbox.state.is_seeking, what="the first one", within_s=WITHIN_S
-    )
+    await eventually_asyncio(lambda: not inbox.state.is_seeking, what="the first one")
     seat.clock.move(QUIET_S)
     await seat.pilot.press(key)
 

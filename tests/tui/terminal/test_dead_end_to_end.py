@@ -17,8 +17,6 @@ from tests.support.servers.postgres import sql
 
 LETTERS = 120
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def pods(database: str, tmp_path: Path) -> Iterator[Pods]:

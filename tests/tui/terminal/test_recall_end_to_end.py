@@ -27,8 +27,6 @@ WAITING = """
 """
 """Somebody waits for a row."""
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def askers(database: str) -> Iterator[Askers]:

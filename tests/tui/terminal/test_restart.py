@@ -15,8 +15,8 @@ from textual.app import App
 
 from cortex_tui.ending import OF_THE_SCREEN
 from cortex_tui.terminal import Terminal
+from tests.support.eventually import WITHIN_S
 
-WITHIN_S: Final = 20.0
 ARRIVAL_S: Final = 1.0
 """Only keys that a shell's modes swallow take that long."""
 BETWEEN_READERS: Final = b"ab"

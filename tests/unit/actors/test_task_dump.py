@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from cortex.actors.task_dump import SIGNAL, dump_tasks_on_signal, task_tree
-from tests.support.eventually import eventually_async
+from tests.support.eventually import WITHIN_S, eventually_async
 
 
 async def waits_for_a_letter(letter: trio.Event) -> None:
@@ -28,7 +28,7 @@ async def test_a_signal_writes_the_tasks_and_the_threads(
     await nursery.start(dump_tasks_on_signal)
     os.kill(os.getpid(), SIGNAL)
     written = ""
-    with trio.fail_after(10):
+    with trio.fail_after(WITHIN_S):
         while "tasks:\n" not in written:
             await trio.testing.wait_all_tasks_blocked(0.01)
             written += capfd.readouterr().err

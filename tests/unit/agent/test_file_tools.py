@@ -28,6 +28,7 @@ from cortex.domain.errors import (
     NotFoundError,
     RejectedError,
 )
+from tests.support.eventually import WITHIN_S
 
 SECRET = "the secret outside"
 
@@ -318,7 +319,7 @@ async def test_what_is_no_text_file_is_refused_politely(context: ToolContext) ->
         ("latin", "not UTF-8 text: see byte 2 of 4"),
         ("latin/x", "'latin' is not a folder"),
     ):
-        with trio.fail_after(10), pytest.raises(RejectedError, match=output):
+        with trio.fail_after(WITHIN_S), pytest.raises(RejectedError, match=output):
             await call(read_file, context, path=path)
     with pytest.raises(NotFoundError, match="'absent' does not exist"):
         await call(read_file, context, path="absent/file")

@@ -24,6 +24,7 @@ from cortex.domain.errors import (
 from cortex.domain.redaction import Redactor
 from cortex.http_client import client
 from cortex.http_client.client import BODY_MAX_BYTES
+from tests.support.eventually import WITHIN_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 
@@ -95,7 +96,7 @@ class Names(trio.abc.HostnameResolver):
 
 
 async def call(context: ToolContext, url: str, **given: object) -> Any:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         return await http_request.call(context, {"url": url, **given})
 
 

@@ -14,6 +14,7 @@ from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.tool import ToolContext
 from cortex.domain.errors import CortexError, ForbiddenError, InvalidValueError, RejectedError
 from cortex.durable.codec import encode
+from tests.support.eventually import WITHIN_S
 from tests.support.knowing import forget_secrets
 
 VALUE = "sk-live-0f9e8d7c6b"
@@ -71,7 +72,7 @@ def context(servers: tuple[Server, Server], tmp_path: Path) -> ToolContext:
 
 
 async def call(context: ToolContext, url: str, headers: dict[str, str]) -> Any:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         return await http_request.call(context, {"url": url, "headers": headers})
 
 
@@ -172,7 +173,7 @@ async def test_only_headers_take_secrets(
     context: ToolContext, servers: tuple[Server, Server]
 ) -> None:
     url = servers[0].url("/?key={secret:API_KEY}")
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         await http_request.call(
             context, {"url": url, "method": "POST", "body": "{secret:API_KEY}", "headers": {}}
         )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cortex.agent.tools import process
 from cortex.agent.tools.process import CappedOutput, Completed, run_process
+from tests.support.eventually import WITHIN_S
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
@@ -37,7 +38,7 @@ async def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     try:
-        with trio.fail_after(10):
+        with trio.fail_after(WITHIN_S):
             await trio.lowlevel.wait_readable(exit_seen)
     finally:
         os.close(exit_seen)
@@ -61,7 +62,7 @@ async def read(fifo: Path) -> list[int]:
 
 async def cancel_once_started(script: str, fifo: Path) -> list[int]:
     """Run a shell script that writes process ids to `fifo`; cancel; return them."""
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: run("sh", "-c", script, folder=fifo.parent))
             pids = await read(fifo)
@@ -116,7 +117,7 @@ async def test_a_stopped_child_is_killed(fifo: Path, monkeypatch: pytest.MonkeyP
 
 
 async def test_what_a_child_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         done = await run("sh", "-c", "sleep 1000 & echo $!", folder=tmp_path)
     assert (done.exit_code, done.timed_out) == (0, False)
     assert await gone(int(done.stdout))
@@ -130,7 +131,7 @@ async def test_a_descendant_with_its_own_session_cannot_hold_the_call_up(tmp_pat
         "print(os.getpid(), flush=True)\n"
         "signal.pause()"
     )
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         done = await run(sys.executable, "-S", "-c", script, folder=tmp_path)
     # It may also have been hit before it was out of the group.
     if done.stdout:

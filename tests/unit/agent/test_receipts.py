@@ -12,6 +12,7 @@ from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.receipts import take_receipt
 from cortex.domain.clock import system_chance
 from cortex.domain.timeouts import PARTIAL_TEXT_MAX_BYTES, TimeoutReceipt
+from tests.support.eventually import WITHIN_S
 from tests.support.records.receipts import an_interruption
 
 
@@ -78,7 +79,7 @@ async def test_what_takes_too_long_is_not_clean(
     (programs / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setattr(receipts, "EXAMINE_S", 0.5)
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         receipt = await take(workspace, folder=tmp_path / "checkout")
     assert receipt.problem == "its files could not be examined within 0.5 seconds"
     assert not receipt.is_clean

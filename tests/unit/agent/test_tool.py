@@ -18,6 +18,7 @@ from cortex.agent.tools import abandon, process
 from cortex.agent.tools.process import run_process
 from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
+from tests.support.eventually import WITHIN_S
 
 
 class Unit(Enum):
@@ -177,7 +178,7 @@ async def test_a_thread_is_left_behind_at_its_time_out(context: ToolContext) -> 
         release.wait()
 
     try:
-        with trio.fail_after(5), pytest.raises(TimedOutError):
+        with trio.fail_after(WITHIN_S), pytest.raises(TimedOutError):
             await block.call(context, {})
     finally:
         release.set()
@@ -196,11 +197,11 @@ async def test_an_async_function_that_shields_itself_is_left_behind(
             await release.wait()
         ended.set()
 
-    with trio.fail_after(5), pytest.raises(TimedOutError):
+    with trio.fail_after(WITHIN_S), pytest.raises(TimedOutError):
         await stay.call(context, {})
     assert not ended.is_set()
     release.set()
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         await ended.wait()
 
 
@@ -221,7 +222,7 @@ async def test_a_child_that_ignores_sigterm_does_not_hold_the_call(
         )
 
     script = f"trap '' TERM; echo $$ > {fifo}; while :; do sleep 1000; done"
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run.call, context, {"script": script})
             pid = int(await trio.to_thread.run_sync(fifo.read_text))

@@ -14,6 +14,7 @@ from cortex.domain.job import OpenEffect
 from cortex.durable.context import Context
 from cortex.durable.journal import Journal
 from cortex.durable.replay import PATIENCE_S
+from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import EchoModel, Record, a_claim, services
 
 Handler = Callable[[Context], Awaitable[Any]]
@@ -127,7 +128,7 @@ async def test_a_renamed_effect_among_branches_stops_the_job_at_once(
                 nursery.start_soon(pay, ctx, name, whom)
 
     await world.attempt(lambda ctx: handler(ctx, "pay"))
-    with trio.fail_after(5), pytest.raises((DivergedError, ExceptionGroup)):  # noqa: ASYNC401 -- or a lone one
+    with trio.fail_after(WITHIN_S), pytest.raises((DivergedError, ExceptionGroup)):  # noqa: ASYNC401 -- or a lone one
         await world.attempt(lambda ctx: handler(ctx, "send"))
     assert sorted(world.done) == ["a", "b", "c", "pay a", "pay b", "pay c"]
 

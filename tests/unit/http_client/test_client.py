@@ -13,6 +13,7 @@ from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
 from cortex.domain.errors import ForbiddenError, TimedOutError
 from cortex.domain.failure import FailureClass
 from cortex.http_client.client import HttpClient, HttpLimits, Request, breaker_of, text_of
+from tests.support.eventually import WITHIN_S
 from tests.support.servers.web_server import WebServer as Server
 
 INVOCATION = Invocation(id=UUID(int=7), job_id=UUID(int=1), attempt=3, tool="x", arguments={})
@@ -34,7 +35,7 @@ class Names(trio.abc.HostnameResolver):
 
 
 async def get(client: HttpClient, url: str) -> Any:
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         return await client.follow(Request.made("GET", url))
 
 

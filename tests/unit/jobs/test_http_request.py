@@ -19,6 +19,7 @@ from cortex.domain.errors import (
 from cortex.domain.failure import FailureClass
 from cortex.durable.http_calls import HttpResult
 from cortex.jobs.http_request import http_request
+from tests.support.eventually import WITHIN_S
 from tests.support.knowing import forget_secrets
 from tests.support.records.factories import ClosedBreakers, LedgerDesk, Record, a_claim, a_context
 from tests.support.servers.web_server import WebServer, open_server
@@ -50,7 +51,7 @@ class Job:
 
     async def run(self, **given: Any) -> HttpResult:
         context = a_context(self.record, self.claim, gateway=self.gateway, breakers=self.breakers)
-        with trio.fail_after(20):
+        with trio.fail_after(WITHIN_S):
             result: HttpResult = await http_request(context, **{"url": self.server.url(), **given})
         return result
 

@@ -9,6 +9,7 @@ import trio
 from cortex.domain.errors import ForbiddenError, InvalidValueError
 from cortex.http_client.webhooks import is_authentic
 from cortex.jobs.webhook_dispatch import webhook_dispatch
+from tests.support.eventually import WITHIN_S
 from tests.support.knowing import forget_secrets
 from tests.support.records.factories import LedgerDesk, Record, TrioClock, a_claim, a_context
 from tests.support.servers.web_server import WebServer, open_server
@@ -33,7 +34,7 @@ async def server(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> WebS
 async def run(server: WebServer, gateway: LedgerDesk, **given: Any) -> Any:
     context = a_context(Record(), a_claim(type="webhook_dispatch"), gateway=gateway)
     defaults = {"url": server.url(), "payload": {"a": "ü"}, "secret": "env:HOOK"}
-    with trio.fail_after(20):
+    with trio.fail_after(WITHIN_S):
         return await webhook_dispatch(context, **defaults | given)
 
 

@@ -16,6 +16,7 @@ from cortex.domain.messages.subscription import parse_subscription
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
 from cortex.runtime.outbox.senders import SenderParts, send_within
+from tests.support.eventually import WITHIN_S
 from tests.support.knowing import forget_secrets
 from tests.support.servers.smtp_server import SmtpServer, serving_smtp
 
@@ -138,7 +139,7 @@ async def test_a_server_that_hangs_costs_the_time_of_one_message(
     smtp: SmtpServer, stage: str
 ) -> None:
     smtp.hangs_at = stage
-    with trio.fail_after(10.0):
+    with trio.fail_after(WITHIN_S):
         failure = await send(smtp, send_s=0.3)
     assert failure is not None
     assert (failure.cls.is_transient, "no answer within 0.3 s" in failure.message) == (True, True)

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
+from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import a_claim, a_lease
 
 
@@ -171,7 +172,7 @@ async def test_waiting_until_nothing_runs() -> None:
         await running.wait_until_empty()
         emptied = True
 
-    with trio.fail_after(5):
+    with trio.fail_after(WITHIN_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.testing.wait_all_tasks_blocked()

@@ -218,7 +218,6 @@ def _raw(row: WaterfallRow, detail: StepDetail, width: int) -> Iterator[Line]:
         "arguments": _decoded(detail.arguments) or detail.arguments,
         "output": _decoded(detail.output) or detail.output,
         "input": _decoded(detail.input) or detail.input,
-        "trace_id": detail.trace_id,
     }
     text = json.dumps(document, indent=2, ensure_ascii=False)
     yield from text_lines(text, width)

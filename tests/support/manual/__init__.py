@@ -1,0 +1,1 @@
+"""The manual as programs: every block of a page is run, compared, or says why it is not."""

@@ -1,0 +1,369 @@
+"""How the blocks of each page are made true: what a reader has before, and what runs instead.
+
+Without an entry here a shell block is run as it stands, a file with a name is written, SQL is run,
+and text is compared with what the block before it wrote.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import field, frozen
+
+
+@frozen
+class Run:
+    """`how` replaces the block's own text; in it `$BLOCK` is a file with the block's text.
+
+    `before` is what a reader does first without being asked, such as to wait. Blocks of a release
+    take minutes, or need a network or other programs; `.ci/release` runs them.
+    """
+
+    how: str | None = None
+    before: str = ""
+    release: bool = False
+
+
+@frozen
+class Shown:
+    """Never run; the reason says why that is right."""
+
+    reason: str
+
+
+@frozen
+class By:
+    """Another test runs it: `path::function`."""
+
+    test: str
+
+
+@frozen
+class Compared:
+    """The output of the block before it."""
+
+
+@frozen
+class Scene:
+    """`given` and `after` are shell, `words` what a reader replaces, `blocks` go by their start."""
+
+    given: str = ""
+    after: str = ""
+    words: Mapping[str, str] = field(factory=dict)
+    blocks: Mapping[str, Run | Shown | By | Compared] = field(factory=dict)
+
+
+DOCS: Final = "tests/test_docs.py::"
+BINARY: Final = "packaging/binary/check_binary.py::"
+IMAGE: Final = "packaging/image/check_image.py::"
+WHEEL: Final = "packaging/wheel/check_wheel.py::"
+INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
+DIAGRAM: Final = Shown("a picture made of text")
+IMPORTED: Final = Run("python $BLOCK")
+RELEASE: Final = Run(release=True)
+
+_APPROVAL: Final = """
+pending() { cortex approvals ls -o name | sort; }
+pending > before
+asked() {
+    until_true 'pending | comm -13 before - | grep -q .'
+    pending | comm -13 before - | head -n 1
+    pending > before
+}
+ask() { cortex jobs submit ask -o name > /dev/null; asked; }
+"""
+"""`ask` submits a job that asks people, `asked` waits for a new request; both print its id."""
+_DEAD: Final = """
+JOB=$(cortex jobs submit invoice -o name)
+until_true 'cortex dead show $JOB > dead.txt 2>&1'
+PRINT=$(cortex dead ls --json | grep -o '"fingerprint":"[0-9a-f]*"' | head -n 1 | cut -d '"' -f 4)
+"""
+_POD: Final = "POD=$(cortex pods ls -o name | head -n 1)\n"
+_AGENT: Final = """
+agent() {
+    printf 'name: %s\\nmodel: claude-sonnet-5\\nsystem: s\\n' $1 > $1.yaml
+    cat >> $1.yaml
+    cortex agents apply $1.yaml
+}
+"""
+_CLERK: Final = _AGENT + "echo 'tools: [look_up]' | agent clerk\n"
+_RECEIVERS: Final = """
+export SLACK_URL=http://127.0.0.1:9/hook SMTP_USER=me
+export BILLING_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+echo secret > smtp
+"""
+_TROUBLE: Final = """
+echo 'subscriptions: [{name: billing, topic: job.failed, channel: log}]' > subscriptions.yaml
+cortex subscriptions apply subscriptions.yaml --reason first
+printf 'name: nightly-digest\\ncron: "0 3 * * *"\\njob: invoice\\n' > schedules.yaml
+cortex schedules apply schedules.yaml --reason first
+sql "INSERT INTO cortex.breaker VALUES ('tool:pay', 'CLOSED', 2, 0, 9, null, null, 0)"
+"""
+_PORT: Final = """
+PORT=$(python -c '
+from socket import create_server
+print(create_server(("127.0.0.1", 0)).getsockname()[1])')
+"""
+_MODEL: Final = (
+    _PORT
+    + """
+python -m cortex.demo.server --script echo --port $PORT > model.log 2>&1 &
+export ANTHROPIC_BASE_URL=http://127.0.0.1:$PORT ANTHROPIC_API_KEY=scripted
+until_true 'grep -q base_url model.log'
+"""
+)
+_SYSTEMD: Final = """
+systemctl() { echo systemctl "$@"; }
+useradd() { echo useradd "$@"; }
+cp -r $PROJECT/packaging .
+install -d etc/systemd/system
+"""
+
+SCENES: Final[Mapping[str, Scene]] = {
+    "README.md": Scene(
+        given=_APPROVAL,
+        words={"approve 7f3c": "approve $(ask)"},
+        blocks={
+            "pip install uv": By(f"{DOCS}test_first_command_works_on_a_fresh_clone"),
+            "model    scripted": By(f"{DOCS}test_first_command_works_on_a_fresh_clone"),
+            "uv run cortex demo --approve": By(f"{DOCS}test_tour_of_the_readme"),
+            "09:42:51.3  ◆ asks": By(f"{DOCS}test_tour_of_the_readme"),
+            "# words.py": By(f"{DOCS}test_own_job_of_the_readme_runs"),
+            "cortex up --app words.py &": By(f"{DOCS}test_own_job_of_the_readme_runs"),
+            "# payments.py": IMPORTED,
+            "cortex up --http": Run(
+                before=_POD + "JOB=$(cortex jobs submit invoice -o name)",
+                how=(
+                    "cortex why $JOB; cortex health || [ $? = 8 ]; cortex doctor || [ $? = 1 ];"
+                    " cortex tick; cortex pods drain $POD; cortex pods undrain $POD"
+                ),
+            ),
+        },
+    ),
+    "CONTRIBUTING.md": Scene(
+        blocks={"git clone …": Shown("the gate itself runs these: the tests, and .ci/run")}
+    ),
+    "docs/concepts.md": Scene(blocks={"attempt 1": DIAGRAM}),
+    "docs/guides/agents.md": Scene(
+        blocks={"secrets:": Run(f"{_AGENT} agent secretive < $BLOCK")},
+    ),
+    "docs/guides/approvals.md": Scene(
+        given=_APPROVAL + "ONE=$(ask); OTHER=$(ask)\n",
+        words={"7f3c": "$ONE", "a41d": "$OTHER"},
+        blocks={
+            "approvals:": Run(f"{_AGENT} (echo 'tools: [pay, mail_it]'; cat $BLOCK) | agent payer"),
+        },
+    ),
+    "docs/guides/background.md": Scene(
+        words={"postgresql://…": "$CORTEX_DSN", "/srv/app/jobs.py": "jobs.py"},
+        blocks={"* * * * *": Run("touch jobs.py; sed 's/^[* ]*//' $BLOCK > line; . ./line")},
+    ),
+    "docs/guides/budgets-and-quotas.md": Scene(given=_CLERK),
+    "docs/guides/built-in-jobs.md": Scene(
+        blocks={
+            "CORTEX_HTTP_ALLOW": Run(
+                """
+                set -a; . ./$BLOCK
+                python -c '
+from cortex.http_client.addresses import AllowedAddresses
+from cortex.http_client.secret_values import PermittedSecrets
+AllowedAddresses.of_environment()
+assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
+                """
+            )
+        },
+    ),
+    "docs/guides/failures.md": Scene(given=_DEAD, words={"4f1a": "$PRINT"}),
+    "docs/guides/hosts.md": Scene(
+        given=_SYSTEMD,
+        words={" /etc/": " etc/"},
+        blocks={"pipx install --global": INSTALLED},
+    ),
+    "docs/guides/http.md": Scene(
+        given=f"""
+            {_PORT}
+            printf 'from cortex import Context, job\\n@job("count_words")\\n'  > words.py
+            printf 'async def count(ctx: Context, files: list[str]) -> int: return 3\\n' >> words.py
+        """,
+        words={"8080": "$PORT"},
+        blocks={
+            "curl -H": Run(before="until_true 'curl -fs http://127.0.0.1:$PORT/readyz'"),
+        },
+    ),
+    "docs/guides/install.md": Scene(
+        blocks={
+            "sha256sum": By(
+                f"{BINARY}test_the_demo_is_killed_resumes_and_is_approved_in_the_terminal_ui"
+            ),
+            "cortex up --app shop.py": By(
+                f"{BINARY}test_a_virtual_environment_of_another_python_is_named"
+            ),
+            "docker load": By(
+                f"{IMAGE}test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains"
+            ),
+            "--env": Shown("options of the command before"),
+            "pipx install": INSTALLED,
+        },
+    ),
+    "docs/guides/jobs.md": Scene(
+        given=_MODEL + _APPROVAL,
+        words={" --wait": " > job"},
+        blocks={
+            "# digest.py": Run(
+                """
+                cat > more.py <<'END'
+
+
+def fetch(url: str) -> str:
+    return "news"
+
+
+def prompt(pages: list[str]) -> list[dict[str, str]]:
+    return [{"role": "user", "content": page} for page in pages]
+
+
+def post_to_channel(text: str) -> str:
+    return text
+END
+                cat more.py >> digest.py
+                cortex up --app digest.py > pod.log 2>&1 &
+                until_true 'grep -q "is ready" pod.log'
+                """
+            ),
+            "SELECT": Run(
+                'sql "$(cat $BLOCK)"',
+                before="""
+                    cortex approvals approve $(asked)
+                    cortex jobs wait $(cat job)
+                """,
+            ),
+            "# render.py": IMPORTED,
+        },
+    ),
+    "docs/guides/kubernetes.md": Scene(
+        given="""
+            cd $PROJECT
+            kubectl() {
+                case $1 in
+                create) command kubectl "$@" --dry-run=client ;;
+                apply) command kubectl kustomize $3 ;;
+                esac
+            }
+            helm() { command helm template "${@:2}"; }
+        """,
+        blocks={"kubectl create": RELEASE, "kubectl apply": RELEASE},
+    ),
+    "docs/guides/monitoring.md": Scene(
+        blocks={
+            "cortex health": Run(
+                "cortex health || [ $? = 8 ]; cortex health -o json || [ $? = 8 ]"
+            ),
+            "scrape_configs": Run(
+                "cp $PROJECT/packaging/prometheus/alerts.yaml .;"
+                " ! type -p promtool || promtool check config --syntax-only $BLOCK"
+            ),
+        },
+    ),
+    "docs/guides/notifications.md": Scene(
+        given=_RECEIVERS + _APPROVAL,
+        words={"7f3c": "$(ask)"},
+    ),
+    "docs/guides/outbox.md": Scene(given=_RECEIVERS, words={"/run/secrets/smtp": "{folder}/smtp"}),
+    "docs/guides/retention.md": Scene(
+        words={"/srv/archive": "$PWD/archive"},
+        blocks={"cortex bench aged": RELEASE},
+    ),
+    "docs/guides/schedules.md": Scene(
+        given=_AGENT + "agent researcher < /dev/null",
+        after="cortex schedules rm nightly-digest --reason tried",
+    ),
+    "docs/guides/shutdown.md": Scene(
+        given=_POD,
+        words={"POD ": "$POD ", "undrain POD": "undrain $POD", "QUEUE ": "nightly "},
+        after="cortex queues resume nightly",
+    ),
+    "docs/guides/tools-and-effects.md": Scene(
+        blocks={"# weather.py": IMPORTED, "# payments.py": IMPORTED}
+    ),
+    "docs/guides/tracing.md": Scene(
+        blocks={"pip install": By(f"{WHEEL}test_with_its_extra_traces_arrive")}
+    ),
+    "docs/internals/architecture.md": Scene(
+        blocks={
+            "cortex/domain": DIAGRAM,
+            "island and pool": DIAGRAM,
+        }
+    ),
+    "docs/internals/chaos.md": Scene(
+        given="cd $PROJECT",
+        blocks={
+            "uv run python -m chaos run": RELEASE,
+            "seed 4:": Shown("an example from a faster machine: which faults fit in depends on it"),
+            "uv run python -m chaos points": RELEASE,
+        },
+    ),
+    "docs/internals/schema.md": Scene(
+        blocks={
+            "$ python": By(
+                "tests/sql/test_schema_page.py::test_the_page_is_the_schema_of_all_migrations"
+            ),
+            "erDiagram": By(
+                "tests/sql/test_schema_page.py::test_the_page_is_the_schema_of_all_migrations"
+            ),
+        }
+    ),
+    "docs/internals/scorecard.md": Scene(
+        given="cd $PROJECT",
+        blocks={
+            "uv run": RELEASE,
+            "seed 4:": Shown("the record of one run, with its date above it"),
+        },
+    ),
+    "docs/internals/testing.md": Scene(
+        blocks={"uv run pytest": Shown("the gate itself runs these: the tests, and .ci/run")}
+    ),
+    "docs/runbooks.md": Scene(
+        given=_TROUBLE + _DEAD + _POD + "ID=$(cortex outbox ls -o name | head -n 1)\n",
+        after="cortex schedules rm nightly-digest --reason tried",
+        words={
+            "4f1a": "$PRINT",
+            "show JOB": "show $JOB",
+            "why JOB": "why $JOB",
+            "show ID": "show $ID",
+        },
+        blocks={"cortex health ": Run("cortex health || [ $? = 8 ]; cortex doctor || [ $? = 1 ]")},
+    ),
+    "docs/tutorial.md": Scene(
+        given="DSN=$CORTEX_DSN; unset CORTEX_DSN; export CORTEX_DATA=$PWD/data\n",
+        words={
+            "cat pod.log": "until_true 'grep -q \"is ready\" pod.log'; cat pod.log",
+            "'/path/to/checkout[embedded]'": "$PROJECT[embedded]",
+            "/usr/local/bin/cortex": "$CORTEX",
+            "/srv/clerk": "{folder}",
+            "approve $(cortex approvals ls -o name)": "approve $APPROVAL",
+            "postgresql://cortex@db.example.com/cortex": "$DSN",
+        },
+        blocks={
+            "mkdir clerk": RELEASE,
+            "cortex why $JOB": Run(before="until_true 'cortex approvals ls -o name | grep -q .'"),
+            "# clerk.conf": Run("grep ^ExecStart=. $BLOCK | sed s/ExecStart=// > start"),
+            "export CORTEX_DSN": Run(
+                before=f"""
+                    export CORTEX_DSN=$DSN{_APPROVAL}
+                    python -m cortex.demo.server --script model:answer --port 8901 > model.log &
+                    CORTEX=$(type -p cortex)
+                """
+            ),
+            "CORTEX_TOKEN": Run(
+                before="""
+                    . ./start > deployed.log 2>&1 &
+                    APPROVAL=$(asked)
+                """
+            ),
+        },
+    ),
+    "docs/upgrade.md": Scene(
+        given=_POD + _SYSTEMD,
+        after="cortex pods undrain $POD",
+        words={"drain POD": "drain $POD"},
+    ),
+}
