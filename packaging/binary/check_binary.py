@@ -43,7 +43,7 @@ def text() -> str:
     return f"{hello} from {ssl.OPENSSL_VERSION} and {backend.openssl_version_text()}"
 """
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_it_is_small_and_starts_fast(machine: Machine) -> None:

@@ -33,7 +33,7 @@ BUILT: Final = Path(
 )
 NEXT: Final = "0.1.0.post1"
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ GATE: Final = "/var/lib/cortex/gate"
 SIZE_MAX: Final = 200_000_000
 USER: Final = 10001
 WITHIN_S: Final = 60.0
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @attrs.define
