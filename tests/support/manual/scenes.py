@@ -259,7 +259,20 @@ END
             }
             helm() { command helm template "${@:2}"; }
         """,
-        blocks={"kubectl create": RELEASE, "kubectl apply": RELEASE},
+        blocks={
+            "kubectl create": RELEASE,
+            "kubectl apply": RELEASE,
+            "# kustomization.yaml": Run(
+                """
+                work=$(mktemp -d)
+                ln -s $PROJECT $work/cortex
+                mkdir $work/shop
+                cp $BLOCK $work/shop/kustomization.yaml
+                command kubectl kustomize $work/shop | grep 'image: registry.example.com/shop:7'
+                """,
+                release=True,
+            ),
+        },
     ),
     "docs/guides/monitoring.md": Scene(
         blocks={
