@@ -119,6 +119,7 @@ def _fleet(row: Record) -> FleetFacts:
         lacking=tuple(row["lacking"]),
         tools=tuple(row["tools"]),
         has_ticks=row["has_ticks"],
+        do_ticks_lack=row["do_ticks_lack"],
     )
 
 

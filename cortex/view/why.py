@@ -326,6 +326,8 @@ def _draining(f: WhyFacts) -> _Found | None:
 def _no_pods(f: WhyFacts) -> _Found | None:
     if f.fleet.ready_count:
         return None
+    if f.fleet.has_ticks and f.fleet.do_ticks_lack:
+        return _Found(f"no cortex tick knows its type {f.type}", ways_out=("cortex jobs types",))
     if f.fleet.has_ticks:
         return _Found("it waits for the next cortex tick; no pod is running")
     return _Found("no pod is there to run it", ways_out=("cortex up",))

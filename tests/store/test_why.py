@@ -85,6 +85,12 @@ def test_the_fleet_is_those_who_live(
         " VALUES ('dispatch', 60, 'tick vm:1', 0, 1, cortex.now(), cortex.now())",
     )
     assert "the next cortex tick" in why(store, job_id).sentence
+    enter(name="tick vm:1", job_types=("other",))
+    leave = (
+        "UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now() WHERE name LIKE 'tick%'"
+    )
+    sql(database, leave)
+    assert "no cortex tick knows its type" in why(store, job_id).sentence
     move_clock(database, 401)  # five intervals later: ticks are late
     assert "no pod is there" in why(store, job_id).sentence
 

@@ -43,6 +43,7 @@ NO_FLEET = FleetFacts(
     ready_count=0, knowing_count=0, slots=0, free_slots=0, draining_count=0, types=()
 )
 TICKED = attrs.evolve(NO_FLEET, has_ticks=True)
+LACKING = attrs.evolve(TICKED, do_ticks_lack=True)
 OPEN = BreakerFacts(
     name="llm:m", state="OPEN", open_until=None, is_probed=False, forced_by=None, reason=None
 )
@@ -170,6 +171,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     ),
     (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
     (facts(fleet=TICKED), Cause.NO_PODS, "it waits for the next cortex tick", None),
+    (facts(fleet=LACKING), Cause.NO_PODS, "no cortex tick knows its type work", None),
     (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1)), Cause.DRAINING, "leaving", None),
     (facts(task=a_task("LATER", due_s=60)), Cause.SCHEDULED, "start later", 60),
     (in_queue(ahead_count=2), Cause.QUEUE, f"job {OTHER} is running; 2 are before it", None),
