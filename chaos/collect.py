@@ -9,6 +9,7 @@ import asyncpg
 
 from chaos.cluster.receiver import Received
 from chaos.evidence import Application, Delivery, Evidence, LedgerRequest, ModelCall, Row
+from chaos.workloads.old_jobs import ARCHIVE, archived_in
 
 if TYPE_CHECKING:
     from chaos.cluster.stage import Stage
@@ -83,6 +84,7 @@ async def collect(stage: "Stage") -> Evidence:
             LedgerRequest(key=key, attempt=attempt) for key, attempt in stage.ledger.requests()
         ),
         deliveries=tuple(deliveries),
+        archived=await asyncio.to_thread(archived_in, stage.folder / ARCHIVE),
         canaries=(stage.canary,),
         logs={pod.title: pod.log for pod in stage.pods_kept.all},
         **rows,

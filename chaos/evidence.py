@@ -115,6 +115,8 @@ class Evidence:
     """The outbox: a row for each subscription that gets a message, in their order."""
     deliveries: tuple[Delivery, ...] = ()
     """Of the subscriptions whose receivers the run watches, in order."""
+    archived: frozenset[str] = frozenset()
+    """The ids of the jobs in the archive of the retention."""
     reopened: tuple[Row, ...] = ()
     """Messages that were written to after their end."""
     votes: tuple[Row, ...] = ()

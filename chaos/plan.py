@@ -12,6 +12,7 @@ from chaos.cluster.stage import canary_of
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
+from chaos.workloads import old_jobs
 from chaos.workloads.draw import draw_programs
 from chaos.workloads.messages import Publication, draw_publications
 from chaos.workloads.model_script import first_message
@@ -70,6 +71,8 @@ class Plan:
     publications: tuple[Publication, ...] = ()
     schedules: tuple[Standing, ...] = ()
     """Of both, none for the user's own jobs."""
+    old_job_count: int = 0
+    """How many jobs ended long before the run, for retention to delete."""
     quiet_kills: tuple[QuietKill, ...] = ()
     """After all that, on a healed cluster; none at intensity 0."""
 
@@ -92,6 +95,7 @@ def make_plan(options: Options) -> Plan:
         model_rules=tuple(rules),
         publications=_publications(options),
         schedules=() if options.app else draw_schedules(duration_s=options.duration_s),
+        old_job_count=0 if options.app else old_jobs.COUNT,
         quiet_kills=_quiet_kills(options, first=len(faults)),
     )
 

@@ -24,7 +24,7 @@ from chaos.plan import Options, Plan, chosen
 from chaos.probe import watch
 from chaos.quiet_kills import kill_quietly
 from chaos.schedule import LINGER_S, inject_all
-from chaos.workloads import schedules
+from chaos.workloads import old_jobs, schedules
 
 HISTORY: Final = "history.jsonl"
 SUBMITTED_WITHIN_S: Final = 180.0
@@ -131,6 +131,7 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
     dice = random.Random(f"clients of {plan.options.seed}")
     async with _beside(stage.approver.run(), watch(stage)):
         stage.history.add("run", "phase", name="load")
+        await old_jobs.apply(stage, plan.old_job_count)
         await schedules.apply(stage, plan.schedules)
         async with asyncio.TaskGroup() as group:
             nemeses = chosen(plan.options.faults, workers=plan.options.workers)

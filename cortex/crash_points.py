@@ -56,6 +56,8 @@ class Kind(StrEnum):
     """A `cortex tick`."""
     RETENTION = "retention"
     """A cluster that deletes old records."""
+    REMINDER = "reminder"
+    """A request whose people are to be reminded."""
     EXPIRY = "expiry"
     """A request that is not decided in time."""
     BUDGET = "budget"
@@ -122,8 +124,12 @@ POINTS: Final[dict[str, Point]] = {
     "after_approval": Point("its step is committed, its call is not intended", (Kind.APPROVAL,)),
     "before_expiry": Point("requests that are due are about to be closed", (Kind.POD, Kind.EXPIRY)),
     "after_expiry": Point("they are closed, their jobs go on or have failed", (Kind.EXPIRY,)),
-    "before_reminder": Point("people are about to be reminded of requests", (Kind.POD,)),
-    "after_reminder": Point("the reminders that are due are in the outbox", (Kind.POD,)),
+    "before_reminder": Point(
+        "people are about to be reminded of requests", (Kind.POD, Kind.REMINDER)
+    ),
+    "after_reminder": Point(
+        "the reminders that are due are in the outbox", (Kind.POD, Kind.REMINDER)
+    ),
     # money
     "before_reserve": Point("room for a model call is about to be taken", (Kind.MODEL,)),
     "after_reserve": Point("it is taken, the call has not begun", (Kind.MODEL,)),
@@ -164,6 +170,12 @@ POINTS: Final[dict[str, Point]] = {
     "before_retention": Point("old records are about to be deleted", (Kind.RETENTION,)),
     "after_archive": Point("their copy is on the disk, none is deleted", (Kind.RETENTION,)),
     "after_retention": Point("they are deleted", (Kind.RETENTION,)),
+    "before_housekeeping": Point("what has expired is about to be deleted", (Kind.POD,)),
+    "after_housekeeping": Point("a batch of it is deleted", (Kind.POD,)),
+    "before_alarms": Point("what lasts too long is about to be announced", (Kind.POD,)),
+    "after_alarms": Point("it is announced, or was not new", (Kind.POD,)),
+    "before_runs": Point("the last runs of runners are about to be recorded", (Kind.POD,)),
+    "after_runs": Point("they are recorded", (Kind.POD,)),
     "before_tick_record": Point("a tick is over, nothing is recorded of it", (Kind.TICK,)),
     "after_tick_record": Point("its runs are recorded", (Kind.TICK,)),
     "before_takeover": Point("a pod is dead, its jobs are about to be freed", (Kind.DEATH,)),

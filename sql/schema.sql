@@ -2922,6 +2922,13 @@ CREATE FUNCTION cortex.late_from(succeeded_at timestamp with time zone, first_at
  IMMUTABLE PARALLEL SAFE
 RETURN (COALESCE(succeeded_at, first_at) + (((5)::double precision * interval_s) * '00:00:01'::interval));
 
+-- When a `cortex tick` last ran jobs, after any pod; null: ticks do not, or are late.
+CREATE FUNCTION cortex.ticked_at()
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN (SELECT runner.started_at FROM cortex.runner WHERE ((runner.name = 'dispatch'::text) AND (runner.holder ~~ 'tick %'::text) AND (cortex.late_from(runner.succeeded_at, runner.first_at, runner.interval_s) >= cortex.now())));
+
 -- What lasts and is announced once: a row from its begin to its end. Few rows; the runner alarms deletes them.
 CREATE TABLE cortex.alarm (
     topic text NOT NULL,  -- The topic of its message.

@@ -12,6 +12,7 @@ import click
 import pytest
 
 from cortex.cli.main import cli
+from cortex.cli.synonyms import expanded
 from tests.support import man_pages
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
@@ -71,10 +72,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def typed(page: Path) -> list[list[str]]:
-    """The `cortex` commands that a page shows in its indented blocks, as words."""
+    """The `cortex` commands that a page shows in its indented blocks or in its text, as words."""
     text = page.read_text("utf-8").replace("uv run cortex", "cortex")
     lines = re.findall(r"^    (?:\w+=\$\()?(cortex [^#\n]*)", text, re.MULTILINE)
-    return [shlex.split(line.rstrip(" &").removesuffix(")")) for line in lines]
+    lines = [line.rstrip(" &").removesuffix(")") for line in lines]
+    inline = re.findall(r"`(cortex [a-z][^`\n]*)`", text)
+    return [shlex.split(line) for line in lines + inline]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,7 @@ def typed(page: Path) -> list[list[str]]:
 def test_commands_and_options_exist(page: Path) -> None:
     for words in typed(page):
         command: click.Command = cli
-        rest = words[1:]
+        rest = expanded(words[1:], cli.list_commands(click.Context(cli)))
         while isinstance(command, click.Group):
             context = click.Context(command)
             found = command.get_command(context, rest.pop(0))

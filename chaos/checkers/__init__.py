@@ -31,6 +31,8 @@ from chaos.checkers import (
     i24_liveness,
     i26_quick_takeover,
     i27_schedules,
+    i28_people,
+    i29_retention,
 )
 from chaos.checkers.verdict import Checker
 
@@ -61,4 +63,6 @@ ALL: tuple[Checker, ...] = (
     i24_liveness.check,
     i26_quick_takeover.check,
     i27_schedules.check,
+    i28_people.check,
+    i29_retention.check,
 )

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
-from chaos.checkers.timeline import key_of, operations_of
+from chaos.checkers.timeline import effects_in_ledger, key_of, operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Application, Evidence, Row
 
@@ -64,11 +64,8 @@ def _compare(evidence: Evidence, findings: Findings) -> None:
     results: dict[str, set[Any]] = {}
     for application in evidence.applications:
         results.setdefault(application.key, set()).add(application.result)
-    programs = {job["id"] for job in evidence.jobs if operations_of(job)}
     outputs = {(step["job_id"], step["key"]): step["output"] for step in evidence.steps}
-    for effect in evidence.effects:
-        if effect["job_id"] not in programs or effect["resolution"] is not None:
-            continue
+    for effect in effects_in_ledger(evidence):
         findings.count()
         answered = results.get(str(effect["id"]), set())
         was_applied = bool(answered)

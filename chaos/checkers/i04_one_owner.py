@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from chaos.checkers.timeline import grouped, operations_of
+from chaos.checkers.timeline import effects_in_ledger, grouped
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
@@ -64,10 +64,9 @@ def _attempts_outside(evidence: Evidence, findings: Findings) -> None:
     for ask in evidence.requests:
         requests.setdefault(ask.key, set()).add(ask.attempt)
     steps = {(step["job_id"], step["key"]): step["attempt"] for step in evidence.steps}
-    programs = {job["id"] for job in evidence.jobs if operations_of(job)}
-    for effect in evidence.effects:
+    for effect in effects_in_ledger(evidence):
         attempt = steps.get((effect["job_id"], effect["key"]))
-        if effect["job_id"] not in programs or attempt is None or effect["resolution"] is not None:
+        if attempt is None:
             continue
         findings.count()
         attempts = requests.get(str(effect["id"]), set())

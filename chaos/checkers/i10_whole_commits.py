@@ -96,7 +96,9 @@ def _denied(evidence: Evidence, findings: Findings) -> None:
         if event.type in ("ok", "info"):
             made_s[key] = min(made_s[key], requested_s.get(key, event.at_s))
     for job in evidence.jobs:
-        since_s = made_s.get(key_of(job), 0.0) if job["origin_id"] is None else 0.0
+        if job["origin_id"] is not None or key_of(job) not in made_s:
+            continue
+        since_s = made_s[key_of(job)]
         is_older = timeline.has_clock and timeline.at_s(job["created_at"]) < since_s - EARLY_S
         if since_s == inf or is_older:
             why = f"submit {key_of(job)} certainly failed, but job {job['id']} exists"

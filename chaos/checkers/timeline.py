@@ -220,6 +220,15 @@ def operations_of(job: Row) -> list[dict[str, Any]]:
     return list(payload.get("operations", ())) if isinstance(payload, dict) else []
 
 
+def effects_in_ledger(evidence: Evidence) -> Iterator[Row]:
+    """The effects of programs that call the ledger, except those that a person resolved."""
+    programs = {job["id"] for job in evidence.jobs if operations_of(job)}
+    for effect in evidence.effects:
+        is_a_job = effect["tool"] == "send_notification"  # see I28
+        if effect["job_id"] in programs and effect["resolution"] is None and not is_a_job:
+            yield effect
+
+
 def may_diverge(job: Row) -> bool:
     """Whether a later attempt of the job's program uses another step name."""
     return any(op["op"] == "renamed" for op in operations_of(job))

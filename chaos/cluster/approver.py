@@ -6,6 +6,7 @@ decision; the time of the request does not. Sometimes two people decide at once.
 
 import asyncio
 import contextlib
+import json
 import random
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
@@ -21,9 +22,10 @@ from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
+from cortex.domain.job import Submission
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.queries import sql
-from cortex.store import approvals, effects
+from cortex.store import approvals, effects, jobs
 from cortex.store.effects import EffectRow
 
 POLL_S: Final = 0.25
@@ -48,6 +50,14 @@ class Decision(StrEnum):
     """Nobody decides in time; one person tries just too late."""
 
 
+SLOW_SHARE: Final = 0.5
+"""This share of the requests is reminded of, by a runner and by a job, before it is decided."""
+THINKS_S: Final = 2.0
+_REMIND: Final = """
+    UPDATE cortex.approval SET remind_at = cortex.now()
+    WHERE id = $1 AND status = 'PENDING' AND remind_at > cortex.now()
+"""
+
 WEIGHTS: Final = {
     Decision.APPROVE: 12,
     Decision.DENY: 2,
@@ -64,6 +74,8 @@ class Approver:
         self._history = history
         self._db: Database | None = None
         self._expired: set[UUID] = set()
+        self._decides_s: dict[UUID, float] = {}
+        """When requests are decided, by those that wait."""
 
     async def run(self) -> None:
         """Poll until cancelled; wait while the database is unavailable."""
@@ -95,6 +107,14 @@ class Approver:
     # --- approvals
 
     async def _decide(self, db: Database, approval: ApprovalRow) -> None:
+        now_s = self._history.now_s
+        if approval.id not in self._decides_s:
+            is_slow = self._dice_of(approval, "reminder").random() < SLOW_SHARE
+            self._decides_s[approval.id] = now_s + (THINKS_S if is_slow else 0.0)
+            if is_slow:
+                await self._ask_again(db, approval)
+        if now_s < self._decides_s[approval.id]:
+            return
         decision = self._drawn(approval)
         match decision:
             case Decision.APPROVE | Decision.DENY:
@@ -107,9 +127,27 @@ class Approver:
                 await self._vote_too_late(db, approval, "bob")
 
     def _drawn(self, approval: ApprovalRow) -> Decision:
-        whose = approval.arguments_text
-        dice = random.Random(f"decision on {whose} of {self._seed}")
+        dice = self._dice_of(approval, "decision")
         return dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+
+    def _dice_of(self, approval: ApprovalRow, what: str) -> random.Random:
+        return random.Random(f"{what} on {approval.arguments_text} of {self._seed}")
+
+    async def _ask_again(self, db: Database, approval: ApprovalRow) -> None:
+        """Let a reminder be due, and remind by hand."""
+        one = Submission(
+            id=system_chance().new_id(),
+            type="approval_notify",
+            payload=json.dumps({"approval": str(approval.id)}),
+        )
+
+        async def remind() -> str:
+            await db.transact(lambda connection: connection.execute(_REMIND, approval.id))
+            await jobs.submit(db, [one], by="ann")
+            return "submitted"
+
+        labels = {"approval": str(approval.id), "by": "ann", "job": str(one.id)}
+        await self._operation("remind", labels, remind)
 
     async def _vote(
         self, db: Database, approval: ApprovalRow, by: str, *, is_approved: bool

@@ -11,7 +11,7 @@ import click
 from chaos.cluster.guard import guarded_folder
 from chaos.sim.crew import SEED_MAX_S, Mode, WorkerDiedError, simulate
 from chaos.sim.outcome import Outcome
-from chaos.sim.plan import PODS
+from chaos.sim.plan import make_plan
 
 RANGE: Final = re.compile(r"(\d+)(?::(\d+))?")
 START_S: Final = 120.0
@@ -97,7 +97,7 @@ def sim(
 def _report(outcome: Outcome, *, is_brief: bool, is_verbose: bool) -> None:
     if not outcome.problems:
         if is_verbose:
-            hours = len(PODS) * outcome.virtual_s / 3600
+            hours = _pod_hours(outcome)
             figures = f"{hours:.1f} pod-hours, {outcome.line_count} events"
             print(f"seed {outcome.seed}: ok, {figures}, {outcome.took_s:.1f} s", flush=True)
         return
@@ -111,9 +111,13 @@ def _report(outcome: Outcome, *, is_brief: bool, is_verbose: bool) -> None:
 
 def _sum_up(outcomes: list[Outcome], *, took_s: float) -> None:
     failed = sum(bool(outcome.problems) for outcome in outcomes)
-    hours = len(PODS) * sum(outcome.virtual_s for outcome in outcomes) / 3600
+    hours = sum(map(_pod_hours, outcomes))
     lines = sum(outcome.line_count for outcome in outcomes)
     print(
         f"{len(outcomes)} seeds, {failed} failed; {hours:.1f} pod-hours in {took_s:.0f} s, "
         f"{60 * hours / took_s:.0f} a minute; {lines} events"
     )
+
+
+def _pod_hours(outcome: Outcome) -> float:
+    return len(make_plan(outcome.seed).pods) * outcome.virtual_s / 3600

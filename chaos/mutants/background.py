@@ -1,4 +1,4 @@
-"""Mutants of background work: messages and schedules."""
+"""Mutants of background work: messages, schedules, reminders and retention."""
 
 from typing import Final
 
@@ -6,6 +6,8 @@ from chaos.mutants.mutant import Mutant, Patch
 
 _OUTBOX: Final = "sql/queries/outbox.sql"
 _SCHEDULES: Final = "sql/migrations/0020_schedules.sql"
+_RETENTION: Final = "sql/migrations/0023_retention.sql"
+_MESSAGES: Final = "sql/migrations/0024_outbox.sql"
 
 MUTANTS: Final = (
     Mutant(
@@ -87,7 +89,7 @@ MUTANTS: Final = (
         invariant="I19",
         patches=(
             Patch(
-                "sql/migrations/0024_outbox.sql",
+                _MESSAGES,
                 "    FOR EACH ROW WHEN (NEW.kind = 'message') EXECUTE",
                 "    FOR EACH ROW WHEN (NEW.kind = 'none') EXECUTE",
             ),
@@ -143,6 +145,98 @@ MUTANTS: Final = (
                 _SCHEDULES,
                 "    IF NOT FOUND OR EXISTS (\n",
                 "    IF FOUND OR EXISTS (\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="unfenced-reminders",
+        what="a reminder leaves no trace in its request, so each look reminds again",
+        scene="asked",
+        invariant="I28",
+        patches=(
+            Patch(
+                _MESSAGES,
+                "        UPDATE cortex.approval a SET remind_at = "
+                "CASE WHEN NOT is_second THEN second END WHERE a.id = held.id;\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="reminds-of-decided",
+        what="people are reminded of a request that is decided",
+        scene="asked",
+        invariant="I28",
+        patches=(
+            Patch(
+                _MESSAGES,
+                "FROM cortex.approval a WHERE a.status = 'PENDING' "
+                "AND a.remind_at <= cortex.now()\n",
+                "FROM cortex.approval a WHERE a.status <> 'PENDING' AND a.remind_at IS NOT NULL\n",
+            ),
+            Patch(  # a request that is decided cannot be written to
+                _MESSAGES,
+                "CASE WHEN NOT is_second THEN second END WHERE a.id = held.id;\n",
+                "NULL WHERE a.id = held.id AND a.status = 'PENDING';\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="asked-twice-by-hand",
+        what="each try of a job that reminds by hand sends another message",
+        scene="asked",
+        invariant="I28",
+        patches=(
+            Patch(
+                "cortex/jobs/approval_notify.py",
+                'message_id=uuid5(ctx.job_id, "message")',
+                "message_id=uuid5(ctx.job_id, str(ctx.attempt + 1))",
+            ),
+        ),
+    ),
+    Mutant(
+        name="nobody-asked",
+        what="no message says that a request waits",
+        scene="asked",
+        invariant="I28",
+        patches=(
+            Patch(
+                _MESSAGES,
+                "CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval\n"
+                "    FOR EACH ROW EXECUTE",
+                "CREATE TRIGGER approval_requested AFTER INSERT ON cortex.approval\n"
+                "    FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deletes-what-is-needed",
+        what="retention deletes jobs that a budget refers to",
+        scene="forgotten",
+        invariant="I29",
+        patches=(
+            Patch(
+                _RETENTION,
+                "      AND NOT EXISTS (SELECT FROM cortex.budget b "
+                "WHERE b.scope = 'job' AND b.subject = r.id::text);\n",
+                "      AND true;\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="archives-afterwards",
+        what="old jobs are deleted before their copy is on the disk",
+        scene="forgotten",
+        invariant="I29",
+        patches=(
+            Patch(
+                "cortex/runtime/maintenance/retention.py",
+                "            copy = await self._port(retention.copy, batch)\n",
+                "            copy = await self._port(retention.copy, batch)\n"
+                "            await self._port(\n"
+                "                retention.delete, copy.batch, facts_through=copy.facts_through\n"
+                "            )\n"
+                '            crash_point("after_archive")\n',
             ),
         ),
     ),

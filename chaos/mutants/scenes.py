@@ -56,6 +56,8 @@ class Scene:
     """Of each packet between pods and Postgres."""
     has_schedules: bool = False
     """Whether jobs are submitted by schedules besides, with instants before the run."""
+    old_job_count: int = 0
+    """How many jobs ended long before; retention deletes those that nothing needs."""
     is_quiet: bool = False
     """Whether a pod is killed after all that, while nothing else is broken."""
 
@@ -92,6 +94,7 @@ class Scene:
             orders=tuple(orders),
             faults=self.faults,
             schedules=draw_schedules(duration_s=lasts_s) if self.has_schedules else (),
+            old_job_count=self.old_job_count,
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
             quiet_kills=self._quiet_kills(seed) if self.is_quiet else (),
         )
@@ -347,6 +350,35 @@ SCENES: Final = {
             ),
             load_s=8.0,
             has_schedules=True,
+        ),
+        Scene(
+            name="asked",
+            what="people are slow to decide, and are reminded; pods die before and after that",
+            jobs=20 * (_ops(approval=0, notify=0),),
+            faults=_faults(
+                (0.5, "point", _at_point("before_reminder", place=0)),
+                (1.5, "point", _at_point("after_reminder", place=1)),
+                # Each death wakes the runner of the others: see hints.POD_LOST.
+                (3.0, "point", _at_point("before_reminder", place=0, nth=2)),
+                (4.0, "point", _at_point("after_reminder", place=1, nth=2)),
+                (5.0, "point", _at_point("after_beat", place=0)),
+                (6.0, "point", _at_point("after_beat", place=1)),
+                (7.0, "point", _at_point("after_beat", place=0)),
+            ),
+            load_s=7.0,
+            quiet_within_s=40.0,  # as long as a breaker of a channel stays open
+        ),
+        Scene(
+            name="forgotten",
+            what="old jobs are archived and deleted, and pods die before and after that",
+            jobs=4 * (_ops(sleep=200),),
+            faults=_faults(
+                (0.2, "point", _at_point("after_archive", place=0)),
+                (1.5, "point", _at_point("before_retention", place=1)),
+                (3.0, "point", _at_point("after_beat", place=2)),
+            ),
+            load_s=5.0,
+            old_job_count=40,
         ),
         Scene(
             name="busy",

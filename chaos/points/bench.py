@@ -24,6 +24,7 @@ from chaos.cluster.scale import SCALED
 from chaos.history import History
 from chaos.points.programs import REFUSED
 from chaos.workloads.messages import SECRET, SECRET_VALUE
+from chaos.workloads.old_jobs import ARCHIVE
 from chaos.workloads.terms import terms_of
 from cortex.crash_points import VARIABLE
 from cortex.domain.clock import system_chance
@@ -210,6 +211,8 @@ class Trial:
     pods: list[TrialPod] = field(init=False, factory=list)
     token: str = field(init=False, default="")
     """Of the API."""
+    old: dict[str, bool] = field(init=False, factory=dict)
+    """The jobs that ended long before, and whether something refers to them."""
 
     async def __aenter__(self) -> Self:
         self.folder = self.bench.folder / self.key
@@ -242,6 +245,11 @@ class Trial:
     @property
     def has_own_model(self) -> bool:
         return self.bench.has_own_models
+
+    @property
+    def archive(self) -> Path:
+        """The folder in which retention keeps copies."""
+        return self.folder / ARCHIVE
 
     def subscription(self, word: str) -> str:
         """Return the name of its subscription to topics that begin with a word."""

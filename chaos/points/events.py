@@ -13,6 +13,7 @@ import asyncpg
 from chaos.cluster.postgres import OWNER
 from chaos.points.bench import WITHIN_S, Trial, TrialPod
 from chaos.points.programs import FLOW, IDLE, IDLE_COUNT, Program, running
+from chaos.workloads import old_jobs
 from chaos.workloads.messages import SUBSCRIBE, config_of_hook
 from cortex.domain.bulk import BulkRequest, BulkVerb
 from cortex.domain.clock import system_chance
@@ -31,21 +32,14 @@ CLAIM_FAILED: Final = '"claim failed"'
 ORPHANS_FOUND: Final = '"orphans released"'
 """In a pod's log."""
 
-TOPICS: Final = ("trial", "chaos")
-"""The words that begin what is subscribed to; what the runtime announces is not."""
+TOPICS: Final = ("trial", "chaos", "approval")
+"""The words that begin what is subscribed to."""
+_REMIND: Final = "UPDATE cortex.approval SET remind_at = cortex.now() WHERE status = 'PENDING'"
 
 _NO_ROOM: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
     VALUES ('tenant', 'default', 'tokens', 'run', 0, 'points', 'no room')
 """
-_OLD_JOB: Final = "INSERT INTO cortex.job_record (id, type, payload) VALUES ($1, $2, '{}')"
-_OLD_JOB_ENDS: Final = """
-    UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = $2, created_at = cortex.now() - interval '3 days',
-        finished_at = cortex.now() - interval '2 days', updated_at = clock_timestamp()
-    WHERE id = $1
-"""
-_KEEP_A_DAY: Final = "SELECT cortex.set_retention(NULL, 86400, NULL, $1, 'points', 'a test')"
 _ROOM: Final = "UPDATE cortex.budget SET limit_amount = 1000000"
 _WAITS_FOR_BUDGET: Final = "SELECT id FROM cortex.job WHERE waiting_on LIKE 'budget:%'"
 _DECLARED: Final = "SELECT name FROM cortex.schedule WHERE origin = 'code'"
@@ -81,6 +75,8 @@ async def begin(trial: Trial, program: Program) -> None:
         first = trial.start("first", program.first.at)
         at = f"another pod came to {program.first.at}"
         await trial.until(lambda: first.is_stopped or first.is_dead, at)
+    if program.person == "agrees once reminded":
+        await trial.sql(_REMIND)
     if program.event == "cancel":
         (job,) = await trial.sql("SELECT id FROM cortex.job")
         await jobs.cancel(trial.db, job["id"], by=CANCELLED_BY, reason="no longer needed")
@@ -108,11 +104,16 @@ async def _prepare(trial: Trial, program: Program) -> None:
 
 
 async def _keep_little(trial: Trial) -> None:
-    """Make a job that ended long ago, and have such jobs archived and deleted."""
-    old = system_chance().new_id()
-    await trial.sql(_OLD_JOB, old, IDLE)
-    await trial.sql(_OLD_JOB_ENDS, old, CANCELLED_BY)
-    await trial.sql(_KEEP_A_DAY, str(trial.folder))
+    """Make two jobs that ended long ago, and have such jobs archived and deleted."""
+    for is_needed in (False, True):
+        old = system_chance().new_id()
+        await trial.sql(old_jobs.BEGINS, old, IDLE)
+        if is_needed:
+            await trial.sql(old_jobs.IS_NEEDED, str(old))
+        await trial.sql(old_jobs.ENDS, old, CANCELLED_BY)
+        trial.old[str(old)] = is_needed
+    trial.archive.mkdir()
+    await trial.sql(old_jobs.KEEP_A_DAY, str(trial.archive))
 
 
 async def _submit_bulk(trial: Trial) -> None:

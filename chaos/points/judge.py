@@ -15,14 +15,17 @@ from chaos.checkers import (
     i19_messages,
     i20_legal_transitions,
     i27_schedules,
+    i28_people,
+    i29_retention,
 )
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence
 from chaos.history import Event
 from chaos.points.bench import SCALE
 from chaos.points.events import CANCELLED_BY
-from chaos.points.programs import NOTE, Program
+from chaos.points.programs import Program
 from chaos.points.shot import Left, Shot
+from chaos.workloads.program import NOTE
 from cortex.domain.job import SEND_NOTIFICATION
 
 CHECKERS: Final = (
@@ -36,6 +39,8 @@ CHECKERS: Final = (
     i19_messages.check,
     i20_legal_transitions.check,
     i27_schedules.check,
+    i28_people.check,
+    i29_retention.check,
 )
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})
@@ -68,7 +73,8 @@ def _record(program: Program, left: Left) -> Iterator[str]:
         applications=(),
         model_calls=(),
         requests=(),
-        deliveries=tuple(each for each in left.deliveries if each.topic != NOTE),
+        deliveries=left.deliveries,
+        archived=left.archived,
         canaries=(),
         logs=left.logs,
         **left.record,
@@ -85,6 +91,9 @@ def _events(program: Program, left: Left) -> Iterator[Event]:
     for job in cancelled:
         value = {"job": str(job["id"]), "by": CANCELLED_BY}
         yield Event(at_s=0, process="points", kind="cancel", type="invoke", value=value)
+    for old, is_needed in left.old.items():
+        known = {"job": old, "is_needed": is_needed}
+        yield Event(at_s=0, process="points", kind="old", type="info", value=known)
 
 
 def _end(program: Program, left: Left, baseline: Left) -> Iterator[str]:
@@ -129,12 +138,10 @@ def _outside(program: Program, left: Left, shot: Shot | None) -> Iterator[str]:
 
 
 def _notified(program: Program, left: Left) -> Iterator[str]:
-    """What a job sends by itself arrives, again under the same id at most."""
+    """What a job sends by itself arrives; see I28 for the rest."""
     notes = [each for each in left.deliveries if each.topic == NOTE]
     if program.job_type == SEND_NOTIFICATION and not any(each.is_accepted for each in notes):
         yield "its notification never arrived"
-    if len({each.message for each in notes}) > 1:
-        yield f"its notification arrived under {len({each.message for each in notes})} ids"
 
 
 def _results(left: Left) -> Iterator[str]:

@@ -25,6 +25,9 @@ _EXPIRE: Final = """
 """The shortest time to decide in is a minute."""
 
 
+_REMINDED: Final = "SELECT FROM cortex.outbox WHERE topic = 'approval.reminder' LIMIT 1"
+
+
 async def attend(trial: Trial, program: Program) -> None:
     """Poll until cancelled."""
     while True:
@@ -34,11 +37,11 @@ async def attend(trial: Trial, program: Program) -> None:
 
 
 async def _poll(trial: Trial, program: Program) -> None:
-    if program.person == "agrees":
+    if program.person == "lets it expire":
+        await trial.sql(_EXPIRE)
+    elif program.person == "agrees" or await trial.sql(_REMINDED):
         for request in await approvals.pending(trial.db):
             await _agree(trial, request)
-    else:
-        await trial.sql(_EXPIRE)
     if not program.may_wait_for_people:
         for effect in await effects.page(trial.db, statuses=[EffectStatus.UNKNOWN]):
             await _resolve(trial, effect)

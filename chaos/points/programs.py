@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from attrs import field, frozen
 
-from chaos.workloads.program import Op, Operation, account
+from chaos.workloads.program import NOTE, Op, Operation, account
 from chaos.workloads.program import Program as Operations
 from cortex.crash_points import Kind
 from cortex.domain.job import BULK, RUN_FLOW, SEND_NOTIFICATION
@@ -21,8 +21,6 @@ IDLE: Final = "points_idle"
 IDLE_COUNT: Final = 3
 REFUSED: Final = "refused"
 """Accounts with this prefix refuse everything."""
-NOTE: Final = "trial.note"
-"""The topic of what a job sends by itself, without the outbox."""
 _FLOW_YAML: Final = """
 name: points
 inputs:
@@ -73,7 +71,7 @@ class Program:
     has_gate: bool = False
     """It waits for a file, which exists from the first pod's end on."""
     status: str = "COMPLETED"
-    person: Literal["agrees", "lets it expire"] = "agrees"
+    person: Literal["agrees", "agrees once reminded", "lets it expire"] = "agrees"
     first: First | None = None
     event: Literal[
         "none",
@@ -174,7 +172,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         "nothing",
         "points_nothing",
         *EVERYONES,
-        awaited=("after_retire", "after_triage"),
+        awaited=("after_retire", "after_triage", "after_runs"),
         settings={"zombie_s": 3.0},  # no pod sweeps before it has been healthy this long
     ),
     _of(Kind.STEP, Op.SLEEP),
@@ -213,6 +211,15 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         operations=(Op.APPROVAL,),
         person="lets it expire",
         status="FAILED",
+    ),
+    Program(
+        name="reminder",
+        kinds=frozenset({Kind.REMINDER}),
+        also=frozenset({Kind.APPROVAL, Kind.MESSAGE, Kind.DEATH}),
+        operations=(Op.APPROVAL,),
+        person="agrees once reminded",
+        first=First(at="after_suspend:1"),
+        event="message",
     ),
     Program(
         name="budget",

@@ -17,6 +17,7 @@ from chaos.points.bench import Bench, MissingError, Trial, TrialPod
 from chaos.points.events import TOPICS, begin, happen, happen_again
 from chaos.points.person import attend
 from chaos.points.programs import IDLE, Program, gate
+from chaos.workloads.old_jobs import archived_in
 from cortex.crash_points import RECORD
 
 _AT_REST: Final = """
@@ -26,6 +27,9 @@ _AT_REST: Final = """
         AND bool_and(j.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
             OR $1 AND j.status = 'WAITING_FOR_APPROVAL' AND EXISTS (
                 SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status = 'UNKNOWN'))
+"""
+_IS_GONE: Final = """
+    SELECT $1::text AS job WHERE NOT EXISTS (SELECT FROM cortex.job_record WHERE id = $1::uuid)
 """
 HIT_AFTER_END_WITHIN_S: Final = 2.0
 
@@ -63,6 +67,10 @@ class Left:
     """Of messages."""
     calls: Counter[str]
     """By conversation with the model."""
+    old: dict[str, bool]
+    """The jobs that ended long before, and whether something refers to them."""
+    archived: frozenset[str]
+    """Those in the archive."""
     exits: dict[str, int]
     """Of the pods that were to drain."""
     logs: dict[str, str]
@@ -151,6 +159,9 @@ async def _attended(trial: Trial, program: Program) -> AsyncIterator[None]:
 
 
 async def _until_at_rest(trial: Trial, program: Program) -> None:
+    for job, is_needed in trial.old.items():
+        if not is_needed:
+            await trial.until_row(_IS_GONE, job, what="an old job is deleted")
     await trial.until_row(_AT_REST, program.may_wait_for_people, what="the job has ended")
 
 
@@ -205,6 +216,8 @@ async def _left(trial: Trial, before: dict[str, tuple[Row, ...]], exits: dict[st
         calls=Counter(
             each for each in calls if trial.has_own_model or each.startswith(f"{trial.key}/")
         ),
+        old=trial.old,
+        archived=archived_in(trial.archive),
         exits=exits,
         logs={pod.name: pod.log for pod in trial.pods},
     )

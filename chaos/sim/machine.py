@@ -1,4 +1,4 @@
-"""A machine of the simulation: one pod, its network to Postgres, and what happens to both."""
+"""A machine of the simulation: one process, its network to Postgres, and what happens to both."""
 
 import random
 from collections.abc import AsyncGenerator
@@ -33,6 +33,7 @@ class Machine:
             random.Random(f"chance {world.seed} {name}"), lambda: int(1000 * world.clock.unix_s)
         )
         self.scope = trio.CancelScope()
+        self._has_port = False
 
     def inhabit(self) -> None:
         """Run the calling trio task, and everything that it starts, on this machine."""
@@ -45,15 +46,25 @@ class Machine:
         """Open a port as `cortex.postgres.bridge.open_port` does, over this machine's network."""
         given = attrs.asdict(profile, recurse=False)
         simulated = SimulatedProfile(**{**given, "is_pooled": False}, machine=self)
+        async with self._running_island():
+            db = await self.island.run_aio_coroutine(open_database(simulated, rng=rng))
+            try:
+                yield Port(self.island, db, simulated)
+            finally:
+                with trio.move_on_after(2.0, shield=True):
+                    await self.island.run_aio_coroutine(db.close())
+
+    @asynccontextmanager
+    async def _running_island(self) -> AsyncGenerator[None, None]:
+        """Drive the island, unless an outer port does: a tick opens a second one for its pod."""
+        if self._has_port:
+            yield
+            return
+        self._has_port = True
         async with trio.open_nursery() as nursery:
             await nursery.start(self.island.run, name="island")
             try:
-                db = await self.island.run_aio_coroutine(open_database(simulated, rng=rng))
-                try:
-                    yield Port(self.island, db, simulated)
-                finally:
-                    with trio.move_on_after(2.0, shield=True):
-                        await self.island.run_aio_coroutine(db.close())
+                yield
             finally:
                 self.island.end()
 

@@ -32,6 +32,7 @@ ROUTINE: Final = frozenset(
         "pods.beat",
         "pods.lock",
         "pods.probe",
+        "runners.record",
     }
 )
 """Statements by which nothing happens, whatever they return."""

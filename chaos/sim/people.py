@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 import trio
 
-from chaos.cluster.approver import WEIGHTS, Decision
+from chaos.cluster.approver import SLOW_SHARE, WEIGHTS, Decision
 from chaos.sim.host import Scene
 from chaos.sim.machine import Machine
 from chaos.sim.outside import Ledger
@@ -121,7 +121,10 @@ class People:
     async def _decide(self, approval: ApprovalRow) -> None:
         dice = random.Random(f"decision {approval.arguments_text} {self._world.seed}")
         decision = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        await self._world.sleep(dice.uniform(*THINKS_S))
+        thinks_s = dice.uniform(*THINKS_S)
+        if dice.random() < SLOW_SHARE:
+            await self._ask_again(approval)
+        await self._world.sleep(thinks_s)
         match decision:
             case Decision.APPROVE | Decision.DENY:
                 await self._vote(approval, "ann", is_approved=decision is Decision.APPROVE)
@@ -131,6 +134,16 @@ class People:
                     nursery.start_soon(self._deny, approval, "bob")
             case Decision.EXPIRE:
                 pass  # its hour passes
+
+    async def _ask_again(self, approval: ApprovalRow) -> None:
+        payload = orjson.dumps({"approval": str(approval.id)}).decode()
+        one = Submission(id=self._machine.chance.new_id(), type="approval_notify", payload=payload)
+
+        async def remind() -> dict[str, Any]:
+            await self._port(jobs.submit, [one], by="ann")
+            return {"job": str(one.id)}
+
+        await self._operation("approver-ann", "remind", {"approval": str(approval.id)}, remind)
 
     async def _approve(self, approval: ApprovalRow, by: str) -> None:
         await self._vote(approval, by, is_approved=True)

@@ -1,7 +1,9 @@
-"""Where pods live: three places, each with one pod after another."""
+"""Where pods and ticks live: places, each with one process after another."""
 
+import random
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import trio
 
@@ -13,11 +15,21 @@ from cortex.actors.supervisor import SupervisorEscalated
 from cortex.config import Settings
 from cortex.domain.errors import CortexError
 from cortex.runtime.liveness.drain import Shutdown
+from cortex.runtime.maintenance.runners import RUNNERS
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_ready import Ready
+from cortex.runtime.tick_process import TickProcess
+from cortex.store.background.runners import TICK
 
 EMPTY_S = 2.0
 """Pause before a pod that has ended by itself is restarted."""
+TICK_AGAIN_S: Final = ((0.1, 3.0), (30.0, 600.0))
+"""Pause before the next tick: in the storm, and afterwards."""
+TICK_MAX_S: Final = (5.0, 45.0, 480.0)
+AMBUSHED_SHARE: Final = 0.4
+"""Of the ticks in a storm."""
+AMBUSHED_AFTER: Final = 12
+"""At most so many changes that it makes."""
 THREAD_S = 0.5
 """How often the thread checks whether a stopped machine continues."""
 ENDS_WITHIN_S = 75.0
@@ -26,6 +38,9 @@ ENDS_WITHIN_S = 75.0
 
 class Place:
     """A place has a pod, or will have one soon."""
+
+    happens = ""
+    """Begins the names of its events."""
 
     def __init__(self, world: Scene, name: str) -> None:
         self._world = world
@@ -119,35 +134,47 @@ class Place:
     def note(self, kind: str, **labels: Any) -> None:
         """Note an event of the present pod."""
         record = f"{self.name}.{self.life}"
+        kind = f"{self.happens}{kind}"
         self._world.note(self.name, kind, life=self.life, pid=self.life, record=record, **labels)
 
     async def _live(self) -> None:
         self.life += 1
-        self.empty_s = EMPTY_S
+        self.empty_s = self._pause_s()
         self._is_forced = False
         self._shutdown = Shutdown()
         machine = self.machine = Machine(self._world, f"{self.name}.{self.life}")
         machine.network.weather = self._weather
         self.note("start")
+        self._begins()
         # A separate task: the machine's tasks are recognized by the one that started them.
         async with trio.open_nursery() as nursery:  # noqa: ASYNC112
-            nursery.start_soon(self._pod, machine)
+            nursery.start_soon(self._process, machine)
 
-    async def _pod(self, machine: Machine) -> None:
+    def _pause_s(self) -> float:
+        """After the present process."""
+        return EMPTY_S
+
+    def _begins(self) -> None:
+        """A process is about to run."""
+
+    async def _run(self, machine: Machine) -> None:
+        await run_pod(
+            Settings(),
+            dsn=self._world.server.dsn,
+            parts=self._world.parts,
+            chance=machine.chance,
+            shutdown=self._shutdown,
+            on_ready=self._ready,
+            opens_port=machine.open_port,
+            name=machine.name,
+        )
+
+    async def _process(self, machine: Machine) -> None:
         machine.inhabit()
         code: int | None = -9
         try:
             with machine.scope:
-                await run_pod(
-                    Settings(),
-                    dsn=self._world.server.dsn,
-                    parts=self._world.parts,
-                    chance=machine.chance,
-                    shutdown=self._shutdown,
-                    on_ready=self._ready,
-                    opens_port=machine.open_port,
-                    name=machine.name,
-                )
+                await self._run(machine)
                 code = 0
         except BaseException as error:  # noqa: ASYNC103, BLE001 -- judged: raised unless it is dead
             if self._is_forced or not machine.is_dead:
@@ -171,7 +198,47 @@ class Place:
             isinstance(leaf, CortexError) for leaf in leaves
         ):
             errors = "; ".join(repr(leaf) for leaf in leaves)
-            self._world.problems.append(f"pod {machine.name} ended by itself: {errors}")
+            self._world.problems.append(f"{machine.name} ended by itself: {errors}")
+
+
+class TickPlace(Place):
+    """A place for one `cortex tick` after another. In a storm, many of them are killed midway."""
+
+    happens = "tick-"
+
+    def __init__(self, world: Scene, name: str) -> None:
+        super().__init__(world, name)
+        self._dice = random.Random(f"{name} of {world.seed}")
+
+    def _pause_s(self) -> float:
+        return self._dice.uniform(*TICK_AGAIN_S[not self._world.is_stormy])
+
+    def _begins(self) -> None:
+        is_free = self._ambush is None  # a fault of the storm comes first
+        if self._world.is_stormy and self._dice.random() < AMBUSHED_SHARE and is_free:
+            self._await_change(self._dice.randint(1, AMBUSHED_AFTER))
+
+    def _await_change(self, nth: int) -> None:
+        """Kill it when it has changed something for the nth time."""
+        if nth == 1:
+            self.lie_in_wait(self.kill)
+        else:
+            self.lie_in_wait(partial(self._await_change, nth - 1))
+
+    async def _run(self, machine: Machine) -> None:
+        world = self._world
+        process = TickProcess(
+            settings=Settings(tick_max_s=self._dice.choice(TICK_MAX_S)),
+            dsn=world.server.dsn,
+            names=tuple(RUNNERS),
+            name=f"{TICK}{machine.name}",
+            chance=machine.chance,
+            ending=self._shutdown,
+            parts=world.parts,
+            handlers=world.parts.handlers,
+            opens_port=machine.open_port,
+        )
+        await process.run()
 
 
 def _leaves(error: BaseException) -> "list[BaseException]":

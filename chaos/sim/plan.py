@@ -1,6 +1,7 @@
 """What a seed draws before anything runs: jobs, faults, and how long it lasts."""
 
 import random
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -11,6 +12,9 @@ from chaos.workloads.program import Operation, Program
 from chaos.workloads.schedules import OVERLAPS, Standing
 
 PODS: Final = ("p1", "p2", "p3")
+TICKS: Final = ("t1", "t2")
+"""Places of `cortex tick`, in half of the seeds instead of the third pod."""
+TICKS_SHARE: Final = 0.5
 JOBS: Final = (3, 8)
 SLOWER: Final = (1, 5, 20, 60)
 """Calls of a job last this many times longer than in the runs with real processes."""
@@ -79,7 +83,7 @@ AMBUSH_SHARE: Final = 0.6
 
 @frozen(kw_only=True)
 class Fault:
-    """One fault; `place` is its target, one of three."""
+    """One fault; `place` is its target."""
 
     number: int
     kind: Kind
@@ -103,6 +107,9 @@ class Plan:
     storm_s: float
     calm_s: float
     schedules: tuple[Standing, ...]
+    pods: tuple[str, ...]
+    ticks: tuple[str, ...]
+    """The names of the places."""
 
 
 def make_plan(seed: int, *, is_brief: bool = False) -> Plan:
@@ -110,14 +117,17 @@ def make_plan(seed: int, *, is_brief: bool = False) -> Plan:
     dice = random.Random(f"plan {seed}")
     storm_s = dice.uniform(*STORM_S)
     programs = tuple(_slowed(each, dice) for each in draw_programs(seed, dice.randint(*JOBS)))
+    has_ticks = random.Random(f"ticks {seed}").random() < TICKS_SHARE
     return Plan(
         seed=seed,
         programs=programs,
         submitted_s=tuple(sorted(dice.uniform(0.0, 0.7 * storm_s) for _ in programs)),
-        faults=tuple(_faults(dice, storm_s)),
+        faults=tuple(_faults(dice, storm_s, thirds=TICKS if has_ticks else PODS[2:])),
         storm_s=storm_s,
         calm_s=dice.uniform(*(BRIEF_CALM_S if is_brief else CALM_S)),
         schedules=(_schedule(random.Random(f"schedule {seed}")),),
+        pods=PODS[:2] if has_ticks else PODS,
+        ticks=TICKS if has_ticks else (),
     )
 
 
@@ -138,7 +148,8 @@ def _slowed(program: Program, dice: random.Random) -> Program:
     return evolve(program, operations=tuple(map(slowed, program.operations)))
 
 
-def _faults(dice: random.Random, storm_s: float) -> list[Fault]:
+def _faults(dice: random.Random, storm_s: float, *, thirds: Sequence[str]) -> list[Fault]:
+    """`thirds`: the places that take the third one's turns."""
     count = dice.randint(*FAULTS)
     times = sorted(dice.uniform(0.5, storm_s) for _ in range(count))
     kinds = dice.choices(list(WEIGHTS), list(WEIGHTS.values()), k=count)
@@ -148,12 +159,16 @@ def _faults(dice: random.Random, storm_s: float) -> list[Fault]:
             kind=kind,
             at_s=at_s,
             for_s=dice.uniform(*dice.choice(FOR_S[kind])) if kind in FOR_S else 0.0,
-            place=dice.choice(PODS),
+            place=_in_turn(dice.choice(PODS), thirds, number),
             is_ambush=kind in AMBUSHES and dice.random() < AMBUSH_SHARE,
             detail=_detail(kind, dice),
         )
         for number, (at_s, kind) in enumerate(zip(times, kinds, strict=True))
     ]
+
+
+def _in_turn(place: str, thirds: Sequence[str], number: int) -> str:
+    return thirds[number % len(thirds)] if place == PODS[2] else place
 
 
 def _detail(kind: Kind, dice: random.Random) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from chaos.sim.notices import Notices
 from chaos.sim.outside import Ledger, Model, Receiver
 from chaos.sim.pace import Pace
 from chaos.sim.people import People
-from chaos.sim.places import Place
-from chaos.sim.plan import PODS, Plan
+from chaos.sim.places import Place, TickPlace
+from chaos.sim.plan import Plan
 from chaos.sim.server import Server
 from chaos.sim.storm import Storm
 from chaos.sim.transcript import Transcript, query_names
@@ -94,7 +94,8 @@ class World:
         self.parts: PodParts = attrs.evolve(
             standard_parts(app=app, workspaces=workspaces), client=self.model, preload=None
         )
-        self.places = {name: Place(self, name) for name in PODS}
+        self.places = {name: Place(self, name) for name in plan.pods}
+        self.places |= {name: TickPlace(self, name) for name in plan.ticks}
         self._people_machine = Machine(self, "people")
         self.turns: Turns
         self._nursery: trio.Nursery
@@ -146,7 +147,7 @@ class World:
         return next((each for each in self.places.values() if each.machine is machine), None)
 
     def log(self, machine: Machine, level: str, event: MutableMapping[str, Any]) -> None:
-        """A pod has logged a line."""
+        """A pod or a tick has logged a line."""
         error = event.pop("exc_info", None)
         line = " ".join(f"{name}={value}" for name, value in event.items())
         self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {line}")

@@ -19,7 +19,7 @@ from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from chaos.cluster.receiver import ID_HEADER
 from chaos.workloads.messages import BY_STEP
 from chaos.workloads.model_script import first_message
-from chaos.workloads.program import Op, account, model_of
+from chaos.workloads.program import NOTE, Op, account, model_of
 from cortex import (
     Applied,
     Context,
@@ -87,6 +87,10 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
             await ctx.approve(name, detail=detail, expires_s=APPROVAL_EXPIRES_S)
         case Op.PUBLISH:
             await ctx.publish(BY_STEP, {"key": key, "place": place}, key=key)
+        case Op.NOTIFY:
+            data = {"key": key, "place": place}
+            note = {"text": "all is well", "topic": NOTE, "data": data}
+            await ctx.tool(name, "send_notification", note)
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
         case Op.POISON:

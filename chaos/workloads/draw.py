@@ -14,6 +14,7 @@ WEIGHTS: Final = {
     Op.APPROVAL: 1,
     Op.RETRY: 1,
     Op.PUBLISH: 2,
+    Op.NOTIFY: 1,
     Op.SLEEP: 3,
 }
 LENGTH_MAX: Final = 8
@@ -26,6 +27,7 @@ TAKES_MS: Final = {
     Op.APPROVAL: (0, 0),
     Op.RETRY: (50, 200),
     Op.PUBLISH: (0, 0),
+    Op.NOTIFY: (0, 0),
     Op.SLEEP: (50, 800),
     Op.POISON: (0, 0),
     Op.CRASH: (0, 0),

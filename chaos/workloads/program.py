@@ -10,6 +10,10 @@ BUSY_MODEL: Final = "chaos-busy-"
 """Before the job's key: refusals of such a call open their own breaker."""
 
 
+NOTE: Final = "chaos.note"
+"""The topic of what jobs `send_notification` send by themselves, without the outbox."""
+
+
 class Op(StrEnum):
     """The kinds of operations; each becomes steps of the job."""
 
@@ -29,6 +33,8 @@ class Op(StrEnum):
     """A model call that gets 429 the first times."""
     PUBLISH = "publish"
     """A message, written with its step; the step's key is that of its topic."""
+    NOTIFY = "notify"
+    """A notification, as agents send it: a job of its own, which sends it by itself."""
     SLEEP = "sleep"
     """Time passes inside a step."""
     POISON = "poison"

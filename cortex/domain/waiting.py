@@ -42,7 +42,9 @@ class ApprovalWait:
 
     @property
     def words(self) -> str:
-        """Describe who has to do what."""
+        """Describe who has to do what; once that is decided, what the job waits for now."""
+        if self.status is not ApprovalStatus.PENDING:
+            return f"{self.status.lower()}; goes on once a pod takes it"
         if self.people == 1:
             who = "a person"
         else:

@@ -82,6 +82,10 @@ class FleetFacts:
     """Those of them that no ready pod has."""
     tools: tuple[str, ...] = ()
     """Tools of the ready pods."""
+    has_ticks: bool = False
+    """`cortex tick` runs jobs, and no pod has since."""
+    do_ticks_lack: bool = False
+    """Ticks of the last five minutes ran jobs, and none knows the job's type."""
 
 
 @attrs.frozen(kw_only=True)

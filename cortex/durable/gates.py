@@ -51,22 +51,36 @@ class Gate:
         return other.people <= self.people and other.risk.rank <= self.risk.rank
 
 
+def risk_of(risk: Risk | str) -> Risk:
+    """Return the level of that name. Raises `RejectedError` for another word."""
+    try:
+        return Risk(risk)
+    except ValueError:
+        raise RejectedError(f"risk is {risk!r}", hint=f"one of {', '.join(Risk)}") from None
+
+
+def check_people(people: int | None, risk: Risk) -> None:
+    """Raise `RejectedError` for a number of people that the risk does not permit."""
+    if people is not None and not risk.people_min <= people <= PEOPLE_MAX:
+        raise RejectedError(f"people is {people}, outside {risk.people_min} to {PEOPLE_MAX}")
+
+
+def check_expiry(expires_s: float) -> None:
+    """Raise `RejectedError` for an expiry that is too short or too long."""
+    low, high = EXPIRES_S
+    if not low <= expires_s <= high:
+        raise RejectedError(f"expires_s is {expires_s}, outside {low} to {high}")
+
+
 def own_gate(name: str, *, risk: Risk | str, people: int | None, **terms: Any) -> Gate:
     """Return the gate that job code asks for; raises `RejectedError` for invalid terms."""
     try:
-        level = Risk(risk)
-    except ValueError:
-        risks = ", ".join(Risk)
-        raise RejectedError(f"gate {name!r}: risk is {risk!r}", hint=f"one of {risks}") from None
-    gate = Gate(risk=level, people=level.people_min if people is None else people, **terms)
-    low, high = EXPIRES_S
-    if not low <= gate.expires_s <= high:
-        raise RejectedError(
-            f"gate {name!r}: expires_s is {gate.expires_s}, outside {low} to {high}"
-        )
-    if not level.people_min <= gate.people <= PEOPLE_MAX:
-        least = level.people_min
-        raise RejectedError(f"gate {name!r}: people is {people}, outside {least} to {PEOPLE_MAX}")
+        level = risk_of(risk)
+        check_people(people, level)
+        gate = Gate(risk=level, people=level.people_min if people is None else people, **terms)
+        check_expiry(gate.expires_s)
+    except RejectedError as error:
+        raise RejectedError(f"gate {name!r}: {error.message}", hint=error.hint) from None
     for what, words in (("effect", gate.effect), ("reason", gate.policy)):
         if words is not None and len(words) > WORDS_MAX:
             raise RejectedError(f"gate {name!r}: {what} has more than {WORDS_MAX} characters")

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from cortex.domain.errors import InvalidOutputError, UsageError
+from cortex.domain.errors import InvalidOutputError, RejectedError, UsageError
 from cortex.domain.model import ModelResponse
 
 
@@ -35,6 +35,12 @@ class Generated:
             input_tokens=response.usage.prompt_tokens,
             output_tokens=response.usage.output_tokens,
         )
+
+
+def check_max_tokens(max_tokens: int) -> None:
+    """Raise `RejectedError` for a limit that no response can keep."""
+    if max_tokens < 1:
+        raise RejectedError(f"max_tokens must be at least 1, got {max_tokens}")
 
 
 def conversation(

@@ -177,6 +177,8 @@ class Journal:
             count += 1  # job code has given a step exactly this name
         key = name if count == 1 else f"{name}#{count}"
         if not (type(key) is str and key.isascii() and "\0" not in key):
+            if not isinstance(key, str):
+                raise InvalidValueError(f"the name of a step is not text: {key!r:.40}")
             refuse_unstorable(key, "the name of a step")
         if key not in self._memo and (secret := secret_in(key)):
             # Redacted in the record, it would not be found again.

@@ -10,6 +10,8 @@ from cortex.domain.errors import CortexError
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.timeouts import TIMEOUTS, Limit
+from cortex.durable.gates import check_expiry, check_people, risk_of
+from cortex.durable.generation import check_max_tokens, conversation
 from cortex.durable.http_calls import HttpCall
 from cortex.durable.structuring import MisfitError, structure, suggestion
 from cortex.flows.template import has_expression
@@ -45,6 +47,9 @@ class LlmStep:
     system: str = ""
     max_tokens: int = 4096
 
+    def __attrs_post_init__(self) -> None:
+        conversation(self.prompt, self.messages, what="the model")
+
 
 @attrs.frozen(kw_only=True)
 class ApproveStep:
@@ -55,6 +60,10 @@ class ApproveStep:
     people: int | None = None
     expires_s: float = EXPIRES_DEFAULT_S
     reason: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_people(self.people, risk_of(self.risk))
+        check_expiry(self.expires_s)
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +123,8 @@ class Kind:
         except MisfitError as misfit:
             return misfit.problems[0].path, misfit.problems[0].reason
         except CortexError as error:
-            return place, f"is refused: {error.message}"
+            hint = f"; {error.hint}" if error.hint else ""
+            return place, f"is refused: {error.message}{hint}"
         return None
 
     def timeout_refusal(self, timeout_ms: int) -> str | None:
@@ -133,12 +143,17 @@ KINDS: Final[Mapping[str, Kind]] = {
     "agent": Kind(
         shape=AgentStep, limit=TIMEOUTS["flow"], written_out=frozenset({"agent", "folder"})
     ),
-    "llm": Kind(shape=LlmStep, limit=TIMEOUTS["flow_llm_call"]),
+    "llm": Kind(
+        shape=LlmStep,
+        limit=TIMEOUTS["flow_llm_call"],
+        checks={"max_tokens": check_max_tokens},
+    ),
     "http": Kind(shape=HttpCall, limit=TIMEOUTS["http_call"], hidden=frozenset({"timeout_s"})),
     "approve": Kind(
         shape=ApproveStep,
         limit=None,
         without_limit="is not for steps that wait for people; their with.expires_s is",
+        checks={"risk": risk_of, "expires_s": check_expiry},
     ),
     "publish": Kind(
         shape=PublishStep,

@@ -94,8 +94,9 @@ async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str,
     if (host.lower(), port) not in allowed.endpoints:
         for address in addresses:
             if not allowed.permits(ipaddress.ip_address(address)):
+                resolved = "" if address == host else f"{address}, which is "
                 raise ForbiddenError(
-                    f"host {host!r} is {address}, which is not a public address",
+                    f"host {host!r} is {resolved}not a public address",
                     hint=f"the operator can allow {host}:{port} in {SETTING}",
                 )
     return addresses

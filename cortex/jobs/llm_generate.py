@@ -5,7 +5,7 @@ from typing import Any, Final
 from cortex.domain.errors import RejectedError
 from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
-from cortex.durable.generation import Generated, conversation
+from cortex.durable.generation import Generated, check_max_tokens, conversation
 from cortex.durable.registry import job
 
 NAME: Final = "llm_generate"
@@ -24,8 +24,7 @@ def check(
     if not model:
         raise RejectedError("model is empty", hint="name a model")
     conversation(prompt, messages, what=NAME)
-    if max_tokens < 1:
-        raise RejectedError(f"max_tokens must be at least 1, got {max_tokens}")
+    check_max_tokens(max_tokens)
     if timeout_s is not None:
         check_timeout("llm_call", timeout_s, source="timeout_s")
 

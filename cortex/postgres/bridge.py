@@ -14,6 +14,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 import structlog
 import trio
+
+from cortex.postgres import asyncio_names  # noqa: F401 -- before trio_asyncio
+
+# isort: split
 import trio_asyncio
 
 from cortex.domain.errors import UnavailableError

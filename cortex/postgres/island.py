@@ -23,6 +23,10 @@ from typing import Any, Final, Generic, TypeVar, TypeVarTuple, cast
 
 import structlog
 import trio
+
+from cortex.postgres import asyncio_names  # noqa: F401 -- before trio_asyncio
+
+# isort: split
 import trio_asyncio
 from trio.lowlevel import RaiseCancelT
 
@@ -117,6 +121,8 @@ class Loop(asyncio.SelectorEventLoop):
         # Asyncio code asks the trio task that runs it for the loop: any one may.
         token = trio_asyncio.current_loop.set(self)
         self._is_in_turn = True
+        # Tasks of Python 3.14 run in the thread's running loop only.
+        asyncio._set_running_loop(self)  # noqa: SLF001 -- made for loops of others
         try:
             for _ in range(TURNS_MAX):
                 try:
@@ -128,6 +134,7 @@ class Loop(asyncio.SelectorEventLoop):
                     break
         finally:
             self._is_in_turn = False
+            asyncio._set_running_loop(None)  # noqa: SLF001
             trio_asyncio.current_loop.reset(token)
 
     @property

@@ -24,11 +24,15 @@ async def end_when_idle(
         if len(running):
             busy_at = trio.current_time()
             continue
-        is_spent = dispatcher.claims_left <= 0
+        if dispatcher.claims_left <= 0:
+            break
+        if not takeover.has_nothing_to_take:
+            busy_at = trio.current_time()  # what it takes over is due after that
+            continue
         busy_at = max(busy_at, dispatcher.claimed_at)
-        is_quiet = dispatcher.found_nothing_at > busy_at and (
-            trio.current_time() - busy_at >= QUIET_S
-        )
-        if is_spent or (is_quiet and takeover.has_nothing_to_take):
-            shutdown.request()
-            return
+        if dispatcher.found_nothing_at <= busy_at or trio.current_time() - busy_at < QUIET_S:
+            continue
+        if not await takeover.has_unjudged():
+            break
+        busy_at = trio.current_time()
+    shutdown.request()

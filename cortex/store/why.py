@@ -118,6 +118,8 @@ def _fleet(row: Record) -> FleetFacts:
         needs=tuple(row["needs"]),
         lacking=tuple(row["lacking"]),
         tools=tuple(row["tools"]),
+        has_ticks=row["has_ticks"],
+        do_ticks_lack=row["do_ticks_lack"],
     )
 
 

@@ -145,6 +145,8 @@ def _remark_on_awaited(row: JobRow) -> str:
             left_s = -since_s(row, observed.expires_at)
             over = f"expires in {span(left_s)}" if left_s > 0 else "expired"
             return f"{observed.words}, {over}: cortex approvals show {short_id(observed.id)}"
+        case ApprovalWait() as observed:
+            return observed.words
         case EffectWait(status=EffectStatus.UNKNOWN) as observed:
             return f"{observed.words}; see cortex effects show {short_id(observed.id)}"
         case FreezeWait() as observed:

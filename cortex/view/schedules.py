@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cortex.domain.phrases import NOTHING, age, since_s, span, time_of_day
+from cortex.domain.phrases import NOTHING, TODAY, age, since_s, span, time_of_day
 from cortex.domain.schedules.schedule import Outcome, Overlap
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
@@ -38,7 +38,8 @@ def _states(row: ScheduleRow) -> Iterator[State]:
         yield "failing", f"not submitted: {row.last_error}", "fail"
     if row.has_missed and row.missed_at is not None:
         when = time_of_day(row.missed_at, row.now)
-        yield "missed", f"missed {row.missed_count:,} instants, the last of {when}", "warn"
+        count = "1 instant" if row.missed_count == 1 else f"{row.missed_count:,} instants, the last"
+        yield "missed", f"missed {count} of {when}", "warn"
     if row.queued:
         yield "queued", f"{row.queued:,} wait for the job before", "warn"
 
@@ -54,11 +55,14 @@ def runs(row: ScheduleRow) -> str:
 
 
 def next_text(row: ScheduleRow) -> str:
-    """Return when it fires next: `in 2m 31s (14:00Z)`."""
+    """Return when it fires next: `in 2m 31s (14:00Z)`, on another day only its date and time."""
     if row.paused_at is not None or row.due_at is None:
         return NOTHING
     left_s = -since_s(row, row.due_at)
-    return f"in {span(left_s)} ({time_of_day(row.due_at, row.now)})" if left_s > 0 else "now"
+    if left_s <= 0:
+        return "now"
+    at = time_of_day(row.due_at, row.now)
+    return f"in {span(left_s)} ({at})" if left_s < TODAY.total_seconds() else at
 
 
 def last_text(row: ScheduleRow) -> str:

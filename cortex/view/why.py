@@ -33,6 +33,7 @@ from cortex.view.steps import last_step
 TAKEN_OVER_LOOKS: Final = 4
 """The surviving pods take over a dead pod's jobs after two polls; twice that leaves room."""
 ERROR_CHARS_MAX: Final = 200
+_BY_TICK: Final = "; the next cortex tick takes it over"
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
 
 
@@ -125,10 +126,12 @@ def _orphaned(f: WhyFacts) -> _Found | None:
     name = f.owner.name if f.owner else "that has no record"
     if f.owner is None or not f.owner.is_alive:
         if not f.fleet.ready_count:
+            is_left = not f.fleet.has_ticks
+            comes = ", and no other pod is running to take it over" if is_left else _BY_TICK
             return _Found(
-                f"its pod {name} is dead, and no other pod is running to take it over",
+                f"its pod {name} is dead{comes}",
                 since=f.heartbeat_at,
-                ways_out=("cortex up",),
+                ways_out=("cortex up",) if is_left else (),
             )
         soon = f.now + timedelta(seconds=TAKEN_OVER_LOOKS * f.fleet.look_s)
         return _Found(f"its pod {name} is dead; it is being {then}", soon, f.heartbeat_at)
@@ -323,6 +326,10 @@ def _draining(f: WhyFacts) -> _Found | None:
 def _no_pods(f: WhyFacts) -> _Found | None:
     if f.fleet.ready_count:
         return None
+    if f.fleet.has_ticks and f.fleet.do_ticks_lack:
+        return _Found(f"no cortex tick knows its type {f.type}", ways_out=("cortex jobs types",))
+    if f.fleet.has_ticks:
+        return _Found("it waits for the next cortex tick; no pod is running")
     return _Found("no pod is there to run it", ways_out=("cortex up",))
 
 

@@ -21,7 +21,6 @@ from mkdocs.config import load_config
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
 PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
-SECTIONS: Final = {"Guides": "guides", "Reference": "reference", "Internals": "internals"}
 _LINK: Final = re.compile(r"\]\(([^)#\s]+)|(?:src)=\"([^\"]+)\"")
 
 
@@ -46,13 +45,17 @@ def collect(into: Path) -> None:
                 shutil.copy(target, copy)
 
 
-def navigation(first: list[Any], pages: Path) -> list[Any]:
-    """Add the sections that list whole folders, and the pages beside `docs/`."""
-    folders = [
-        {title: [f"docs/{name}/{each.name}" for each in sorted((pages / "docs" / name).iterdir())]}
-        for title, name in SECTIONS.items()
-    ]
-    return [*first, *folders, {"Project": list(PAGES[1:])}]
+def navigation(entries: list[Any], pages: Path) -> list[Any]:
+    """Replace each folder by its pages that the navigation does not name itself."""
+    named = set(re.findall(r"[\w./-]+\.md", str(entries)))
+
+    def expanded(value: Any) -> Any:
+        if not isinstance(value, str) or not value.endswith("/"):
+            return value
+        found = (f"{value}{each.name}" for each in sorted((pages / value).iterdir()))
+        return [each for each in found if each not in named]
+
+    return [{title: expanded(value) for title, value in each.items()} for each in entries]
 
 
 def main(site: Path) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import psutil
 import pytest
 
 from cortex.postgres.embedded.account import account_for
@@ -396,7 +397,8 @@ def test_a_pod_of_a_plain_install_starts_and_misses_traces_in_one_line(
         while not lines or "ready after" not in lines[-1]:
             lines.append(process.stdout.readline())
             assert lines[-1], lines
-        process.send_signal(signal.SIGINT)
+        for each in psutil.Process(process.pid).children():  # bwrap passes no signals on
+            each.send_signal(signal.SIGINT)
         lines += process.stdout
     assert process.returncode == 0, lines
     assert sum("pip install opentelemetry-proto" in line for line in lines) == 1, lines

@@ -43,6 +43,14 @@ CREATE FUNCTION cortex.late_from(succeeded_at timestamptz, first_at timestamptz,
     RETURN coalesce(succeeded_at, first_at) + 5 * interval_s * interval '1 second';
 COMMENT ON FUNCTION cortex.late_from IS 'When a runner that does not succeed is late: after five of its intervals.';
 
+CREATE FUNCTION cortex.ticked_at() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN (SELECT started_at FROM cortex.runner
+            WHERE name = 'dispatch' AND holder LIKE 'tick %'
+              AND cortex.late_from(succeeded_at, first_at, interval_s) >= cortex.now());
+COMMENT ON FUNCTION cortex.ticked_at IS
+    'When a `cortex tick` last ran jobs, after any pod; null: ticks do not, or are late.';
+
 GRANT SELECT, INSERT, UPDATE ON cortex.runner TO cortex_runtime;
 
 -- ------------------------------------------------------------------ alarms

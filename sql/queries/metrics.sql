@@ -95,9 +95,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        coalesce((SELECT extract(epoch FROM cortex.now() - created_at) FROM cortex.outbox WHERE status = 'PENDING'
                  ORDER BY seq LIMIT 1), 0)::float8 AS oldest_message_s,
        (SELECT count(*) FROM cortex.schedule s WHERE cortex.has_missed(s)) AS missed_schedules,
-       (SELECT extract(epoch FROM cortex.now() - started_at)::float8 FROM cortex.runner
-        WHERE name = 'dispatch' AND holder LIKE 'tick %'
-          AND cortex.late_from(succeeded_at, first_at, interval_s) >= cortex.now()) AS ticked_s,
+       extract(epoch FROM cortex.now() - cortex.ticked_at())::float8 AS ticked_s,
        ARRAY(SELECT name FROM cortex.runner ORDER BY name) AS runners,
        ARRAY(SELECT name FROM cortex.runner
              WHERE cortex.late_from(succeeded_at, first_at, interval_s) < cortex.now()) AS late_runners;

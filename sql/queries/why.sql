@@ -56,7 +56,10 @@ CROSS JOIN LATERAL (
            ARRAY(SELECT DISTINCT unnest(k.tools) AS name FROM living k WHERE k.state = 'READY'
                  ORDER BY name LIMIT 100) AS tools,
            ARRAY(SELECT DISTINCT unnest(k.job_types) AS name FROM living k WHERE k.state = 'READY'
-                 ORDER BY name LIMIT 100) AS types
+                 ORDER BY name LIMIT 100) AS types,
+           cortex.ticked_at() IS NOT NULL AS has_ticks,
+           EXISTS (SELECT FROM cortex.pod p WHERE p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes')
+               AND NOT cortex.is_served(j.type, NULL) AS do_ticks_lack
     FROM (SELECT p.*, j.type = ANY (p.job_types) AND needed.tools <@ p.tools AS is_able FROM living p) l) fleet
 CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM (

@@ -225,6 +225,7 @@ async def test_a_pod_behind_a_pooler_that_beats_again_keeps_its_jobs(
 async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None:
     dead, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench, look_s=0.02)
+    assert await takeover.has_unjudged()
     await takeover.tick(TickBudget())
     look_again_later(takeover)
     bench.port.refuse(pods.without_lock)
@@ -232,6 +233,7 @@ async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None
     await bench.start(takeover)
     await eventually_async(lambda: state_of(database, dead) == "DEAD", what="it is taken over")
     assert trio.current_time() - began_at >= LOOKS_APART_S
+    assert not await takeover.has_unjudged()
 
 
 async def test_it_never_judges_itself(bench: Bench, database: str) -> None:

@@ -77,7 +77,22 @@ def test_the_fleet_is_those_who_live(
     sql(database, "UPDATE cortex.pod SET state = 'DRAINING' WHERE id = $1", pod.id)
     assert why(store, job_id).cause is Cause.DRAINING
     move_clock(database, 100)  # no pod has sent a heartbeat for so long
-    assert why(store, job_id).cause is Cause.NO_PODS
+    assert "no pod is there" in why(store, job_id).sentence
+    sql(
+        database,
+        "INSERT INTO cortex.runner"
+        " (name, interval_s, holder, items, duration_s, started_at, succeeded_at)"
+        " VALUES ('dispatch', 60, 'tick vm:1', 0, 1, cortex.now(), cortex.now())",
+    )
+    assert "the next cortex tick" in why(store, job_id).sentence
+    enter(name="tick vm:1", job_types=("other",))
+    leave = (
+        "UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now() WHERE name LIKE 'tick%'"
+    )
+    sql(database, leave)
+    assert "no cortex tick knows its type" in why(store, job_id).sentence
+    move_clock(database, 401)  # five intervals later: ticks are late
+    assert "no pod is there" in why(store, job_id).sentence
 
 
 def test_those_ahead_are_counted_up_to_a_bound(

@@ -17,6 +17,8 @@ BEGAN = datetime(2031, 5, 1, 12, tzinfo=UTC)
 SPACE = UUID(int=7)
 HOOK = "chaos-hook"
 """The subscription to everything."""
+PEOPLE = "chaos-people"
+"""The subscription to requests for approval."""
 CANARY = "sk-ant-canary-0001"
 SETTINGS = Settings(
     heartbeat_s=0.3,
@@ -74,6 +76,7 @@ class Run:
     subscriptions: list[Row] = field(factory=list)
     messages: list[Row] = field(factory=list)
     deliveries: list[Delivery] = field(factory=list)
+    archived: set[str] = field(factory=set)
     reopened: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
 
@@ -108,6 +111,7 @@ class Run:
             subscriptions=tuple(self.subscriptions),
             messages=tuple(self.messages),
             deliveries=tuple(self.deliveries),
+            archived=frozenset(self.archived),
             reopened=tuple(self.reopened),
             canaries=(CANARY,),
             logs=self.logs,
@@ -138,6 +142,12 @@ class Run:
             )
             for at_s in arrivals_s
         ]
+
+    def asked(self, number: int, approval: UUID, word: str, second: float, **more: str) -> None:
+        """Add a message about a request, such as `requested`, and its delivery."""
+        about = {"approval": str(approval), **more}
+        named = {"topic": f"approval.{word}", "key": str(approval), "subscription": PEOPLE}
+        self.message(number, second, payload=about, **named)
 
     # --- the history
 

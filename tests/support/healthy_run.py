@@ -1,7 +1,7 @@
 """A run in which all went well, although much was done to it: see `tests.support.evidence`."""
 
 from chaos.workloads.program import MODEL
-from tests.support.evidence import HOOK, Run, at, uuid
+from tests.support.evidence import HOOK, PEOPLE, Run, at, uuid
 
 LLM = f"llm:{MODEL}"
 PAUSES = (0.04, 0.09, 0.02, 0.075, 0.06)
@@ -38,6 +38,8 @@ def healthy_run() -> Run:
     _poison(run)
     _cancelled(run)
     _published(run)
+    _asked(run)
+    _forgotten(run)
     return run
 
 
@@ -49,6 +51,21 @@ def _published(run: Run) -> None:
     run.message(1, 5.2, 6.2)
     instant = {"schedule": "s", "instant": at(0), "outcome": "SKIPPED", "job_id": None}
     run.instants.append(instant)
+
+
+def _asked(run: Run) -> None:
+    """People who were reminded of a request, and notified of the decision."""
+    run.subscriptions.append({"name": PEOPLE, "topic": "approval.*"})
+    approval = uuid("approval of decided")
+    run.asked(11, approval, "requested", 3.3)
+    run.asked(12, approval, "reminder", 3.6, stage="50 %")
+    run.asked(13, approval, "decided", 4.1)
+
+
+def _forgotten(run: Run) -> None:
+    """A job from long before the run was archived and deleted."""
+    run.tell(0.6, "run", "old", job=str(uuid("old")), is_needed=False)
+    run.archived.add(str(uuid("old")))
 
 
 def _plain(run: Run) -> None:

@@ -372,7 +372,8 @@ async def test_waiting_jobs_say_why_by_one_statement_for_all_in_sight(
     paused = cluster.add(2)
     due = {"next_retry_at": instant(cluster.clock) + timedelta(seconds=41), "retry_count": 1}
     limited = cluster.add(1, status="RETRY", waiting_on="llm:m", **due)
-    for number in range(3, 20):
+    cluster.add(3, status="RETRY", waiting_on="sleep", **due)
+    for number in range(4, 20):
         cluster.add(number)
     cluster.reasons = {
         paused: "queue mail paused by ana: deploy",
@@ -383,6 +384,7 @@ async def test_waiting_jobs_say_why_by_one_statement_for_all_in_sight(
         assert "queue mail paused by ana: deploy" in seat.text
         assert "· 429 from m: Too Many" in seat.text
         assert "retries in 00:3" in seat.text
+        assert "wakes in 00:3" in seat.text
         cluster.asked.clear()
         await seat.pass_time(10)
         assert 2 <= cluster.asked.count("whys") <= 5, "one for all of them"

@@ -63,6 +63,7 @@ NO_PROGRESS = frozenset(
         "store.figures",
         "store.look",
         "tasks.blocked",
+        "tasks.has_work",
         "tasks.locked",
         "tasks.orphans",
         "traces.resumed",
@@ -80,19 +81,16 @@ NO_PROGRESS = frozenset(
         "watches.send",
         "watches.unwatch",
         "watches.watch",
-        "alarms.check",
         # a lease that is not renewed ends, and what code declares is declared again
         "store.renew",
         "subscriptions.put",
         # what background work did, and that it was done: no job depends on them
-        "store.record",
         "tasks.is_watched",
         # repeated in its step, whose points stand around it
         "approvals.remind_one",
         "bulk.settle",
         "jobs.submit_once",
         # what has expired anyway is forgotten
-        "housekeeping.sweep",
         "store.forget",
         "watches.forget",
     }

@@ -2,9 +2,10 @@
 
 import pytest
 
-from cortex.cli.run.tick import NAMES, chosen_names, within
+from cortex.cli.run.tick import NAMES, chosen_names
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
+from cortex.runtime.tick_process import within
 
 
 def test_all_shards_together_run_everything_and_no_singleton_twice() -> None:

@@ -134,7 +134,7 @@ def _more(event: ApprovalEvent, terminal: Terminal) -> str:
     parts = []
     if event.event == "asked":
         agent = f" by {event.agent}" if event.agent else ""
-        parts.append(f"requested{agent}, expires {terminal.clock(event.expires_at)}")
+        parts.append(f"requested{agent}, expires {terminal.date(event.expires_at)}")
     elif event.event == "agreed":
         parts.append(f"{event.agreed} of {event.people}")
     if event.person and event.event != "asked":

@@ -100,7 +100,7 @@ class FactPrinter:
         parts = []
         if fact.new is JobStatus.RUNNING:
             parts.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
-        if waits := move_text(fact.metadata, self._terminal.clock):
+        if waits := move_text(fact.metadata, self._terminal.date):
             parts.append(waits)
         if fact.new is JobStatus.FAILED:
             parts.append(str(fact.metadata.get("error")))

@@ -37,7 +37,7 @@ def approval_line(approval: ApprovalRow, terminal: Terminal) -> str:
     text = f"{short_id(approval.id)} {approval.tool or approval.key} {approval.risk}"
     if approval.status == ApprovalStatus.PENDING:
         agreed = f"{approval.agreed} of {approval.people} agreed"
-        text += f" · waits, {agreed}, expires {terminal.clock(approval.expires_at)}"
+        text += f" · waits, {agreed}, expires {terminal.date(approval.expires_at)}"
     else:
         by = f" by {approval.decided_by}" if approval.decided_by else ""
         text += f" · {approval.status.lower()}{by}"

@@ -241,7 +241,7 @@ def _transition(row: Transition, terminal: Terminal) -> str:
     parts = []
     if row.new is JobStatus.RUNNING:
         parts.append(f"attempt {row.attempt}" + (f" on {row.pod}" if row.pod else ""))
-    waits = move_text(row.metadata, terminal.clock)
+    waits = move_text(row.metadata, terminal.date)
     parts += [waits] if waits else []
     parts += [
         f"{key} {value}"

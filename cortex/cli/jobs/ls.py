@@ -35,6 +35,7 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
 @click.option("--status", multiple=True, metavar="STATE", help="pend, run, asks, retry, done …")
 @click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
 @click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only jobs with this tag.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
 )
@@ -47,6 +48,7 @@ def ls(
     status: tuple[str, ...],
     types_: tuple[str, ...],
     agent: str | None,
+    tags: tuple[str, ...],
     limit: int,
     before: str | None,
 ) -> None:
@@ -55,7 +57,7 @@ def ls(
     FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME tag:TAG code:CODE age>10m
     created<2026-01-31 id:9f3a1c'. All terms must hold; commas separate alternatives.
     """
-    which = _which(filters, parse_states(status), types_, agent)
+    which = _which(filters, parse_states(status), types_, agent, tags)
     output = Output(options)
     output.chosen(LIST_COLUMNS)
     with session(options) as call:
@@ -82,6 +84,7 @@ def _which(
     states: tuple[StateTerm, ...],
     types: tuple[str, ...],
     agent: str | None,
+    tags: tuple[str, ...],
 ) -> JobFilter:
     """Combine the filter and the options: values of one criterion are alternatives."""
     which = parse_filter(" ".join(filters))
@@ -90,6 +93,7 @@ def _which(
         states=(*which.states, *states),
         types=(*which.types, *types),
         agents=(*which.agents, *([agent] if agent else ())),
+        tags=(*which.tags, *tags),
     )
 
 

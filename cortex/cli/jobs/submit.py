@@ -35,7 +35,7 @@ from cortex.domain.policy import (
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import approvals, jobs, pods
+from cortex.store import approvals, jobs, pods, pulse
 
 ENVIRONMENT: Final = "TRACEPARENT"
 _WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
@@ -153,7 +153,10 @@ def submit(
         is_lonely = job_type not in call(pods.live_types)
         _tell_submitted(output, job_id, is_waiting=wait)
         if is_lonely:
-            output.say(f"no ready pod runs {job_type!r} yet: cortex up", "warn")
+            if call(pulse.figures).ticked_s is None:
+                output.say(f"no ready pod runs {job_type!r} yet: cortex up", "warn")
+            else:
+                output.say(f"no ready pod runs {job_type!r}: it waits for cortex tick", "dim")
         if wait:
             ended = wait_for(call, job_id, output=output)
             if output.is_for_people:

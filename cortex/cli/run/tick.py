@@ -7,10 +7,8 @@ of a killed tick are taken over like those of any pod.
 import os
 import signal
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
-import attrs
 import click
 import trio
 
@@ -34,28 +32,20 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.safe import safe
 from cortex.durable.message_handlers import handlers_by_name
-from cortex.postgres.bridge import Port, open_port
-from cortex.postgres.database import Profile
 from cortex.runtime import process
-from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.maintenance.recorder import RunRecorder
-from cortex.runtime.maintenance.runners import RUNNERS, Means, runners
+from cortex.runtime.maintenance.runners import RUNNERS
 from cortex.runtime.outbox.outbox import Outbox
-from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts, standard_parts
-from cortex.runtime.pod_ready import Ready, own_name
-from cortex.runtime.tick import Outcome, RunnerReport, Tick, TickReport, TickTerms, of_shard
-from cortex.store import tasks
+from cortex.runtime.pod_ready import own_name
+from cortex.runtime.tick import Outcome, RunnerReport, TickReport, of_shard
+from cortex.runtime.tick_process import TickProcess
 from cortex.store.background.runners import DISPATCH, TICK
 from cortex.view.cells import Cell
 
 NAMES: Final = (*RUNNERS, DISPATCH)
 DATABASE_GONE: Final = 8
-DISPATCH_LEAST_S: Final = 2.0
-"""A pod takes half a second to start, and as long to close."""
-CLOSE_LEAST_S: Final = 0.5
 ON_EVERY_SHARD: Final = frozenset({DISPATCH, Outbox.name})
 GLYPHS: Final = {
     Outcome.OK: ("✓", "done"),
@@ -187,98 +177,18 @@ class _Ticking:
         return done, code
 
     async def _tick(self, dsn: str) -> TickReport:
-        settings, chance = self._settings, self._chance
-        profile = Profile.of_pod(dsn, self._name)
-        async with open_port(profile, rng=chance.rng) as port, trio.open_nursery() as nursery:
-            made = runners(
-                Means(
-                    port=port,
-                    chance=chance,
-                    unsettled=PendingSettlements(port),
-                    settings=settings,
-                    handlers=self._handlers,
-                ),
-                self._names,
-            )
-            tick = Tick(
-                recorder=RunRecorder(
-                    port,
-                    holder=self._name,
-                    rng=chance.rng,
-                    tick_every_s=settings.tick_every_s,
-                ),
-                terms=TickTerms(
-                    max_s=settings.tick_max_s,
-                    runner_max_s=settings.tick_runner_max_s,
-                    items=settings.tick_items,
-                ),
-            )
-
-            async def stop_on_signal() -> None:
-                await self._ending.stop.wait()
-                tick.stop()
-
-            nursery.start_soon(stop_on_signal)
-            parts = self._parts
-            dispatch = None if parts is None else partial(self._dispatch, port, dsn, parts)
-            done = await tick.run(made, dispatch)
-            nursery.cancel_scope.cancel(reason="the tick is over")
-        return done
-
-    async def _dispatch(
-        self, port: Port, dsn: str, parts: PodParts, left_s: float, items: int
-    ) -> int:
-        """Be a pod until nothing is due, for so many seconds; return how many jobs it claimed."""
-        if not await port(tasks.has_work):
-            return 0
-        pod_settings, claims_s = within(self._settings, max(left_s, DISPATCH_LEAST_S))
-        shutdown = Shutdown()
-        ready: list[Ready] = []
-        failure: Exception | None = None
-        async with trio.open_nursery() as nursery:
-
-            async def end_in_time() -> None:
-                with trio.move_on_after(claims_s):
-                    await self._ending.stop.wait()
-                shutdown.request()
-                await self._ending.abort.wait()
-                shutdown.request()
-
-            nursery.start_soon(end_in_time)
-            try:
-                await run_pod(
-                    pod_settings,
-                    dsn=dsn,
-                    parts=parts,
-                    chance=self._chance,
-                    shutdown=shutdown,
-                    on_ready=ready.append,
-                    fork_server=self._fork_server,
-                    name=self._name,
-                    claims_max=items,
-                )
-            except Exception as error:  # noqa: BLE001 -- the other runners still run
-                failure = error
-            nursery.cancel_scope.cancel(reason="the pod has ended")
-        if failure is not None:
-            raise failure
-        return ready[0].claimed() if ready else 0
-
-
-def within(settings: Settings, left_s: float) -> tuple[Settings, float]:
-    """Return the settings of a pod that ends in time, and for how long it may claim jobs.
-
-    Up to half of the time is for the jobs that still run: to their next step, then handed back.
-    """
-    usual_s = settings.drain_s + settings.close_s
-    share = min(1.0, left_s / 2 / usual_s) if usual_s else 1.0
-    abort_s = settings.drain_s * share
-    closed_s = abort_s + max(CLOSE_LEAST_S, settings.close_s * share)
-    kill_s = max(settings.kill_s, closed_s)
-    ends = attrs.evolve(
-        settings, pre_stop_s=0.0, abort_s=abort_s, closed_s=closed_s, kill_s=kill_s, http=None
-    )
-    return ends, left_s - closed_s
+        process = TickProcess(
+            settings=self._settings,
+            dsn=dsn,
+            names=self._names,
+            name=self._name,
+            chance=self._chance,
+            ending=self._ending,
+            parts=self._parts,
+            handlers=self._handlers,
+            fork_server=self._fork_server,
+        )
+        return await process.run()
 
 
 def _outcome(row: RunnerReport) -> Cell:

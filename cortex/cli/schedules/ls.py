@@ -86,7 +86,7 @@ def _page(row: ScheduleRow, instants: list[InstantRow], terminal: Terminal) -> I
         "overlap": f"{row.overlap}: {OVERLAPS[row.overlap]}",
         "backfill": span(row.backfill_s) if row.backfill_s else "none",
         "jitter": span(row.jitter_s) if row.jitter_s else None,
-        "missed": f"{row.missed_count:,} instants" if row.missed_count else None,
+        "missed": f"{row.missed_count:,}" if row.missed_count else None,
         "declared": f"by {row.origin.replace('_', ' ')}, {changed}"
         + (f": {row.reason}" if row.reason else ""),
     }

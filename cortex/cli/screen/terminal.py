@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 import attrs
 
-from cortex.domain.phrases import clock_time, rfc3339
+from cortex.domain.phrases import at_instant, clock_time, rfc3339
 
 WIDTH_DEFAULT: Final = 100
 WIDTH_MIN: Final = 40
@@ -65,6 +65,10 @@ class Terminal:
     def clock(self, instant: datetime) -> str:
         """Return the local time of day on a terminal, else the exact instant in UTC."""
         return clock_time(instant) if self.is_tty else rfc3339(instant)
+
+    def date(self, instant: datetime) -> str:
+        """Return the local date and time on a terminal, else the exact instant in UTC."""
+        return at_instant(instant, is_tty=self.is_tty)
 
     def plain(self, text: str) -> str:
         """Return text in characters that this stream can show."""

@@ -87,6 +87,16 @@ class TakeOver(Runner):
         """It has looked, and no pod is suspected of being dead."""
         return self._poll_count > 0 and not self._suspected_since
 
+    async def has_unjudged(self) -> bool:
+        """Return whether a pod's lock is free that cannot be judged yet: the server is new.
+
+        An embedded server starts with each tick: a tick that did not wait would never judge.
+        """
+        try:
+            return bool(await self._port(pods.without_lock, caller=self._pod_id, settle_s=0.0))
+        except UnavailableError:
+            return True
+
     async def _poll(self) -> None:
         if not self._self_fence.may_judge:
             self._suspected_since.clear()

@@ -13,6 +13,7 @@ import random
 import structlog
 
 from cortex.actors.runner import IDLE, Runner, TickBudget, TickResult
+from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.store.background import alarms
 
@@ -30,7 +31,9 @@ class Alarms(Runner):
         self._port = port
 
     async def tick(self, _: TickBudget, /) -> TickResult:
+        crash_point("before_alarms")
         new = await self._port(alarms.check)
+        crash_point("after_alarms")
         for each in new or ():
             _log.warning("alarm", about=each)
         return TickResult(items=len(new or ()), is_skipped=new is None, next_s=IDLE.cap_s)

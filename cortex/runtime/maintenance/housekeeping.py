@@ -15,6 +15,7 @@ import random
 from typing import Final
 
 from cortex.actors.runner import Runner, TickBudget, TickResult
+from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.store.background import housekeeping
 from cortex.store.budgets import BudgetUse
@@ -46,12 +47,14 @@ class Housekeeping(Runner):
 
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Delete one batch of each kind."""
+        crash_point("before_housekeeping")
         done = await self._port(
             housekeeping.sweep,
             limit=budget.items,
             after=self._after,
             sent_kept_s=self._sent_kept_s,
         )
+        crash_point("after_housekeeping")
         if done is None:
             return TickResult(is_skipped=True, next_s=self._every_s)
         self._after = done.after

@@ -18,6 +18,7 @@ import trio
 
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.runner import Run
+from cortex.crash_points import crash_point
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.redaction import clean_text
 from cortex.postgres.bridge import Port
@@ -92,6 +93,7 @@ class RunRecorder:
         runs, self._runs = self._runs, {}
         now = trio.current_time()
         sums = [_sum(name, each, now) for name, each in runs.items()]
+        crash_point("before_runs")
         try:
             late = await self._port(store.record, sums, holder=self._holder)
         except OutcomeUnknownError:
@@ -100,6 +102,7 @@ class RunRecorder:
             for name, each in runs.items():
                 self._merge(name, each)
             raise
+        crash_point("after_runs")
         for name in late:
             _log.warning("runner late", runner=name, hint="cortex runners ls")
 

@@ -15,7 +15,7 @@ LATE_INTERVALS: Final = 5
 DISPATCH: Final = "dispatch"
 """The runner that claims jobs."""
 TICK: Final = "tick "
-"""How the name of a process that is no pod begins; as in metrics.figures."""
+"""How the name of a process that is no pod begins; as in cortex.ticked_at."""
 
 
 @attrs.frozen(kw_only=True)

@@ -107,7 +107,7 @@ def _submit(pod: Pod) -> str:
     payload = json.dumps({"folder": f"{APP}/shop", "model": SCRIPTED_MODEL})
     agent = agent_name(SCRIPTED, asks=True)
     words = ("jobs", "submit", SCRIPTED, "--agent", agent, "--payload", payload)
-    return str(json.loads(pod.command(*words, *APPLICATION, "--json"))["id"])
+    return pod.command(*words, *APPLICATION, "-o", "name").strip()
 
 
 def _until_answered(here: Setting, count: int) -> None:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from rehearsal.manifests import Container, PodTemplate
 
 HIDDEN: Final = frozenset({"dev", "proc", "run", "srv", "sys", "tmp", "var"})
 """Folders below / that a container has of its own."""
+PROGRAMS: Final = (sys.base_prefix, sys.prefix, str(Path(__file__).parents[3]))
 COMMAND_S: Final = 120.0
 APP: Final = "/srv/app"
 """Where an image made from Cortex's has its own jobs and tools."""
@@ -66,8 +67,15 @@ class Running:
         return []
 
     def memory(self) -> int:
-        """Bytes that its processes use; what they share counts once."""
-        return sum(_proportional(pid) for pid in self.pids())
+        """Bytes that its processes use; what they share counts once.
+
+        Files that a program maps count once for it, even if others have them in memory.
+        """
+        pids = self.pids()
+        mapped: dict[str, int] = {}
+        for program, size in map(_mapped, pids):
+            mapped[program] = max(mapped.get(program, 0), size)
+        return sum(map(_own, pids)) + sum(mapped.values())
 
     def cpu_s(self) -> float:
         """CPU seconds of its processes, with those that have ended."""
@@ -84,12 +92,23 @@ def _space_of(pid: int) -> Path | None:
     return None
 
 
-def _proportional(pid: int) -> int:
+def _own(pid: int) -> int:
+    """Return the bytes of a process that come from no file; shared ones in proportion."""
     with suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        fields = dict(line.split(":", 1) for line in lines[1:])
+        return sum(int(fields[each].split()[0]) for each in ("Pss_Anon", "Pss_Shmem")) * 1024
     return 0
+
+
+def _mapped(pid: int) -> tuple[str, int]:
+    """Return a process's program, and the bytes of files that it has mapped."""
+    with suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssFile:"):
+                program = Path(f"/proc/{pid}/exe").readlink()
+                return str(program), int(line.split()[1]) * 1024
+    return "", 0
 
 
 def _cpu_ticks(pid: int) -> int:
@@ -165,7 +184,7 @@ class Node:
         for path, folder in mounts.items():
             options += ["--bind", str(folder), path]
         # What this machine has elsewhere than an image: the programs themselves.
-        for path in dict.fromkeys([sys.prefix, str(Path(__file__).parents[3]), self.entry[0]]):
+        for path in dict.fromkeys((*PROGRAMS, self.entry[0])):
             if Path(path).parts[1] in HIDDEN:
                 options += ["--ro-bind", path, path]
         options += ["--remount-ro", "/", "--chdir", "/"]
@@ -180,6 +199,8 @@ class Node:
                 stdout=output,
                 stderr=errors,
                 pass_fds=[writing],
+                # As in a cluster, each container gets its own share of a busy processor.
+                start_new_session=True,
             )
         os.close(writing)
         with os.fdopen(reading) as information:
@@ -268,9 +289,8 @@ class Pod:
             yield f"{host}:{taken[int(end)]}" if is_port else word
 
 
-def until(is_so: object, what: str, *, within_s: float, poll_s: float = 0.1) -> float:
+def until(is_so: Callable[[], bool], what: str, *, within_s: float, poll_s: float = 0.1) -> float:
     """Poll until a condition holds; return how many seconds that took."""
-    assert callable(is_so)
     began = time.monotonic()
     while not is_so():
         if time.monotonic() - began > within_s:

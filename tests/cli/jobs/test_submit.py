@@ -243,9 +243,9 @@ def test_tags_are_given_shown_and_found(cortex: Cortex, life: Life) -> None:
     life.type()
     job_id = cortex("jobs", "submit", "digest", "--tag", "eu", "--tag", "big").out.strip()
     assert cortex("jobs", "show", job_id, "--json").document["job"]["tags"] == ["big", "eu"]
-    rows = cortex("jobs", "ls", "tag:eu", "--json").document["jobs"]
+    rows = cortex("jobs", "ls", "--tag", "eu", "--json").document["jobs"]
     assert [(row["id"], row["tags"]) for row in rows] == [(job_id, ["big", "eu"])]
-    assert cortex("jobs", "ls", "tag:us", "--json").document["jobs"] == []
+    assert cortex("jobs", "ls", "--tag", "us", "--json").document["jobs"] == []
 
 
 def test_a_job_continues_the_trace_of_its_option_or_of_the_environment(

@@ -1,5 +1,6 @@
 """The asyncio loop inside trio: a call begins at once, and a reply takes two turns of trio."""
 
+import _asyncio
 import asyncio
 import signal
 import socket
@@ -12,6 +13,7 @@ import structlog
 import trio
 import trio_asyncio
 
+from cortex.postgres.asyncio_names import POLICY, WATCHER, restore
 from cortex.postgres.bridge import leave_island
 from cortex.postgres.island import CLOSE_S, AsyncioIsland, open_island
 from tests.support.eventually import WITHIN_S
@@ -56,6 +58,28 @@ async def test_a_call_runs_its_first_part_in_the_turn_of_its_caller(island: Asyn
         nursery.start_soon(other)
         assert await island.run_aio_coroutine(call()) == "reply"
     assert order == ["sent", "another task"]
+
+
+async def test_it_is_the_running_loop_of_the_thread_in_its_turns_only(
+    island: AsyncioIsland,
+) -> None:
+    """Trio-asyncio replaces what asyncio itself offers to ask; tasks of Python 3.14 ask this."""
+
+    async def call() -> bool:
+        return _asyncio._get_running_loop() is asyncio.get_running_loop()
+
+    assert await island.run_aio_coroutine(call())
+    assert _asyncio._get_running_loop() is None
+
+
+def test_names_that_trio_asyncio_uses_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = getattr(asyncio.events, POLICY)
+    monkeypatch.delattr(asyncio.events, POLICY)
+    monkeypatch.setattr(asyncio.events, f"_{POLICY}", policy, raising=False)
+    monkeypatch.delattr(asyncio, WATCHER)
+    restore()
+    assert getattr(asyncio.events, POLICY) is policy
+    assert isinstance(getattr(asyncio, WATCHER), type)
 
 
 async def test_a_reply_passes_from_its_socket_to_the_caller_in_two_turns(

@@ -171,8 +171,8 @@ def test_a_name_used_again_is_numbered() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "x" * (KEY_CHARS_MAX + 1), "a\0b", "a\ud800b"],
-    ids=["empty", "long", "NUL", "half"],
+    ["", "x" * (KEY_CHARS_MAX + 1), "a\0b", "a\ud800b", 90],
+    ids=["empty", "long", "NUL", "half", "number"],
 )
 def test_a_name_that_the_record_cannot_hold_is_refused_before_the_step_runs(name: str) -> None:
     with pytest.raises(InvalidValueError, match="the name of a step"):

@@ -126,6 +126,23 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
         ),
         (one("- name: b\n  uses: publish\n  with: {topic: a, key: ''}"), "with.key is refused:"),
         (
+            one(
+                "- name: b\n  uses: approve\n"
+                "  with:\n    detail: {a: '${{ job.id }}'}\n    expires_s: 20"
+            ),
+            "f.yaml:10: steps[1].with.expires_s is refused: expires_s is 20, outside 60 to",
+        ),
+        (one("- {name: b, uses: approve, with: {risk: BIG}}"), "risk is 'BIG'; one of LOW, MED,"),
+        (
+            one("- {name: b, uses: approve, with: {risk: CRITICAL, people: 1}}"),
+            "steps[1].with is refused: people is 1, outside 2 to 10",
+        ),
+        (one("- {name: b, uses: llm, with: {model: m}}"), "give either prompt or messages"),
+        (
+            one("- {name: b, uses: llm, with: {model: m, prompt: p, max_tokens: 0}}"),
+            "with.max_tokens is refused: max_tokens must be at least 1, got 0",
+        ),
+        (
             "name: x\nlimits:\n  timeout_ms: 2700001\nsteps: [{name: a, uses: approve}]",
             "f.yaml:3: limits.timeout_ms must be at least 1 and at most 2700000, the hard limit",
         ),

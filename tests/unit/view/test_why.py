@@ -42,6 +42,8 @@ FLEET = FleetFacts(
 NO_FLEET = FleetFacts(
     ready_count=0, knowing_count=0, slots=0, free_slots=0, draining_count=0, types=()
 )
+TICKED = attrs.evolve(NO_FLEET, has_ticks=True)
+LACKING = attrs.evolve(TICKED, do_ticks_lack=True)
 OPEN = BreakerFacts(
     name="llm:m", state="OPEN", open_until=None, is_probed=False, forced_by=None, reason=None
 )
@@ -168,6 +170,8 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         None,
     ),
     (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
+    (facts(fleet=TICKED), Cause.NO_PODS, "it waits for the next cortex tick", None),
+    (facts(fleet=LACKING), Cause.NO_PODS, "no cortex tick knows its type work", None),
     (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1)), Cause.DRAINING, "leaving", None),
     (facts(task=a_task("LATER", due_s=60)), Cause.SCHEDULED, "start later", 60),
     (in_queue(ahead_count=2), Cause.QUEUE, f"job {OTHER} is running; 2 are before it", None),
@@ -176,6 +180,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(step="3 fetch"), Cause.RUNNING, "after step 3 · fetch", None),
     (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
     (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other pod is running", None),
+    (running(owner=DEAD, fleet=TICKED), Cause.ORPHANED, "the next cortex tick takes it", None),
     (running(heartbeat_at=at(-96)), Cause.ORPHANED, "has been silent", 360 - 96),
     (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
     (running(owner=QUICK, heartbeat_at=at(-12)), Cause.ORPHANED, "has been silent", 30 - 12),

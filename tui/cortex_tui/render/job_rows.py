@@ -12,6 +12,7 @@ from cortex.domain.phrases import NOTHING, age, localised, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     PERSON,
+    SLEEP,
     ApprovalWait,
     EffectWait,
     FreezeWait,
@@ -99,7 +100,7 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
             is_open = wait.expires_at > now
             left = f"expires {_left(wait.expires_at, now)}" if is_open else "expired"
             return left, wait.words
-        case EffectWait() | FreezeWait() | QuotaWait() as wait:
+        case ApprovalWait() | EffectWait() | FreezeWait() | QuotaWait() as wait:
             return "", localised(wait.words)
         case _:
             pass
@@ -107,7 +108,8 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
     what = row.why or (f"waits for {named(on)}" if on else "")
     if due_at is None:
         return "", what or "waits for a person"
-    return f"retries in {_left(due_at, now)}" if due_at > now else "retries now", what
+    does = "wakes" if on == SLEEP else "retries"
+    return f"{does} in {_left(due_at, now)}" if due_at > now else f"{does} now", what
 
 
 def _running(row: JobRow, now: datetime) -> str:

@@ -13,8 +13,9 @@ from cortex.view.cells import Cell
 from cortex.view.messages import NOBODY, attempts_text, message_state
 from cortex_tui.render.documents import document_text
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
-from cortex_tui.render.table import Column
+from cortex_tui.render.table import Column, fit
 
+STATE_CELLS: Final = 14
 PAYLOAD_CHARS_MAX: Final = 20_000
 """Drawn of one message; the whole one is in the editor."""
 
@@ -60,7 +61,8 @@ def page_lines(
         yield from titled("also to")
         for each in others:
             cell = message_state(attrs.evolve(each, now=now))
-            yield from labelled(cell.text, each.subscription or NOBODY, room)
+            name = fit(safe(each.subscription or NOBODY), max(1, room - STATE_CELLS - 2))
+            yield Cell(cell.text.ljust(STATE_CELLS + 2), cell.style), Cell(name.rstrip(" "))
 
 
 def _topic(row: MessageHead, _: datetime) -> Cell:
@@ -85,7 +87,7 @@ def _error(row: MessageHead, _: datetime) -> Cell:
 
 MESSAGE_COLUMNS: Final[Sequence[Column[MessageHead]]] = (
     Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.id), "bold")),
-    Column(title="state", width=14, cell=_state),
+    Column(title="state", width=STATE_CELLS, cell=_state),
     Column(title="topic", width=18, cell=_topic, is_fixed=True),
     Column(title="to", width=18, cell=_to, is_fixed=True),
     Column(title="tries", width=5, cell=lambda row, _: Cell(str(row.attempts)), is_right=True),

@@ -83,7 +83,7 @@ SCHEDULE_COLUMNS: Final[Sequence[Column[ScheduleRow]]] = (
     Column(title="schedule", width=20, cell=_name),
     Column(title="cron", width=14, cell=_cron),
     Column(title="zone", width=14, cell=_zone, spare=2),
-    Column(title="next", width=18, cell=_next),
+    Column(title="next", width=19, cell=_next),
     Column(title="last", width=18, cell=_last, spare=1),
     Column(title="state", width=12, cell=_state, grows=True),
 )

@@ -1,0 +1,60 @@
+"""Look at the built site as a phone shows it: `python -m pytest -n 0 packaging/site/check_site.py`.
+
+Build it first, with `packaging/site/build`. Needs Chromium, and no network.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from tests.support.servers.browser import Browser, Page, program
+
+SITE: Final = Path(__file__).parent.parent.parent / "dist" / "site"
+PAGES: Final = sorted(SITE.rglob("*.html"))
+WIDTH: Final = 390
+_OUTSIDE: Final = """
+[...document.querySelectorAll('.rst-content *')].filter(each => {
+    const scrolls = each.closest('pre, table, .wy-breadcrumbs');
+    return each.getBoundingClientRect().right > innerWidth + 1 && (!scrolls || scrolls === each);
+}).map(each => each.outerHTML.slice(0, 200))
+"""
+"""What is cut off on the right and does not scroll within a frame of its own."""
+
+
+def ids(page: Path) -> set[str]:
+    return set(re.findall(r'\bid="([^"]+)"', page.read_text("utf-8")))
+
+
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    executable = program()
+    assert executable, "needs Chromium"
+    browser = Browser(executable, tmp_path_factory.mktemp("browser"))
+    yield browser.page(width=WIDTH, height=844, is_phone=True)
+    browser.close()
+
+
+def test_it_is_built() -> None:
+    assert SITE / "docs" / "tutorial.html" in PAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(SITE)))
+def test_links_lead_somewhere_in_the_site(page: Path) -> None:
+    for link in re.findall(r'(?:href|src)="([^"]+)"', page.read_text("utf-8")):
+        path, anchor = urldefrag(unquote(link))
+        if re.match(r"\w+:|//|/", path):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or target.suffix != ".html" or anchor in ids(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(SITE)))
+def test_nothing_is_wider_than_a_phone(page: Path, phone: Page) -> None:
+    phone.open(page.as_uri())
+    assert phone.evaluate("document.documentElement.scrollWidth") <= WIDTH
+    assert phone.evaluate(_OUTSIDE) == []
