@@ -76,7 +76,7 @@ def used(run: Running) -> Iterator[Use]:
 
 
 def resources(entry: Sequence[str]) -> None:
-    print("| what | memory, peak | CPU | per second | time |\n|---|---:|---:|---:|---:|")
+    print("| what | memory, peak | CPU | on average | time |\n|---|---:|---:|---:|---:|")
     for mode in ("several", "single"):
         with setting(mode, entry) as here:
             _of_pod(here)
