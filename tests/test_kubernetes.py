@@ -141,3 +141,31 @@ def test_the_chart_uses_all_its_values_and_no_others() -> None:
     schema = manifest("chart/values.schema.json")
     assert used == schema["properties"].keys()
     assert schema["additionalProperties"] is False
+
+
+def leaves(schema: Any) -> Iterator[str]:
+    for name, given in schema["properties"].items():
+        if "properties" in given:
+            yield from (f"{name}.{each}" for each in leaves(given))
+        else:
+            yield name
+
+
+def test_the_guide_has_every_value_of_the_chart() -> None:
+    guide = (FOLDER.parents[1] / "docs/guides/kubernetes.md").read_text("utf-8")
+    table = guide.partition("| value | default |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    named = [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
+    assert named == [*leaves(manifest("chart/values.schema.json"))]
+
+
+def test_overlays_chart_and_guide_agree_on_what_was_measured() -> None:
+    measured = manifest("chart/values.yaml")["resources"]
+    guide = (FOLDER.parents[1] / "docs/guides/kubernetes.md").read_text("utf-8")
+    rows = guide.partition("| container | request | limit |")[2].splitlines()[2:4]
+    for row, kind in zip(rows, ("pod", "init"), strict=True):
+        figures = measured[kind]["requests"]["memory"], measured[kind]["limits"]["memory"]
+        assert all(re.sub("([MG]i)", r" \1B", figure) in row for figure in figures)
+    for pod, container in containers():
+        is_init = container in pod.get("initContainers", [])
+        assert container["resources"] == measured["init" if is_init else "pod"]

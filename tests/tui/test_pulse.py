@@ -63,6 +63,13 @@ async def test_without_a_pod_it_says_so_unless_ticks_run_the_jobs(
         cluster.pulse.ticked_s = 41.0
         await seat.pass_time(10)
         assert "· no pod runs: cortex tick runs the jobs, last 41s ago" in seat.text
+        cluster.pulse.oldest_due_s = 75.0
+        await seat.pass_time(10)
+        assert "oldest due 1m" in seat.text
+        assert "the oldest due job has waited" not in seat.text, "the next tick takes it"
+        cluster.pulse.oldest_due_s = 135.0
+        await seat.pass_time(10)
+        assert "the oldest due job has waited for 02:15" in seat.text
 
 
 @on_asyncio

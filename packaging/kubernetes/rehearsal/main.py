@@ -2,6 +2,7 @@
 
 import argparse
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def main() -> None:
     parts.add_parser("migrations", help="start pods at once on an empty database")
     parts.add_parser("resources", help="measure memory and CPU of all containers")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is cleaned up
     required("bwrap", "kubectl", asked.cortex)
     entry = (str(Path(shutil.which(asked.cortex) or asked.cortex).resolve()),)
     match str(asked.part):

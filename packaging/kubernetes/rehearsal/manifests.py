@@ -1,7 +1,7 @@
 """What the rendered manifests say about a pod: commands, environment, volumes, probes, times."""
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -131,12 +131,3 @@ def overlay(mode: str) -> Overlay:
         replicas=scaler.get("minReplicas", deployment.get("replicas", 1)),
         schedule=None,
     )
-
-
-def pod_labels(objects: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield the labels of the pods that some objects make."""
-    for each in objects:
-        if each["kind"] == "Deployment":
-            yield each["spec"]["template"]["metadata"]["labels"]
-        elif each["kind"] == "CronJob":
-            yield each["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from rehearsal.manifests import Container, PodTemplate
 
 HIDDEN: Final = frozenset({"dev", "proc", "run", "srv", "sys", "tmp", "var"})
 """Folders below / that a container has of its own."""
+PROGRAMS: Final = (sys.base_prefix, sys.prefix, str(Path(__file__).parents[3]))
 COMMAND_S: Final = 120.0
 APP: Final = "/srv/app"
 """Where an image made from Cortex's has its own jobs and tools."""
@@ -183,7 +184,7 @@ class Node:
         for path, folder in mounts.items():
             options += ["--bind", str(folder), path]
         # What this machine has elsewhere than an image: the programs themselves.
-        for path in dict.fromkeys([sys.prefix, str(Path(__file__).parents[3]), self.entry[0]]):
+        for path in dict.fromkeys((*PROGRAMS, self.entry[0])):
             if Path(path).parts[1] in HIDDEN:
                 options += ["--ro-bind", path, path]
         options += ["--remount-ro", "/", "--chdir", "/"]
@@ -288,9 +289,8 @@ class Pod:
             yield f"{host}:{taken[int(end)]}" if is_port else word
 
 
-def until(is_so: object, what: str, *, within_s: float, poll_s: float = 0.1) -> float:
+def until(is_so: Callable[[], bool], what: str, *, within_s: float, poll_s: float = 0.1) -> float:
     """Poll until a condition holds; return how many seconds that took."""
-    assert callable(is_so)
     began = time.monotonic()
     while not is_so():
         if time.monotonic() - began > within_s:

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -21,11 +22,16 @@ from cortex.domain.job import JobStatus
 from rehearsal.node import APP, COMMAND_S, Pod, Running, until
 from rehearsal.setting import APPLICATION, Setting, setting, until_ready
 
+PRELOADED_S: Final = 20.0
+"""Once it is ready a pod imports the model client."""
 IDLE_S: Final = 60.0
 SAMPLE_S: Final = 0.1
 ENDED_WITHIN_S: Final = 900.0
+CLIENTS: Final = 16
 JOBS: Final = 1_000
-AGENTS: Final = 50
+PAUSE_S: Final = 6.0
+"""In each step of a job: long enough that all jobs run at once."""
+AGENTS: Final = 200
 TICK_JOBS: Final = 200
 """As many as a tick takes by default."""
 
@@ -70,7 +76,7 @@ def used(run: Running) -> Iterator[Use]:
 
 
 def resources(entry: Sequence[str]) -> None:
-    print("| what | memory, peak | CPU | per second | time |\n|---|---:|---:|---:|---:|")
+    print("| what | memory, peak | CPU | on average | time |\n|---|---:|---:|---:|---:|")
     for mode in ("several", "single"):
         with setting(mode, entry) as here:
             _of_pod(here)
@@ -86,19 +92,19 @@ def _of_pod(here: Setting) -> None:
     main = pod.start_main()
     with used(main) as use:
         until_ready(pod)
-    print(use.row(f"{mode}: start of a pod"))
+        time.sleep(PRELOADED_S)
+    print(use.row(f"{mode}: start of a pod, with its model client"))
     with used(main) as use:
         time.sleep(IDLE_S)
     print(use.row(f"{mode}: pod, idle"), flush=True)
     token = pod.command("tokens", "create", "--name", "load", "--role", "operator").split()[-1]
     with used(main) as use:
-        _until_ended(pod, token, [_submit(pod, token, "rehearsal", {}) for _ in range(JOBS)])
-    print(use.row(f"{mode}: pod, {JOBS:,} jobs of 10 steps"), flush=True)
+        _run_many(pod, token, "rehearsal", {"pause_s": PAUSE_S}, count=JOBS)
+    print(use.row(f"{mode}: pod, {JOBS:,} jobs at once, of 10 steps"), flush=True)
     pod.command("agents", "apply", f"{APP}/agents.yaml")
     payload = {"folder": f"{APP}/shop", "model": SCRIPTED_MODEL}
     with used(main) as use:
-        ids = [_submit(pod, token, "demo", payload, agent="demo") for _ in range(AGENTS)]
-        _until_ended(pod, token, ids)
+        _run_many(pod, token, "demo", payload, count=AGENTS, agent="demo")
     print(use.row(f"{mode}: pod, {AGENTS} agents at once"), flush=True)
 
 
@@ -127,12 +133,24 @@ def _to_its_end(run: Running) -> Use:
     return use
 
 
-def _submit(
-    pod: Pod, token: str, job_type: str, payload: dict[str, Any], agent: str | None = None
-) -> str:
+def _run_many(
+    pod: Pod,
+    token: str,
+    job_type: str,
+    payload: dict[str, Any],
+    *,
+    count: int,
+    agent: str | None = None,
+) -> None:
+    """Submit jobs, some at once, and wait until all have completed."""
     body = {"type": job_type, "payload": payload, **({"agent": agent} if agent else {})}
-    made = _ask(pod, token, "/v1/jobs", json.dumps(body).encode())
-    return str(made["id"])
+
+    def submit(_: int) -> str:
+        return str(_ask(pod, token, "/v1/jobs", json.dumps(body).encode())["id"])
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        ids = [*clients.map(submit, range(count))]
+    _until_ended(pod, token, ids)
 
 
 def _until_ended(pod: Pod, token: str, ids: list[str]) -> None:

@@ -26,7 +26,7 @@ from rehearsal.node import Pod
 from rehearsal.setting import Setting, setting
 
 LEARNS_WITHIN_S: Final = 2.0
-SETTLED_WITHIN_S: Final = 300.0
+SETTLED_WITHIN_S: Final = 900.0
 REQUEST_S: Final = 30.0
 CLIENTS: Final = 8
 PAUSE_S: Final = 0.05
@@ -153,18 +153,27 @@ class Rollout:
         found: dict[str, Any] = json.loads(answer)
         return found
 
-    async def settled(self, port: int) -> Counter[str]:
+    async def settled(self, port: int) -> Counter[JobStatus]:
         """Wait until all jobs have ended; return how many ended how."""
-        ends: Counter[str] = Counter()
+        ends: Counter[JobStatus] = Counter()
+        left = iter(self.jobs)
+
+        async def look() -> None:
+            for job_id in left:
+                ends[await self._end_of(port, job_id)] += 1
+
         with trio.fail_after(SETTLED_WITHIN_S):
-            for job_id in self.jobs:
-                while True:
-                    job = (await self.ask(port, "GET", f"/v1/jobs/{job_id}"))["job"]
-                    if JobStatus(job["status"]).is_terminal:
-                        break
-                    await trio.sleep(0.5)
-                ends[job["status"]] += 1
+            async with trio.open_nursery() as nursery:
+                for _ in range(CLIENTS):
+                    nursery.start_soon(look)
         return ends
+
+    async def _end_of(self, port: int, job_id: str) -> JobStatus:
+        while True:
+            job = (await self.ask(port, "GET", f"/v1/jobs/{job_id}"))["job"]
+            if (status := JobStatus(job["status"])).is_terminal:
+                return status
+            await trio.sleep(PAUSE_S)
 
 
 async def _ended(process: "subprocess.Popen[bytes]") -> int:
@@ -264,11 +273,12 @@ async def _rehearse(here: Setting, count: int) -> None:
     for failure, times in Counter(rollout.failures).most_common(5):
         print(f"{times} times: {failure}", flush=True)
     settings = Settings()
+    lost = len(rollout.jobs) - ends[JobStatus.COMPLETED]
     print(
         f"{count} restarts of {here.overlay.replicas} pods: {rollout.request_count:,} requests, "
         f"{len(rollout.failures)} failed; {len(rollout.jobs):,} jobs, "
-        f"{len(rollout.jobs) - ends['COMPLETED']} lost; slowest end {slowest_s:.1f} s after "
-        f"SIGTERM, of {settings.closed_s - settings.pre_stop_s:g} s"
+        f"{lost} lost; slowest end {slowest_s:.1f} s after SIGTERM, "
+        f"of {settings.closed_s - settings.pre_stop_s:g} s"
     )
-    if rollout.failures or ends["COMPLETED"] < len(rollout.jobs):
+    if rollout.failures or lost:
         raise SystemExit(1)

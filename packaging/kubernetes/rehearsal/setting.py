@@ -32,9 +32,9 @@ demo = DEMO_JOBS["demo"]
 
 
 @job(name="rehearsal")
-async def rehearsal(ctx: Context) -> int:
+async def rehearsal(ctx: Context, pause_s: float = 0.1) -> int:
     for number in range(10):
-        await ctx.step(f"part {number}", lambda: trio.sleep(0.1))
+        await ctx.step(f"part {number}", lambda: trio.sleep(pause_s))
     return 10
 """
 

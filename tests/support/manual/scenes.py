@@ -118,6 +118,14 @@ cp -r $PROJECT/packaging .
 install -d etc/systemd/system
 """
 
+_UNIT: Final = """
+unit_fits() {
+    type -p systemd-analyze || return 0
+    sed -i 's#^ExecStart=/usr/local/bin/cortex#ExecStart=/bin/true#' $1/cortex.service
+    ! systemd-analyze verify $PWD/$1/cortex.service 2>&1 | grep -E 'cortex.service(.d/.*)?:'
+}
+"""
+
 SCENES: Final[Mapping[str, Scene]] = {
     "README.md": Scene(
         given=_APPROVAL,
@@ -174,7 +182,8 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
     ),
     "docs/guides/failures.md": Scene(given=_DEAD, words={"4f1a": "$PRINT"}),
     "docs/guides/hosts.md": Scene(
-        given=_SYSTEMD,
+        given=_SYSTEMD + _UNIT,
+        after="unit_fits etc/systemd/system",
         words={" /etc/": " etc/"},
         blocks={"pipx install --global": INSTALLED},
     ),
@@ -250,7 +259,20 @@ END
             }
             helm() { command helm template "${@:2}"; }
         """,
-        blocks={"kubectl create": RELEASE, "kubectl apply": RELEASE},
+        blocks={
+            "kubectl create": RELEASE,
+            "kubectl apply": RELEASE,
+            "# kustomization.yaml": Run(
+                """
+                work=$(mktemp -d)
+                ln -s $PROJECT $work/cortex
+                mkdir $work/shop
+                cp $BLOCK $work/shop/kustomization.yaml
+                command kubectl kustomize $work/shop | grep 'image: registry.example.com/shop:7'
+                """,
+                release=True,
+            ),
+        },
     ),
     "docs/guides/monitoring.md": Scene(
         blocks={
@@ -294,7 +316,17 @@ END
         }
     ),
     "docs/internals/chaos.md": Scene(
-        given="cd $PROJECT",
+        given="""
+            cat > mine.py <<'END'
+from cortex import Context, job
+
+@job("digest")
+async def digest(ctx: Context) -> int:
+    return await ctx.step("count", lambda: 3)
+END
+            cd $PROJECT
+        """,
+        words={"mine.py": "{folder}/mine.py"},
         blocks={
             "uv run python -m chaos run": RELEASE,
             "seed 4:": Shown("an example from a faster machine: which faults fit in depends on it"),
@@ -345,7 +377,15 @@ END
         blocks={
             "mkdir clerk": RELEASE,
             "cortex why $JOB": Run(before="until_true 'cortex approvals ls -o name | grep -q .'"),
-            "# clerk.conf": Run("grep ^ExecStart=. $BLOCK | sed s/ExecStart=// > start"),
+            "# clerk.conf": Run(
+                f"""{_UNIT}
+                    grep ^ExecStart=. $BLOCK | sed s/ExecStart=// > start
+                    install -d units/cortex.service.d
+                    sed 's#=$CORTEX#=/bin/true#' $BLOCK > units/cortex.service.d/$BLOCK
+                    cp $PROJECT/packaging/systemd/cortex.s* units
+                    unit_fits units
+                """
+            ),
             "export CORTEX_DSN": Run(
                 before=f"""
                     export CORTEX_DSN=$DSN{_APPROVAL}

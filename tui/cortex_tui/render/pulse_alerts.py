@@ -11,7 +11,7 @@ from cortex.domain.health import OLDEST_MESSAGE, THRESHOLDS
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.safe import safe
 from cortex.store.pods import DEAD
-from cortex.store.pulse import Trouble
+from cortex.store.pulse import Figures, Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text
@@ -26,6 +26,8 @@ Alert: TypeAlias = tuple[Callable[[], Cell], Opens | None]
 """Renders one alert; and the screen that enter opens."""
 
 DUE_LONG_S: Final = 60.0
+DUE_LONG_TICKED_S: Final = 120.0
+"""The same where only ticks run jobs: what is due waits for the next one, usually a minute."""
 UNSENT_LONG_S: Final = THRESHOLDS[OLDEST_MESSAGE].warn_over
 _MESSAGES: Final = Opens("messages")
 
@@ -77,9 +79,15 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     if figures is not None and figures.oldest_message_s > UNSENT_LONG_S:
         late = countdown(figures.oldest_message_s)
         yield partial(Cell, f"the oldest message has waited for {late}", "warn"), _MESSAGES
-    if figures is not None and figures.oldest_due_s > DUE_LONG_S:
+    if figures is not None and is_due_long(figures):
         late = countdown(figures.oldest_due_s)
         yield partial(Cell, f"the oldest due job has waited for {late}", "warn"), Opens("jobs")
+
+
+def is_due_long(figures: Figures) -> bool:
+    """Return whether the oldest due job has waited for longer than it should."""
+    limit_s = DUE_LONG_S if figures.ticked_s is None else DUE_LONG_TICKED_S
+    return figures.oldest_due_s > limit_s
 
 
 def _no_pod(ticked_s: float | None) -> Cell:

@@ -13,7 +13,7 @@ from cortex.domain.phrases import NOTHING, age
 from cortex.store.operator import COUNT_MAX
 from cortex.view.cells import Cell
 from cortex_tui.model.pulse import Pulse, PulseLine
-from cortex_tui.render.pulse_alerts import DUE_LONG_S, alerts
+from cortex_tui.render.pulse_alerts import alerts, is_due_long
 from cortex_tui.render.pulse_rows import failure_lines, need_lines
 from cortex_tui.render.pulse_sparks import LABEL, LINES_MAX, lines_wanted, spark_lines
 from cortex_tui.render.queue_lines import SHOWN_MAX, queue_lines
@@ -146,7 +146,7 @@ def _running(pulse: Pulse) -> Iterator[Cell]:
     yield Cell(f"{_count(figures.due_count)} due", "" if figures.due_count else "dim")
     if late_s >= 1:
         yield Cell(" · ", "dim")
-        yield Cell(f"oldest due {age(late_s)}", "alarm" if late_s > DUE_LONG_S else "")
+        yield Cell(f"oldest due {age(late_s)}", "alarm" if is_due_long(figures) else "")
     if unsent := sum(figures.messages[each] for each in _UNSENT):
         yield Cell(f" · {_count(unsent)} {'message' if unsent == 1 else 'messages'} to send", "dim")
 

@@ -42,6 +42,13 @@ envFrom:
       optional: {{ eq .Values.mode "single" }}
       {{- end }}
 {{- end }}
+{{- define "cortex.data" -}}
+{{- if or (eq .Values.mode "single") .Values.storage.shared -}}
+persistentVolumeClaim: {claimName: cortex}
+{{- else -}}
+emptyDir: {}
+{{- end }}
+{{- end }}
 {{- define "cortex.files" -}}
 - {name: data, mountPath: /var/lib/cortex}
 - {name: tmp, mountPath: /tmp}
