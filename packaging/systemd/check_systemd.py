@@ -75,6 +75,7 @@ class Host:
             "-i",
             "HOME=/root",
             "LANG=C.UTF-8",
+            "PIP_CACHE_DIR=/opt/cache",
             "PATH=/usr/local/bin:/usr/sbin:/usr/bin",
         ]
         done = subprocess.run(
@@ -113,6 +114,12 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
             (folder / each).mkdir(mode=0o755)
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(root)], check=True)
         stack.callback(subprocess.run, ["umount", "-l", str(root)], check=True)
+        for each in (KEPT / "cache", root / "opt/cache"):
+            each.mkdir(exist_ok=True)
+        subprocess.run(
+            ["mount", "--bind", str(KEPT / "cache"), str(root / "opt/cache")], check=True
+        )
+        stack.callback(subprocess.run, ["umount", "-l", str(root / "opt/cache")], check=True)
         shutil.copytree(TREE / "packaging", root / "opt/checkout/packaging")
         build = [
             "uv",
