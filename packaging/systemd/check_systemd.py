@@ -114,8 +114,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
             (folder / each).mkdir(mode=0o755)
         subprocess.run(["mount", "-t", "overlay", "overlay", "-o", layers, str(root)], check=True)
         stack.callback(subprocess.run, ["umount", "-l", str(root)], check=True)
-        for each in (KEPT / "cache", root / "opt/cache"):
-            each.mkdir(exist_ok=True)
+        for place in (KEPT / "cache", root / "opt/cache"):
+            place.mkdir(exist_ok=True)
         subprocess.run(
             ["mount", "--bind", str(KEPT / "cache"), str(root / "opt/cache")], check=True
         )
