@@ -22,7 +22,9 @@ from cortex.domain.errors import NotFoundError
 from cortex.domain.safe import safe
 
 OWN: Final = "cortex-runtime"
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
+_USUAL_FILES: Final = ("LICENSE", "LICENSE.txt", "LICENSE.md", "COPYING", "NOTICE")
+_EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)""")
 
 
 @attrs.frozen
@@ -76,20 +78,28 @@ def components(prefix: Path) -> list[Component]:
 
 def _packages() -> Iterator[Component]:
     """Yield Cortex and the installed packages that it needs, also those that it can use."""
-    names, seen = [OWN], {OWN}
-    while names:
+    own = metadata.distribution(OWN).metadata.get_all("Provides-Extra", [])
+    wanted = [(OWN, frozenset(own))]
+    listed: dict[str, frozenset[str]] = {}
+    while wanted:
+        name, extras = wanted.pop()
+        before = listed.get(_normal(name))
+        if before is not None and extras <= before:
+            continue
         try:
-            found = metadata.distribution(names.pop())
+            found = metadata.distribution(name)
         except metadata.PackageNotFoundError:  # for another system, or an extra
             continue
-        yield _component(found)
-        for requirement in found.requires or ():
-            name, _, condition = requirement.partition(";")
-            needed = _NAME.match(name)
-            is_own = found.metadata["Name"] == OWN
-            if needed and (is_own or "extra" not in condition) and _normal(needed[0]) not in seen:
-                seen.add(_normal(needed[0]))
-                names.append(needed[0])
+        if before is None:
+            yield _component(found)
+        listed[_normal(name)] = extras | (before or frozenset())
+        for text in found.requires or ():
+            requirement, _, condition = text.partition(";")
+            needs = _REQUIREMENT.match(requirement)
+            of_extras = {*_EXTRA.findall(condition)}
+            if needs and (not of_extras or of_extras & extras):
+                chosen = (each.strip() for each in (needs[2] or "").split(","))
+                wanted.append((needs[1], frozenset(each for each in chosen if each)))
 
 
 def _component(found: metadata.Distribution) -> Component:
@@ -104,7 +114,7 @@ def _component(found: metadata.Distribution) -> Component:
     licence = fields["License-Expression"] or ", ".join(classified) or short or "unknown"
     texts = [
         found.read_text(f"licenses/{file}") or found.read_text(file)
-        for file in fields.get_all("License-File", [])
+        for file in fields.get_all("License-File") or _USUAL_FILES
     ]
     text = "\n".join(each for each in texts if each)
     return Component(_normal(fields["Name"]), found.version, licence, text)

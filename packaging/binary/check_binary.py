@@ -1,6 +1,8 @@
-"""Try dist/cortex in a bare Debian 11 without Python: `python -m pytest -n 0 packaging/binary`.
+"""Try dist/cortex in a bare Debian 11 without Python.
 
-Needs root, mmdebstrap and uv; takes some minutes. CORTEX_BINARY names another file to try.
+    uv run pytest -n 0 packaging/binary/check_*.py
+
+Needs root, mmdebstrap and uv; takes some minutes. CORTEX_TEST_BINARY names another file to try.
 """
 
 import os
@@ -41,7 +43,7 @@ def text() -> str:
     return f"{hello} from {ssl.OPENSSL_VERSION} and {backend.openssl_version_text()}"
 """
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_it_is_small_and_starts_fast(machine: Machine) -> None:

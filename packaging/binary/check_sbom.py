@@ -30,7 +30,7 @@ OF_THE_MACHINE: Final = re.compile(
     r"|ld-linux-x86-64)\.so\.\d+"
 )
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

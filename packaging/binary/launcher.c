@@ -20,6 +20,7 @@
 #include <ftw.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -367,13 +368,18 @@ int main(int count, char **arguments) {
         if (hold_all(found[i].path) == 0) chosen = i;
     mode_t mask = umask(022);
     for (int i = 0; i < last && chosen < 0; i++) {
-        if (fill(found[i].path, found[i].mode) == 0) chosen = i;
-        else if (!first[0]) strcpy(first, problem);
+        if (fill(found[i].path, found[i].mode) == 0) {
+            chosen = i;
+        } else {
+            if (!first[0]) strcpy(first, problem);
+            if (strcmp(problem, DAMAGED) == 0) break; /* it is in every folder */
+        }
     }
     umask(mask);
     if (chosen < 0) {
-        fprintf(stderr, "error: cannot unpack: %s\n", first);
-        if (strcmp(first, DAMAGED) != 0)
+        bool is_damaged = strcmp(problem, DAMAGED) == 0;
+        fprintf(stderr, "error: cannot unpack: %s\n", is_damaged ? problem : first);
+        if (!is_damaged)
             fputs("hint: set " VARIABLE " to an absolute path with 300 MB of space that programs can"
                   " be run from\n", stderr);
         return EXIT_FAILED;

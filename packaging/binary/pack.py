@@ -2,7 +2,8 @@
 
 pack.py layers WORK: trims the trees WORK/python, WORK/site and WORK/root's libraries; writes
 WORK/{runtime,postgres}.tar, WORK/layers.h and WORK/components.json.
-pack.py sbom WORK BINARY: writes the SBOM (CycloneDX 1.6) and the checksum beside the binary.
+pack.py sbom WORK BINARY: writes the SBOM (CycloneDX 1.6) and the checksum beside the binary, from
+what the binary itself lists.
 """
 
 import hashlib
@@ -226,25 +227,29 @@ def header(postgres: str, runtime: str) -> str:
 
 
 def sbom(work: Path, binary: Path) -> None:
-    """Run by the bundled Python, which knows what it consists of."""
-    from cortex.cli import licences  # noqa: PLC0415
-
     digest = hashlib.sha256(binary.read_bytes()).hexdigest()
     binary.with_suffix(".sha256").write_text(f"{digest}  {binary.name}\n")
     linked = {each["name"] for each in json.loads((work / "components.json").read_text())}
-    found = {each.name: each for each in licences.components(Path(sys.prefix))}
-    own = found.pop(licences.OWN)
+    printed = subprocess.run(
+        [binary.resolve(), "licences", "--json"],
+        env={"CORTEX_CACHE_DIR": str(work.resolve() / "unpacked"), "HOME": str(work)},
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    found = {each["name"]: each for each in json.loads(printed)["components"]}
+    own = found.pop("cortex-runtime")
     listed = []
     for each in found.values():
-        purl = f"pkg:{'generic' if each.name in linked else 'pypi'}/{each.name}@{each.version}"
+        kind = "generic" if each["name"] in linked else "pypi"
+        purl = f"pkg:{kind}/{each['name']}@{each['version']}"
         listed.append(
             {
                 "type": "library",
                 "bom-ref": purl,
-                "name": each.name,
-                "version": each.version,
+                "name": each["name"],
+                "version": each["version"],
                 "purl": purl.replace("+", "%2B"),
-                "licenses": [{"license": {"name": each.licence}}],
+                "licenses": [{"license": {"name": each["licence"]}}],
             }
         )
     document = {
@@ -255,10 +260,10 @@ def sbom(work: Path, binary: Path) -> None:
         "metadata": {
             "component": {
                 "type": "application",
-                "bom-ref": f"cortex@{own.version}",
+                "bom-ref": f"cortex@{own['version']}",
                 "name": "cortex",
-                "version": own.version,
-                "licenses": [{"license": {"id": own.licence}}],
+                "version": own["version"],
+                "licenses": [{"license": {"id": own["licence"]}}],
                 "hashes": [{"alg": "SHA-256", "content": digest}],
             }
         },

@@ -1,15 +1,15 @@
-"""Run the image in namespaces of its own: `python -m pytest -n 0 packaging/image/check_image.py`.
+"""Run the image in namespaces of its own: `uv run pytest -n 0 packaging/image/check_image.py`.
 
 Needs root, bubblewrap, and dist/cortex-image.tar (packaging/image/build); takes some minutes.
 """
 
-import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
-import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,51 +19,14 @@ import attrs
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.shipping.oci import IMAGE, JOBS, SHORT, read_image
 
-IMAGE: Final = Path(
-    os.environ.get("CORTEX_IMAGE", Path(__file__).parents[2] / "dist" / "cortex-image.tar")
-)
+ENGINE_KILLS_AFTER_S: Final = 10.0
+GATE: Final = "/var/lib/cortex/gate"
 SIZE_MAX: Final = 200_000_000
 USER: Final = 10001
 WITHIN_S: Final = 60.0
-SHORT: Final = {
-    "CORTEX_PRE_STOP_S": "0",
-    "CORTEX_ABORT_S": "4",
-    "CORTEX_CLOSED_S": "7",
-    "CORTEX_KILL_S": "10",
-}
-"""For an orchestrator that kills ten seconds after SIGTERM."""
-ORPHANS: Final = """\
-import os
-import time
-
-from cortex import Context, job
-
-
-def leave_orphans() -> int:
-    for _ in range(5):
-        if (child := os.fork()) == 0:
-            if os.fork() == 0:
-                time.sleep(0.2)
-            os._exit(0)
-        os.waitpid(child, 0)
-    return 5
-
-
-@job("orphans", timeout=300)
-async def orphans(ctx: Context) -> int:
-    return await ctx.step("leave", leave_orphans)
-
-
-@job("endless", timeout=300)
-async def endless(ctx: Context) -> None:
-    import trio
-
-    await ctx.step("begun", lambda: 1)
-    await trio.sleep_forever()
-"""
-
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @attrs.define
@@ -176,24 +139,14 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, d
     folder = tmp_path_factory.mktemp("image")
     for each in (folder, *folder.parents[:2]):
         each.chmod(0o755)
-    with tarfile.open(IMAGE) as tar:
-
-        def blob(described: dict[str, Any]) -> bytes:
-            file = tar.extractfile("blobs/sha256/" + described["digest"].partition(":")[2])
-            assert file is not None
-            return file.read()
-
-        index_file = tar.extractfile("index.json")
-        assert index_file is not None
-        (listed,) = json.load(index_file)["manifests"]
-        manifest = json.loads(blob(listed))
-        config = json.loads(blob(manifest["config"]))
-        layer = gzip.decompress(blob(manifest["layers"][0]))
+    layer, config = read_image(IMAGE)
     root = folder / "root"
     root.mkdir()
-    subprocess.run(["tar", "-x", "-C", root, "-f", "-"], input=layer, check=True)
-    assert len(layer) <= SIZE_MAX
-    yield root, config["config"]
+    with layer:
+        content = layer.read()
+    subprocess.run(["tar", "-x", "-C", root, "-f", "-"], input=content, check=True)
+    assert len(content) <= SIZE_MAX
+    yield root, config
     shutil.rmtree(root)
 
 
@@ -227,8 +180,8 @@ def test_the_exit_code_of_a_command_is_passed_on(image: Image) -> None:
 
 
 def test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains(image: Image) -> None:
-    (image.volume / "orphans.py").write_text(ORPHANS)
-    up = image.run("up", "--app", "orphans.py", environ=SHORT)
+    (image.volume / "jobs.py").write_text(JOBS)
+    up = image.run("up", "--app", "jobs.py", environ=SHORT)
     up.until("is ready after")
     assert up.states()[up.first][0] == "tini"
     assert Path(f"/proc/{up.first}/status").read_text().count(f"NSpid:\t{up.first}\t1\n") == 1
@@ -242,22 +195,49 @@ def test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains(image: Image) -
         lambda: "Z" not in {state for _, state in up.states().values()},
         what="no zombie is left",
     )
-    endless = up.inside("/usr/bin/cortex", "jobs", "submit", "endless")
-    assert endless.returncode == 0, endless
-    assert up.stop() in {0, 1}  # 1: the endless job was handed back
+    waiting = up.inside("/usr/bin/cortex", "jobs", "submit", "wait", "--arg", "gate=/never")
+    assert waiting.returncode == 0, waiting
+    began = time.monotonic()
+    code = up.stop()
+    took_s = time.monotonic() - began
+    print(f"stopped in {took_s:.1f} s")
+    assert code in {0, 1}, up.text  # 1: the job that waits was handed back
+    assert took_s < ENGINE_KILLS_AFTER_S
     assert "draining" in up.text
 
 
-def test_the_volume_keeps_a_job_through_kill_9(image: Image) -> None:
-    (image.volume / "orphans.py").write_text(ORPHANS)
-    up = image.run("up", "--app", "orphans.py", environ=SHORT)
+def test_an_up_without_the_setting_is_killed_and_loses_nothing(image: Image) -> None:
+    (image.volume / "jobs.py").write_text(JOBS)
+    up = image.run("up", "--app", "jobs.py")
     up.until("is ready after")
-    job_id = up.inside(
-        "/usr/bin/cortex", "jobs", "submit", "orphans", "--delay", "1"
-    ).stdout.split()[0]
+    submitted = up.inside("/usr/bin/cortex", "jobs", "submit", "wait", "--arg", f"gate={GATE}")
+    job_id = submitted.stdout.split()[0]
+    os.kill(up.first, signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        up.process.wait(ENGINE_KILLS_AFTER_S)
     os.kill(up.first, signal.SIGKILL)
-    up.process.wait(WITHIN_S)
-    again = image.run("up", "--app", "orphans.py", environ=SHORT)
+    assert up.process.wait(WITHIN_S) == 128 + signal.SIGKILL
+
+    (image.volume / "gate").touch()
+    again = image.run("up", "--app", "jobs.py")
     again.until("is ready after")
     waited = again.inside("/usr/bin/cortex", "jobs", "wait", job_id)
     assert waited.returncode == 0, waited
+    assert again.stop() == 0, again.text
+
+
+def test_the_demo_goes_on_after_kill_9(image: Image) -> None:
+    folder = image.volume / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("# Lighthouse\n\nKeeps ships off the rocks.\n")
+    for each in (folder, folder / "README.md"):
+        os.chown(each, USER, USER)
+    words = ("demo", "/var/lib/cortex/folder")
+    first = image.run(*words)
+    first.until("step")
+    os.kill(first.first, signal.SIGKILL)
+    first.process.wait(WITHIN_S)
+    second = image.run(*words)
+    assert second.process.wait(WITHIN_S) == 0, second.text
+    (job_id,) = {*re.findall(r"^job +(\S+)$", first.text, re.MULTILINE)}
+    assert job_id in second.text

@@ -13,12 +13,14 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import asyncpg
 
+from cortex.domain.errors import UnavailableError
 from cortex.postgres.embedded import server
 from cortex.postgres.embedded.account import account_for
 from cortex.postgres.embedded.cluster import Cluster, FileLock
@@ -102,7 +104,8 @@ def make_run_dir() -> tuple[Path, FileLock]:
         if left.stat().st_uid == os.geteuid():
             with FileLock(left) as lock:
                 if lock.try_exclusive():
-                    remove_servers(left.parent)
+                    with suppress(UnavailableError):  # it is slow to stop: a later run clears it
+                        remove_servers(left.parent)
     path = Path(tempfile.mkdtemp(prefix=RUN_DIR_PREFIX, dir=parent))
     path.chmod(0o711)
     lock = FileLock(path / "run.lock")

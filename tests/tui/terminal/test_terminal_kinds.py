@@ -17,7 +17,7 @@ from tests.support.terminal.tui_terminal import on_jobs, on_screen, shows, visit
 
 PAINT_S, ROWS_S = 1.0, 1.5
 """The bars of the first paint and of the first live rows."""
-SLOWER = 5
+SLOWER = 20
 """A loaded machine takes longer; one that reads the record before it paints, longer still."""
 STORM = 150
 COLOURS = re.compile(rb"\x1b\[([0-9;]*)m")
