@@ -104,7 +104,9 @@ class ServiceManager:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                _log.warning("service manager not reached", socket=path, error=error.strerror or str(error))
+                _log.warning(
+                    "service manager not reached", socket=path, error=error.strerror or str(error)
+                )
 
 
 def _http_socket(count: str) -> socket.socket | None:
