@@ -16,7 +16,7 @@ from cortex.cli.synonyms import expanded
 from tests.support import man_pages
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
-from tests.support.manual.scenes import SCENES, By, Scene
+from tests.support.manual.scenes import SCENES, By, Scene, Shown
 from tests.support.manual.script import fits, play, runs, stage_of
 from tests.support.manual.world import environment, quick_cortex
 from tests.support.pods import Pods
@@ -251,6 +251,8 @@ def test_each_block_of_the_manual_is_run_or_says_why_not() -> None:
         found = blocks(page)
         for block in found:
             stage = stage_of(block)
+            if isinstance(stage, Shown):
+                assert len(stage.reason.split()) > 2, block
             if isinstance(stage, By):
                 path, _, name = stage.test.partition("::")
                 assert f"\ndef {name}(" in (ROOT / path).read_text("utf-8"), stage

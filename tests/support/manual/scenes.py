@@ -316,7 +316,17 @@ END
         }
     ),
     "docs/internals/chaos.md": Scene(
-        given="cd $PROJECT",
+        given="""
+            cat > mine.py <<'END'
+from cortex import Context, job
+
+@job("digest")
+async def digest(ctx: Context) -> int:
+    return await ctx.step("count", lambda: 3)
+END
+            cd $PROJECT
+        """,
+        words={"mine.py": "{folder}/mine.py"},
         blocks={
             "uv run python -m chaos run": RELEASE,
             "seed 4:": Shown("an example from a faster machine: which faults fit in depends on it"),

@@ -34,6 +34,10 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- define "cortex.environment" -}}
 env:
+  {{- if ne .Values.mode "single" }}
+  # Without an address each pod would start a database of its own: then it must not start.
+  - {name: CORTEX_DSN, valueFrom: {secretKeyRef: {name: {{ .Values.secret }}, key: CORTEX_DSN}}}
+  {{- end }}
   - {name: CORTEX_DATA, value: /var/lib/cortex}
 envFrom:
   - secretRef:
@@ -41,6 +45,13 @@ envFrom:
       {{- if ne .Values.mode "tick" }}
       optional: {{ eq .Values.mode "single" }}
       {{- end }}
+{{- end }}
+{{- define "cortex.data" -}}
+{{- if or (eq .Values.mode "single") .Values.storage.shared -}}
+persistentVolumeClaim: {claimName: cortex}
+{{- else -}}
+emptyDir: {}
+{{- end }}
 {{- end }}
 {{- define "cortex.files" -}}
 - {name: data, mountPath: /var/lib/cortex}
