@@ -4,7 +4,6 @@ Import it before trio_asyncio. Cortex uses its `current_loop`, and neither polic
 """
 
 import asyncio
-from asyncio import events
 from typing import Final
 
 POLICY: Final = "BaseDefaultEventLoopPolicy"
@@ -13,8 +12,8 @@ WATCHER: Final = "AbstractChildWatcher"
 
 def restore() -> None:
     """Give asyncio the names that it lacks."""
-    if not hasattr(events, POLICY):
-        setattr(events, POLICY, getattr(events, f"_{POLICY}"))
+    if not hasattr(asyncio.events, POLICY):
+        setattr(asyncio.events, POLICY, getattr(asyncio.events, f"_{POLICY}"))
     if not hasattr(asyncio, WATCHER):
         setattr(asyncio, WATCHER, object)
 
