@@ -24,7 +24,7 @@ from cortex.store.background.runners import TICK
 EMPTY_S = 2.0
 """Pause before a pod that has ended by itself is restarted."""
 TICK_AGAIN_S: Final = ((0.1, 3.0), (30.0, 600.0))
-"""Pause before the next tick: in the storm, and afterwards."""
+"""Pause before the next tick: while the storm begins faults, and afterwards."""
 TICK_MAX_S: Final = (5.0, 45.0, 480.0)
 AMBUSHED_SHARE: Final = 0.4
 """Of the ticks in a storm."""
@@ -211,7 +211,9 @@ class TickPlace(Place):
         self._dice = random.Random(f"{name} of {world.seed}")
 
     def _pause_s(self) -> float:
-        return self._dice.uniform(*TICK_AGAIN_S[not self._world.is_stormy])
+        # A fault may last for minutes after the storm: that many ticks would find nothing new.
+        is_late = self._world.clock.now > self._world.plan.storm_s
+        return self._dice.uniform(*TICK_AGAIN_S[is_late])
 
     def _begins(self) -> None:
         is_free = self._ambush is None  # a fault of the storm comes first

@@ -61,7 +61,7 @@ class Sessions:
 
     def lend(self, settings: Mapping[str, str]) -> Session:
         """Return a session without a transaction."""
-        free = self._free.setdefault(tuple(settings.items()), [])
+        free = self._free.setdefault(_alike(settings), [])
         if free:
             return free.pop()
         unbounded = {k: v for k, v in settings.items() if k not in connections.NEWER_SETTINGS}
@@ -80,7 +80,7 @@ class Sessions:
 
     def give_back(self, session: Session, settings: Mapping[str, str]) -> None:
         """Take back a session without a transaction."""
-        self._free[tuple(settings.items())].append(session)
+        self._free[_alike(settings)].append(session)
 
     def end(self, session: Session, settings: Mapping[str, str]) -> None:
         """Its client is gone: the server rolls back, and releases what the session holds."""
@@ -93,6 +93,14 @@ class Sessions:
             await asyncio.gather(*(session.close() for session in self._all))
 
         self._wire(close)
+
+
+def _alike(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What two sessions have in common that may be shared: all but the name of their process.
+
+    Each tick has a name of its own, and the server would run out of sessions.
+    """
+    return tuple(each for each in settings.items() if each[0] != "application_name")
 
 
 @cache

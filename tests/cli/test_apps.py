@@ -17,6 +17,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr("cortex.cli.run.apps._added", [])
 
     def write(name: str, text: str) -> str:
         path = tmp_path / name

@@ -132,7 +132,7 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
     life.failed()
     life.pod("pod-7")
     found = checks(cortex("doctor", "--json"))
-    assert found["dead letters"]["found"] == "1 failed jobs wait for a person"
+    assert found["dead letters"]["found"] == "1 failed job waits for a person"
     assert found["locks"]["found"] == "not held by pod-1, pod-7"
     assert found["versions"]["grade"] == "warn"
     assert found["pods"]["found"] == "2 ready"

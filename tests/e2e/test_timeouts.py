@@ -187,7 +187,8 @@ def test_a_model_that_takes_too_long_is_an_application_error(
 ) -> None:
     """The step has no time for another call: the application layer tries again."""
     postpone_retries(pods.dsn)
-    apply(agent, step_timeout_seconds=1.4, **{f"{scope}_timeout_seconds": 0.5})
+    pods.environment["POD_APP_CALL_PAUSE_S"] = "300"
+    apply(agent, step_timeout_seconds=60, **{f"{scope}_timeout_seconds": 0.5})
     start_warm(pods)
     job_id = agent.submit(turn)
     row = until_status(pods.dsn, job_id, "RETRY")
@@ -213,7 +214,8 @@ def deaf_port() -> Iterator[int]:
 def test_a_model_that_cannot_be_reached_is_an_infrastructure_error(
     pods: Pods, agent: ScriptedAgent, deaf_port: int
 ) -> None:
-    apply(agent, step_timeout_seconds=1.4, connect_timeout_seconds=0.5)
+    pods.environment["POD_APP_CALL_PAUSE_S"] = "300"
+    apply(agent, step_timeout_seconds=60, connect_timeout_seconds=0.5)
     pods.environment["ANTHROPIC_BASE_URL"] = f"https://127.0.0.1:{deaf_port}"
     pods.start()
     warm = agent.submit({"text": "never"})  # the first call of a pod has to load the SDK

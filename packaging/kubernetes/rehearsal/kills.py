@@ -14,8 +14,10 @@ from typing import Any, Final
 from cortex.demo.job import SCRIPTED, SCRIPTED_MODEL, agent_name
 from cortex.domain.job import JobStatus
 from rehearsal.node import APP, Pod, Running, until
-from rehearsal.setting import APPLICATION, Setting, setting, since, until_ready
+from rehearsal.setting import APPLICATION, Setting, ask, setting, since, until_ready
 
+PACE: Final = 4.0
+"""The model answers so much slower than usual: a kill comes among the steps."""
 CALLS_BEFORE: Final = 2
 """Answers of the model before the first kill."""
 WITHIN_S: Final = 240.0
@@ -24,7 +26,7 @@ POLL_S: Final = 1.0
 
 def kills(entry: Sequence[str], modes: Sequence[str]) -> None:
     for mode in modes:
-        with setting(mode, entry) as here:
+        with setting(mode, entry, pace=PACE) as here:
             began = time.monotonic()
             text = _by_ticks(here) if here.overlay.schedule else _by_pods(here)
             calls = _no_call_twice(here)
@@ -38,7 +40,7 @@ def _by_pods(here: Setting) -> str:
     pods = [here.start_ready() for _ in range(here.overlay.replicas)]
     job_id = _submit(pods[0])
     _until_answered(here, CALLS_BEFORE)
-    lost = _kill_runner(pods, job_id)
+    lost = _kill_runner(here, pods, job_id)
     left = [pod for pod in pods if pod is not lost] or pods
     if lost in left:
         _start_again(left)
@@ -61,9 +63,12 @@ def _by_pods(here: Setting) -> str:
     return f"{many}; killed -9 among the job's steps, and all of it during the approval; completed"
 
 
-def _kill_runner(pods: list[Pod], job_id: str) -> Pod:
+def _kill_runner(here: Setting, pods: list[Pod], job_id: str) -> Pod:
     """Kill the pod that runs a job."""
-    name = str(_job(pods[0], job_id)["pod"]).partition(":")[0]
+    job = ask(pods[0], here.token, f"/v1/jobs/{job_id}")["job"]
+    if job["pod"] is None:
+        raise SystemExit(f"the job was {job['status']} before its pod was killed")
+    name = str(job["pod"]).partition(":")[0]
     pod = next(each for each in pods if each.name == name)
     assert pod.main is not None
     pod.main.kill()

@@ -25,12 +25,13 @@ def main() -> None:
     )
     parts = parser.add_subparsers(dest="part", required=True)
     killing = parts.add_parser("kills", help="kill -9 the demo's job in each overlay")
-    killing.add_argument("overlays", nargs="*", default=MODES, metavar="OVERLAY")
     rolling = parts.add_parser("restarts", help="rolling restarts of several pods under load")
     rolling.add_argument("--count", type=int, default=20)
     parts.add_parser("outage", help="stop Postgres under a pod")
     parts.add_parser("migrations", help="start pods at once on an empty database")
-    parts.add_parser("resources", help="measure memory and CPU of all containers")
+    measuring = parts.add_parser("resources", help="measure memory and CPU of all containers")
+    for part in (killing, measuring):
+        part.add_argument("overlays", nargs="*", default=MODES, metavar="OVERLAY")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is cleaned up
     required("bwrap", "kubectl", asked.cortex)
@@ -43,6 +44,6 @@ def main() -> None:
         case "migrations":
             migrations(entry)
         case "resources":
-            resources(entry)
+            resources(entry, asked.overlays)
         case _:
             restarts(entry, asked.count)

@@ -34,6 +34,8 @@ class Container:
     name: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
+    from_secrets: Mapping[str, tuple[str, str]]
+    """Variables that come from one key of a secret each."""
     secrets: Mapping[str, bool]
     """Secrets whose keys become variables, and whether each must exist."""
     mounts: Mapping[str, str]
@@ -50,12 +52,19 @@ class Container:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         secrets = [each["secretRef"] for each in given.get("envFrom", [])]
+        variables = given.get("env", [])
+        keys = {
+            each["name"]: each["valueFrom"]["secretKeyRef"]
+            for each in variables
+            if "valueFrom" in each
+        }
         kinds = ("startup", "liveness", "readiness")
         probes = {kind: given.get(f"{kind}Probe") for kind in kinds}
         return cls(
             name=given["name"],
             arguments=tuple(given["args"]),
-            environment={each["name"]: each["value"] for each in given.get("env", [])},
+            environment={each["name"]: each["value"] for each in variables if "value" in each},
+            from_secrets={name: (key["name"], key["key"]) for name, key in keys.items()},
             secrets={each["name"]: not each.get("optional", False) for each in secrets},
             mounts={each["mountPath"]: each["name"] for each in given["volumeMounts"]},
             ports={each["name"]: each["containerPort"] for each in given.get("ports", [])},
@@ -102,7 +111,8 @@ class Overlay:
 
     @property
     def has_own_database(self) -> bool:
-        return any("persistentVolumeClaim" in each for each in self.pod.volumes.values())
+        """Whether it runs without the address of a database."""
+        return "CORTEX_DSN" not in self.pod.main.from_secrets
 
 
 def rendered(mode: str) -> list[dict[str, Any]]:

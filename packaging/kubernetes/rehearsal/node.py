@@ -157,6 +157,10 @@ class Node:
             if must_exist and secret not in self.secrets:
                 raise SystemExit(f"container {container.name} needs the secret {secret}")
             found.update(self.secrets.get(secret, {}))
+        for name, (secret, key) in container.from_secrets.items():
+            if key not in self.secrets.get(secret, {}):
+                raise SystemExit(f"container {container.name} needs the key {key} of {secret}")
+            found[name] = self.secrets[secret][key]
         return {**found, **container.environment}
 
     def start(

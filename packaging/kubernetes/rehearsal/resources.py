@@ -8,7 +8,6 @@ import asyncio
 import json
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import attrs
 from cortex.demo.job import SCRIPTED_MODEL
 from cortex.domain.job import JobStatus
 from rehearsal.node import APP, COMMAND_S, Pod, Running, until
-from rehearsal.setting import APPLICATION, Setting, setting, until_ready
+from rehearsal.setting import APPLICATION, Setting, ask, setting, until_ready
 
 PRELOADED_S: Final = 20.0
 """Once it is ready a pod imports the model client."""
@@ -75,13 +74,14 @@ def used(run: Running) -> Iterator[Use]:
         use.span_s = time.monotonic() - began
 
 
-def resources(entry: Sequence[str]) -> None:
+def resources(entry: Sequence[str], modes: Sequence[str]) -> None:
     print("| what | memory, peak | CPU | on average | time |\n|---|---:|---:|---:|---:|")
-    for mode in ("several", "single"):
+    for mode in modes:
         with setting(mode, entry) as here:
-            _of_pod(here)
-    with setting("tick", entry) as here:
-        _of_ticks(here)
+            if here.overlay.schedule:
+                _of_ticks(here)
+            else:
+                _of_pod(here)
 
 
 def _of_pod(here: Setting) -> None:
@@ -146,7 +146,7 @@ def _run_many(
     body = {"type": job_type, "payload": payload, **({"agent": agent} if agent else {})}
 
     def submit(_: int) -> str:
-        return str(_ask(pod, token, "/v1/jobs", json.dumps(body).encode())["id"])
+        return str(ask(pod, token, "/v1/jobs", json.dumps(body).encode())["id"])
 
     with ThreadPoolExecutor(CLIENTS) as clients:
         ids = [*clients.map(submit, range(count))]
@@ -158,7 +158,7 @@ def _until_ended(pod: Pod, token: str, ids: list[str]) -> None:
 
     def are_over() -> bool:
         while left:
-            status = _ask(pod, token, f"/v1/jobs/{left[-1]}")["job"]["status"]
+            status = ask(pod, token, f"/v1/jobs/{left[-1]}")["job"]["status"]
             if not JobStatus(status).is_terminal:
                 return False
             if status != JobStatus.COMPLETED:
@@ -167,14 +167,3 @@ def _until_ended(pod: Pod, token: str, ids: list[str]) -> None:
         return True
 
     until(are_over, f"{len(ids)} jobs end", within_s=ENDED_WITHIN_S, poll_s=0.5)
-
-
-def _ask(pod: Pod, token: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-    asked = urllib.request.Request(
-        f"http://127.0.0.1:{pod.port}{path}",
-        data=body,
-        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
-        found: dict[str, Any] = json.load(answer)
-    return found

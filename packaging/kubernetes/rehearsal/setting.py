@@ -72,7 +72,7 @@ class Setting:
 
 
 @contextmanager
-def setting(mode: str, entry: Sequence[str]) -> Iterator[Setting]:
+def setting(mode: str, entry: Sequence[str], *, pace: float = 1.0) -> Iterator[Setting]:
     """Yield an overlay's surroundings; whatever still runs is killed at the end."""
     with tempfile.TemporaryDirectory(
         prefix="cortex-rehearsal-", ignore_cleanup_errors=True
@@ -88,7 +88,7 @@ def setting(mode: str, entry: Sequence[str]) -> Iterator[Setting]:
         texts = [json.dumps(agent.to_json()) for agent in agents]
         (app / "agents.yaml").write_text("\n---\n".join(texts))
         token = f"cortex_{secrets.token_hex(32)}"
-        model = _start_model()
+        model = _start_model(pace)
         variables = {"ANTHROPIC_API_KEY": "scripted", "ANTHROPIC_BASE_URL": model.url}
         given = {"cortex": variables, "cortex-token": {"token": token}}
         node = Node(folder=folder, entry=entry, secrets=given, app=app)
@@ -103,9 +103,9 @@ def setting(mode: str, entry: Sequence[str]) -> Iterator[Setting]:
             model.process.wait()
 
 
-def _start_model() -> Model:
+def _start_model(pace: float) -> Model:
     process = subprocess.Popen(
-        [sys.executable, "-m", "cortex.demo.server", "--port", "0", "--script", "inspect"],
+        [sys.executable, "-m", "cortex.demo.server", "--port", "0", "--pace", str(pace)],
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
@@ -139,3 +139,15 @@ def until_ready(pod: Pod) -> float:
 
 def since(began: float) -> str:
     return f"{time.monotonic() - began:.1f} s"
+
+
+def ask(pod: Pod, token: str, path: str, body: bytes | None = None) -> dict[str, Any]:
+    """Send a request to a pod's API and return the answer."""
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{pod.port}{path}",
+        data=body,
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
+        found: dict[str, Any] = json.load(answer)
+    return found

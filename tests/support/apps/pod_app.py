@@ -11,17 +11,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 from cortex.agent.tools.tool import tool
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
+from cortex.domain.retry import CALL_RETRIES
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
 GATE_POLL_S = 0.05
 BACKOFF_S = float(os.environ.get("POD_APP_BACKOFF_S", "60"))
 """What one release of this application may have otherwise than the next."""
+if pause_s := os.environ.get("POD_APP_CALL_PAUSE_S"):  # before a call is repeated, at least
+    patient = attrs.evolve(CALL_RETRIES["default"], base_s=float(pause_s), cap_s=float(pause_s))
+    CALL_RETRIES["default"] = patient
 
 
 @job("noop")

@@ -34,6 +34,10 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- define "cortex.environment" -}}
 env:
+  {{- if ne .Values.mode "single" }}
+  # Without an address each pod would start a database of its own: then it must not start.
+  - {name: CORTEX_DSN, valueFrom: {secretKeyRef: {name: {{ .Values.secret }}, key: CORTEX_DSN}}}
+  {{- end }}
   - {name: CORTEX_DATA, value: /var/lib/cortex}
 envFrom:
   - secretRef:
