@@ -122,7 +122,8 @@ def test_it_is_the_image_that_is_built_without_an_engine(container: Container) -
     docker("create", "--name", container.name, TAG)
     exported = subprocess.Popen(["docker", "export", container.name], stdout=subprocess.PIPE)
     assert exported.stdout
-    of_docker = tree(exported.stdout)
+    with exported.stdout:
+        of_docker = tree(exported.stdout)
     assert exported.wait() == 0
     layer, config = read_image(IMAGE)
     with layer:
