@@ -27,6 +27,8 @@ VARIABLES: Final = (
 )
 BEATS: Final = 3
 """Reports in one interval of the watchdog: two of them may come late."""
+WAIT_S: Final = 0.5
+"""How long a start or an end may wait for room in the manager's queue; a beat does not wait."""
 
 _log = structlog.get_logger(__name__)
 
@@ -66,15 +68,15 @@ class ServiceManager:
 
     def ready(self, status: str) -> None:
         """Report that the service has started."""
-        self._send(f"READY=1\nSTATUS={status}")
+        self._send(f"READY=1\nSTATUS={status}", wait_s=WAIT_S)
 
     def stopping(self) -> None:
         """Report that the service ends."""
-        self._send("STOPPING=1\nSTATUS=draining: jobs are handed back")
+        self._send("STOPPING=1\nSTATUS=draining: jobs are handed back", wait_s=WAIT_S)
 
     def beat(self) -> None:
         """Report that the service is alive."""
-        self._send("WATCHDOG=1")
+        self._send("WATCHDOG=1", wait_s=0.0)
 
     async def follow(self, stop: trio.Event) -> None:
         """Report the life of a pod in this event loop, and its end once `stop` is set."""
@@ -89,20 +91,22 @@ class ServiceManager:
             self.beat()
             await trio.sleep(self.beat_s)
 
-    def _send(self, state: str) -> None:
-        """Send without waiting: a manager that does not listen must not hold up a pod."""
+    def _send(self, state: str, *, wait_s: float) -> None:
+        """Send, or give up soon: a manager that does not listen must not hold up a pod."""
         if self._address is None:
             return
         path = self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
-                sending.setblocking(False)  # noqa: FBT003 -- as the library has it
+                sending.settimeout(wait_s)
                 sending.connect("\0" + path[1:] if path.startswith("@") else path)
                 sending.send(state.encode())
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                _log.warning("service manager not reached", socket=path, error=error.strerror)
+                _log.warning(
+                    "service manager not reached", socket=path, error=error.strerror or str(error)
+                )
 
 
 def _http_socket(count: str) -> socket.socket | None:
