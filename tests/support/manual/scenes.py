@@ -365,8 +365,9 @@ END
         blocks={"cortex health ": Run("cortex health || [ $? = 8 ]; cortex doctor || [ $? = 1 ]")},
     ),
     "docs/tutorial.md": Scene(
-        given="DSN=$CORTEX_DSN; unset CORTEX_DSN; export CORTEX_DATA=$PWD/data\n",
+        given=_PORT + "DSN=$CORTEX_DSN; unset CORTEX_DSN; export CORTEX_DATA=$PWD/data\n",
         words={
+            "8901": "$PORT",
             "cat pod.log": "until_true 'grep -q \"is ready\" pod.log'; cat pod.log",
             "'/path/to/checkout[embedded]'": "$PROJECT[embedded]",
             "/usr/local/bin/cortex": "$CORTEX",
@@ -389,7 +390,7 @@ END
             "export CORTEX_DSN": Run(
                 before=f"""
                     export CORTEX_DSN=$DSN{_APPROVAL}
-                    python -m cortex.demo.server --script model:answer --port 8901 > model.log &
+                    python -m cortex.demo.server --script model:answer --port $PORT > model.log &
                     CORTEX=$(type -p cortex)
                 """
             ),
