@@ -65,6 +65,16 @@ def topics_of(pattern: str) -> list[str]:
     return [topic for topic in PAYLOAD_KEYS if fnmatchcase(topic, pattern)]
 
 
+def topics_after(topics: Sequence[str]) -> list[str]:
+    """Return the other topics whose messages come to whoever got one of these.
+
+    Whoever got a request for approval gets its reminders and its end, too.
+    """
+    if not {"approval.requested", "approval.reminder"} & set(topics):
+        return []
+    return [each for each in PAYLOAD_KEYS if each.startswith("approval.") and each not in topics]
+
+
 def topics_without(key: str, topics: Sequence[str]) -> list[str]:
     """Return those of the topics whose payloads never have this key, written with dots."""
     return [topic for topic in topics if not _has(PAYLOAD_KEYS[topic], key)]

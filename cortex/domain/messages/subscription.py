@@ -23,7 +23,12 @@ import attrs
 
 from cortex.domain.approvals.approval import Risk
 from cortex.domain.errors import UsageError
-from cortex.domain.messages.payload_keys import PAYLOAD_KEYS, topics_of, topics_without
+from cortex.domain.messages.payload_keys import (
+    PAYLOAD_KEYS,
+    topics_after,
+    topics_of,
+    topics_without,
+)
 from cortex.domain.messages.template import Template
 from cortex.domain.messages.topic import RISKLESS_WORDS, check_pattern
 
@@ -170,18 +175,22 @@ def _check_keys(
     config: Mapping[str, Any], source: Callable[[str], str], *, topic: str, is_filtered: bool
 ) -> None:
     """Refuse a template that no message of its topic can fill in, as far as that is known."""
-    topics = topics_of(topic)
+    matched = topics_of(topic)
+    topics = [*matched, *topics_after(matched)]
     for field in _TEMPLATES & config.keys() if topics else ():
         template = Template.parse(config[field], source=source(field))
         for key, has_default in template.payload_keys():
             lacking = topics_without(key, topics)
-            if lacking == topics:
+            # As the fallback of another subscription it gets messages of that one's topics, too.
+            is_elsewhere = len(topics_without(key, [*PAYLOAD_KEYS])) < len(PAYLOAD_KEYS)
+            if lacking == topics and not (has_default and is_elsewhere):
                 raise UsageError(
                     f"{source(field)}: {field}: no message of {topic} has {{payload.{key}}}",
                     hint=_nearest_key(key, topics),
                 )
             # A filter may select those messages alone that have it.
-            if lacking and not has_default and not is_filtered:
+            is_certain = is_filtered and not {*lacking} - {*matched}
+            if lacking and not has_default and not is_certain:
                 raise UsageError(
                     f"{source(field)}: {field}: messages of {lacking[0]} have no {{payload.{key}}}",
                     hint=f"give a default: {{payload.{key}|none}}",

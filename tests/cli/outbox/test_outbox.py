@@ -42,6 +42,9 @@ WRONG = {
     "messages of job.completed have no {payload.error.message}": (
         "{name: a, topic: job.*, channel: log, template: '{payload.error.message}'}"
     ),
+    "messages of approval.requested have no {payload.stage}": (
+        "{name: a, topic: approval.reminder, channel: log, template: '{payload.stage}'}"
+    ),
     "a single {": "{name: a, topic: x.y, channel: log, template: 'a { b'}",
     "channel is 'pager'": "{name: a, topic: x.y, channel: pager}",
     "channel is \"['log']\"": "{name: a, topic: x.y, channel: [log]}",
@@ -109,12 +112,16 @@ ROUTES = """
 subscriptions:
   - {name: first, topic: "approval.*", tenant: acme, min_risk: med, channel: log, fallback: last}
   - {name: last, topic: notification.ops, channel: log}
+  - name: other
+    topic: approval.requested
+    channel: log
+    template: "{payload.stage|first}, or, as a fallback, {payload.error.code|none}"
 """
 
 
 def test_routes_have_a_tenant_a_least_risk_and_a_fallback(cortex: Cortex) -> None:
     assert cortex("subscriptions", "apply", "-", stdin=ROUTES).code == 0
-    first, _ = cortex("subscriptions", "ls", "--json").document["subscriptions"]
+    first, *_ = cortex("subscriptions", "ls", "--json").document["subscriptions"]
     assert (first["tenant"], first["min_risk"], first["fallback"]) == ("acme", "MED", "last")
     kept = cortex("subscriptions", "rm", "last", *WHY, "--yes", "--json")
     assert (kept.code, kept.error["message"]) == (
