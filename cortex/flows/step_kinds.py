@@ -90,6 +90,8 @@ class Kind:
     """Arguments without expressions, whose values may come from the job's submitter."""
     checks: Mapping[str, Callable[[Any], object]] = attrs.field(factory=dict)
     """By argument: raises `CortexError` for a value that would be refused when the step runs."""
+    check_together: Callable[[Mapping[str, Any]], object] = lambda _: None
+    """The same for arguments that depend on each other; it gets all as they are written."""
 
     def refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         """Return what is wrong with arguments before they are filled in, with its place."""
@@ -118,6 +120,7 @@ class Kind:
                         place = (name,)
                         self.checks[name](value)
             place = ()
+            self.check_together(given)
             if not has_expression(given):
                 structure(dict(given), self.shape)
         except MisfitError as misfit:
@@ -134,6 +137,16 @@ class Kind:
         return self.limit.refusal_ms(timeout_ms)
 
 
+def _check_question(given: Mapping[str, Any]) -> None:
+    risk, people = given.get("risk", "MED"), given.get("people")
+    if not has_expression([risk, people]):
+        check_people(people, risk_of(risk))
+
+
+def _check_prompt(given: Mapping[str, Any]) -> None:
+    conversation(given.get("prompt"), given.get("messages"), what="the model")
+
+
 def _object_of(hint: Any) -> Any:
     return dict.__class_getitem__((str, hint))
 
@@ -147,6 +160,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         shape=LlmStep,
         limit=TIMEOUTS["flow_llm_call"],
         checks={"max_tokens": check_max_tokens},
+        check_together=_check_prompt,
     ),
     "http": Kind(shape=HttpCall, limit=TIMEOUTS["http_call"], hidden=frozenset({"timeout_s"})),
     "approve": Kind(
@@ -154,6 +168,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         limit=None,
         without_limit="is not for steps that wait for people; their with.expires_s is",
         checks={"risk": risk_of, "expires_s": check_expiry},
+        check_together=_check_question,
     ),
     "publish": Kind(
         shape=PublishStep,

@@ -134,10 +134,16 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
         ),
         (one("- {name: b, uses: approve, with: {risk: BIG}}"), "risk is 'BIG'; one of LOW, MED,"),
         (
-            one("- {name: b, uses: approve, with: {risk: CRITICAL, people: 1}}"),
+            one(
+                "- name: b\n  uses: approve\n"
+                "  with: {risk: CRITICAL, people: 1, detail: {a: '${{ job.id }}'}}"
+            ),
             "steps[1].with is refused: people is 1, outside 2 to 10",
         ),
-        (one("- {name: b, uses: llm, with: {model: m}}"), "give either prompt or messages"),
+        (
+            one("- {name: b, uses: llm, with: {model: '${{ job.id }}'}}"),
+            "give either prompt or messages",
+        ),
         (
             one("- {name: b, uses: llm, with: {model: m, prompt: p, max_tokens: 0}}"),
             "with.max_tokens is refused: max_tokens must be at least 1, got 0",
