@@ -129,17 +129,19 @@ class _Names:
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         names = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-        variable, given = self.chosen(*names)[0], self.pairs(*names)
-        usable = [
-            (name, text)
-            for name, text in given
-            if _HEADER_NAME.fullmatch(name) and text.isascii() and text.isprintable()
-        ]
-        if len(usable) < len(given):
-            # Without the text: it is a credential.
-            wrong = next(each[0] for each in given if each not in usable)[:SHOWN_MAX]
-            error = f"{variable}: {wrong!r} cannot be sent as an HTTP header"
-            self.warn("header of traces ignored", error=error)
+        variable, given = self.chosen(*names)
+        usable: list[tuple[str, str]] = []
+        for number, word in enumerate(filter(str.strip, given.split(",")), 1):
+            name, sign, text = word.partition("=")
+            name, text = name.strip(), unquote(text.strip())
+            is_named = bool(sign and _HEADER_NAME.fullmatch(name))
+            if is_named and text.isascii() and text.isprintable():
+                usable.append((name, text))
+                continue
+            # Without the text: it is a credential. So may be what only seems to be a name.
+            shown = repr(name[:SHOWN_MAX]) if is_named else f"pair {number}"
+            error = f"{variable}: {shown} cannot be sent as an HTTP header"
+            self.warn("header of traces ignored", error=error, hint="such as api-key=KEY")
         return tuple(usable)
 
     def timeout_s(self) -> float:

@@ -52,7 +52,7 @@ def test_the_address_of_the_collector(environ: dict[str, str], url: str) -> None
 def test_all_else_that_is_understood() -> None:
     settings, warned = read(
         EXPORTER_OTLP_ENDPOINT="http://c:4318",
-        EXPORTER_OTLP_HEADERS="api-key=a%20b, x=1,broken",
+        EXPORTER_OTLP_HEADERS="api-key=a%20b, x=1,",
         EXPORTER_OTLP_TIMEOUT="2500",
         EXPORTER_OTLP_COMPRESSION="gzip",
         EXPORTER_OTLP_PROTOCOL="http/protobuf",
@@ -90,6 +90,16 @@ def test_all_else_that_is_understood() -> None:
             False,
         ),
         ({"EXPORTER_OTLP_HEADERS": "a=%0Aabc"}, "OTEL_EXPORTER_OTLP_HEADERS: 'a' cannot", False),
+        (
+            {"EXPORTER_OTLP_HEADERS": "Authorization: Bearer abcabc=="},
+            "OTEL_EXPORTER_OTLP_HEADERS: pair 1 cannot",
+            False,
+        ),
+        (
+            {"EXPORTER_OTLP_HEADERS": "a=b, api-key: abc"},
+            "OTEL_EXPORTER_OTLP_HEADERS: pair 2 cannot",
+            False,
+        ),
         ({"TRACES_SAMPLER": "some"}, "OTEL_TRACES_SAMPLER 'some'", False),
     ],
 )
