@@ -355,7 +355,7 @@ class Dispatcher:
         orphans = await self._port(tasks.orphans, pod_id=self._pod_id, known_ids=running_ids)
         if orphans:
             _log.warning("orphans released", jobs=len(orphans))
-            self._running.has_run = True  # the record of those jobs names this pod
+            self._running.mark_run()  # the record of those jobs names this pod
             releases = [Release(lease=o, outcome="handed_back", is_counted=False) for o in orphans]
             crash_point("before_orphans")
             await self._port(tasks.release, pod_id=self._pod_id, operations=releases)

@@ -166,6 +166,12 @@ class RunningJobs:
         job = self._jobs.get(job_id)
         return None if job is None else job.lease
 
+    def mark_run(self) -> None:
+        """Note that the record names this pod."""
+        if not self.has_run:
+            self.has_run = True
+            self.on_first()
+
     def add(self, claim: Claim, *, is_isolated: bool = False) -> RunningJob:
         """Add an attempt; an older attempt of the same job that still runs here has lost its lease.
 
@@ -192,9 +198,8 @@ class RunningJobs:
         if job.deadline < self.next_deadline:
             self.expect(job.deadline)
         self._jobs[lease.job_id] = job
-        if not self.has_run and claim.type not in UPKEEP:
-            self.has_run = True
-            self.on_first()
+        if claim.type not in UPKEEP:
+            self.mark_run()
         self.isolated_count += is_isolated
         if job.is_extra:
             self.extra_ids.add(lease.job_id)
