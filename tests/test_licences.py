@@ -9,10 +9,10 @@ from tests.support.in_process import run_here
 
 def test_it_lists_what_cortex_needs_and_nothing_else(tmp_path: Path) -> None:
     found = {each.name: each for each in components(tmp_path)}
-    assert {"cortex-runtime", "trio", "textual", "asyncpg", "h11", "linkify-it-py"} <= found.keys()
+    assert {"cortex-durable", "trio", "textual", "asyncpg", "h11", "linkify-it-py"} <= found.keys()
     assert not {"pytest", "mypy", "ruff"} & found.keys()
     assert not [name for name, each in found.items() if each.licence == "unknown" or not each.text]
-    assert "Apache License" in found["cortex-runtime"].text
+    assert "Apache License" in found["cortex-durable"].text
 
 
 def test_what_the_binary_bundles_is_listed_with_its_text(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `pip install cortex-runtime` puts on a disk: read from a wheel built from this tree."""
+"""What `pip install cortex-durable` puts on a disk: read from a wheel built from this tree."""
 
 import ast
 import re
@@ -18,8 +18,8 @@ import cortex
 ROOT = Path(__file__).parent.parent
 # Where each installed package comes from; one that the tree does not hold yet is not expected.
 PACKAGES = {"cortex": ROOT / "cortex", "cortex_tui": ROOT / "tui" / "cortex_tui"}
-DIST_INFO = f"cortex_runtime-{cortex.__version__}.dist-info"
-SHARED = f"cortex_runtime-{cortex.__version__}.data"
+DIST_INFO = f"cortex_durable-{cortex.__version__}.dist-info"
+SHARED = f"cortex_durable-{cortex.__version__}.data"
 """Man pages and completion scripts."""
 
 
@@ -105,7 +105,7 @@ def test_wheel_is_usable_without_the_tree(wheel: zipfile.ZipFile, tmp_path: Path
 
 
 def test_metadata_names_version_extras_and_bounds(metadata: Message) -> None:
-    assert metadata["Name"] == "cortex-runtime"
+    assert metadata["Name"] == "cortex-durable"
     assert metadata["Version"] == cortex.__version__
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata.get_all("Provides-Extra") == ["embedded", "otel"]

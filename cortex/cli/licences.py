@@ -21,7 +21,7 @@ from cortex.cli.screen.table import Column
 from cortex.domain.errors import NotFoundError
 from cortex.domain.safe import safe
 
-OWN: Final = "cortex-runtime"
+OWN: Final = "cortex-durable"
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
 _USUAL_FILES: Final = ("LICENSE", "LICENSE.txt", "LICENSE.md", "COPYING", "NOTICE")
 _EXTRA: Final = re.compile(r"""extra\s*==\s*["']([^"']+)""")

@@ -52,7 +52,7 @@ def test_the_sbom_is_valid_by_the_schema_of_cyclonedx() -> None:
 
 def test_the_sbom_and_the_licences_list_the_same(machine: Machine, sbom: Any) -> None:
     listed = json.loads(machine.run("licences", "--json"))["components"]
-    of_sbom = [sbom["metadata"]["component"] | {"name": "cortex-runtime"}, *sbom["components"]]
+    of_sbom = [sbom["metadata"]["component"] | {"name": "cortex-durable"}, *sbom["components"]]
     assert {(each["name"], each["version"]) for each in listed} == {
         (each["name"], each["version"]) for each in of_sbom
     }
@@ -69,7 +69,7 @@ def test_everything_in_it_belongs_to_something_listed(machine: Machine, sbom: An
         re.sub(r"[-_.]+", "-", each.name.split("-")[0]).lower()
         for each in machine.cache.glob("**/*.dist-info")
     }
-    assert packages - {"cortex-runtime"} <= names
+    assert packages - {"cortex-durable"} <= names
     files = list(machine.cache.glob("**/*"))
     ours = {each.name for each in files}
     needed = {name for file in files if is_program(file) for name in needs(file)}

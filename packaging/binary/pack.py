@@ -237,7 +237,7 @@ def sbom(work: Path, binary: Path) -> None:
         check=True,
     ).stdout
     found = {each["name"]: each for each in json.loads(printed)["components"]}
-    own = found.pop("cortex-runtime")
+    own = found.pop("cortex-durable")
     listed = []
     for each in found.values():
         kind = "generic" if each["name"] in linked else "pypi"

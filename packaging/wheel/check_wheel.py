@@ -31,9 +31,10 @@ from cortex.postgres.embedded.install import packaged
 from tests.support.eventually import eventually
 from tests.support.pty_screen import PtyScreen
 from tests.support.servers.otlp_receiver import collector
+from tests.support.shipping.debian import kept_debian
 
 TREE: Final = Path(__file__).parents[2]
-TEMPORARY: Final = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108
+TEMPORARY: Final = Path(tempfile.gettempdir())
 KEPT: Final = TEMPORARY / "cortex-wheel"
 VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14")
 DEBIANS: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "forky"}
@@ -94,17 +95,11 @@ def find_python(version: str) -> Python:
 
 def debian(release: str, version: str) -> Path:
     """Return the root file system of a Debian with this Python."""
-    kept = KEPT / release
-    if not (kept / "done").exists():
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir(parents=True)
-        packages = f"ca-certificates,passwd,python{version},python{version}-venv"
-        # A mirror of a release in the making may be some weeks old; its signature is checked.
-        old = 'Acquire::Check-Valid-Until "false"'
-        options = ["--quiet", "--variant=apt", f"--aptopt={old}", f"--include={packages}"]
-        subprocess.run(["mmdebstrap", *options, release, kept / "root"], check=True)
-        (kept / "done").touch()
-    return kept / "root"
+    packages = f"ca-certificates,passwd,python{version},python{version}-venv"
+    # A mirror of a release in the making may be some weeks old; its signature is checked.
+    old = 'Acquire::Check-Valid-Until "false"'
+    options = ("--variant=apt", f"--aptopt={old}", f"--include={packages}")
+    return kept_debian(release, *options, name=f"{KEPT.name}/{release}")
 
 
 @attrs.define
@@ -435,7 +430,7 @@ def test_with_its_extra_traces_arrive(full: Account) -> None:
 
 def test_uninstalled_it_leaves_no_file(full: Account) -> None:
     assert names_of(full.folder / "venv", "cortex*")
-    full.run("pip", "uninstall", "--quiet", "--yes", "cortex-runtime")
+    full.run("pip", "uninstall", "--quiet", "--yes", "cortex-durable")
     assert names_of(full.folder / "venv", "cortex*") == []
 
 
@@ -451,7 +446,7 @@ def tool_user(request: pytest.FixtureRequest, user: str, wheel: Path, run_dir: P
     (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "work", filter="data")
-    (checkout,) = (folder / "work").glob("cortex_runtime-*")
+    (checkout,) = (folder / "work").glob("cortex_durable-*")
     for each in (checkout, *checkout.rglob("*")):
         os.chown(each, account.uid, account.uid)
     account.run(python.program, "-m", "venv", folder / "installer")
@@ -471,8 +466,8 @@ def test_a_tool_is_installed_used_and_removed(tool_user: Account) -> None:
         share = account.home / ".local" / "share"
         assert names_of(share / "man" / "man1") == names_of(TREE / "packaging" / "man")
         assert all((share / place).exists() for place in COMPLETION.values())
-    account.run(*installer, "upgrade", "cortex-runtime")
+    account.run(*installer, "upgrade", "cortex-durable")
     assert re.fullmatch(r"cortex \S+\n", account.run("cortex", "--version").stdout)
-    account.run(*installer, "uninstall", "cortex-runtime")
+    account.run(*installer, "uninstall", "cortex-durable")
     assert names_of(account.home / ".local" / "bin") == []
     assert account.processes() == []

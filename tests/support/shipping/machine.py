@@ -18,11 +18,11 @@ from typing import Any, Final
 import attrs
 
 from tests.support.eventually import eventually
+from tests.support.shipping.debian import kept_debian
 
 BINARY: Final = Path(
     os.environ.get("CORTEX_TEST_BINARY", Path(__file__).parents[3] / "dist" / "cortex")
 )
-KEPT: Final = Path(os.environ.get("TMPDIR", "/tmp")) / "cortex-bare-root"  # noqa: S108
 USER: Final = 1000
 ENDS_WITHIN_S: Final = 180.0  # of a busy machine, whose disk is slow
 APP: Final = """\
@@ -195,14 +195,9 @@ class Started:
 
 def bare_root() -> Path:
     """Return a Debian 11 of its required packages only."""
-    if not (KEPT / "done").exists():
-        shutil.rmtree(KEPT, ignore_errors=True)
-        KEPT.mkdir(mode=0o755)
-        options = ["--quiet", "--variant=required", "bullseye"]
-        subprocess.run(["mmdebstrap", *options, KEPT / "root"], check=True)
-        (KEPT / "done").touch()
-    assert not [*(KEPT / "root").glob("usr/bin/python*")]
-    return KEPT / "root"
+    root = kept_debian("bullseye", "--variant=required", name="cortex-bare-root")
+    assert not [*root.glob("usr/bin/python*")]
+    return root
 
 
 @contextmanager
@@ -222,6 +217,8 @@ def bare_machine(folder: Path) -> Iterator[Machine]:
         made.mount("-t", "overlay", "overlay", "-o", layers, str(root))
         made.mount("--bind", "/proc", str(root / "proc"))
         made.mount("--rbind", "/dev", str(root / "dev"))
+        # Or its unmount would be this machine's, too.
+        subprocess.run(["mount", "--make-rslave", root / "dev"], check=True)
         made.install(BINARY)
         home = made.path(made.home)
         home.mkdir(parents=True)
