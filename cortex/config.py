@@ -157,7 +157,7 @@ def _count(default: int, low: int, high: int, doc: str) -> Any:
     )
 
 
-class ConflictError(UsageError):
+class SettingsConflictError(UsageError):
     """Settings, each right by itself, that do not fit each other."""
 
     def __init__(self, message: str, *names: str, hint: str) -> None:
@@ -296,7 +296,7 @@ class Settings:
 
     def __attrs_post_init__(self) -> None:
         if self.fence_s < 2 * self.heartbeat_s:
-            raise ConflictError(
+            raise SettingsConflictError(
                 f"setting zombie_s is {self.zombie_s:g}: a pod stops its jobs after "
                 f"{self.fence_s:g} s of silence, less than two heartbeats of "
                 f"{self.heartbeat_s:g} s",
@@ -305,7 +305,7 @@ class Settings:
                 hint=f"at least {2 * self.heartbeat_s / FENCE:g}, or beat more often",
             )
         if self.slots < self.workers:
-            raise ConflictError(
+            raise SettingsConflictError(
                 f"setting slots is {self.slots}, less than workers of {self.workers}",
                 "slots",
                 "workers",
@@ -314,7 +314,7 @@ class Settings:
         for earlier, later in pairwise(END_OF_A_POD):
             least_s, at_s = END_OF_A_POD[earlier], getattr(self, later)
             if round(at_s - getattr(self, earlier), 6) < least_s:  # 0.7 - 0.2 is less than 0.5
-                raise ConflictError(
+                raise SettingsConflictError(
                     f"setting {later} is {at_s:g}, less than {least_s:g} s after {earlier} of "
                     f"{getattr(self, earlier):g}",
                     later,
@@ -399,7 +399,7 @@ def load(
     given = _given(flags, environ=environ, cwd=cwd)
     try:
         return Settings(**{name: value for name, (value, _) in given.items()})
-    except ConflictError as error:
+    except SettingsConflictError as error:
         sources = dict.fromkeys(given[name][1] for name in error.names if name in given)
         raise UsageError(f"{', '.join(sources)}: {error.message}", hint=error.hint) from error
 

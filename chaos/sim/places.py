@@ -29,7 +29,7 @@ TICK_MAX_S: Final = (5.0, 45.0, 480.0)
 AMBUSHED_SHARE: Final = 0.4
 """Of the ticks in a storm."""
 AMBUSHED_AFTER: Final = 12
-"""At most so many changes that it makes."""
+"""An ambush comes at this change at the latest."""
 THREAD_S = 0.5
 """How often the thread checks whether a stopped machine continues."""
 ENDS_WITHIN_S = 75.0

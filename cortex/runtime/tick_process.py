@@ -95,7 +95,7 @@ class TickProcess:
         return done
 
     async def _dispatch(self, port: Port, parts: PodParts, left_s: float, items: int) -> int:
-        """Be a pod until nothing is due, for so many seconds; return how many jobs it claimed."""
+        """Run a pod at most `left_s`, or until nothing is due; return how many jobs it claimed."""
         if not await port(tasks.has_work):
             return 0
         pod_settings, claims_s = within(self.settings, max(left_s, DISPATCH_LEAST_S))

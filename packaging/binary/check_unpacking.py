@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+import cortex
 from tests.support.eventually import eventually
 from tests.support.shipping.machine import (
     BINARY,
@@ -31,7 +32,7 @@ HERE: Final = Path(__file__).parent
 BUILT: Final = Path(
     os.environ.get("CORTEX_TEST_BUILD_DIR", Path(tempfile.gettempdir()) / "cortex-build")
 )
-NEXT: Final = "0.1.0.post1"
+NEXT: Final = f"{cortex.__version__}.post1"
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,7 +49,7 @@ def next_version(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     site = runtime / "lib/python3.13/site-packages"
     own = site / "cortex/__init__.py"
     text = own.read_text()
-    own.write_text(text.replace('__version__ = "0.1.0"', f'__version__ = "{NEXT}"'))
+    own.write_text(text.replace(f'__version__ = "{cortex.__version__}"', f'__version__ = "{NEXT}"'))
     assert own.read_text() != text
     names = {}
     for layer in (postgres, runtime):

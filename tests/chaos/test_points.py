@@ -29,7 +29,6 @@ APP = """
 import random
 from chaos.workloads.app import chaos_idempotent, chaos_program
 from cortex import Context, job
-from tests.support.eventually import WITHIN_S
 
 @job("drawing")
 async def drawing(ctx: Context) -> int:

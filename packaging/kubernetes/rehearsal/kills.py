@@ -19,6 +19,7 @@ from rehearsal.setting import APPLICATION, Setting, ask, setting, since, until_r
 PACE: Final = 4.0
 """The model answers so much slower than usual: a kill comes among the steps."""
 CALLS_BEFORE: Final = 2
+TICKS_MAX: Final = 20
 """Answers of the model before the first kill."""
 WITHIN_S: Final = 240.0
 POLL_S: Final = 1.0
@@ -90,29 +91,34 @@ def _by_ticks(here: Setting) -> str:
     _until_killed(here)
     count = 1
     while (request := _request_of(asking, job_id)) is None:
-        count += _tick(here)
+        count += _tick(here, count)
     asking.command("approvals", "approve", request, "--yes")
     while not _is_over(asking, job_id):
-        count += _tick(here)
+        count += _tick(here, count)
     _check_completed(here, asking, job_id)
     return f"{count} ticks, one killed -9 among the job's steps; completed"
 
 
 def _until_killed(here: Setting) -> None:
     """Run ticks until one was killed while it ran the job."""
-    is_killed = False
-    while not is_killed:
+    for _ in range(TICKS_MAX):
         tick = here.pod().start()
 
         def is_due(tick: Running = tick) -> bool:
             return tick.has_ended or len(_answered(here)) >= CALLS_BEFORE
 
         until(is_due, f"the model answers {CALLS_BEFORE} calls", within_s=WITHIN_S, poll_s=0.05)
-        is_killed = not tick.has_ended
-        tick.kill()
+        if not tick.has_ended:
+            tick.kill()
+            return
+        if tick.process.returncode:
+            raise SystemExit(f"a tick failed: {tick.text}")
+    raise SystemExit(f"none of {TICKS_MAX} ticks ran the job for {CALLS_BEFORE} calls of the model")
 
 
-def _tick(here: Setting) -> int:
+def _tick(here: Setting, count: int) -> int:
+    if count >= TICKS_MAX:
+        raise SystemExit(f"{count} ticks did not get the job on")
     done = here.pod().start()
     if done.process.wait(WITHIN_S):
         raise SystemExit(f"a tick failed: {done.text}")

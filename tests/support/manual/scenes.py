@@ -378,6 +378,10 @@ END
         blocks={
             "mkdir clerk": RELEASE,
             "cortex why $JOB": Run(before="until_true 'cortex approvals ls -o name | grep -q .'"),
+            "cortex jobs show $JOB": Run(
+                # One payment, of this amount: figures are not compared.
+                before="""test "$(cat bank/*)" = '{"order": "1042", "euros": 48.0}'"""
+            ),
             "# clerk.conf": Run(
                 f"""{_UNIT}
                     grep ^ExecStart=. $BLOCK | sed s/ExecStart=// > start
