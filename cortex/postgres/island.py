@@ -235,9 +235,8 @@ class AsyncioIsland:
         self._pause.deadline = -math.inf
 
     @trio.lowlevel.enable_ki_protection  # nobody else would end the calls that wait
-    async def drive(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def drive(self) -> None:
         """Run the loop until `close`."""
-        task_status.started()
         with trio.CancelScope(shield=True):
             while not self._is_over:
                 with trio.CancelScope() as self._pause:
@@ -268,7 +267,8 @@ async def open_island() -> AsyncGenerator[AsyncioIsland, None]:
     island = AsyncioIsland()
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(island.drive)
+            # Not `nursery.start`: cancelled, it waits for the driver, which waits for `close`.
+            nursery.start_soon(island.drive)
             try:
                 with island.scope:
                     yield island

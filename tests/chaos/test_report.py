@@ -66,7 +66,7 @@ def test_the_scorecard_tells_what_counts() -> None:
     assert figures["quiet takeovers"].startswith("1  (p50 0.70 s")
     assert figures["while more was broken"].startswith("4  (p50 ")
     assert figures["model calls"] == f"{5 + 2 * len(PAUSES) + 1}, paid twice 0"
-    assert figures["messages"] == "1, sent again 1"
+    assert figures["messages"] == "4, sent again 1"
     assert figures["instants of schedules"] == "1  (skipped 1)"
     assert figures["drains"].startswith("2  (p50 1.00 s")
     assert figures["doubled"] == "0, and 1 of unsafe tools"

@@ -537,6 +537,14 @@ async def test_a_stop_hands_the_leases_back(bench: Bench, receiver: Receiver) ->
     assert {(row.status, row.attempts) for row in await rows(bench)} == {(MessageStatus.PENDING, 0)}
 
 
+@pytest.mark.timeout(30)
+async def test_a_stop_while_it_starts_ends_it(bench: Bench) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await make(bench).run()
+    assert scope.cancelled_caught
+
+
 async def test_a_new_message_is_sent_when_the_runner_is_woken(
     bench: Bench, receiver: Receiver
 ) -> None:

@@ -430,9 +430,11 @@ class Outbox(Runner):
         """Run deliveries beside the body; hand everything back at the end."""
         raised: CortexError | None = None
         async with trio.open_nursery() as nursery:
-            stop = trio.Event()
-            await nursery.start(self._run_deliveries, stop)
+            opened, stop = trio.Event(), trio.Event()
+            # Not `nursery.start`: cancelled, it waits for the child, and the child for `stop`.
+            nursery.start_soon(self._run_deliveries, opened, stop)
             try:
+                await opened.wait()
                 yield
             except CortexError as error:  # the nursery would wrap it
                 raised = error
@@ -442,9 +444,7 @@ class Outbox(Runner):
         if raised is not None:
             raise raised
 
-    async def _run_deliveries(
-        self, stop: trio.Event, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def _run_deliveries(self, opened: trio.Event, stop: trio.Event) -> None:
         """Outlive a cancellation by a bounded time: what is under way may end and be recorded."""
         with trio.CancelScope(shield=True):
             try:
@@ -453,7 +453,7 @@ class Outbox(Runner):
                     own.start_soon(self._renew_leases, name="outbox leases")
                     async with trio.open_nursery() as senders:
                         self._nursery, self._is_stopping = senders, False
-                        task_status.started()
+                        opened.set()
                         await stop.wait()
                         self._nursery = None
                         senders.cancel_scope.deadline = trio.current_time() + GRACE_S

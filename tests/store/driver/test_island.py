@@ -43,6 +43,15 @@ async def island() -> AsyncIterator[AsyncioIsland]:
         yield opened
 
 
+@pytest.mark.timeout(30)
+async def test_a_cancellation_while_it_opens_ends_it() -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        async with open_island():
+            await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+
+
 async def test_a_call_runs_its_first_part_in_the_turn_of_its_caller(island: AsyncioIsland) -> None:
     order: list[str] = []
 
