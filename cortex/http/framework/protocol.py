@@ -151,7 +151,7 @@ class Connection(TCPServer):
         self._turns = turns
         self._is_over = False
         self._is_waiting = False
-        """Bytes have arrived, and wait for a turn."""
+        """Bytes have arrived, and are not handled yet."""
 
     async def run(self) -> None:
         """Serve until one side ends; a failing connection raises nothing."""
@@ -193,8 +193,8 @@ class Connection(TCPServer):
             if data:
                 self._is_waiting = True
                 await self._turns(Kind.PROBE if _PROBE.match(data) else Kind.REQUEST)
-                self._is_waiting = False
             await self.protocol.handle(RawData(data))
+            self._is_waiting = False  # not before: a request that begins stops the idle timer
         await self.protocol.handle(Closed())
 
     async def _idle_timeout(self) -> None:
