@@ -66,9 +66,9 @@ def topics_of(pattern: str) -> list[str]:
 
 
 def topics_after(topics: Sequence[str]) -> list[str]:
-    """Return the other topics whose messages come to whoever got one of these.
+    """Return the other topics of which a subscription to these topics also gets messages.
 
-    Whoever got a request for approval gets its reminders and its end, too.
+    A subscription that got a request for approval gets its reminders and its end.
     """
     if not {"approval.requested", "approval.reminder"} & set(topics):
         return []

@@ -9,7 +9,7 @@ from pathlib import Path
 def kept_debian(release: str, *options: str, name: str) -> Path:
     """Return the root of a release; `name` is that of its folder below the temporary directory.
 
-    Needs root and mmdebstrap for the first run. Whoever changes the options, deletes the folder.
+    Only the first run needs root and mmdebstrap. Delete the folder after a change of the options.
     """
     kept = Path(tempfile.gettempdir(), name)
     root, done = kept / "root", kept / "done"
