@@ -231,7 +231,6 @@ class TickPlace(Place):
         world = self._world
         process = TickProcess(
             settings=Settings(tick_max_s=self._dice.choice(TICK_MAX_S)),
-            dsn=world.server.dsn,
             names=tuple(RUNNERS),
             name=f"{TICK}{machine.name}",
             chance=machine.chance,
@@ -240,7 +239,7 @@ class TickPlace(Place):
             handlers=world.parts.handlers,
             opens_port=machine.open_port,
         )
-        await process.run()
+        await process.run(world.server.dsn)
 
 
 def _leaves(error: BaseException) -> "list[BaseException]":

@@ -41,7 +41,6 @@ class TickProcess:
     """One tick."""
 
     settings: Settings
-    dsn: str
     names: Sequence[str]
     """Of the runners."""
     name: str
@@ -54,10 +53,10 @@ class TickProcess:
     fork_server: ForkServer | None = None
     opens_port: OpensPort = open_port
 
-    async def run(self) -> TickReport:
+    async def run(self, dsn: str) -> TickReport:
         """Run each runner once. Raises `UnavailableError` if the database cannot be reached."""
         settings, chance = self.settings, self.chance
-        profile = Profile.of_pod(self.dsn, self.name)
+        profile = Profile.of_pod(dsn, self.name)
         async with self.opens_port(profile, rng=chance.rng) as port, trio.open_nursery() as nursery:
             made = runners(
                 Means(
@@ -89,12 +88,14 @@ class TickProcess:
 
             nursery.start_soon(stop_on_signal)
             parts = self.parts
-            dispatch = None if parts is None else partial(self._dispatch, port, parts)
+            dispatch = None if parts is None else partial(self._dispatch, port, dsn, parts)
             done = await tick.run(made, dispatch)
             nursery.cancel_scope.cancel(reason="the tick is over")
         return done
 
-    async def _dispatch(self, port: Port, parts: PodParts, left_s: float, items: int) -> int:
+    async def _dispatch(
+        self, port: Port, dsn: str, parts: PodParts, left_s: float, items: int
+    ) -> int:
         """Run a pod at most `left_s`, or until nothing is due; return how many jobs it claimed."""
         if not await port(tasks.has_work):
             return 0
@@ -115,7 +116,7 @@ class TickProcess:
             try:
                 await run_pod(
                     pod_settings,
-                    dsn=self.dsn,
+                    dsn=dsn,
                     parts=parts,
                     chance=self.chance,
                     shutdown=shutdown,

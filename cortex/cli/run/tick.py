@@ -33,11 +33,10 @@ from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.safe import safe
 from cortex.durable.message_handlers import handlers_by_name
 from cortex.runtime import process
-from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.maintenance.runners import RUNNERS
 from cortex.runtime.outbox.outbox import Outbox
-from cortex.runtime.pod_parts import PodParts, standard_parts
+from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.pod_ready import own_name
 from cortex.runtime.tick import Outcome, RunnerReport, TickReport, of_shard
 from cortex.runtime.tick_process import TickProcess
@@ -137,36 +136,40 @@ class _Ticking:
     """The process of one tick."""
 
     def __init__(self, settings: Settings, names: Sequence[str], app: str | None) -> None:
-        self._settings = settings
-        self._names = names
-        self._name = f"{TICK}{own_name()}"
-        self._chance = system_chance()
-        self._ending = Shutdown()
-        self._parts: PodParts | None = None
-        self._fork_server: ForkServer | None = None
         module = load_app(app) if app and {DISPATCH, Outbox.name} & set(names) else None
-        self._handlers = {} if module is None else handlers_by_name(module)
+        parts = fork_server = None
         if DISPATCH in names:
-            self._parts = standard_parts(
+            parts = standard_parts(
                 app=module,
                 workspaces=data_dir(settings) / "workspaces",
                 prices=prices_of(settings),
                 hidden=tuple(path.resolve() for path in files()),
                 is_unsafe=settings.unsafe_run_command,
             )
-            self._fork_server = start(settings, self._parts, app)
+            fork_server = start(settings, parts, app)
+        self._tick = TickProcess(
+            settings=settings,
+            names=names,
+            name=f"{TICK}{own_name()}",
+            chance=system_chance(),
+            ending=Shutdown(),
+            parts=parts,
+            handlers={} if module is None else handlers_by_name(module),
+            fork_server=fork_server,
+        )
 
     def run(self) -> tuple[TickReport | None, int]:
         """Return what was done, None if a signal came before it, and the exit code."""
         try:
             return trio.run(self._run)
         finally:
-            if self._fork_server is not None:
-                self._fork_server.close()
+            if self._tick.fork_server is not None:
+                self._tick.fork_server.close()
 
     async def _run(self) -> tuple[TickReport | None, int]:
-        done, signal_seen = await under_signals(self._settings, self._tick, ending=self._ending)
-        if done is None or self._ending.abort.is_set():
+        tick = self._tick
+        done, signal_seen = await under_signals(tick.settings, tick.run, ending=tick.ending)
+        if done is None or tick.ending.abort.is_set():
             code = 128 + (signal_seen or signal.SIGTERM)
         elif done.is_database_gone:
             code = DATABASE_GONE
@@ -175,20 +178,6 @@ class _Ticking:
         if left_count():  # an abandoned call must not hold the process
             process.arm(process.GOODBYE_S, exit_code=code)
         return done, code
-
-    async def _tick(self, dsn: str) -> TickReport:
-        process = TickProcess(
-            settings=self._settings,
-            dsn=dsn,
-            names=self._names,
-            name=self._name,
-            chance=self._chance,
-            ending=self._ending,
-            parts=self._parts,
-            handlers=self._handlers,
-            fork_server=self._fork_server,
-        )
-        return await process.run()
 
 
 def _outcome(row: RunnerReport) -> Cell:
