@@ -1,6 +1,6 @@
 """I28: people asked are notified at least once, under one id, and not reminded after the decision.
 
-Messages about a request come in the order of their sequence: whoever writes one holds the request.
+The sequence of a request's messages is their order, since each is written under the request's lock.
 Notifications that jobs send by themselves are not in the outbox: they are judged by their jobs.
 """
 

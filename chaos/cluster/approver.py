@@ -22,7 +22,7 @@ from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.clock import system_chance
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import CortexError, OutcomeUnknownError
-from cortex.domain.job import Submission
+from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.queries import sql
 from cortex.store import approvals, effects, jobs
@@ -64,6 +64,12 @@ WEIGHTS: Final = {
     Decision.RACE: 4,
     Decision.EXPIRE: 2,
 }
+
+
+def reminder_of(approval: ApprovalRow, job_id: UUID) -> Submission:
+    """Return the job by which a person has others reminded of a request."""
+    payload = json.dumps({"approval": str(approval.id)})
+    return Submission(id=job_id, type=APPROVAL_NOTIFY, payload=payload)
 
 
 class Approver:
@@ -135,11 +141,7 @@ class Approver:
 
     async def _ask_again(self, db: Database, approval: ApprovalRow) -> None:
         """Let a reminder be due, and remind by hand."""
-        one = Submission(
-            id=system_chance().new_id(),
-            type="approval_notify",
-            payload=json.dumps({"approval": str(approval.id)}),
-        )
+        one = reminder_of(approval, system_chance().new_id())
 
         async def remind() -> str:
             await db.transact(lambda connection: connection.execute(_REMIND, approval.id))

@@ -9,7 +9,7 @@ from uuid import UUID
 import orjson
 import trio
 
-from chaos.cluster.approver import SLOW_SHARE, WEIGHTS, Decision
+from chaos.cluster.approver import SLOW_SHARE, WEIGHTS, Decision, reminder_of
 from chaos.sim.host import Scene
 from chaos.sim.machine import Machine
 from chaos.sim.outside import Ledger
@@ -136,8 +136,7 @@ class People:
                 pass  # its hour passes
 
     async def _ask_again(self, approval: ApprovalRow) -> None:
-        payload = orjson.dumps({"approval": str(approval.id)}).decode()
-        one = Submission(id=self._machine.chance.new_id(), type="approval_notify", payload=payload)
+        one = reminder_of(approval, self._machine.chance.new_id())
 
         async def remind() -> dict[str, Any]:
             await self._port(jobs.submit, [one], by="ann")
