@@ -425,7 +425,7 @@ def test_other_users_cannot_reach_the_socket(data_dir: Path, join: Join) -> None
 
 
 def test_data_that_kubernetes_opened_to_a_group_are_closed_again(data_dir: Path) -> None:
-    (data_dir / "socket").mkdir()
+    (data_dir / "socket").mkdir(exist_ok=True)
     folders = [data_dir / "pgdata", data_dir / "socket"]
     for folder in folders:
         os.chown(folder, owner(folders[0]).uid, -1)
