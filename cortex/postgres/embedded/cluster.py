@@ -232,6 +232,7 @@ class Cluster:
         if not self.pgdata.exists():
             self._initialise(lock)
         self._check_version()
+        self.account.close(self.pgdata)
         socket_dir = choose_socket_dir(self.home, owner=self.account)
         settings = render_settings(socket_dir=socket_dir, port=PORT)
         _replace(self.home / "cortex.conf", settings)

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import socket
-import stat
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -130,11 +129,9 @@ def choose_socket_dir(home: Path, *, owner: Account) -> Path:
         path.mkdir(mode=0o700)
         if not owner.is_me:
             os.chown(path, owner.uid, owner.gid)
-    info = path.lstat()
-    is_private = stat.S_ISDIR(info.st_mode) and not info.st_mode & 0o077
-    if info.st_uid != owner.uid or not is_private:
+    if not owner.close(path):
         raise UsageError(
-            f"the socket directory {path} is not private to the owner of the data",
+            f"the socket directory {path} does not belong to the owner of the data",
             hint="remove it, or choose another --data",
         )
     return path
