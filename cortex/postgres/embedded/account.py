@@ -18,7 +18,6 @@ from cortex.domain.errors import UsageError
 
 SERVICE_USER = "cortex-postgres"
 USERADD_BOUND_S = 20  # it only waits for the lock on /etc/passwd
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
 USE_DSN = "pass --dsn with the address of a Postgres server to do without the embedded one"
 
 
@@ -58,23 +57,6 @@ class Account:
             return None
         steps = [*reversed(path.parents), path]
         return next((step for step in steps if not self.may_enter(step)), None)
-
-    def close(self, path: Path) -> bool:
-        """Close this user's directory to all others; False if it is none of his directories.
-
-        Kubernetes opens what is on a volume to the pod's group (`fsGroup`), and Postgres does not
-        start in a directory that a group may write.
-        """
-        info = path.lstat()
-        if info.st_uid != self.uid or not stat.S_ISDIR(info.st_mode):
-            return False
-        if info.st_mode & OTHERS:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                os.fchmod(fd, stat.S_IMODE(info.st_mode) & ~OTHERS)
-            finally:
-                os.close(fd)
-        return True
 
 
 def account_for(pgdata: Path) -> Account:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import stat
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -129,12 +130,24 @@ def choose_socket_dir(home: Path, *, owner: Account) -> Path:
         path.mkdir(mode=0o700)
         if not owner.is_me:
             os.chown(path, owner.uid, owner.gid)
-    if not owner.close(path):
+    info = path.lstat()
+    if info.st_uid != owner.uid or not stat.S_ISDIR(info.st_mode):
         raise UsageError(
             f"the socket directory {path} does not belong to the owner of the data",
             hint="remove it, or choose another --data",
         )
+    close_to_others(path)
     return path
+
+
+def close_to_others(folder: Path) -> None:
+    """Make a folder of the server private again.
+
+    Kubernetes opens all files of a volume to a group each time it mounts it (fsGroup), and Postgres
+    refuses such data.
+    """
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
 
 
 def _runtime_dir() -> Path:
