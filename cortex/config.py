@@ -451,7 +451,9 @@ def _given(
             take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")
     if "dsn" not in merged and environ.get(variable := f"{PREFIX}DSN") == "":
         # As of a secret that lacks its value: a database of its own is not what was meant.
-        raise UsageError(f"{variable} is empty", hint="set it, or unset it for an embedded database")
+        raise UsageError(
+            f"{variable} is empty", hint="set it, or unset it for an embedded database"
+        )
     return merged
 
 
