@@ -449,12 +449,15 @@ def _given(
     for name, value in flags.items():
         if value is not None:
             take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")
-    if "dsn" not in merged and environ.get(variable := f"{PREFIX}DSN") == "":
-        # As of a secret that lacks its value: a database of its own is not what was meant.
-        raise UsageError(
-            f"{variable} is empty", hint="set it, or unset it for an embedded database"
-        )
+    if "dsn" not in merged:
+        _refuse_empty_dsn(environ)
     return merged
+
+
+def _refuse_empty_dsn(environ: Mapping[str, str]) -> None:
+    """Raise `UsageError` if a value is missing, as of a secret: no embedded database was meant."""
+    if environ.get(variable := f"{PREFIX}DSN") == "":
+        raise UsageError(f"{variable} is empty", hint="set it, or unset it to use --data")
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:
