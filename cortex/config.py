@@ -438,10 +438,7 @@ def _given(
     for path in files(cwd):
         for name, value in _from_file(path).items():
             take(name, value, str(path))
-    for name, (instead, meaning) in GONE.items():
-        if environ.get(variable := PREFIX + name.upper()):
-            text = f"{variable}: there is no setting {name} any more"
-            raise UsageError(text, hint=f"set {PREFIX}{instead.upper()} {meaning}")
+    _refuse_gone(environ)
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
@@ -452,6 +449,13 @@ def _given(
     if "dsn" not in merged:
         _refuse_empty_dsn(environ)
     return merged
+
+
+def _refuse_gone(environ: Mapping[str, str]) -> None:
+    for name, (instead, meaning) in GONE.items():
+        if environ.get(variable := PREFIX + name.upper()):
+            text = f"{variable}: there is no setting {name} any more"
+            raise UsageError(text, hint=f"set {PREFIX}{instead.upper()} {meaning}")
 
 
 def _refuse_empty_dsn(environ: Mapping[str, str]) -> None:
