@@ -437,6 +437,17 @@ def test_other_users_cannot_reach_the_socket(data_dir: Path, join: Join) -> None
     assert subprocess.run(test, check=False, user=NOBODY, group=NOBODY).returncode == 1
 
 
+def test_data_that_kubernetes_opened_to_a_group_are_closed_again(data_dir: Path) -> None:
+    (data_dir / "socket").mkdir(exist_ok=True)
+    folders = [data_dir / "pgdata", data_dir / "socket"]
+    for folder in folders:
+        os.chown(folder, owner(folders[0]).uid, -1)
+        folder.chmod(0o2770)  # the kubelet, for a pod with an fsGroup, whenever it mounts a volume
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700, 0o700]
+
+
 @needs_root
 def test_directory_that_the_server_cannot_pass_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
