@@ -113,6 +113,10 @@ def _still_starting(home: Path) -> UnavailableError:
     return UnavailableError(f"another process is still starting the Postgres in {home}")
 
 
+# Another place for the data helps.
+_MISPLACED: Final = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EROFS}
+
+
 @contextlib.contextmanager
 def _named_os_errors(data_dir: Path) -> Iterator[None]:
     """Report what the operating system refused and in which data directory."""
@@ -120,7 +124,7 @@ def _named_os_errors(data_dir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"cannot use the data directory {data_dir}: {error.strerror}"
-        if isinstance(error, PermissionError | FileExistsError | NotADirectoryError):
+        if error.errno in _MISPLACED:
             hint = f"look at {error.filename}, or choose another --data"
             raise UsageError(what, hint=hint) from error
         raise UnavailableError(what, hint=f"look at {error.filename}") from error

@@ -1,5 +1,6 @@
 """The embedded Postgres, used and broken by real processes."""
 
+import errno
 import os
 import pwd
 import shutil
@@ -376,6 +377,18 @@ def test_data_directory_that_is_a_file_is_refused(new_dir: Path) -> None:
     new_dir.touch()
     with pytest.raises(UsageError, match=r"cannot use the data directory .*: Not a directory"):
         embedded.acquire(new_dir)
+
+
+def test_data_directory_on_a_read_only_disk_is_refused(
+    new_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(new_dir.parent))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(UsageError, match=r"cannot use the data directory .*: Read-only") as caught:
+        embedded.acquire(new_dir)
+    assert "or choose another --data" in str(caught.value.hint)
 
 
 def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
