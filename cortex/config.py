@@ -438,10 +438,7 @@ def _given(
     for path in files(cwd):
         for name, value in _from_file(path).items():
             take(name, value, str(path))
-    for name, (instead, meaning) in GONE.items():
-        if environ.get(variable := PREFIX + name.upper()):
-            text = f"{variable}: there is no setting {name} any more"
-            raise UsageError(text, hint=f"set {PREFIX}{instead.upper()} {meaning}")
+    _refuse_gone(environ)
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
@@ -449,7 +446,22 @@ def _given(
     for name, value in flags.items():
         if value is not None:
             take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")
+    if "dsn" not in merged:
+        _refuse_empty_dsn(environ)
     return merged
+
+
+def _refuse_gone(environ: Mapping[str, str]) -> None:
+    for name, (instead, meaning) in GONE.items():
+        if environ.get(variable := PREFIX + name.upper()):
+            text = f"{variable}: there is no setting {name} any more"
+            raise UsageError(text, hint=f"set {PREFIX}{instead.upper()} {meaning}")
+
+
+def _refuse_empty_dsn(environ: Mapping[str, str]) -> None:
+    """Raise `UsageError` if a value is missing, as of a secret: no embedded database was meant."""
+    if environ.get(variable := f"{PREFIX}DSN") == "":
+        raise UsageError(f"{variable} is empty", hint="set it, or unset it to use --data")
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:
