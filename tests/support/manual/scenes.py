@@ -54,7 +54,7 @@ class Scene:
 
 DOCS: Final = "tests/test_docs.py::"
 BINARY: Final = "packaging/binary/check_binary.py::"
-IMAGE: Final = "packaging/image/check_image.py::"
+DOCKER: Final = "packaging/image/check_docker.py::"
 WHEEL: Final = "packaging/wheel/check_wheel.py::"
 INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
 DIAGRAM: Final = Shown("a picture made of text")
@@ -206,10 +206,11 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             "cortex up --app shop.py": By(
                 f"{BINARY}test_a_virtual_environment_of_another_python_is_named"
             ),
-            "docker load": By(
-                f"{IMAGE}test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains"
-            ),
-            "--env": Shown("options of the command before"),
+            "docker load": By(f"{DOCKER}test_the_commands_of_the_guide_start_a_pod_and_show_it"),
+            "--env": By(f"{DOCKER}test_it_becomes_healthy_and_docker_stop_drains_it_in_time"),
+            "--volume": By(f"{DOCKER}test_a_mounted_file_names_the_database_of_several_containers"),
+            "# Dockerfile": By(f"{DOCKER}test_an_application_image_runs_its_own_jobs_and_packages"),
+            "docker build": By(f"{DOCKER}test_an_application_image_runs_its_own_jobs_and_packages"),
             "pipx install": INSTALLED,
         },
     ),
