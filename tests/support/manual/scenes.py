@@ -251,25 +251,55 @@ END
     ),
     "docs/guides/kubernetes.md": Scene(
         given="""
+            export KUBECONFIG=$PWD/kubeconfig
+            command kubectl config set-context here
+            command kubectl config use-context here
             cd $PROJECT
+            # There is no cluster: what needs none is done, of the rest the command is looked up.
             kubectl() {
                 case $1 in
+                config) command kubectl "$@" ;;
                 create) command kubectl "$@" --dry-run=client ;;
                 apply) command kubectl kustomize $3 ;;
+                *) command kubectl $1 --help ;;
                 esac
             }
             helm() { command helm template "${@:2}"; }
         """,
         blocks={
-            "kubectl create": RELEASE,
-            "kubectl apply": RELEASE,
-            "# kustomization.yaml": Run(
+            "kubectl create namespace": RELEASE,
+            "docker load": Shown("pushes to a registry, of which a reader has one"),
+            "kubectl create secret": RELEASE,
+            "helm install": RELEASE,
+            "# kustomization.yaml\n": Run(
                 """
                 work=$(mktemp -d)
                 ln -s $PROJECT $work/cortex
                 mkdir $work/shop
                 cp $BLOCK $work/shop/kustomization.yaml
-                command kubectl kustomize $work/shop | grep 'image: registry.example.com/shop:7'
+                cd $work/shop
+                """,
+                release=True,
+            ),
+            "kubectl apply": Run(
+                "kubectl apply -k . | grep 'image: registry.example.com/shop:7'", release=True
+            ),
+            "kubectl rollout": RELEASE,
+            "# kustomization.yaml, one more patch": Run(
+                """
+                sed -n '/- target/,$p' "$BLOCK" >> kustomization.yaml
+                command kubectl kustomize . | grep 'port: 4318'
+                """,
+                release=True,
+            ),
+            "# values of prometheus-adapter": Run(
+                """
+                python - "$BLOCK" <<END
+import sys, yaml
+from cortex.runtime.metrics.metrics_catalogue import DUE
+(rule,) = yaml.safe_load(open(sys.argv[1]))["rules"]["external"]
+assert rule["seriesQuery"] == DUE.name
+END
                 """,
                 release=True,
             ),
