@@ -139,7 +139,9 @@ def _prepare_home(data_dir: Path) -> Path:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
     _check_way(existing, account)
     if existing != home:
-        home.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for parent in reversed(home.parents):  # closed to writers, whatever the umask is
+            parent.mkdir(mode=0o755, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
         home.chmod(0o711 if os.geteuid() == 0 else 0o700)
         _check_way(home, account)
     return home.resolve()

@@ -399,6 +399,20 @@ def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.Mo
     assert "--dsn" in str(caught.value.hint)
 
 
+def test_folders_on_the_way_are_closed_whatever_the_umask_is(
+    new_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)  # it ends before a server
+    before = os.umask(0)
+    try:
+        with pytest.raises(UsageError, match="no database"):
+            embedded.acquire(new_dir / "a" / "data")
+    finally:
+        os.umask(before)
+    modes = [each.stat().st_mode & 0o777 for each in (new_dir, new_dir / "a", new_dir / "a/data")]
+    assert modes == [0o755, 0o755, 0o711 if os.geteuid() == 0 else 0o700]
+
+
 # --- whose server, and who gets to it
 
 
