@@ -147,9 +147,10 @@ def finish(layer: Path) -> None:
             "-x",
             "lib2to3",
         ]
+        # Without -B, the import of what compileall needs compiles that, with this folder's path in it.
         subprocess.run(
-            [python, "-I", "-m", "compileall", *options, layer / "lib"],
-            env={"PYTHONHASHSEED": "0"},
+            [python, "-I", "-B", "-m", "compileall", *options, layer / "lib"],
+            env={},
             stdout=subprocess.DEVNULL,
             check=True,
         )
