@@ -149,9 +149,10 @@ def main() -> NoReturn:
     _open_what_is_closed()
     _let_stderr_fail()
     if any(word.startswith("--dsn") for word in arguments):
+        from cortex.config import DSN_IS_FLAG
         from cortex.postgres.dsn import hide_from_process_list
 
-        hide_from_process_list(arguments)
+        hide_from_process_list(arguments, mark=DSN_IS_FLAG)
     exit_code = run(arguments)
     gc.freeze()  # Python would otherwise search all objects for garbage before it ends
     sys.exit(exit_code)

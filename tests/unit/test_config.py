@@ -69,8 +69,17 @@ def test_flag_over_environment_over_project_over_user(user_file: Path, project: 
 def test_a_flag_that_was_not_given_and_an_empty_variable_say_nothing(
     user_file: Path, project: Path
 ) -> None:
-    settings = load_in(project, {"CORTEX_SLOTS": "", "CORTEX_DSN": ""}, toml="slots=7", slots=None)
-    assert (settings.slots, settings.dsn) == (7, None)
+    settings = load_in(project, {"CORTEX_SLOTS": "", "CORTEX_HTTP": ""}, toml="slots=7", slots=None)
+    assert (settings.slots, settings.http) == (7, None)
+
+
+def test_an_empty_address_is_no_embedded_database(user_file: Path, project: Path) -> None:
+    empty = {"CORTEX_DSN": ""}
+    with pytest.raises(UsageError, match="CORTEX_DSN is empty"):
+        load_in(project, empty)
+    dsn = "postgresql://db/cortex"
+    assert load_in(project, empty, dsn=dsn).dsn == dsn
+    assert load_in(project, empty, toml=f"dsn = '{dsn}'").dsn == dsn
 
 
 def test_every_setting_can_be_given_in_every_source(user_file: Path, project: Path) -> None:

@@ -25,7 +25,7 @@ from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.policy import Gate as PolicyGate
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import ForbiddenError, RejectedError
+from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
 from cortex.domain.why_facts import MISSING_TOOL
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
@@ -208,8 +208,17 @@ def close_workspaces(folder: Path) -> None:
     """Close the workspaces that a former version left open to others. Blocks.
 
     Folders without a job's name stay as they are: they may not be workspaces.
+
+    Raises `UsageError` for a folder that cannot be used.
     """
-    if folder.is_symlink() or not folder.is_dir():
+    try:
+        mode = folder.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        hint = f"look at {folder.parent}, or choose another --data"
+        raise UsageError(f"cannot use {folder}: {error.strerror}", hint=hint) from error
+    if not stat.S_ISDIR(mode):
         return
     _close(folder, 0o711 if os.geteuid() == 0 else 0o700)
     for each in folder.iterdir():
