@@ -34,6 +34,8 @@ FLAGS: Final = {
     "tick_items": "--items",
 }
 """Options that are not named after their setting."""
+DSN_IS_FLAG: Final = "_CORTEX_DSN_IS_FLAG"
+"""Variable: the value in CORTEX_DSN was given as `--dsn`, and left the process list."""
 CLOSE: Final = 0.8
 """Likeness of two names from which one of them is a misspelling: SLOT and SLOTS, not PORT and HTTP.
 
@@ -96,9 +98,8 @@ def _url(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
 
 def base_url(text: str, *, source: str) -> str:
     """Return a URL to which paths are added. Raises `UsageError`."""
-    wrong = UsageError(
-        f"{source} is {text[:200]!r}, not a URL", hint="such as https://cortex.example.org"
-    )
+    shown = "not a URL without a user" if "@" in text else f"{text[:200]!r}, not a URL"
+    wrong = UsageError(f"{source} is {shown}", hint="such as https://cortex.example.org")
     try:
         parts = urlsplit(text)
     except ValueError as error:
@@ -442,7 +443,8 @@ def _given(
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
-            take(name, environ[variable], variable)
+            is_flag = name == "dsn" and DSN_IS_FLAG in environ
+            take(name, environ[variable], "--dsn" if is_flag else variable)
     for name, value in flags.items():
         if value is not None:
             take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")

@@ -26,7 +26,7 @@ LONG_AGO: Final = 1577836800.0  # 2020; what was used since then for the last ti
 # Stands for Python: prints its own id and arguments, and waits for a line when one of them says so.
 PYTHON: Final = """\
 #!/bin/sh
-echo $$ "$@"
+echo $$ "$@"$PYTHONEXECUTABLE
 case " $* " in *" wait "*) read -r line || : ;; esac
 """
 FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
@@ -133,6 +133,7 @@ def start(
         env={
             "CORTEX_CACHE_DIR": str(cache),
             "PATH": "/usr/bin:/bin",
+            "PYTHONEXECUTABLE": "/bin/another",  # Python would look for its files there
             "ASAN_OPTIONS": "detect_leaks=0",  # a start that fails ends at once
         },
         stdin=subprocess.PIPE,

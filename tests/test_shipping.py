@@ -6,6 +6,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+import cortex
 from tests.support.shipping.programs import program
 
 ROOT = Path(__file__).parent.parent / "packaging"
@@ -34,6 +35,7 @@ def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:
     assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
     assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
     assert config["Healthcheck"]["Timeout"] == 10_000_000_000
+    assert config["Labels"]["org.opencontainers.image.version"] == cortex.__version__
 
 
 def locked(name: str) -> dict[str, str]:
