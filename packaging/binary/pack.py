@@ -147,7 +147,7 @@ def finish(layer: Path) -> None:
             "-x",
             "lib2to3",
         ]
-        # Without -B, the import of what compileall needs compiles that, with this folder's path in it.
+        # -B: or importing what compileall needs would compile that, with this folder's path in it.
         subprocess.run(
             [python, "-I", "-B", "-m", "compileall", *options, layer / "lib"],
             env={},
