@@ -121,6 +121,8 @@ def make_runtime(work: Path, layer: Path, postgres: str) -> None:
     remove(site, NEEDLESS_IN_PACKAGES)
     (site / "postgres.pth").write_text(f"../../../../{postgres}\n")
     (layer / "bin/cortex").write_text(SCRIPT)
+    # Python looks for this folder, and cleaners of /var/tmp remove empty ones.
+    (site.parent / "lib-dynload/README").write_text("All modules are in the program.\n")
     share = layer / "share/cortex"
     share.mkdir(parents=True)
     (share / "components.json").write_text((work / "components.json").read_text())
