@@ -46,6 +46,10 @@ cli = Root(
             "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
             "tick": ("cortex.cli.run.tick:tick", "Run each background runner once, and exit."),
             "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
+            "scripted-model": (
+                "cortex.cli.run.scripted_model:scripted_model",
+                "Serve a scripted model, to try agents without a key.",
+            ),
             "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
         "Inspect and operate": {

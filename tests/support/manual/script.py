@@ -15,6 +15,7 @@ BEGIN: Final = "\x1e"
 """Written before each block, with its line."""
 _HEAD: Final = """\
 set -eE
+shopt -s inherit_errexit
 exec 2>&1
 trap 'echo "failed: $BASH_COMMAND"' ERR
 trap 'for each in $(jobs -p); do kill $each || true; done; wait' EXIT
