@@ -178,6 +178,23 @@ def test_it_unpacks_once_and_becomes_python(one: Version, cache: Path) -> None:
     assert runtime.stat().st_mtime > LONG_AGO, "its last use is not recorded"
 
 
+def test_a_terminal_shows_why_the_first_start_takes_longer(one: Version, cache: Path) -> None:
+    ours, of_process = os.openpty()
+    environ = {"CORTEX_CACHE_DIR": str(cache), "ASAN_OPTIONS": "detect_leaks=0"}
+    for _ in range(2):
+        subprocess.run(
+            one.path,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=of_process,
+            check=True,
+        )
+    assert os.read(ours, 1000).decode() == f"unpacking to {cache} (first start only)\r\n"
+    os.close(ours)
+    os.close(of_process)
+
+
 def test_first_starts_at_once_unpack_once(one: Version, cache: Path) -> None:
     processes = [start(one.path, cache=cache) for _ in range(6)]
     for process in processes:

@@ -359,6 +359,7 @@ static int fill(char *cache, mode_t mode) {
     while (result == 0 && flock(lock, LOCK_EX) < 0)
         if (errno != EINTR) result = fail("%s: %s", cache, strerror(errno));
     if (result == 0 && hold_all(cache) < 0) {
+        if (isatty(STDERR_FILENO)) fprintf(stderr, "unpacking to %s (first start only)\n", cache);
         clean(cache);
         for (int i = 0; i < LAYER_COUNT && result == 0; i++) result = install(cache, &LAYERS[i]);
         if (result == 0) result = hold_all(cache);

@@ -149,9 +149,10 @@ def finish(layer: Path) -> None:
             "-x",
             "lib2to3",
         ]
+        # -B: or importing what compileall needs would compile that, with this folder's path in it.
         subprocess.run(
-            [python, "-I", "-m", "compileall", *options, layer / "lib"],
-            env={"PYTHONHASHSEED": "0"},
+            [python, "-I", "-B", "-m", "compileall", *options, layer / "lib"],
+            env={},
             stdout=subprocess.DEVNULL,
             check=True,
         )
@@ -227,9 +228,9 @@ def _crates(site: Path) -> Iterator[dict[str, str]]:
     for file in sorted(site.glob("*.dist-info/sboms/*.json")):
         package = file.parents[1].name.partition("-")[0].replace("_", "-")
         for each in json.loads(file.read_text("utf-8")).get("components", []):
-            if each["scope"] == "excluded" or "?download_url=file:" in each["purl"]:
+            is_rust = each["purl"].startswith("pkg:cargo/")
+            if not is_rust or each.get("scope") == "excluded" or "=file:" in each["purl"]:
                 continue
-            assert each["purl"].startswith("pkg:cargo/"), each["purl"]
             name, version = each["name"], each["version"]
             licence = each["licenses"][0]["expression"]
             chosen = [TEXTS[one] for one in re.findall(r"[\w.-]+", licence) if one in TEXTS]
