@@ -320,5 +320,5 @@ def _toml(value: object) -> str:
         ({}, None),
     ],
 )
-def test_links_lead_only_where_people_get_to(given: dict[str, str], expected: str | None) -> None:
+def test_links_lead_only_where_people_get_to(given: dict[str, Any], expected: str | None) -> None:
     assert Settings(**given).page_url == expected
