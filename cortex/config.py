@@ -34,11 +34,14 @@ FLAGS: Final = {
     "tick_items": "--items",
 }
 """Options that are not named after their setting."""
+DSN_IS_FLAG: Final = "_CORTEX_DSN_IS_FLAG"
+"""Variable: the value in CORTEX_DSN was given as `--dsn`, and left the process list."""
 CLOSE: Final = 0.8
 """Likeness of two names from which one of them is a misspelling: SLOT and SLOTS, not PORT and HTTP.
 
 Other variables with our prefix are not refused: Kubernetes sets some, named after services.
 """
+EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- nobody can open it
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
 """Share of the silence threshold after which a pod stops its jobs by itself."""
@@ -96,9 +99,8 @@ def _url(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
 
 def base_url(text: str, *, source: str) -> str:
     """Return a URL to which paths are added. Raises `UsageError`."""
-    wrong = UsageError(
-        f"{source} is {text[:200]!r}, not a URL", hint="such as https://cortex.example.org"
-    )
+    shown = "not a URL without a user" if "@" in text else f"{text[:200]!r}, not a URL"
+    wrong = UsageError(f"{source} is {shown}", hint="such as https://cortex.example.org")
     try:
         parts = urlsplit(text)
     except ValueError as error:
@@ -207,7 +209,7 @@ class Settings:
         metadata={
             "doc": (
                 "URL under which people reach the HTTP API, for links in messages; "
-                "none: http:// and `http`"
+                "none: http:// and `http`, unless that is 0.0.0.0, [::] or port 0"
             ),
             "kind": "URL",
         },
@@ -352,7 +354,11 @@ class Settings:
         """Where people reach the approval page; None: nowhere."""
         if self.public_url is not None:
             return self.public_url.rstrip("/")
-        return None if self.http is None else f"http://{self.http}"
+        if self.http is None:
+            return None
+        host, port = host_and_port(self.http)
+        is_address = host not in EVERY_ADDRESS and port
+        return f"http://{self.http}" if is_address else None
 
     @property
     def fence_s(self) -> float:
@@ -442,7 +448,8 @@ def _given(
     for name in NAMES:
         variable = PREFIX + name.upper()
         if environ.get(variable):
-            take(name, environ[variable], variable)
+            is_flag = name == "dsn" and DSN_IS_FLAG in environ
+            take(name, environ[variable], "--dsn" if is_flag else variable)
     for name, value in flags.items():
         if value is not None:
             take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")

@@ -4,6 +4,7 @@
 of a killed tick are taken over like those of any pod.
 """
 
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -103,7 +104,7 @@ def tick(
         workers=1,
     )
     chosen = chosen_names(settings)
-    configure_logs()
+    configure_logs(level=logging.WARNING)  # cron would mail each line, each minute
     crash_points.arm(os.environ.get(crash_points.VARIABLE))
     try:
         done, code = _Ticking(settings, chosen, app).run()

@@ -402,7 +402,8 @@ END
             "cat pod.log": "until_true 'grep -q \"is ready\" pod.log'; cat pod.log",
             "'/path/to/checkout[embedded]'": "$PROJECT[embedded]",
             "/usr/local/bin/cortex": "$CORTEX",
-            "/srv/clerk": "{folder}",
+            "/srv/clerk": "$PWD",
+            "20 if": "5 if",
             "approve $(cortex approvals ls -o name)": "approve $APPROVAL",
             "postgresql://cortex@db.example.com/cortex": "$DSN",
         },
@@ -425,7 +426,7 @@ END
             "export CORTEX_DSN": Run(
                 before=f"""
                     export CORTEX_DSN=$DSN{_APPROVAL}
-                    python -m cortex.demo.server --script model:answer --port $PORT > model.log &
+                    cortex scripted-model model.py:answer --port $PORT > model.log &
                     CORTEX=$(type -p cortex)
                 """
             ),
