@@ -26,7 +26,7 @@ LONG_AGO: Final = 1577836800.0  # 2020; what was used since then for the last ti
 # Stands for Python: prints its own id and arguments, and waits for a line when one of them says so.
 PYTHON: Final = """\
 #!/bin/sh
-echo $$ "$@"
+echo $$ "$@"$PYTHONEXECUTABLE
 case " $* " in *" wait "*) read -r line || : ;; esac
 """
 FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
@@ -133,6 +133,7 @@ def start(
         env={
             "CORTEX_CACHE_DIR": str(cache),
             "PATH": "/usr/bin:/bin",
+            "PYTHONEXECUTABLE": "/bin/another",  # Python would look for its files there
             "ASAN_OPTIONS": "detect_leaks=0",  # a start that fails ends at once
         },
         stdin=subprocess.PIPE,
@@ -175,6 +176,23 @@ def test_it_unpacks_once_and_becomes_python(one: Version, cache: Path) -> None:
     assert end(start(one.path, cache=cache))[0] == 0
     assert runtime.stat().st_ino == before
     assert runtime.stat().st_mtime > LONG_AGO, "its last use is not recorded"
+
+
+def test_a_terminal_shows_why_the_first_start_takes_longer(one: Version, cache: Path) -> None:
+    ours, of_process = os.openpty()
+    environ = {"CORTEX_CACHE_DIR": str(cache), "ASAN_OPTIONS": "detect_leaks=0"}
+    for _ in range(2):
+        subprocess.run(
+            one.path,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=of_process,
+            check=True,
+        )
+    assert os.read(ours, 1000).decode() == f"unpacking to {cache} (first start only)\r\n"
+    os.close(ours)
+    os.close(of_process)
 
 
 def test_first_starts_at_once_unpack_once(one: Version, cache: Path) -> None:

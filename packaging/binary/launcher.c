@@ -155,7 +155,9 @@ static int unpack(const Layer *layer, int folder) {
         }
         snprintf(path, sizeof path, "%.*s", longer[0] ? PATH_MAX - 1 : 100, longer[0] ? longer : head);
         longer[0] = '\0';
-        if (kind == '5') {
+        if (path[0] == '/' || strstr(path, "..")) { /* nonsense, and out of the folder */
+            result = fail(DAMAGED);
+        } else if (kind == '5') {
             if (mkdirat(folder, path, 0755) < 0 || fchmodat(folder, path, mode, 0) < 0)
                 result = fail("%s: %s", path, strerror(errno));
         } else if (kind == '2') {
@@ -165,7 +167,13 @@ static int unpack(const Layer *layer, int folder) {
             result = unpack_file(&source, folder, path, mode, size);
         }
     }
-    if (result == 0) result = take_rest(&source);
+    if (result == 0) {
+        result = take_rest(&source);
+    } else if (source.stream) { /* whether that was nonsense shows at the end only */
+        source.in.pos = 0;
+        ZSTD_DCtx_reset(source.stream, ZSTD_reset_session_only);
+        take_rest(&source);
+    }
     ZSTD_freeDStream(source.stream);
     return result;
 }
@@ -351,6 +359,7 @@ static int fill(char *cache, mode_t mode) {
     while (result == 0 && flock(lock, LOCK_EX) < 0)
         if (errno != EINTR) result = fail("%s: %s", cache, strerror(errno));
     if (result == 0 && hold_all(cache) < 0) {
+        if (isatty(STDERR_FILENO)) fprintf(stderr, "unpacking to %s (first start only)\n", cache);
         clean(cache);
         for (int i = 0; i < LAYER_COUNT && result == 0; i++) result = install(cache, &LAYERS[i]);
         if (result == 0) result = hold_all(cache);
@@ -423,6 +432,7 @@ int main(int count, char **arguments) {
     command[1] = "-I"; /* neither PYTHONPATH nor packages of another Python come in */
     command[2] = joined(runtime, "bin/cortex");
     memcpy(command + 3, arguments + 1, (size_t)count * sizeof *arguments); /* with the NULL */
+    unsetenv("PYTHONEXECUTABLE"); /* the only variable that -I does not keep out */
     execv(command[0], command);
     fprintf(stderr, "error: cannot run %s: %s\n", command[0], strerror(errno));
     if (errno == ENOENT) fprintf(stderr, "hint: remove %s: it is unpacked again\n", runtime);

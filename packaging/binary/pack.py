@@ -121,6 +121,8 @@ def make_runtime(work: Path, layer: Path, postgres: str) -> None:
     remove(site, NEEDLESS_IN_PACKAGES)
     (site / "postgres.pth").write_text(f"../../../../{postgres}\n")
     (layer / "bin/cortex").write_text(SCRIPT)
+    # Python looks for this folder, and cleaners of /var/tmp remove empty ones.
+    (site.parent / "lib-dynload/README").write_text("All modules are in the program.\n")
     share = layer / "share/cortex"
     share.mkdir(parents=True)
     (share / "components.json").write_text((work / "components.json").read_text())
@@ -147,9 +149,10 @@ def finish(layer: Path) -> None:
             "-x",
             "lib2to3",
         ]
+        # -B: or importing what compileall needs would compile that, with this folder's path in it.
         subprocess.run(
-            [python, "-I", "-m", "compileall", *options, layer / "lib"],
-            env={"PYTHONHASHSEED": "0"},
+            [python, "-I", "-B", "-m", "compileall", *options, layer / "lib"],
+            env={},
             stdout=subprocess.DEVNULL,
             check=True,
         )
@@ -225,9 +228,9 @@ def _crates(site: Path) -> Iterator[dict[str, str]]:
     for file in sorted(site.glob("*.dist-info/sboms/*.json")):
         package = file.parents[1].name.partition("-")[0].replace("_", "-")
         for each in json.loads(file.read_text("utf-8")).get("components", []):
-            if each["scope"] == "excluded" or "?download_url=file:" in each["purl"]:
+            is_rust = each["purl"].startswith("pkg:cargo/")
+            if not is_rust or each.get("scope") == "excluded" or "=file:" in each["purl"]:
                 continue
-            assert each["purl"].startswith("pkg:cargo/"), each["purl"]
             name, version = each["name"], each["version"]
             licence = each["licenses"][0]["expression"]
             chosen = [TEXTS[one] for one in re.findall(r"[\w.-]+", licence) if one in TEXTS]

@@ -51,7 +51,9 @@ class Postmaster:
     def dsn(self, database: str) -> str:
         """The address of one database, for asyncpg and libpq alike."""
         host = quote(str(self.socket_dir), safe="/")
-        return f"postgresql://postgres@/{database}?host={host}&port={self.port}"
+        address = f"postgresql://postgres@/{database}?host={host}&port={self.port}"
+        # Otherwise variables such as PGSSLMODE, which people set for other servers, would decide.
+        return f"{address}&sslmode=disable&target_session_attrs=any"
 
     def listens(self) -> bool:
         """Whether a process holds the socket open; a dead server's socket refuses at once."""

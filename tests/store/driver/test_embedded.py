@@ -508,6 +508,15 @@ def test_socket_moves_out_of_an_unsuitable_data_directory(server_home: Path, nam
     shutil.rmtree(socket_dir)
 
 
+def test_variables_for_other_servers_do_not_matter(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    monkeypatch.setenv("PGTARGETSESSIONATTRS", "standby")
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
+
+
 def test_overgrown_log_is_emptied_at_start(data_dir: Path) -> None:
     log = data_dir / "server.log"
     os.truncate(log, MAX_BYTES + 1)
