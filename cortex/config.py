@@ -34,11 +34,14 @@ FLAGS: Final = {
     "tick_items": "--items",
 }
 """Options that are not named after their setting."""
+DSN_IS_FLAG: Final = "_CORTEX_DSN_IS_FLAG"
+"""Variable: the value in CORTEX_DSN was given as `--dsn`, and left the process list."""
 CLOSE: Final = 0.8
 """Likeness of two names from which one of them is a misspelling: SLOT and SLOTS, not PORT and HTTP.
 
 Other variables with our prefix are not refused: Kubernetes sets some, named after services.
 """
+EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- nobody can open it
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
 """Share of the silence threshold after which a pod stops its jobs by itself."""
@@ -96,9 +99,8 @@ def _url(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
 
 def base_url(text: str, *, source: str) -> str:
     """Return a URL to which paths are added. Raises `UsageError`."""
-    wrong = UsageError(
-        f"{source} is {text[:200]!r}, not a URL", hint="such as https://cortex.example.org"
-    )
+    shown = "not a URL without a user" if "@" in text else f"{text[:200]!r}, not a URL"
+    wrong = UsageError(f"{source} is {shown}", hint="such as https://cortex.example.org")
     try:
         parts = urlsplit(text)
     except ValueError as error:
@@ -207,7 +209,7 @@ class Settings:
         metadata={
             "doc": (
                 "URL under which people reach the HTTP API, for links in messages; "
-                "none: http:// and `http`"
+                "none: http:// and `http`, unless that is 0.0.0.0, [::] or port 0"
             ),
             "kind": "URL",
         },
@@ -352,7 +354,11 @@ class Settings:
         """Where people reach the approval page; None: nowhere."""
         if self.public_url is not None:
             return self.public_url.rstrip("/")
-        return None if self.http is None else f"http://{self.http}"
+        if self.http is None:
+            return None
+        host, port = host_and_port(self.http)
+        is_address = host not in EVERY_ADDRESS and port
+        return f"http://{self.http}" if is_address else None
 
     @property
     def fence_s(self) -> float:
@@ -438,18 +444,31 @@ def _given(
     for path in files(cwd):
         for name, value in _from_file(path).items():
             take(name, value, str(path))
+    _refuse_gone(environ)
+    for name in NAMES:
+        variable = PREFIX + name.upper()
+        if environ.get(variable):
+            is_flag = name == "dsn" and DSN_IS_FLAG in environ
+            take(name, environ[variable], "--dsn" if is_flag else variable)
+    for name, value in flags.items():
+        if value is not None:
+            take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")
+    if "dsn" not in merged:
+        _refuse_empty_dsn(environ)
+    return merged
+
+
+def _refuse_gone(environ: Mapping[str, str]) -> None:
     for name, (instead, meaning) in GONE.items():
         if environ.get(variable := PREFIX + name.upper()):
             text = f"{variable}: there is no setting {name} any more"
             raise UsageError(text, hint=f"set {PREFIX}{instead.upper()} {meaning}")
-    for name in NAMES:
-        variable = PREFIX + name.upper()
-        if environ.get(variable):
-            take(name, environ[variable], variable)
-    for name, value in flags.items():
-        if value is not None:
-            take(name, value, FLAGS.get(name) or f"--{name.replace('_', '-')}")
-    return merged
+
+
+def _refuse_empty_dsn(environ: Mapping[str, str]) -> None:
+    """Raise `UsageError` if a value is missing, as of a secret: no embedded database was meant."""
+    if environ.get(variable := f"{PREFIX}DSN") == "":
+        raise UsageError(f"{variable} is empty", hint="set it, or unset it to use --data")
 
 
 def _checked(name: str, value: Any, *, source: str) -> Any:

@@ -102,6 +102,13 @@ def test_the_network_policy_is_of_pods_and_ticks() -> None:
     assert all(chosen <= labels_of(path).items() for path in POD_TEMPLATES)
 
 
+def test_no_drain_of_a_node_waits_for_ever() -> None:
+    """One pod, or pods that are not ready because Postgres is away, can be evicted as well."""
+    budget = manifest("overlays/several/disruption.yaml")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_prometheus_finds_the_service_and_its_token() -> None:
     monitor = manifest("components/monitoring/servicemonitor.yaml")["spec"]
     assert monitor["selector"]["matchLabels"].items() <= common_labels().items()

@@ -9,6 +9,7 @@ import ctypes.util
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,7 @@ LONG_AGO: Final = 1577836800.0  # 2020; what was used since then for the last ti
 # Stands for Python: prints its own id and arguments, and waits for a line when one of them says so.
 PYTHON: Final = """\
 #!/bin/sh
-echo $$ "$@"
+echo $$ "$@"$PYTHONEXECUTABLE
 case " $* " in *" wait "*) read -r line || : ;; esac
 """
 FLAGS: Final = ("-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
@@ -132,6 +133,7 @@ def start(
         env={
             "CORTEX_CACHE_DIR": str(cache),
             "PATH": "/usr/bin:/bin",
+            "PYTHONEXECUTABLE": "/bin/another",  # Python would look for its files there
             "ASAN_OPTIONS": "detect_leaks=0",  # a start that fails ends at once
         },
         stdin=subprocess.PIPE,
@@ -166,14 +168,31 @@ def test_it_unpacks_once_and_becomes_python(one: Version, cache: Path) -> None:
     assert (runtime / "share/big").read_text() == "x" * BIG
     assert (runtime / "lib" / ("long" * 40) / "module.py").is_file()
     assert (runtime / "link").readlink() == Path("nothing")
-    modes = [(runtime / each).stat().st_mode & 0o777 for each in ("bin/python3.13", "bin/cortex")]
-    assert modes == [0o755, 0o644]
+    modes = [(runtime / each).stat().st_mode for each in ("bin/python3.13", "bin/cortex")]
+    assert [stat.S_IMODE(each) for each in modes] == [0o1755, 0o1644], "it would be cleaned away"
 
     before = runtime.stat().st_ino
     age(runtime)
     assert end(start(one.path, cache=cache))[0] == 0
     assert runtime.stat().st_ino == before
     assert runtime.stat().st_mtime > LONG_AGO, "its last use is not recorded"
+
+
+def test_a_terminal_shows_why_the_first_start_takes_longer(one: Version, cache: Path) -> None:
+    ours, of_process = os.openpty()
+    environ = {"CORTEX_CACHE_DIR": str(cache), "ASAN_OPTIONS": "detect_leaks=0"}
+    for _ in range(2):
+        subprocess.run(
+            one.path,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=of_process,
+            check=True,
+        )
+    assert os.read(ours, 1000).decode() == f"unpacking to {cache} (first start only)\r\n"
+    os.close(ours)
+    os.close(of_process)
 
 
 def test_first_starts_at_once_unpack_once(one: Version, cache: Path) -> None:
@@ -221,6 +240,25 @@ def test_a_folder_that_others_can_write_is_refused(one: Version, cache: Path) ->
     assert f"{cache}: others can write there" in errors
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users' folders")
+def test_a_folder_that_another_user_can_replace_is_refused_to_root(
+    one: Version, cache: Path
+) -> None:
+    assert end(start(one.path, cache=cache))[0] == 0
+    os.chown(cache.parent, 65534, -1)
+    code, _, errors = end(start(one.path, cache=cache))
+    assert code == 1
+    assert f"{cache}: others can replace what is in {cache.parent}" in errors
+
+
+def test_a_layer_that_is_not_ours_is_named(one: Version, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    (cache / one.runtime).symlink_to("/usr")
+    code, _, errors = end(start(one.path, cache=cache))
+    assert code == 1
+    assert f"{cache / one.runtime}: it is somebody else's, or no folder" in errors
+
+
 def test_a_relative_folder_is_refused(one: Version) -> None:
     code, _, errors = end(start(one.path, cache="cache"))
     assert code == 1
@@ -233,13 +271,16 @@ def test_a_new_version_removes_what_nobody_used_for_a_month(
     running = start(one.path, "wait", cache=cache)
     assert running.stdout
     assert running.stdout.readline()
-    old = {"runtime-0", "postgres-0"}
-    kept = {"runtime-young", "postgres-of-a-server", "notes"}
-    for name in (*old, *kept):
+    runtime, postgres, young, of_a_server = (
+        f"{kind}-{digit * 16}" for digit in "0f" for kind in ("runtime", "postgres")
+    )
+    not_ours = {"notes", "runtime-of-a-game", "postgres-backup.unfinished"}
+    kept = {young, of_a_server, *not_ours}
+    for name in (runtime, postgres, *kept):
         (cache / name / POSTGRES_ROOT).mkdir(parents=True)
-    server = os.open(cache / "postgres-of-a-server" / POSTGRES_ROOT, os.O_RDONLY)
+    server = os.open(cache / of_a_server / POSTGRES_ROOT, os.O_RDONLY)
     fcntl.flock(server, fcntl.LOCK_SH)  # as the embedded Postgres does
-    age(*(cache / name for name in (*old, *kept, *one.folders) if name != "runtime-young"))
+    age(*(each for each in cache.iterdir() if each.name != young))
 
     assert end(start(two.path, cache=cache))[0] == 0
     assert folders(cache) == {*kept, *one.folders, *two.folders}
@@ -248,7 +289,7 @@ def test_a_new_version_removes_what_nobody_used_for_a_month(
 
     os.close(server)
     third = cache / two.runtime
-    third.rename(cache / "runtime-unknown")  # so that there is something to unpack
+    unknown = f"runtime-{'a' * 16}"
+    third.rename(cache / unknown)  # so that there is something to unpack
     assert end(start(two.path, cache=cache))[0] == 0
-    remaining = {"runtime-young", "runtime-unknown", "notes", *two.folders}
-    assert folders(cache) == remaining
+    assert folders(cache) == {young, unknown, *not_ours, *two.folders}

@@ -1,11 +1,14 @@
 """What is cheap to check of the binary and the image; packaging/*/check_*.py try the real ones."""
 
 import os
+import plistlib
 import tomllib
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
+import cortex
+from cortex.config import load
 from tests.support.shipping.programs import program
 
 ROOT = Path(__file__).parent.parent / "packaging"
@@ -34,12 +37,25 @@ def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:
     assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
     assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
     assert config["Healthcheck"]["Timeout"] == 10_000_000_000
+    assert config["Labels"]["org.opencontainers.image.version"] == cortex.__version__
 
 
 def locked(name: str) -> dict[str, str]:
     lines = (ROOT / "binary" / name).read_text("utf-8").splitlines()
     pins = [line.removesuffix(" \\").split("==") for line in lines if "==" in line]
     return dict(pins)
+
+
+def test_the_example_for_launchd_has_known_keys_and_consistent_deadlines() -> None:
+    job = plistlib.loads((ROOT / "launchd" / "cortex.plist").read_bytes())
+    required = {"Label", "ProgramArguments"}
+    # As launchd.plist(5) has them.
+    optional = {"EnvironmentVariables", "ExitTimeOut", "KeepAlive", "RunAtLoad"}
+    assert required <= job.keys() <= required | optional | {"StandardErrorPath"}
+    assert job["Label"] == "cortex", "launchd expects the file to be named after it"
+    settings = load({}, environ=job["EnvironmentVariables"], cwd=Path("/"))
+    assert settings.kill_s == job["ExitTimeOut"]
+    assert settings.pre_stop_s == 0
 
 
 def test_the_binary_has_locked_what_the_package_requires() -> None:

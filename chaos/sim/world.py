@@ -176,6 +176,7 @@ class World:
                 self.note("run", "phase", name="heal")
                 await self._rest(people)
                 people.leave()
+                self.note("run", "phase", name="calm")
                 await self.sleep(self.plan.calm_s)
                 self.server.sql(PAUSE)
                 await self._rest(people)

@@ -87,7 +87,7 @@ class Run:
     duration_s: float
     items: int
     is_skipped: bool
-    error: Exception | None
+    error: BaseException | None
     """Why it failed; None: it succeeded."""
 
 

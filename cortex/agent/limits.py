@@ -1,5 +1,6 @@
 """What an agent may override: limits of its job, its calls and its tools, its budget, its stops."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
@@ -25,6 +26,17 @@ def within(low: float, high: float) -> Validator:
     def check(_: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
         if value is not None and not low <= value <= high:
             reason = f"must be from {low:.15g} to {high:.15g}, got {show(value)}"
+            raise UnfitError(reason, path=(attribute.name,))
+
+    return check
+
+
+def named(pattern: re.Pattern[str]) -> Validator:
+    """Return a validator for a name, which all of the pattern matches."""
+
+    def check(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
+        if not pattern.fullmatch(value):
+            reason = f"must match {pattern.pattern}, got {show(value)}"
             raise UnfitError(reason, path=(attribute.name,))
 
     return check

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import attrs
 
 from cortex.agent.confinement.terms import CommandTerms
-from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, Validator, within
+from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.tools.tool import NAME as TOOL_NAME
 from cortex.domain.approvals.policy import RULES_MAX, ApprovalRule
@@ -41,15 +41,6 @@ AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
-
-
-def _named(pattern: re.Pattern[str]) -> Validator:
-    def check(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
-        if not pattern.fullmatch(value):
-            reason = f"must match {pattern.pattern}, got {show(value)}"
-            raise UnfitError(reason, path=(attribute.name,))
-
-    return check
 
 
 def _filled(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
@@ -94,7 +85,7 @@ def _approval_rules(
 class AgentSpec:
     """One agent. `max_steps` counts model responses, `max_tokens` is the most of one response."""
 
-    name: str = attrs.field(validator=_named(AGENT_NAME))
+    name: str = attrs.field(validator=named(AGENT_NAME))
     model: str = attrs.field(validator=_filled)
     system: str = attrs.field(validator=_filled)
     tools: tuple[str, ...] = attrs.field(default=(), validator=_tool_names)

@@ -11,7 +11,7 @@ import cortex
 from cortex.cli.options import Options
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import data_dir, database, settings_from
-from cortex.config import Settings, origins
+from cortex.config import Settings, misspelled, origins
 from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import DeadLetterState
@@ -64,7 +64,13 @@ def quick_findings(options: Options) -> Iterator[Finding]:
 
 def _of_config(sources: dict[str, str]) -> Finding:
     parts = [f"{name} from {source}" for name, source in sorted(sources.items())]
-    return ok("config", ", ".join(parts) + "; the rest by default" if parts else "all by default")
+    found = ", ".join(parts) + "; the rest by default" if parts else "all by default"
+    if wrong := misspelled():
+        names = ", ".join(wrong)
+        return warn(
+            "config", f"{found}; not a setting: {names}", f"set {', '.join(wrong.values())}"
+        )
+    return ok("config", found)
 
 
 def _of_database(settings: Settings) -> Iterator[Finding]:

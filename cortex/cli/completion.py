@@ -20,10 +20,10 @@ def script(shell: str) -> str:
 
 
 @click.command(cls=Command)
-@click.argument("shell", type=click.Choice(SHELLS), metavar="bash|zsh|fish")
+@click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL")
 @click.pass_obj
 def completion(options: Options, *, shell: str) -> None:
-    """Print the script that completes commands in a shell.
+    """Print the script that completes commands in a shell: bash, zsh or fish.
 
     Packages install it. Elsewhere, for bash: cortex completion bash >
     ~/.local/share/bash-completion/completions/cortex

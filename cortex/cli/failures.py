@@ -60,6 +60,8 @@ class Failure(NamedTuple):
 
 def failure_of(error: BaseException) -> Failure:
     """Return what a command reports for an error."""
+    from cortex.domain.classification import leading
+
     failure = _failure_of(leading(error))
     hint = None if failure.hint is None else _one_line(failure.hint)
     return failure._replace(message=_one_line(failure.message), hint=hint)
@@ -89,7 +91,9 @@ def _failure_of(error: BaseException) -> Failure:
 
 def is_reader_gone(error: BaseException) -> bool:
     """Whether the only error is that stdout has no reader any more."""
-    return all(isinstance(leaf, BrokenPipeError) for leaf in _leaves(error))
+    from cortex.domain.classification import leaves
+
+    return all(isinstance(leaf, BrokenPipeError) for leaf in leaves(error))
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
@@ -142,20 +146,6 @@ def _report(label: str, text: str, arguments: Sequence[str]) -> None:
 def _before_dashes(arguments: Sequence[str]) -> list[str]:
     words = list(arguments)
     return words[: words.index("--")] if "--" in words else words
-
-
-def leading(error: BaseException) -> BaseException:
-    """Return the representative error of an exception group, nested or not."""
-    leaves = _leaves(error)
-    interrupts = [leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)]
-    strangers = [leaf for leaf in leaves if not isinstance(leaf, CortexError)]
-    return (interrupts or strangers or leaves)[0]
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
 
 
 def _chosen_from(found: re.Match[str]) -> str:

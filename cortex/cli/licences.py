@@ -1,7 +1,8 @@
 """`cortex licences`: what this installation consists of, and its licences.
 
-Python packages describe themselves. What else the binary bundles (Python, OpenSSL, Postgres) is
-listed in a file beside its interpreter, which packaging/binary/pack.py writes.
+Python packages describe themselves. What else the binary bundles (Python, OpenSSL, Postgres, the
+Rust code in packages) is listed in a file beside its interpreter, which packaging/binary/pack.py
+writes.
 """
 
 import json
@@ -56,7 +57,7 @@ def licences(options: Options, *, name: str | None) -> None:
     if name is None:
         output.listing("components", COLUMNS, found, empty="nothing is installed")
         return
-    one = next((each for each in found if each.name == _normal(name)), None)
+    one = next((each for each in found if _normal(each.name) == _normal(name)), None)
     if one is None:
         raise NotFoundError(f"{name!r} is not part of this installation", hint="cortex licences")
     lines = one.text.splitlines() or [f"{one.name} brings no text; its licence: {one.licence}"]

@@ -46,6 +46,10 @@ cli = Root(
             "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
             "tick": ("cortex.cli.run.tick:tick", "Run each background runner once, and exit."),
             "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
+            "scripted-model": (
+                "cortex.cli.run.scripted_model:scripted_model",
+                "Serve a scripted model, to try agents without a key.",
+            ),
             "bench": ("cortex.bench.command:bench", "Measure this machine."),
         },
         "Inspect and operate": {
@@ -145,9 +149,10 @@ def main() -> NoReturn:
     _open_what_is_closed()
     _let_stderr_fail()
     if any(word.startswith("--dsn") for word in arguments):
+        from cortex.config import DSN_IS_FLAG
         from cortex.postgres.dsn import hide_from_process_list
 
-        hide_from_process_list(arguments)
+        hide_from_process_list(arguments, mark=DSN_IS_FLAG)
     exit_code = run(arguments)
     gc.freeze()  # Python would otherwise search all objects for garbage before it ends
     sys.exit(exit_code)

@@ -241,7 +241,8 @@ def _message_id(call: Call) -> str:
     return f"msg_{sha256(seed).hexdigest()[:24]}"
 
 
-async def _run(script: Script, host: str, port: int) -> None:
+async def serve_until_stopped(script: Script, host: str, port: int) -> None:
+    """Run a server until SIGTERM or SIGINT; write its base_url to stdout when it is ready."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with serve(script, host=host, port=port) as server:
             ready: dict[str, Any] = {"base_url": server.base_url}
@@ -289,7 +290,7 @@ def main(script: str, host: str, port: int, pace: float, script_file: Path | Non
             answers = Faults(read_rules(script_file), answers)
         except UsageError as error:
             raise click.UsageError(error.message) from error
-    trio.run(_run, at_pace(pace, answers), host, port)
+    trio.run(serve_until_stopped, at_pace(pace, answers), host, port)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,14 @@ def leaves(error: BaseException) -> list[BaseException]:
     return members
 
 
+def leading(error: BaseException) -> BaseException:
+    """Return the representative error of an exception group, nested or not."""
+    members = leaves(error)
+    interrupts = [each for each in members if isinstance(each, KeyboardInterrupt)]
+    strangers = [each for each in members if not isinstance(each, CortexError)]
+    return (interrupts or strangers or members)[0]
+
+
 def causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the error, then its causes, members of groups included."""
     return islice(_chain(error), CAUSES_MAX)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import attrs
 
-from cortex.agent.limits import Validator, within
+from cortex.agent.limits import named, within
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure, suggestion
@@ -53,15 +53,6 @@ PAUSE_MAX_MS: Final = 86_400_000
 ROOTS: Final = frozenset({"inputs", "steps", "flow", "job"})
 ITEM_ROOTS: Final = frozenset({"item", "index"})
 """Known inside a step with `for_each`."""
-
-
-def _named(pattern: re.Pattern[str]) -> Validator:
-    def check(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
-        if not pattern.fullmatch(value):
-            reason = f"must match {pattern.pattern}, got {show(value)}"
-            raise UnfitError(reason, path=(attribute.name,))
-
-    return check
 
 
 @attrs.frozen(kw_only=True)
@@ -91,7 +82,7 @@ class StepRetry:
 class FlowStep:
     """One step of a flow."""
 
-    name: str = attrs.field(validator=_named(STEP_NAME))
+    name: str = attrs.field(validator=named(STEP_NAME))
     uses: Uses
     with_: dict[str, Any] = attrs.field(factory=dict)
     """What stands under `with`."""
@@ -150,7 +141,7 @@ class FlowLimits:
 class FlowSpec:
     """One flow: steps that form a graph without circles."""
 
-    name: str = attrs.field(validator=_named(NAME))
+    name: str = attrs.field(validator=named(NAME))
     steps: tuple[FlowStep, ...]
     description: str = ""
     inputs: dict[str, FlowInput] = attrs.field(factory=dict)

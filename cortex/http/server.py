@@ -6,8 +6,10 @@ connections are open, further ones get an error and are closed; a failing connec
 others.
 
 On failure: a crash of the actor closes all connections; it listens on the same port again.
-On stop: `close` stops listening, ends idle connections at once, gives the others `GRACE_S` and cuts
-them off. Before that, while the pod drains, they have had time: see `cortex.http.framework.gate`.
+On stop: `close` stops listening, ends idle connections at once, gives the others `GRACE_S` (also
+those whose first request has yet to come) and cuts them off. Before that, while the pod drains,
+they have had time: see `cortex.http.framework.gate`. On a service manager's socket, connections
+that were not accepted wait for the next pod.
 """
 
 import ipaddress
@@ -78,7 +80,8 @@ class Server:
         self._listening = listening
         self._open_count = 0
         self._open_by_peer: Counter[str] = Counter()
-        self._none_left = trio.Event()
+        self._has_ended = trio.Event()
+        """Nothing is accepted, and every connection has ended."""
         self._context = WorkerContext(None)
         self._accepting = trio.CancelScope()
         self._serving = trio.CancelScope()
@@ -99,18 +102,22 @@ class Server:
         most = self._connections_max or _connections_max()
         self._open_count = 0
         self._open_by_peer = Counter()
+        self._has_ended = trio.Event()
         self._context = WorkerContext(None)
         self._accepting, self._serving = trio.CancelScope(), trio.CancelScope()
         _log.info("listening", url=self.url, connections_max=most)
-        with self._serving:
-            async with trio.open_nursery() as connections:
-                task_status.started()
-                with self._accepting:
-                    await trio.serve_listeners(
-                        partial(self._serve, most=most),
-                        [listener],
-                        handler_nursery=connections,
-                    )
+        try:
+            with self._serving:
+                async with trio.open_nursery() as connections:
+                    task_status.started()
+                    with self._accepting:
+                        await trio.serve_listeners(
+                            partial(self._serve, most=most),
+                            [listener],
+                            handler_nursery=connections,
+                        )
+        finally:
+            self._has_ended.set()
         await trio.sleep_forever()
 
     async def close(self) -> None:
@@ -118,9 +125,7 @@ class Server:
         self._accepting.cancel(reason="the pod ends")
         await self._context.terminated.set()
         with trio.move_on_after(GRACE_S):
-            while self._open_count:
-                self._none_left = trio.Event()
-                await self._none_left.wait()
+            await self._has_ended.wait()
         if self._open_count:
             _log.warning("connections cut off", connections=self._open_count)
         self._serving.cancel(reason="the pod ends")
@@ -142,8 +147,6 @@ class Server:
             self._open_by_peer[peer] -= 1
             if not self._open_by_peer[peer]:
                 del self._open_by_peer[peer]
-            if not self._open_count:
-                self._none_left.set()
 
     async def _listen(self) -> trio.SocketListener:
         try:

@@ -133,8 +133,10 @@ def _split(dsn: str) -> SplitResult | None:
     return None if "@" in parts.path + parts.query + parts.fragment else parts
 
 
-def hide_from_process_list(arguments: list[str]) -> None:
+def hide_from_process_list(arguments: list[str], *, mark: str) -> None:
     """Restart this process with a `--dsn` that holds a password moved to the environment.
+
+    `mark` is a variable that is set with it.
 
     Everyone on the machine may read a process's arguments; only its own user its environment.
     Returns only if there is nothing to hide.
@@ -156,5 +158,5 @@ def hide_from_process_list(arguments: list[str]) -> None:
         else:
             kept.append(word)
     if dsn is not None:
-        os.environ["CORTEX_DSN"] = dsn
+        os.environ |= {"CORTEX_DSN": dsn, mark: "1"}
         os.execv(sys.executable, same_command(kept))  # noqa: S606

@@ -19,6 +19,7 @@ import trio
 
 from cortex.actors.runner import Run, Runner, TickBudget
 from cortex.crash_points import crash_point
+from cortex.domain.classification import leading
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.runtime.maintenance.recorder import RunRecorder, error_text
 from cortex.store.background.runners import DISPATCH
@@ -152,11 +153,12 @@ class Tick:
     def _turn_of_dispatch(self, dispatch: Dispatch) -> Callable[[float], Awaitable[RunnerReport]]:
         async def turn(left_s: float) -> RunnerReport:
             began = trio.current_time()
-            items, caught = 0, None
+            items = 0
+            caught: BaseException | None = None
             try:
                 items = await dispatch(left_s, self._terms.items)
             except Exception as error:  # noqa: BLE001 -- the other runners still run
-                caught = error
+                caught = leading(error)  # a pod that could not begin raises a group
             took_s = trio.current_time() - began
             self._recorder.add(
                 Run(
@@ -174,7 +176,7 @@ class Tick:
 
         return turn
 
-    def _failed(self, name: str, error: Exception) -> str:
+    def _failed(self, name: str, error: BaseException) -> str:
         """Log a failure, note if it is the database's, and return its text."""
         if isinstance(error, UnavailableError) and not error.is_locked:
             self._is_database_gone = True

@@ -74,6 +74,13 @@ def anything(cache: Path, pattern: str) -> bool:
     return any(cache.glob(pattern))
 
 
+def test_the_folder_it_was_built_in_is_in_no_file(machine: Machine) -> None:
+    machine.run("--version")
+    files = [each for each in machine.cache.glob("**/*") if each.is_file()]
+    assert len(files) > 1_000
+    assert not [each for each in files if bytes(BUILT / "runtime") in each.read_bytes()]
+
+
 def kinds(cache: Path) -> list[str]:
     return sorted(each.name.rpartition("-")[0] for each in cache.iterdir() if each.is_dir())
 

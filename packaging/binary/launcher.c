@@ -11,7 +11,8 @@
  *   - A folder in use is held by a shared flock on it, inherited by exec and fork; the embedded
  *     Postgres holds its own (cortex/postgres/embedded/install.py). Only what nobody holds and
  *     nobody started for KEPT_S is removed, and only when a new layer was unpacked.
- *   - Files in a cache that somebody else can write are never run.
+ *   - Files in a cache that somebody else can write are never run; root's cache is in no folder in
+ *     which another user could replace it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -33,7 +34,7 @@
 
 #include "layers.h" /* RUNTIME_NAME, POSTGRES_NAME, PYTHON, VARIABLE of the build */
 
-enum { BLOCK = 512, KEPT_S = 30 * 24 * 3600, HELD_FD = 100, EXIT_FAILED = 1 };
+enum { BLOCK = 512, HASH_SIZE = 16, KEPT_S = 30 * 24 * 3600, HELD_FD = 100, EXIT_FAILED = 1 };
 
 typedef struct {
     const char *kind; /* the part of the name before the hash */
@@ -125,7 +126,9 @@ static int unpack_file(Source *source, int folder, const char *path, mode_t mode
         }
         rest -= part;
     }
-    if (rest == 0 && (fchmod(fd, mode) < 0 || futimens(fd, times) < 0))
+    /* Below /tmp and /var/tmp, systemd-tmpfiles removes files that were long not read, but none with
+     * this bit, which means nothing else. */
+    if (rest == 0 && (fchmod(fd, mode | S_ISVTX) < 0 || futimens(fd, times) < 0))
         rest = 1, fail("%s: %s", path, strerror(errno));
     close(fd);
     return rest == 0 ? take(source, NULL, (BLOCK - size % BLOCK) % BLOCK) : -1;
@@ -152,7 +155,9 @@ static int unpack(const Layer *layer, int folder) {
         }
         snprintf(path, sizeof path, "%.*s", longer[0] ? PATH_MAX - 1 : 100, longer[0] ? longer : head);
         longer[0] = '\0';
-        if (kind == '5') {
+        if (path[0] == '/' || strstr(path, "..")) { /* nonsense, and out of the folder */
+            result = fail(DAMAGED);
+        } else if (kind == '5') {
             if (mkdirat(folder, path, 0755) < 0 || fchmodat(folder, path, mode, 0) < 0)
                 result = fail("%s: %s", path, strerror(errno));
         } else if (kind == '2') {
@@ -162,7 +167,13 @@ static int unpack(const Layer *layer, int folder) {
             result = unpack_file(&source, folder, path, mode, size);
         }
     }
-    if (result == 0) result = take_rest(&source);
+    if (result == 0) {
+        result = take_rest(&source);
+    } else if (source.stream) { /* whether that was nonsense shows at the end only */
+        source.in.pos = 0;
+        ZSTD_DCtx_reset(source.stream, ZSTD_reset_session_only);
+        take_rest(&source);
+    }
     ZSTD_freeDStream(source.stream);
     return result;
 }
@@ -211,13 +222,32 @@ static int hold(const char *cache, const Layer *layer) {
     return kept;
 }
 
+/* Whether nobody but root can put another folder into the place of this one. */
+static int check_parents(const char *cache) {
+    char *path = realpath(cache, NULL);
+    int result = path ? 0 : fail("%s: %s", cache, strerror(errno));
+    for (char *slash; result == 0 && (slash = strrchr(path, '/'));) {
+        struct stat info;
+        *slash = '\0';
+        const char *parent = path[0] ? path : "/";
+        if (stat(parent, &info) < 0)
+            result = fail("%s: %s", parent, strerror(errno));
+        else if (info.st_uid != 0 ||
+                 ((info.st_mode & (S_IWGRP | S_IWOTH)) && !(info.st_mode & S_ISVTX)))
+            result = fail("%s: others can replace what is in %s", cache, parent);
+    }
+    free(path);
+    return result;
+}
+
 /* Whether a folder can be trusted with programs. */
 static int check(const char *cache) {
     int folder = open_folder(cache);
     if (folder < 0) return fail("%s: %s", cache, strerror(errno));
     int may = is_ours(folder);
     close(folder);
-    return may ? 0 : fail("%s: others can write there", cache);
+    if (!may) return fail("%s: others can write there", cache);
+    return geteuid() == 0 ? check_parents(cache) : 0;
 }
 
 static int hold_all(const char *cache) {
@@ -225,8 +255,9 @@ static int hold_all(const char *cache) {
     if (check(cache) < 0) return -1;
     while (count < LAYER_COUNT && (held[count] = hold(cache, &LAYERS[count])) >= 0) count++;
     if (count == LAYER_COUNT) return 0;
+    fail("%s/%s: it is somebody else's, or no folder", cache, LAYERS[count].name);
     while (count > 0) close(held[--count]);
-    return fail("%s: not unpacked", cache);
+    return -1;
 }
 
 /* Whether an old layer can go: unused for KEPT_S, and held by nobody. */
@@ -251,16 +282,26 @@ static int is_unused(const char *path, const Layer *layer) {
     return result;
 }
 
+/* Whether this is the name of a layer: the folder may hold other things of its owner. */
+static bool is_layer(const char *name, const Layer *layer, bool *is_unfinished) {
+    size_t size = strlen(layer->kind);
+    if (strncmp(name, layer->kind, size) != 0) return false;
+    const char *hash = name + size;
+    size_t digits = strspn(hash, "0123456789abcdef");
+    *is_unfinished = strcmp(hash + digits, ".unfinished") == 0;
+    return digits == HASH_SIZE && (*is_unfinished || hash[digits] == '\0');
+}
+
 /* Remove what crashes left and what old versions used. Under the lock. */
 static void clean(const char *cache) {
     DIR *entries = opendir(cache);
     struct dirent *entry;
     while (entries && (entry = readdir(entries))) {
         char *path = joined(cache, entry->d_name);
-        const char *end = strrchr(entry->d_name, '.');
         for (int i = 0; i < LAYER_COUNT; i++) {
-            if (strncmp(entry->d_name, LAYERS[i].kind, strlen(LAYERS[i].kind)) != 0) continue;
-            if (end && strcmp(end, ".unfinished") == 0)
+            bool is_unfinished;
+            if (!is_layer(entry->d_name, &LAYERS[i], &is_unfinished)) continue;
+            if (is_unfinished)
                 remove_tree(path);
             else if (strcmp(entry->d_name, LAYERS[i].name) != 0)
                 is_unused(path, &LAYERS[i]);
@@ -318,6 +359,7 @@ static int fill(char *cache, mode_t mode) {
     while (result == 0 && flock(lock, LOCK_EX) < 0)
         if (errno != EINTR) result = fail("%s: %s", cache, strerror(errno));
     if (result == 0 && hold_all(cache) < 0) {
+        if (isatty(STDERR_FILENO)) fprintf(stderr, "unpacking to %s (first start only)\n", cache);
         clean(cache);
         for (int i = 0; i < LAYER_COUNT && result == 0; i++) result = install(cache, &LAYERS[i]);
         if (result == 0) result = hold_all(cache);
@@ -359,6 +401,7 @@ static int caches(Cache *found) {
 }
 
 int main(int count, char **arguments) {
+    if (count < 1) return EXIT_FAILED; /* as old kernels allow: there is no name, nor an end */
     char *command[count + 4];
     Cache found[4];
     int last = caches(found), chosen = -1;
@@ -389,7 +432,9 @@ int main(int count, char **arguments) {
     command[1] = "-I"; /* neither PYTHONPATH nor packages of another Python come in */
     command[2] = joined(runtime, "bin/cortex");
     memcpy(command + 3, arguments + 1, (size_t)count * sizeof *arguments); /* with the NULL */
+    unsetenv("PYTHONEXECUTABLE"); /* the only variable that -I does not keep out */
     execv(command[0], command);
     fprintf(stderr, "error: cannot run %s: %s\n", command[0], strerror(errno));
+    if (errno == ENOENT) fprintf(stderr, "hint: remove %s: it is unpacked again\n", runtime);
     return EXIT_FAILED;
 }

@@ -9,11 +9,13 @@ what the binary itself lists.
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 TIME = (
@@ -32,7 +34,11 @@ LINKED = {
     "uuid-dev": ("libuuid", "BSD-3-Clause"),
     "zlib1g-dev": ("zlib", "Zlib"),
 }
-POSTGRES_LICENCE = (Path(__file__).parent / "postgresql-licence.txt").read_text("utf-8")
+# Texts of those who deliver none, by SPDX identifier.
+TEXTS = {
+    path.stem: path.read_text("utf-8")
+    for path in sorted((Path(__file__).parent / "licences").glob("*.txt"))
+}
 # Not used by programs, but by people who develop: idlelib, the tests, static libraries, headers.
 NEEDLESS_IN_PYTHON = (
     "include", "share", "lib/pkgconfig", "lib/libpython*.a", f"lib/{PYTHON}/config-*",
@@ -61,6 +67,11 @@ NEEDLESS_IN_PACKAGES = (
     "*/tests", "trio/_tests", "*.dist-info/RECORD", "*.dist-info/INSTALLER",
     "*.dist-info/REQUESTED", "*.dist-info/direct_url.json", "*.dist-info/uv_*.json",
 )  # fmt: skip
+PARTS = """\
+import decimal, pyexpat
+
+print(pyexpat.EXPAT_VERSION.removeprefix("expat_"), decimal.__libmpdec_version__)
+"""
 SCRIPT = """\
 import sys
 
@@ -110,6 +121,8 @@ def make_runtime(work: Path, layer: Path, postgres: str) -> None:
     remove(site, NEEDLESS_IN_PACKAGES)
     (site / "postgres.pth").write_text(f"../../../../{postgres}\n")
     (layer / "bin/cortex").write_text(SCRIPT)
+    # Python looks for this folder, and cleaners of /var/tmp remove empty ones.
+    (site.parent / "lib-dynload/README").write_text("All modules are in the program.\n")
     share = layer / "share/cortex"
     share.mkdir(parents=True)
     (share / "components.json").write_text((work / "components.json").read_text())
@@ -136,9 +149,10 @@ def finish(layer: Path) -> None:
             "-x",
             "lib2to3",
         ]
+        # -B: or importing what compileall needs would compile that, with this folder's path in it.
         subprocess.run(
-            [python, "-I", "-m", "compileall", *options, layer / "lib"],
-            env={"PYTHONHASHSEED": "0"},
+            [python, "-I", "-B", "-m", "compileall", *options, layer / "lib"],
+            env={},
             stdout=subprocess.DEVNULL,
             check=True,
         )
@@ -180,7 +194,7 @@ def components(work: Path) -> list[dict[str, str]]:
             "name": "postgresql",
             "version": _postgres_version(work),
             "licence": "PostgreSQL",
-            "text": POSTGRES_LICENCE,
+            "text": TEXTS["PostgreSQL"],
         },
     ]
     for package, (name, licence) in LINKED.items():
@@ -190,7 +204,47 @@ def components(work: Path) -> list[dict[str, str]]:
         ).stdout  # fmt: skip
         text = (root / "usr/share/doc" / package / "copyright").read_text(errors="replace")
         found.append({"name": name, "version": version, "licence": licence, "text": text})
-    return sorted(found, key=lambda each: each["name"])
+    found += [*_parts_of_python(work), *_crates(work / "site")]
+    return sorted(found, key=lambda each: (each["name"], each["version"]))
+
+
+def _parts_of_python(work: Path) -> Iterator[dict[str, str]]:
+    """Yield the libraries that Python's source contains."""
+    source = work / "root/build/work/python"
+    printed = subprocess.run(
+        [work / "python/bin" / PYTHON, "-I", "-c", PARTS],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    expat, libmpdec = printed.split()
+    text = (source / "Modules/expat/COPYING").read_text("utf-8")
+    yield {"name": "expat", "version": expat, "licence": "MIT", "text": text}
+    header = (source / "Modules/_decimal/libmpdec/mpdecimal.h").read_text("utf-8")
+    text = header.partition("*/")[0]
+    yield {"name": "libmpdec", "version": libmpdec, "licence": "BSD-2-Clause", "text": text}
+
+
+def _crates(site: Path) -> Iterator[dict[str, str]]:
+    """Yield the Rust code in packages, which their own SBOMs list, but not what only built it."""
+    for file in sorted(site.glob("*.dist-info/sboms/*.json")):
+        package = file.parents[1].name.partition("-")[0].replace("_", "-")
+        for each in json.loads(file.read_text("utf-8")).get("components", []):
+            is_rust = each["purl"].startswith("pkg:cargo/")
+            if not is_rust or each.get("scope") == "excluded" or "=file:" in each["purl"]:
+                continue
+            name, version = each["name"], each["version"]
+            licence = each["licenses"][0]["expression"]
+            chosen = [TEXTS[one] for one in re.findall(r"[\w.-]+", licence) if one in TEXTS]
+            assert chosen, f"no text of {licence}"
+            head = (
+                f"{name} {version}, a Rust crate in {package}: https://crates.io/crates/{name}\n"
+                f"Authors: {each.get('author', 'as there')}\n"
+            )
+            yield {
+                "name": f"{package}/{name}",
+                "version": version,
+                "licence": licence,
+                "text": "\n".join([head, *chosen]),
+            }
 
 
 def _postgres_version(work: Path) -> str:
@@ -236,17 +290,19 @@ def sbom(work: Path, binary: Path) -> None:
         stdout=subprocess.PIPE,
         check=True,
     ).stdout
-    found = {each["name"]: each for each in json.loads(printed)["components"]}
-    own = found.pop("cortex-durable")
+    found = json.loads(printed)["components"]
+    own = next(each for each in found if each["name"] == "cortex-durable")
+    found.remove(own)
     listed = []
-    for each in found.values():
-        kind = "generic" if each["name"] in linked else "pypi"
-        purl = f"pkg:{kind}/{each['name']}@{each['version']}"
+    for each in found:
+        owner, _, name = each["name"].rpartition("/")
+        kind = "cargo" if owner else "generic" if each["name"] in linked else "pypi"
+        purl = f"pkg:{kind}/{name}@{each['version']}"
         listed.append(
             {
                 "type": "library",
-                "bom-ref": purl,
-                "name": each["name"],
+                "bom-ref": f"{owner}/{purl}" if owner else purl,
+                "name": name,
                 "version": each["version"],
                 "purl": purl.replace("+", "%2B"),
                 "licenses": [{"license": {"name": each["licence"]}}],

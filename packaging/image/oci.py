@@ -1,6 +1,9 @@
 """Write an OCI image of one layer, configured by the last stage of a Dockerfile.
 
 oci.py DOCKERFILE LAYER.tar TARGET.tar
+
+podman, skopeo and containerd read `index.json`; `docker load` reads `manifest.json`, unless Docker
+keeps its images in containerd.
 """
 
 import gzip
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 MEDIA = "application/vnd.oci.image"
+NAME = "cortex:latest"
 
 
 def configuration(dockerfile: str) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def write(dockerfile: Path, layer: Path, target: Path) -> None:
 
         def blob(data: bytes, media: str) -> dict[str, Any]:
             digest = _digest(data)
-            add(f"blobs/sha256/{digest.partition(':')[2]}", data)
+            add(_file(digest), data)
             return {"mediaType": media, "digest": digest, "size": len(data)}
 
         layers = [blob(packed, f"{MEDIA}.layer.v1.tar+gzip")]
@@ -93,9 +97,22 @@ def write(dockerfile: Path, layer: Path, target: Path) -> None:
             "layers": layers,
         }
         listed = blob(json.dumps(manifest).encode(), kind)
-        listed["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
+        listed["annotations"] = {
+            "io.containerd.image.name": f"docker.io/library/{NAME}",
+            "org.opencontainers.image.ref.name": "latest",
+        }
         add("oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         add("index.json", json.dumps({"schemaVersion": 2, "manifests": [listed]}).encode())
+        for_docker = {
+            "Config": _file(described["digest"]),
+            "RepoTags": [NAME],
+            "Layers": [_file(each["digest"]) for each in layers],
+        }
+        add("manifest.json", json.dumps([for_docker]).encode())
+
+
+def _file(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _digest(data: bytes) -> str:

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,7 +32,8 @@ KEPT: Final = Path(tempfile.gettempdir()) / "cortex-systemd"
 UNITS: Final = Path(__file__).parent
 GUIDE: Final = "docs/guides/hosts.md"
 PACKAGES: Final = "bubblewrap,ca-certificates,passwd,python3,systemd,systemd-sysv"
-RESTARTS: Final = 3
+RESTARTS: Final = 5
+CLIENTS: Final = 4
 EXPOSURE_MAX: Final = 35  # tenths, of what `systemd-analyze security` counts
 API: Final = "http://127.0.0.1:8080/healthz"
 WITHIN_S: Final = 120.0
@@ -57,7 +58,7 @@ ln -s /proc/self/fd dev/fd
 pivot_root . mnt
 cd /
 umount -l /mnt
-exec env -i container=cortex PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --log-target=console \
+exec env -i container=cortex PATH=/usr/sbin:/usr/bin /lib/systemd/systemd --log-target=journal \
     --unit=multi-user.target
 """
 
@@ -241,29 +242,27 @@ def test_a_started_pod_takes_jobs_and_root_sees_them(host: Host) -> None:
 
 def test_no_connection_is_refused_while_it_restarts(host: Host) -> None:
     is_over = threading.Event()
-    answers: list[object] = []
-    closed: list[float] = []
+    answers: Counter[str] = Counter()
 
     def ask() -> None:
         while not is_over.is_set():
             try:
                 with urlopen(API, timeout=WITHIN_S) as answer:
-                    answers.append(answer.status)
-            except ConnectionError:  # the ending pod had accepted it
-                closed.append(time.monotonic())
+                    answers[str(answer.status)] += 1
             except OSError as error:
-                answers.append(error)
+                answers[repr(error)] += 1
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    asking = [threading.Thread(target=ask) for _ in range(CLIENTS)]
+    for each in asking:
+        each.start()
     try:
         for _ in range(RESTARTS):
             host.run("systemctl", "restart", "cortex.service")
     finally:
         is_over.set()
-        asking.join()
-    assert {*answers} == {200}
-    assert len(closed) <= RESTARTS, "one is open at a time: at most one is cut off by each restart"
+        for each in asking:
+            each.join()
+    assert {*answers} == {"200"}, answers
 
 
 def test_a_connection_starts_a_pod_that_was_stopped(host: Host) -> None:
@@ -284,14 +283,14 @@ def test_a_stuck_pod_is_replaced(host: Host) -> None:
     host.run("systemctl", "daemon-reload")
     host.run("systemctl", "restart", "cortex.service")
     stuck = host.shown("MainPID")
-    host.run("kill", "-STOP", stuck)
+    host.run("sh", "-c", f"kill -STOP {stuck}")  # a program of this name is not in each Debian
     eventually(
         lambda: host.shown("NRestarts") == "1" and host.shown("ActiveState") == "active",
         what="another pod runs",
         within_s=WITHIN_S,
     )
     assert host.shown("MainPID") != stuck
-    assert "Watchdog timeout" in host.run("journalctl", "--no-pager", "--unit=cortex.service")
+    assert "Watchdog timeout" in host.log()
 
 
 def test_a_tick_runs_beside_the_pod(host: Host) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cortex.agent.confinement import child as confined_child
 from cortex.agent.confinement import means as confinement
@@ -201,6 +202,18 @@ def test_a_compiled_supervisor_is_used_only_if_it_is_of_this_source(
     compiled = py_compile.compile(str(source), doraise=True)
     monkeypatch.setattr(confinement, "_child", lambda: compiled)
     assert [means for means in MEANS if works(means)] == before
+
+
+def test_a_means_that_does_not_work_gives_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no namespaces' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with capture_logs() as lines:
+        assert not works(Confinement.BUBBLEWRAP)
+    (line,) = lines
+    assert (line["event"], line["error"]) == ("confinement does not work", "bwrap: no namespaces")
 
 
 def test_without_means_nothing_starts(tmp_path: Path) -> None:

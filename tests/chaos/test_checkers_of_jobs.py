@@ -15,6 +15,7 @@ from chaos.checkers import (
     i21_idempotency_keys,
     i24_liveness,
 )
+from chaos.checkers.timeline import Timeline
 from chaos.checkers.verdict import Checker, Result
 from tests.support.evidence import Run, at, uuid
 from tests.support.healthy_run import healthy_run
@@ -423,6 +424,22 @@ def test_a_person_who_takes_an_hour_is_no_backlog() -> None:
     verdict = i24_liveness.check(run.evidence())
     assert verdict.result is Result.VALID, verdict.why
     assert verdict.figures["drained_s"] < 20
+
+
+def test_a_calm_after_the_rest_is_no_backlog() -> None:
+    """Without a clock the time of the whole rest counts: not that of the calm behind it."""
+    run = healthy_run()
+    run.phase(120.0, "calm")
+    run.phase(5_000.0, "quiet")
+    whole = run.evidence()
+    evidence = evolve(
+        whole,
+        events=tuple(each for each in whole.events if each.process != "probe"),
+        transitions=tuple(t for t in whole.transitions if t["new"] != i24_liveness.WAITS),
+    )
+    assert not Timeline.of(evidence).has_clock
+    verdict = i24_liveness.check(evidence)
+    assert verdict.result is Result.VALID, verdict.why
 
 
 def test_a_job_that_goes_on_from_a_failed_one_is_no_second_one_of_its_key() -> None:

@@ -120,6 +120,13 @@ def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
     assert cortex("approvals", "show", "00000000").code == 3
 
 
+def test_letters_that_the_locale_lacks_are_spelled_out(cortex: Cortex, askers: Askers) -> None:
+    request = askers.asked(arguments={"to": "p\u0430y@x.org", "flags": "\u2013rf"})
+    ended = cortex("approvals", "show", str(request.id), env={"LANG": "C"})
+    assert '"to": "p[U+0430]y@x.org"' in ended.out
+    assert '"flags": "[U+2013]rf"' in ended.out
+
+
 @pytest.mark.parametrize("blank", [" ", "\u00a0", "-"], ids=ascii)
 def test_no_text_of_a_request_passes_for_a_line_of_ours(
     cortex: Cortex, askers: Askers, blank: str

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cortex.cli.completion import SHELLS, script
-from cortex.config import FIELDS, NAMES, PREFIX, load
+from cortex.config import DSN_IS_FLAG, FIELDS, NAMES, PREFIX, load
 from tests.support.command_line import Cortex
 
 SECRET = "hunter2"
@@ -40,6 +40,20 @@ def test_each_setting_has_its_value_and_its_source(cortex_nowhere: Cortex) -> No
     assert rows["sweep_s"] == (60, "default")
     assert rows["dsn"][0] == "postgresql://u:***@db/x"
     assert SECRET not in ended.out
+
+
+def test_a_flag_that_left_the_process_list_is_named_as_the_source(cortex_nowhere: Cortex) -> None:
+    environ = {"CORTEX_DSN": f"postgresql://u:{SECRET}@db/x", DSN_IS_FLAG: "1"}
+    ended = cortex_nowhere("config", "show", "--json", env=environ)
+    (dsn,) = (row for row in ended.document["settings"] if row["setting"] == "dsn")
+    assert dsn["source"] == "--dsn"
+
+
+def test_a_password_in_the_public_url_is_refused_and_not_shown(cortex_nowhere: Cortex) -> None:
+    ended = cortex_nowhere("config", "show", env={"CORTEX_PUBLIC_URL": f"http://u:{SECRET}@h/"})
+    assert ended.code == 2
+    assert "CORTEX_PUBLIC_URL: setting public_url is not a URL without a user" in ended.err
+    assert SECRET not in ended.out + ended.err
 
 
 def test_it_lists_all_settings_as_a_pod_reads_them(cortex_nowhere: Cortex) -> None:

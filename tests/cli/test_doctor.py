@@ -98,6 +98,14 @@ def test_settings_that_make_no_sense_are_a_finding(cortex: Cortex) -> None:
     assert "CORTEX_SLOTS" in checks(ended)["config"]["found"]
 
 
+def test_a_variable_that_sets_nothing_is_a_finding(cortex_nowhere: Cortex) -> None:
+    ended = cortex_nowhere("doctor", "--json", env={"CORTEX_SLOT": "9"})
+    assert "config" in grades(ended, "warn")
+    config = checks(ended)["config"]
+    assert config["found"].endswith("not a setting: CORTEX_SLOT")
+    assert config["fix"] == "set CORTEX_SLOTS"
+
+
 def test_a_schema_that_is_not_there(tmp_path: Path, empty_database: str) -> None:
     ended = Cortex(tmp_path, empty_database)("doctor", "--json")
     assert grades(ended, "FAIL") == {"schema"}

@@ -1,7 +1,9 @@
 """The scripted server as a program sees it: HTTP, its log, its process."""
 
 import signal
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,10 +12,12 @@ import pytest
 import trio
 from click.testing import CliRunner
 
+from cortex.cli.run.scripted_model import scripted_model as command
 from cortex.demo.script import Call, Fault, Reply, at_pace
 from cortex.demo.script_echo import echo
 from cortex.demo.script_tools import tools
 from cortex.demo.server import ScriptedServer, main, serve
+from cortex.domain.errors import UsageError
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.servers.scripted_model import API_KEY, MODEL, program, scripted_model
 
@@ -203,3 +207,24 @@ def test_an_unknown_script_is_told_apart(name: str) -> None:
     done = CliRunner().invoke(main, ["--script", name])
     assert done.exit_code == 2
     assert name in done.stderr
+
+
+@pytest.mark.parametrize(
+    "script, message",
+    [
+        ("model.py", "'model.py' names no function"),
+        ("none.py:answer", "app 'none.py' does not exist"),
+        ("model.py:none", "model.py has no function 'none'"),
+        ("model.py:answer", "is not free: Address already in use"),
+    ],
+)
+def test_a_script_of_ones_own_that_cannot_be_served(
+    script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text("def answer(call): ...\n", "utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = CliRunner().invoke(command, [script, "--port", str(port)])
+    assert isinstance(ended.exception, UsageError)
+    assert message in ended.exception.message

@@ -24,6 +24,7 @@ from tests.support.eventually import WITHIN_S, eventually
 from tests.support.records.rows import seeded_random
 from tests.support.servers.http_server import HttpServer, http_server, read_all
 
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 SLACK_S = 20.0  # a loaded machine; a client that is waited for would hold it for good
 EVERYWHERE = "0.0.0.0"  # noqa: S104 -- what must be refused
 
@@ -147,6 +148,24 @@ def test_what_is_under_way_ends_within_its_grace(database: str) -> None:
         client.join(10)
         closing.join(10)
         assert (found[0].status, found[0].json) == (200, {"done": True})
+
+
+def test_a_connection_that_was_accepted_is_answered(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.http.server.GRACE_S", WITHIN_S)
+    with http_server(database) as server, server.connect() as new, server.connect() as kept:
+        kept.sendall(HEALTH)
+        while b"}" not in kept.recv(65_536):
+            pass
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        assert kept.recv(1) == b""
+        eventually(lambda: not _listens(server), what="it listens no more")
+        new.sendall(HEALTH)
+        answer = read_all(new)
+        closing.join(WITHIN_S)
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 def _listens(server: HttpServer) -> bool:

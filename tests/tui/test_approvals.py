@@ -43,6 +43,20 @@ async def test_the_most_urgent_one_is_approved_from_anywhere(
         assert f"cortex approvals approve {soon} --yes --as ana" in seat.text.replace("\n", "")
 
 
+@on_asyncio
+async def test_letters_that_the_terminal_lacks_are_spelled_out(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
+    inbox.add(
+        1, arguments={"to": "p\N{CYRILLIC SMALL LETTER A}y@x.org", "why": "a\u202eb \u2013rf"}
+    )
+    async with sit(is_ascii=True) as seat:
+        await enter(seat)
+        assert "p[U+0430]y@x.org" in seat.text
+        assert "a[U+202E]b [U+2013]rf" in seat.text
+        assert "1 hidden character in why" in seat.text
+
+
 @pytest.mark.parametrize("number", [1, 5])
 @on_asyncio
 async def test_a_number_denies_with_a_canned_reason(

@@ -69,8 +69,17 @@ def test_flag_over_environment_over_project_over_user(user_file: Path, project: 
 def test_a_flag_that_was_not_given_and_an_empty_variable_say_nothing(
     user_file: Path, project: Path
 ) -> None:
-    settings = load_in(project, {"CORTEX_SLOTS": "", "CORTEX_DSN": ""}, toml="slots=7", slots=None)
-    assert (settings.slots, settings.dsn) == (7, None)
+    settings = load_in(project, {"CORTEX_SLOTS": "", "CORTEX_HTTP": ""}, toml="slots=7", slots=None)
+    assert (settings.slots, settings.http) == (7, None)
+
+
+def test_an_empty_address_is_no_embedded_database(user_file: Path, project: Path) -> None:
+    empty = {"CORTEX_DSN": ""}
+    with pytest.raises(UsageError, match="CORTEX_DSN is empty"):
+        load_in(project, empty)
+    dsn = "postgresql://db/cortex"
+    assert load_in(project, empty, dsn=dsn).dsn == dsn
+    assert load_in(project, empty, toml=f"dsn = '{dsn}'").dsn == dsn
 
 
 def test_every_setting_can_be_given_in_every_source(user_file: Path, project: Path) -> None:
@@ -297,3 +306,19 @@ def _toml(value: object) -> str:
             return f'"{value}"'
         case _:
             return str(value)
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({"http": "10.0.0.2:8080"}, "http://10.0.0.2:8080"),
+        ({"http": "[::1]:8080"}, "http://[::1]:8080"),
+        ({"http": "0.0.0.0:8080"}, None),
+        ({"http": "[::]:8080"}, None),
+        ({"http": "127.0.0.1:0"}, None),
+        ({"http": "0.0.0.0:8080", "public_url": "https://a.example/"}, "https://a.example"),
+        ({}, None),
+    ],
+)
+def test_links_lead_only_where_people_get_to(given: dict[str, Any], expected: str | None) -> None:
+    assert Settings(**given).page_url == expected

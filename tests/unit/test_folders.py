@@ -116,3 +116,21 @@ def test_a_pod_that_starts_closes_what_a_former_version_left_open(tmp_path: Path
     assert mode(ended) == 0o700
     assert mode(workspaces) & 0o066 == 0
     assert mode(elsewhere) == mode(beside) == 0o755
+
+
+def test_a_pod_does_not_start_when_the_workspaces_cannot_be_used(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_text("")
+    with pytest.raises(UsageError, match=f"cannot use {data}/workspaces: Not a directory"):
+        standard_parts(app=None, workspaces=data / "workspaces")
+
+
+def test_a_pod_leaves_the_workspaces_of_another_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path.stat().st_uid
+    workspace = tmp_path / str(new_id())
+    workspace.mkdir(mode=0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    standard_parts(app=None, workspaces=tmp_path)
+    assert mode(workspace) == 0o755

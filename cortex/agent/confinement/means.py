@@ -23,6 +23,7 @@ from shutil import which
 from typing import Any, Final, Self
 
 import attrs
+import structlog
 
 from cortex.agent.confinement import child as confined_child
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
@@ -77,6 +78,8 @@ SIGNALS_SCOPED_SINCE: Final = 6
 """Version of Landlock from which a program cannot signal its user's other processes."""
 TRUNCATION_JUDGED_SINCE: Final = 3
 """Version of Landlock from which it cannot truncate files that it may not write."""
+
+_log = structlog.get_logger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -532,9 +535,13 @@ def works(means: Confinement) -> bool:
             launch = Confiner(means=means).launch(
                 workspace=workspace, folder=workspace, has_network=False
             )
-            return _probe(launch).startswith("code 0 ")
-        except (OSError, ValueError, UsageError, subprocess.SubprocessError):
-            return False
+            report, complaint = _probe(launch)
+        except (OSError, ValueError, UsageError, subprocess.SubprocessError) as error:
+            report, complaint = "", str(error)
+    if report.startswith("code 0 "):
+        return True
+    _log.info("confinement does not work", means=means.value, error=complaint or report)
+    return False
 
 
 def _may_work(means: Confinement) -> bool:
@@ -551,28 +558,34 @@ def _may_work(means: Confinement) -> bool:
             return False
 
 
-def _probe(launch: Launch) -> str:
-    """Run a trivial program; return its report."""
+def _probe(launch: Launch) -> tuple[str, str]:
+    """Run a trivial program; return its report, and the last line of its standard error."""
     (control, control_end), (report_end, report) = os.pipe(), os.pipe()
     try:
-        with subprocess.Popen(  # noqa: S603 -- our own programs
-            launch.argv(["true"], control=control, report=report),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(control, report, *launch.descriptors),
-            umask=UMASK,
-            cwd=launch.folder,
-            env=dict(launch.environment),
-            start_new_session=True,
-        ) as child:
+        with (
+            tempfile.TemporaryFile() as errors,
+            subprocess.Popen(  # noqa: S603 -- our own programs
+                launch.argv(["true"], control=control, report=report),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=(control, report, *launch.descriptors),
+                umask=UMASK,
+                cwd=launch.folder,
+                env=dict(launch.environment),
+                start_new_session=True,
+            ) as child,
+        ):
             try:
                 child.wait(PROBE_S)
             finally:
                 child.kill()
+                child.wait()
+            errors.seek(0)
+            complaint = errors.read(4096).decode(errors="replace").strip()
         os.close(report)
         report = -1
-        return os.read(report_end, 4096).decode(errors="replace")
+        return os.read(report_end, 4096).decode(errors="replace"), complaint.rpartition("\n")[2]
     finally:
         for each in (control, control_end, report_end, report):
             if each >= 0:

@@ -25,7 +25,7 @@ from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.policy import Gate as PolicyGate
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import ForbiddenError, RejectedError
+from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
 from cortex.domain.why_facts import MISSING_TOOL
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
@@ -207,9 +207,19 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
 def close_workspaces(folder: Path) -> None:
     """Close the workspaces that a former version left open to others. Blocks.
 
-    Folders without a job's name stay as they are: they may not be workspaces.
+    Folders without a job's name stay as they are: they may not be workspaces. So does the folder of
+    another user: the database in it says whose it is.
+
+    Raises `UsageError` for a folder that cannot be used.
     """
-    if folder.is_symlink() or not folder.is_dir():
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        hint = f"look at {folder.parent}, or choose another --data"
+        raise UsageError(f"cannot use {folder}: {error.strerror}", hint=hint) from error
+    if not stat.S_ISDIR(status.st_mode) or not _is_ours(status):
         return
     _close(folder, 0o711 if os.geteuid() == 0 else 0o700)
     for each in folder.iterdir():
@@ -227,5 +237,9 @@ def _is_workspace(folder: Path) -> bool:
 def _close(folder: Path, mode: int) -> None:
     """Limit the permissions of a folder that is ours."""
     status = folder.stat()
-    if os.geteuid() in (0, status.st_uid) and stat.S_IMODE(status.st_mode) & ~mode:
+    if _is_ours(status) and stat.S_IMODE(status.st_mode) & ~mode:
         folder.chmod(stat.S_IMODE(status.st_mode) & mode)
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return os.geteuid() in (0, status.st_uid)

@@ -40,6 +40,7 @@ from cortex.store import approvals as store
 from cortex.view.approvals import brief, if_approved, if_denied, what
 from cortex.view.arguments import marked_json, with_marked_blanks
 from cortex.view.cells import Cell
+from cortex.view.spelled import spelled
 
 CHANNEL: Final = "cli"
 
@@ -64,9 +65,12 @@ def present(approvals: Sequence[Approval], edited: str | None, output: Output) -
     if not output.is_for_people:
         return
     talk = output.talk
+    edit = None if edited is None else parse(edited)
+    if talk.is_ascii:
+        approvals, edit = spelled(approvals), spelled(edit)
     lines = [*page(approvals[0], talk)] if len(approvals) == 1 else _batch(approvals, output)
-    if edited is not None:
-        found = changes(approvals[0].arguments, parse(edited))
+    if edit is not None:
+        found = changes(approvals[0].arguments, edit)
         lines += ["", talk.paint("  your edit: the requested arguments, and yours", "dim")]
         lines += diff(found, talk)
     for line in [*lines, ""]:

@@ -12,6 +12,7 @@ from cortex.domain.approvals.approval import Approval
 from cortex.domain.argument_check import changes
 from cortex.store import approvals as store
 from cortex.view.approvals import if_approved, if_denied, if_expired, left_s
+from cortex.view.spelled import spelled
 
 FIELDS: Final = (
     *("id", "status", "risk", "effect", "reversible", "tool", "key", "policy", "said"),
@@ -35,7 +36,9 @@ def show(options: Options, *, name: str) -> None:
     output.record(
         {"approval": document(approval)},
         name=str(approval.id),
-        page=lambda: page(approval, output.terminal),
+        page=lambda: page(
+            spelled(approval) if output.terminal.is_ascii else approval, output.terminal
+        ),
         is_whole=True,
     )
 

@@ -27,7 +27,7 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
             default=CHANGED_DEFAULT,
             show_default=True,
             metavar="N",
-            help="At most so many, the oldest first.",
+            help="Maximum number of messages, the oldest first.",
         ),
         click.option(
             "--topic",

@@ -20,6 +20,7 @@ from cortex.durable.registry import Registry
 _CORTEX: Final = Path(cortex.__file__).parent
 _added: Final[list[Path]] = []
 _HINT: Final = "give a module, such as shop.jobs, or a file, such as shop/jobs.py"
+_HINT_OF_PACKAGES: Final = "name the virtual environment that has it: --path DIR"
 
 
 def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -143,7 +144,10 @@ def _refused(spec: str, error: BaseException) -> UsageError:
     if isinstance(error, SystemExit):
         return UsageError(f"{place}: the app ends the process while it is imported")
     text = " ".join(str(error).split())
-    return UsageError(f"{place}: {type(error).__name__}{f': {text}' if text else ''}")
+    return UsageError(
+        f"{place}: {type(error).__name__}{f': {text}' if text else ''}",
+        hint=_HINT_OF_PACKAGES if isinstance(error, ModuleNotFoundError) else None,
+    )
 
 
 def _is_within(spec: str, name: str | None) -> bool:

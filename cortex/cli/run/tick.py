@@ -4,6 +4,7 @@
 of a killed tick are taken over like those of any pod.
 """
 
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ import cortex.cli.screen.plain_structlog  # noqa: F401 -- before all that import
 # isort: split
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
-from cortex.cli.failures import leading
 from cortex.cli.options import Command, Options, Span
 from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.fork_server import start
@@ -28,6 +28,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
+from cortex.domain.classification import leading
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.safe import safe
@@ -103,7 +104,7 @@ def tick(
         workers=1,
     )
     chosen = chosen_names(settings)
-    configure_logs()
+    configure_logs(level=logging.WARNING)  # cron would mail each line, each minute
     crash_points.arm(os.environ.get(crash_points.VARIABLE))
     try:
         done, code = _Ticking(settings, chosen, app).run()

@@ -62,7 +62,11 @@ def refuse_foreign(request: Request) -> None:
 
 def _peer(scope: Scope) -> str:
     client = scope.get("client")
-    return str(client[0]) if client else UNKNOWN
+    if not client:
+        return UNKNOWN
+    address = str(client[0])
+    # A socket of both families, as systemd opens it for `ListenStream=8080`, prefixes IPv4.
+    return address.removeprefix("::ffff:") if "." in address else address
 
 
 def _is_here(peer: str) -> bool:

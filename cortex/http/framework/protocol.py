@@ -5,10 +5,12 @@ Invariants: a request with an ambiguous end is refused and ends the connection; 
 within the time of an idle connection; the client must read each send within `SEND_BOUND_S`, and no
 send delays the pod's end.
 
-On failure: the connection is closed. On stop: an idle connection is closed at once.
+On failure: the connection is closed. On stop: an idle connection is closed at once, but not
+one whose first request has yet to come, or on which bytes have arrived.
 """
 
 import re
+import select
 from typing import Any, Final
 
 import h11
@@ -151,7 +153,9 @@ class Connection(TCPServer):
         self._turns = turns
         self._is_over = False
         self._is_waiting = False
-        """Bytes have arrived, and are not handled yet."""
+        """Bytes were read, and are not handled yet."""
+        self._is_kept = False
+        """A request was answered, and the connection is open for the next one."""
 
     async def run(self) -> None:
         """Serve until one side ends; a failing connection raises nothing."""
@@ -198,18 +202,30 @@ class Connection(TCPServer):
         await self.protocol.handle(Closed())
 
     async def _idle_timeout(self) -> None:
-        """Close the connection after `IDLE_S`, but not while the pod is behind with its bytes."""
+        """Close the connection after `IDLE_S`, or when the pod ends; not while bytes wait in it."""
         await trio.lowlevel.checkpoint()
         while not self.context.terminated.is_set():
             with trio.move_on_after(self.config.keep_alive_timeout):
                 await self.context.terminated.wait()
-            if not self._is_waiting:
+            if not self._has_bytes():
                 break
+        if self.context.terminated.is_set() and (not self._is_kept or self._has_bytes()):
+            return  # it was accepted, so its request is answered: `Server.close` bounds the wait
         with trio.CancelScope(shield=True):
             await self._initiate_server_close()
 
+    def _has_bytes(self) -> bool:
+        number = self.stream.socket.fileno()
+        if self._is_waiting or number < 0:
+            return self._is_waiting
+        arrived = select.poll()
+        arrived.register(number, select.POLLIN)
+        return bool(arrived.poll(0))
+
     async def protocol_send(self, event: Any) -> None:
         """Send within a bound, and not under a shield as Hypercorn does."""
+        if isinstance(event, Updated):
+            self._is_kept = event.idle
         if not isinstance(event, RawData):
             if not (self._is_over and isinstance(event, Updated)):
                 await super().protocol_send(event)

@@ -28,7 +28,7 @@ from attrs import frozen
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.postgres.embedded.account import Account
 from cortex.postgres.embedded.install import Install, ServerLog, render_settings
-from cortex.postgres.embedded.socket import PORT, Postmaster, choose_socket_dir
+from cortex.postgres.embedded.socket import PORT, Postmaster, choose_socket_dir, close_to_others
 
 # --- Locks between processes: `flock` on files in the data directory, which no crash leaves behind.
 
@@ -232,6 +232,7 @@ class Cluster:
         if not self.pgdata.exists():
             self._initialise(lock)
         self._check_version()
+        close_to_others(self.pgdata)
         socket_dir = choose_socket_dir(self.home, owner=self.account)
         settings = render_settings(socket_dir=socket_dir, port=PORT)
         _replace(self.home / "cortex.conf", settings)

@@ -113,6 +113,10 @@ def _still_starting(home: Path) -> UnavailableError:
     return UnavailableError(f"another process is still starting the Postgres in {home}")
 
 
+# Another place for the data helps.
+_MISPLACED: Final = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR, errno.EROFS}
+
+
 @contextlib.contextmanager
 def _named_os_errors(data_dir: Path) -> Iterator[None]:
     """Report what the operating system refused and in which data directory."""
@@ -120,7 +124,7 @@ def _named_os_errors(data_dir: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"cannot use the data directory {data_dir}: {error.strerror}"
-        if isinstance(error, PermissionError | FileExistsError | NotADirectoryError):
+        if error.errno in _MISPLACED:
             hint = f"look at {error.filename}, or choose another --data"
             raise UsageError(what, hint=hint) from error
         raise UnavailableError(what, hint=f"look at {error.filename}") from error
@@ -135,7 +139,9 @@ def _prepare_home(data_dir: Path) -> Path:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(existing))
     _check_way(existing, account)
     if existing != home:
-        home.mkdir(parents=True, mode=0o700, exist_ok=True)
+        for parent in reversed(home.parents):  # closed to writers, whatever the umask is
+            parent.mkdir(mode=0o755, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
         home.chmod(0o711 if os.geteuid() == 0 else 0o700)
         _check_way(home, account)
     return home.resolve()

@@ -51,7 +51,9 @@ class Postmaster:
     def dsn(self, database: str) -> str:
         """The address of one database, for asyncpg and libpq alike."""
         host = quote(str(self.socket_dir), safe="/")
-        return f"postgresql://postgres@/{database}?host={host}&port={self.port}"
+        address = f"postgresql://postgres@/{database}?host={host}&port={self.port}"
+        # Otherwise variables such as PGSSLMODE, which people set for other servers, would decide.
+        return f"{address}&sslmode=disable&target_session_attrs=any"
 
     def listens(self) -> bool:
         """Whether a process holds the socket open; a dead server's socket refuses at once."""
@@ -131,13 +133,23 @@ def choose_socket_dir(home: Path, *, owner: Account) -> Path:
         if not owner.is_me:
             os.chown(path, owner.uid, owner.gid)
     info = path.lstat()
-    is_private = stat.S_ISDIR(info.st_mode) and not info.st_mode & 0o077
-    if info.st_uid != owner.uid or not is_private:
+    if info.st_uid != owner.uid or not stat.S_ISDIR(info.st_mode):
         raise UsageError(
-            f"the socket directory {path} is not private to the owner of the data",
+            f"the socket directory {path} does not belong to the owner of the data",
             hint="remove it, or choose another --data",
         )
+    close_to_others(path)
     return path
+
+
+def close_to_others(folder: Path) -> None:
+    """Make a folder of the server private again.
+
+    Kubernetes opens all files of a volume to a group each time it mounts it (fsGroup), and Postgres
+    refuses such data.
+    """
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
 
 
 def _runtime_dir() -> Path:

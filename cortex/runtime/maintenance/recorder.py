@@ -140,7 +140,7 @@ def _sum(name: str, runs: _Runs, now: float) -> RunnerRuns:
     )
 
 
-def error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
     """Return one line for people about a failed run, without secrets."""
     text = error.message if isinstance(error, CortexError) else f"{type(error).__name__}: {error}"
     return clean_text(text, limit=store.ERROR_MAX)

@@ -6,7 +6,8 @@ when it is sent again, so that mail systems can drop the second one.
 
 import smtplib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from email.message import EmailMessage
 from email.utils import format_datetime
 from functools import partial
@@ -83,8 +84,8 @@ class EmailSender:
     async def send(self, message: Message) -> Failure | None:
         letter = self._letter(message)
         with trio.fail_after(CONNECT_S):
-            address, *_ = await resolve(self.host, self.port, self.allowed)
-        work = partial(self._deliver, letter, address)
+            addresses = await resolve(self.host, self.port, self.allowed)
+        work = partial(self._deliver, letter, addresses)
         # Left behind on a time-out: its own time-outs end it soon after.
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self.limiter)
 
@@ -99,9 +100,9 @@ class EmailSender:
         letter.set_content(self.text(message))
         return letter
 
-    def _deliver(self, letter: EmailMessage, address: str) -> Failure | None:
+    def _deliver(self, letter: EmailMessage, addresses: Sequence[str]) -> Failure | None:
         try:
-            with _PinnedSmtp(self.host, self.port, address) as client:
+            with _PinnedSmtp(self.host, self.port, addresses) as client:
                 client.starttls(context=trusted())
                 if self.user is not None and self.password is not None:
                     user = self.user.read_openly("SMTP user")
@@ -122,14 +123,18 @@ class EmailSender:
 
 
 class _PinnedSmtp(smtplib.SMTP):
-    """Connects to one address; the name of the host still decides about its certificate."""
+    """Connects to the first of these addresses that answers; the certificate must name the host."""
 
-    def __init__(self, host: str, port: int, address: str) -> None:
-        self._address = address
+    def __init__(self, host: str, port: int, addresses: Sequence[str]) -> None:
+        self._addresses = addresses
         super().__init__(host, port, timeout=CONNECT_S)
 
     def _get_socket(self, _: str, port: int, timeout: float) -> socket.socket:
-        return socket.create_connection((self._address, port), timeout)
+        *others, last = self._addresses
+        for address in others:
+            with suppress(OSError):
+                return socket.create_connection((address, port), timeout)
+        return socket.create_connection((last, port), timeout)
 
 
 def _refusal(host: str, code: int, why: object) -> Failure:

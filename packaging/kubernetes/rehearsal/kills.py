@@ -1,8 +1,9 @@
 """`kill -9` of the demo's job in each overlay: it continues; finished model calls are not repeated.
 
 The job is killed twice with all processes of its container, Postgres included where it is inside:
-among its steps, and while a person has not decided yet. Each time it starts again as its manifest
-says: same command, environment and volume; as a CronJob, by the next tick.
+among its steps, when its container starts again, and while a person has not decided yet, when new
+pods take the place of the old ones. All start as their manifest says: same command, environment and
+volume; as a CronJob, by the next tick.
 """
 
 import json
@@ -54,14 +55,17 @@ def _by_pods(here: Setting) -> str:
     for pod in left:
         assert pod.main is not None
         pod.main.kill()
-    _start_again(pods)
+    pods = [here.start_ready() for _ in pods]
     request = _request_of(pods[0], job_id)
     assert request is not None
     pods[0].command("approvals", "approve", request, "--yes")
     until(lambda: _is_over(pods[0], job_id), "the job ends", within_s=WITHIN_S, poll_s=POLL_S)
     _check_completed(here, pods[0], job_id)
     many = f"{len(pods)} pods" if len(pods) > 1 else "one pod with its Postgres"
-    return f"{many}; killed -9 among the job's steps, and all of it during the approval; completed"
+    return (
+        f"{many}; killed -9 among the job's steps, and replaced by new pods during the approval; "
+        "completed"
+    )
 
 
 def _kill_runner(here: Setting, pods: list[Pod], job_id: str) -> Pod:

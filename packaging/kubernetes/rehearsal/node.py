@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -141,6 +142,7 @@ class Node:
         if "persistentVolumeClaim" in given:
             folder = self.folder / "claims" / str(given["persistentVolumeClaim"]["claimName"])
             folder.mkdir(parents=True, exist_ok=True)
+            _open_to_group(folder)
             return folder
         folder = self.folder / "pods" / pod / name
         folder.mkdir(parents=True)
@@ -219,6 +221,21 @@ class Node:
         for run in self.runs:
             if not run.has_ended:
                 run.kill()
+
+
+def _open_to_group(volume: Path) -> None:
+    """Do what `fsGroup` does when a pod mounts a volume: its group may write all that is there.
+
+    The policy `OnRootMismatch` spares a volume that a pod has used before, but not a restored one,
+    and not every kind of volume.
+    """
+    for path in (volume, *volume.rglob("*")):
+        with suppress(FileNotFoundError):  # another pod is at work there
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                path.chmod(stat.S_IMODE(mode) | stat.S_ISGID | 0o770)
+            elif stat.S_ISREG(mode):
+                path.chmod(stat.S_IMODE(mode) | 0o660)
 
 
 def _root() -> Iterator[str]:

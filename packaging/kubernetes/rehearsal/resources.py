@@ -5,28 +5,32 @@ out: the kernel takes it back before a limit bites.
 """
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import attrs
 
 from cortex.demo.job import SCRIPTED_MODEL
-from cortex.domain.job import JobStatus
-from rehearsal.node import APP, COMMAND_S, Pod, Running, until
-from rehearsal.setting import APPLICATION, Setting, ask, setting, until_ready
+from rehearsal.node import APP, COMMAND_S, Running
+from rehearsal.setting import (
+    APPLICATION,
+    Setting,
+    operator_of,
+    setting,
+    submit_many,
+    until_completed,
+    until_ready,
+)
 
 PRELOADED_S: Final = 20.0
 """Once it is ready a pod imports the model client."""
 IDLE_S: Final = 60.0
 SAMPLE_S: Final = 0.1
 ENDED_WITHIN_S: Final = 900.0
-CLIENTS: Final = 16
 JOBS: Final = 1_000
 PAUSE_S: Final = 6.0
 """In each step of a job: long enough that all jobs run at once."""
@@ -97,14 +101,16 @@ def _of_pod(here: Setting) -> None:
     with used(main) as use:
         time.sleep(IDLE_S)
     print(use.row(f"{mode}: pod, idle"), flush=True)
-    token = pod.command("tokens", "create", "--name", "load", "--role", "operator").split()[-1]
+    token = operator_of(pod)
     with used(main) as use:
-        _run_many(pod, token, "rehearsal", {"pause_s": PAUSE_S}, count=JOBS)
+        ids = submit_many(pod, token, "rehearsal", {"pause_s": PAUSE_S}, count=JOBS)
+        until_completed(pod, token, ids, within_s=ENDED_WITHIN_S)
     print(use.row(f"{mode}: pod, {JOBS:,} jobs at once, of 10 steps"), flush=True)
     pod.command("agents", "apply", f"{APP}/agents.yaml")
     payload = {"folder": f"{APP}/shop", "model": SCRIPTED_MODEL}
     with used(main) as use:
-        _run_many(pod, token, "demo", payload, count=AGENTS, agent="demo")
+        ids = submit_many(pod, token, "demo", payload, count=AGENTS, agent="demo")
+        until_completed(pod, token, ids, within_s=ENDED_WITHIN_S)
     print(use.row(f"{mode}: pod, {AGENTS} agents at once"), flush=True)
 
 
@@ -131,39 +137,3 @@ def _to_its_end(run: Running) -> Use:
     if code:
         raise SystemExit(f"exit code {code}: {run.text}")
     return use
-
-
-def _run_many(
-    pod: Pod,
-    token: str,
-    job_type: str,
-    payload: dict[str, Any],
-    *,
-    count: int,
-    agent: str | None = None,
-) -> None:
-    """Submit jobs, some at once, and wait until all have completed."""
-    body = {"type": job_type, "payload": payload, **({"agent": agent} if agent else {})}
-
-    def submit(_: int) -> str:
-        return str(ask(pod, token, "/v1/jobs", json.dumps(body).encode())["id"])
-
-    with ThreadPoolExecutor(CLIENTS) as clients:
-        ids = [*clients.map(submit, range(count))]
-    _until_ended(pod, token, ids)
-
-
-def _until_ended(pod: Pod, token: str, ids: list[str]) -> None:
-    left = list(ids)
-
-    def are_over() -> bool:
-        while left:
-            status = ask(pod, token, f"/v1/jobs/{left[-1]}")["job"]["status"]
-            if not JobStatus(status).is_terminal:
-                return False
-            if status != JobStatus.COMPLETED:
-                raise SystemExit(f"job {left[-1]} ended {status}")
-            left.pop()
-        return True
-
-    until(are_over, f"{len(ids)} jobs end", within_s=ENDED_WITHIN_S, poll_s=0.5)

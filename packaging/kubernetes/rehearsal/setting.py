@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +17,13 @@ from typing import Any, Final
 import attrs
 
 from cortex.demo.job import SCRIPTED, SCRIPTED_MODEL, demo_agent
+from cortex.domain.job import JobStatus
 from rehearsal.database import Database
 from rehearsal.manifests import Overlay, overlay
 from rehearsal.node import APP, Node, Pod, until
 
 APPLICATION: Final = ("--app", f"{APP}/jobs_of_ours.py")
+CLIENTS: Final = 16
 JOBS: Final = """\
 import trio
 
@@ -151,3 +154,44 @@ def ask(pod: Pod, token: str, path: str, body: bytes | None = None) -> dict[str,
     with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
         found: dict[str, Any] = json.load(answer)
     return found
+
+
+def operator_of(pod: Pod) -> str:
+    """Make a token that may submit jobs."""
+    return pod.command("tokens", "create", "--name", "load", "--role", "operator").split()[-1]
+
+
+def submit_many(
+    pod: Pod,
+    token: str,
+    job_type: str,
+    payload: dict[str, Any],
+    *,
+    count: int,
+    agent: str | None = None,
+) -> list[str]:
+    """Submit jobs, some at once; return their ids."""
+    body = {"type": job_type, "payload": payload, **({"agent": agent} if agent else {})}
+
+    def submit(_: int) -> str:
+        return str(ask(pod, token, "/v1/jobs", json.dumps(body).encode())["id"])
+
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        return [*clients.map(submit, range(count))]
+
+
+def until_completed(pod: Pod, token: str, ids: list[str], *, within_s: float) -> float:
+    """Wait until all jobs have completed; return how many seconds that took."""
+    left = list(ids)
+
+    def are_over() -> bool:
+        while left:
+            status = ask(pod, token, f"/v1/jobs/{left[-1]}")["job"]["status"]
+            if not JobStatus(status).is_terminal:
+                return False
+            if status != JobStatus.COMPLETED:
+                raise SystemExit(f"job {left[-1]} ended {status}")
+            left.pop()
+        return True
+
+    return until(are_over, f"{len(ids)} jobs end", within_s=within_s, poll_s=0.5)

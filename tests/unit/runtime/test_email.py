@@ -102,6 +102,16 @@ async def test_a_reply_decides_whether_it_is_tried_again(
     assert smtp.mails == []
 
 
+async def test_an_address_that_refuses_is_followed_by_the_next(
+    smtp: SmtpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolved(*_: object) -> tuple[str, ...]:
+        return "127.0.0.2", "127.0.0.1"
+
+    monkeypatch.setattr("cortex.runtime.outbox.email.resolve", resolved)
+    assert await send(smtp) is None
+
+
 async def test_when_one_of_two_recipients_is_refused_it_is_not_sent_again(
     smtp: SmtpServer,
 ) -> None:

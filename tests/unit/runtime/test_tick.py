@@ -128,13 +128,15 @@ async def test_a_failure_keeps_no_other_from_running(autojump_clock: MockClock) 
     assert not report.is_database_gone
 
 
-@pytest.mark.parametrize("by", ["a runner", "dispatch", "the record"])
+@pytest.mark.parametrize("by", ["a runner", "dispatch", "a pod that cannot begin", "the record"])
 async def test_without_the_database_nothing_more_is_tried(
     by: str, autojump_clock: MockClock
 ) -> None:
     async def dispatch(left_s: float, items: int) -> int:
         if by == "dispatch":
             raise GONE
+        if by == "a pod that cannot begin":
+            raise ExceptionGroup("nursery", [ExceptionGroup("nursery", [GONE])])
         return 0
 
     first = Fake("retries", *([GONE] if by == "a runner" else []))

@@ -3,18 +3,22 @@
 from datetime import datetime
 
 from cortex.view.cells import Cell
+from cortex.view.spelled import spelled
 from cortex_tui.model.approvals_state import ApprovalsState
+from cortex_tui.model.subject import subject_of
 from cortex_tui.render import approval_page
 
 
-def lines(state: ApprovalsState, width: int) -> list[approval_page.Line]:
+def lines(state: ApprovalsState, width: int, *, is_ascii: bool) -> list[approval_page.Line]:
     """Return the page for a width in cells; nothing before they are read."""
     subject = state.subject
     if subject is None:
         return []
+    edit = state.edit.changes if state.edit else ()
+    if is_ascii:
+        subject, edit = subject_of(spelled(subject.approvals)), spelled(edit)
     if len(subject.approvals) > 1:
         return approval_page.batch_page(subject.approvals, subject.facts, width)
-    edit = state.edit.changes if state.edit else ()
     approval = subject.approvals[0]
     return approval_page.page(subject.facts, approval, width, edit=edit, is_raw=state.is_raw)
 

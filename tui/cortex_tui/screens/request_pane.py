@@ -39,6 +39,7 @@ class RequestPane(Vertical):
         self._editor = JsonEditor(desk)
         super().__init__(self.page, self._editor)
         self._state, self._frame, self._focus, self._approve = state, frame, focus, approve
+        self._is_ascii = desk.session.is_ascii
 
     @property
     def is_editing(self) -> bool:
@@ -47,7 +48,7 @@ class RequestPane(Vertical):
 
     def lay_out(self, *, is_other: bool) -> None:
         """Make the lines of the page anew; `is_other`: start at the first one."""
-        lines = approval_front.lines(self._state, self.page.room)
+        lines = approval_front.lines(self._state, self.page.room, is_ascii=self._is_ascii)
         self.page.show(lines, is_other=is_other or self._state.subject is None)
 
     def edit(self, subject: Subject) -> None:

@@ -2,20 +2,21 @@
 app.kubernetes.io/name: cortex
 {{- end }}
 {{- define "cortex.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{ printf "%s:%s" .Values.image.repository .Values.image.tag | quote }}
 {{- end }}
 {{- define "cortex.user" -}}
 runAsNonRoot: true
 runAsUser: 10001
 runAsGroup: 10001
 fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- define "cortex.placing" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ quote . }}
   {{- end }}
 {{- end }}
 {{- with .Values.nodeSelector }}
@@ -36,12 +37,12 @@ capabilities: {drop: [ALL]}
 env:
   {{- if ne .Values.mode "single" }}
   # Without an address each pod would start a database of its own: then it must not start.
-  - {name: CORTEX_DSN, valueFrom: {secretKeyRef: {name: {{ .Values.secret }}, key: CORTEX_DSN}}}
+  - {name: CORTEX_DSN, valueFrom: {secretKeyRef: {name: {{ quote .Values.secret }}, key: CORTEX_DSN}}}
   {{- end }}
   - {name: CORTEX_DATA, value: /var/lib/cortex}
 envFrom:
   - secretRef:
-      name: {{ .Values.secret }}
+      name: {{ quote .Values.secret }}
       {{- if ne .Values.mode "tick" }}
       optional: {{ eq .Values.mode "single" }}
       {{- end }}
