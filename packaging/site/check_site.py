@@ -24,6 +24,26 @@ _OUTSIDE: Final = """
 """
 """What is cut off on the right and does not scroll within a frame of its own."""
 
+_FAINT: Final = """
+(() => {
+    const parts = color => color.match(/[\\d.]+/g).map(Number);
+    const light = ([r, g, b]) => [r, g, b].map(each => each / 255)
+        .map(each => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, each, i) => sum + each * [0.2126, 0.7152, 0.0722][i], 0.05);
+    const behind = each => {
+        const color = parts(getComputedStyle(each).backgroundColor);
+        return color[3] === 0 ? behind(each.parentElement) : color;
+    };
+    return [...document.querySelectorAll('.rst-content :is(h1, h2, p, li, a, td, th, pre, code)')]
+        .filter(each => each.innerText.trim() && !each.matches('.headerlink, .icon, .btn'))
+        .filter(each => {
+            const pair = [light(parts(getComputedStyle(each).color)), light(behind(each))].sort();
+            return pair[1] / pair[0] < 4.5;
+        }).map(each => each.outerHTML.slice(0, 200));
+})()
+"""
+"""Text whose contrast with its background is less than 4.5, which WCAG 2 asks for (level AA)."""
+
 
 def ids(page: Path) -> set[str]:
     return set(re.findall(r'\bid="([^"]+)"', page.read_text("utf-8")))
@@ -58,3 +78,11 @@ def test_nothing_is_wider_than_a_phone(page: Path, phone: Page) -> None:
     phone.open(page.as_uri())
     assert phone.evaluate("document.documentElement.scrollWidth") <= WIDTH
     assert phone.evaluate(_OUTSIDE) == []
+
+
+@pytest.mark.parametrize("name", ["index", "docs/tutorial", "docs/internals/hot-path"])
+def test_text_stands_out_in_the_light_and_in_the_dark(name: str, phone: Page) -> None:
+    for is_dark in (False, True):
+        phone.darken(is_dark=is_dark)
+        phone.open((SITE / f"{name}.html").as_uri())
+        assert phone.evaluate(_FAINT) == []
