@@ -431,7 +431,7 @@ END
             ),
             "CORTEX_TOKEN": Run(
                 before="""
-                    . ./start > deployed.log 2>&1 &
+                    eval "exec $(cat start)" > deployed.log 2>&1 &
                     APPROVAL=$(asked)
                 """
             ),
