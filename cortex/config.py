@@ -41,6 +41,7 @@ CLOSE: Final = 0.8
 
 Other variables with our prefix are not refused: Kubernetes sets some, named after services.
 """
+EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 -- nobody can open it
 HARD_EXIT_MAX_S: Final = 2.0
 FENCE: Final = 0.6
 """Share of the silence threshold after which a pod stops its jobs by itself."""
@@ -208,7 +209,7 @@ class Settings:
         metadata={
             "doc": (
                 "URL under which people reach the HTTP API, for links in messages; "
-                "none: http:// and `http`"
+                "none: http:// and `http`, unless that is 0.0.0.0, [::] or port 0"
             ),
             "kind": "URL",
         },
@@ -353,7 +354,11 @@ class Settings:
         """Where people reach the approval page; None: nowhere."""
         if self.public_url is not None:
             return self.public_url.rstrip("/")
-        return None if self.http is None else f"http://{self.http}"
+        if self.http is None:
+            return None
+        host, port = host_and_port(self.http)
+        is_address = host not in EVERY_ADDRESS and port
+        return f"http://{self.http}" if is_address else None
 
     @property
     def fence_s(self) -> float:

@@ -32,7 +32,13 @@ ROUTINE: Final = frozenset(
         "pods.beat",
         "pods.lock",
         "pods.probe",
+        "retention.turn",
+        "runners.alarms_turn",
         "runners.record",
+        "schedules.pause_s",
+        "schedules.turn",
+        "subscriptions.all",
+        "tasks.is_watched",
     }
 )
 """Statements by which nothing happens, whatever they return."""

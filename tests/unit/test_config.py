@@ -306,3 +306,19 @@ def _toml(value: object) -> str:
             return f'"{value}"'
         case _:
             return str(value)
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({"http": "10.0.0.2:8080"}, "http://10.0.0.2:8080"),
+        ({"http": "[::1]:8080"}, "http://[::1]:8080"),
+        ({"http": "0.0.0.0:8080"}, None),
+        ({"http": "[::]:8080"}, None),
+        ({"http": "127.0.0.1:0"}, None),
+        ({"http": "0.0.0.0:8080", "public_url": "https://a.example/"}, "https://a.example"),
+        ({}, None),
+    ],
+)
+def test_links_lead_only_where_people_get_to(given: dict[str, Any], expected: str | None) -> None:
+    assert Settings(**given).page_url == expected

@@ -123,3 +123,14 @@ def test_a_pod_does_not_start_when_the_workspaces_cannot_be_used(tmp_path: Path)
     data.write_text("")
     with pytest.raises(UsageError, match=f"cannot use {data}/workspaces: Not a directory"):
         standard_parts(app=None, workspaces=data / "workspaces")
+
+
+def test_a_pod_leaves_the_workspaces_of_another_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path.stat().st_uid
+    workspace = tmp_path / str(new_id())
+    workspace.mkdir(mode=0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    standard_parts(app=None, workspaces=tmp_path)
+    assert mode(workspace) == 0o755

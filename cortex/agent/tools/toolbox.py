@@ -207,18 +207,19 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
 def close_workspaces(folder: Path) -> None:
     """Close the workspaces that a former version left open to others. Blocks.
 
-    Folders without a job's name stay as they are: they may not be workspaces.
+    Folders without a job's name stay as they are: they may not be workspaces. So does the folder of
+    another user: the database in it says whose it is.
 
     Raises `UsageError` for a folder that cannot be used.
     """
     try:
-        mode = folder.lstat().st_mode
+        status = folder.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
         hint = f"look at {folder.parent}, or choose another --data"
         raise UsageError(f"cannot use {folder}: {error.strerror}", hint=hint) from error
-    if not stat.S_ISDIR(mode):
+    if not stat.S_ISDIR(status.st_mode) or not _is_ours(status):
         return
     _close(folder, 0o711 if os.geteuid() == 0 else 0o700)
     for each in folder.iterdir():
@@ -236,5 +237,9 @@ def _is_workspace(folder: Path) -> bool:
 def _close(folder: Path, mode: int) -> None:
     """Limit the permissions of a folder that is ours."""
     status = folder.stat()
-    if os.geteuid() in (0, status.st_uid) and stat.S_IMODE(status.st_mode) & ~mode:
+    if _is_ours(status) and stat.S_IMODE(status.st_mode) & ~mode:
         folder.chmod(stat.S_IMODE(status.st_mode) & mode)
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return os.geteuid() in (0, status.st_uid)

@@ -35,6 +35,9 @@ from cortex.runtime.maintenance.triage import Triage
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.outbox.outbox import Outbox
 
+HOUSEKEEPING_MIN_S: Final = 10.0
+"""However often pods sweep: what it deletes was kept for hours, and is ignored by then."""
+
 
 @attrs.frozen(kw_only=True)
 class PodMeans:
@@ -141,7 +144,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Housekeeping.name: lambda means: Housekeeping(
         means.port,
         rng=means.chance.rng,
-        every_s=means.settings.sweep_s,
+        every_s=max(means.settings.sweep_s, HOUSEKEEPING_MIN_S),
         sent_kept_s=means.settings.outbox_sent_s,
     ),
     Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),

@@ -1,12 +1,16 @@
 """run_command: the tool around the child process."""
 
+from functools import partial
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.tool import ToolContext, ToolInputError
 from cortex.domain.errors import InvalidValueError, RejectedError
+from tests.support.eventually import eventually
 
 
 async def call(context: ToolContext, *argv: str, **given: object) -> Any:
@@ -33,8 +37,22 @@ async def test_no_secret_is_passed_on(
     assert any(line.startswith("PATH=") for line in done["stdout"].splitlines())
 
 
-async def test_a_time_out_is_told_with_the_output_so_far(context: ToolContext) -> None:
-    done = await call(context, "sh", "-c", "echo begun; exec sleep 1000", timeout=0.5)
+async def test_a_time_out_is_told_with_the_output_so_far(
+    context: ToolContext, mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    done: dict[str, Any] = {}
+
+    async def run() -> None:
+        script = "echo begun; touch begun; exec sleep 1000"
+        done.update(await call(context, "sh", "-c", script, timeout=5))
+        has_returned.set()
+
+    has_returned = trio.Event()
+    nursery.start_soon(run)
+    begun = partial(eventually, (context.workspace / "begun").exists, what="it has begun")
+    await trio.to_thread.run_sync(begun)
+    mock_clock.jump(5)
+    await has_returned.wait()
     assert done["timed_out"] is True
     assert done["stdout"] == "begun\n"
 
