@@ -252,7 +252,8 @@ END
             export KUBECONFIG=$PWD/kubeconfig
             command kubectl config set-context here
             command kubectl config use-context here
-            cd $PROJECT
+            ln -s $PROJECT cortex
+            ln -s $PROJECT/packaging packaging
             # There is no cluster: what needs none is done, of the rest the command is looked up.
             kubectl() {
                 case $1 in
@@ -271,11 +272,9 @@ END
             "helm install": RELEASE,
             "# kustomization.yaml\n": Run(
                 """
-                work=$(mktemp -d)
-                ln -s $PROJECT $work/cortex
-                mkdir $work/shop
-                cp $BLOCK $work/shop/kustomization.yaml
-                cd $work/shop
+                mkdir shop
+                mv $BLOCK shop
+                cd shop
                 """,
                 release=True,
             ),
