@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -134,23 +135,29 @@ def _parent(folder: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def unpacked(run_dir: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def folder() -> Iterator[Path]:
+    """Not pytest's own: each run closes that to others, at its start."""
+    with tempfile.TemporaryDirectory(prefix="cortex-image-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def unpacked(folder: Path) -> tuple[Path, dict[str, Any]]:
     """The image as an engine unpacks it: by its manifest."""
     layer, config = read_image(IMAGE)
-    root = run_dir / "image"
+    root = folder / "root"
     root.mkdir()
     with layer:
         content = layer.read()
     subprocess.run(["tar", "-x", "-C", root, "-f", "-"], input=content, check=True)
     assert len(content) <= SIZE_MAX
-    yield root, config
-    shutil.rmtree(root)
+    return root, config
 
 
 @pytest.fixture
-def image(unpacked: tuple[Path, dict[str, Any]], run_dir: Path) -> Iterator[Image]:
-    folder = run_dir / "container"
-    volume = folder / "volume"
+def image(unpacked: tuple[Path, dict[str, Any]], folder: Path) -> Iterator[Image]:
+    volume = folder / "container" / "volume"
     volume.mkdir(parents=True)
     os.chown(volume, USER, USER)
     made = Image(*unpacked, volume)
@@ -159,7 +166,7 @@ def image(unpacked: tuple[Path, dict[str, Any]], run_dir: Path) -> Iterator[Imag
         if run.process.poll() is None:
             os.kill(run.first, signal.SIGKILL)  # and the kernel ends all others with it
         run.process.wait()
-    shutil.rmtree(folder)
+    shutil.rmtree(volume.parent)
 
 
 def test_it_says_how_it_is_run(image: Image) -> None:
