@@ -16,7 +16,7 @@ from cortex.cli.synonyms import expanded
 from tests.support import man_pages
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
-from tests.support.manual.scenes import SCENES, By, Scene, Shown
+from tests.support.manual.scenes import SCENES, By, Scene
 from tests.support.manual.script import fits, play, runs, stage_of
 from tests.support.manual.world import environment, quick_cortex
 from tests.support.pods import Pods
@@ -244,23 +244,62 @@ def world(shared_postgres: SharedPostgres, run_dir: Path) -> Iterator[dict[str, 
     remove_servers(folder)
 
 
-def test_each_block_of_the_manual_is_run_or_says_why_not() -> None:
+def test_each_block_of_the_manual_is_run_or_names_its_test() -> None:
     """An entry that fits no block, a word that no page has and a test that is gone are stale."""
     for page in MANUAL:
         scene = SCENES.get(page, Scene())
         found = blocks(page)
         for block in found:
             stage = stage_of(block)
-            if isinstance(stage, Shown):
-                assert len(stage.reason.split()) > 2, block
             if isinstance(stage, By):
                 path, _, name = stage.test.partition("::")
-                assert f"\ndef {name}(" in (ROOT / path).read_text("utf-8"), stage
+                assert re.search(
+                    rf"^(async )?def {name}\(", (ROOT / path).read_text("utf-8"), re.MULTILINE
+                ), stage
         for start in scene.blocks:
             assert sum(each.text.startswith(start) for each in found) == 1, (page, start)
         for word in scene.words:
             assert any(word in each.text for each in found), (page, word)
     assert set(SCENES) <= set(MANUAL)
+
+
+def block_of(page: str, start: str) -> str:
+    """The text of a page's one block that starts so."""
+    (text,) = [each.text for each in blocks(page) if each.text.startswith(start)]
+    return text
+
+
+def test_the_rooms_of_the_architecture_are_all_there() -> None:
+    text = block_of("docs/internals/architecture.md", "cortex/domain")
+    rooms = set(re.findall(r"\bcortex/\w+", text))
+    found = {f"cortex/{each.parent.name}" for each in (ROOT / "cortex").glob("*/__init__.py")}
+    assert rooms == found
+    for line in text.splitlines():
+        room, _, rest = line.partition(" ")
+        for folder in re.findall(r"(?<!/)\b(\w+)/(?!\w)", rest) if room else ():
+            assert (ROOT / room / folder).is_dir(), line
+
+
+@pytest.mark.parametrize(
+    "page, start",
+    [("CONTRIBUTING.md", "git clone …"), ("docs/internals/testing.md", "uv run pytest")],
+)
+def test_commands_for_developers_name_what_exists(page: str, start: str) -> None:
+    words = re.sub("#.*", "", block_of(page, start)).split()
+    for word in words:
+        assert "/" not in word or (ROOT / word).exists(), word
+    assert any(os.access(ROOT / word, os.X_OK) for word in words if word.startswith(".ci/"))
+
+
+def test_the_scorecard_has_every_rule() -> None:
+    sources = [each.read_text("utf-8") for each in (ROOT / "chaos" / "checkers").glob("i*.py")]
+    rules = dict(re.findall(r'Findings\(\s*"(I\d+)",\s*"([^"]+)"', "".join(sources)))
+    assert len(rules) == len(sources)
+    line = re.compile(r"^  (I\d+) +(?:ok|\?) +\d+  (.+)$", re.MULTILINE)
+    assert dict(line.findall(block_of("docs/internals/scorecard.md", "seed 4:"))) == rules
+    example = dict(line.findall(block_of("docs/internals/chaos.md", "seed 4:")))
+    assert example.items() <= rules.items()
+    assert example
 
 
 @pytest.mark.readme

@@ -259,6 +259,16 @@ def test_a_layer_that_is_not_ours_is_named(one: Version, cache: Path) -> None:
     assert f"{cache / one.runtime}: it is somebody else's, or no folder" in errors
 
 
+def test_a_layer_without_its_python_is_named(one: Version, cache: Path) -> None:
+    assert end(start(one.path, cache=cache))[0] == 0
+    (cache / one.runtime / "bin/python3.13").unlink()
+    code, _, errors = end(start(one.path, cache=cache))
+    assert (code, errors.splitlines()[1]) == (
+        1,
+        f"hint: remove {cache / one.runtime}: it is unpacked again",
+    )
+
+
 def test_a_relative_folder_is_refused(one: Version) -> None:
     code, _, errors = end(start(one.path, cache="cache"))
     assert code == 1

@@ -434,7 +434,8 @@ int main(int count, char **arguments) {
     memcpy(command + 3, arguments + 1, (size_t)count * sizeof *arguments); /* with the NULL */
     unsetenv("PYTHONEXECUTABLE"); /* the only variable that -I does not keep out */
     execv(command[0], command);
+    bool is_missing = errno == ENOENT;
     fprintf(stderr, "error: cannot run %s: %s\n", command[0], strerror(errno));
-    if (errno == ENOENT) fprintf(stderr, "hint: remove %s: it is unpacked again\n", runtime);
+    if (is_missing) fprintf(stderr, "hint: remove %s: it is unpacked again\n", runtime);
     return EXIT_FAILED;
 }

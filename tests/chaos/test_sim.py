@@ -18,6 +18,8 @@ SECONDS_MAX = 600.0
 
 SHORT = 210
 """A seed with few jobs."""
+EVENTS_MAX = 4_200
+"""Of that seed: it has more when statements that only look make the clock exact, see `ROUTINE`."""
 
 
 def _with(*kinds: Kind, after: int = 0) -> int:
@@ -36,7 +38,7 @@ def test_seeds_repeat_bit_for_bit_and_break_no_rule(run_dir: Path) -> None:
     assert sorted(outcome.seed for outcome in outcomes) == sorted(seeds)
     for outcome in outcomes:
         assert not outcome.problems
-        assert outcome.line_count > 500
+        assert 500 < outcome.line_count < EVENTS_MAX
         assert outcome.virtual_s > 600
 
 

@@ -113,7 +113,9 @@ def test_what_is_wrong_is_named_by_file_and_line(
     assert "broken_of_test" not in sys.modules
 
 
-@pytest.mark.parametrize("spec", ["none_of_test.py", "shop/none.py", "none_of_test", "a.b.c", ""])
+@pytest.mark.parametrize(
+    "spec", ["none_of_test.py", "shop/none.py", "none_of_test", "a.b.c", "", "x" * 300 + ".py"]
+)
 def test_what_does_not_exist(write: Write, spec: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_app(spec)

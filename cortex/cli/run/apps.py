@@ -41,7 +41,10 @@ def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _add_each(_context: click.Context, _parameter: click.Parameter, folders: list[Path]) -> None:
     for folder in folders:
-        add_packages(folder)
+        try:
+            add_packages(folder)
+        except OSError as error:  # such as a name that is too long
+            raise UsageError(f"--path {folder}: {error.strerror}") from error
 
 
 def add_packages(folder: Path) -> None:
@@ -97,9 +100,12 @@ def registry_of(spec: str | None) -> Registry:
 
 def _existing(spec: str) -> Path:
     path = Path(spec)
-    if not path.is_file():
-        raise UsageError(f"app {spec!r} does not exist", hint=_HINT)
-    return path.resolve()
+    try:
+        if path.is_file():
+            return path.resolve()
+    except OSError as error:  # such as a name that is too long
+        raise UsageError(f"app {spec!r}: {error.strerror}", hint=_HINT) from error
+    raise UsageError(f"app {spec!r} does not exist", hint=_HINT)
 
 
 def _load_file(file: Path) -> ModuleType:

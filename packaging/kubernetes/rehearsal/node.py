@@ -29,6 +29,8 @@ PROGRAMS: Final = (sys.base_prefix, sys.prefix, str(Path(__file__).parents[3]))
 COMMAND_S: Final = 120.0
 APP: Final = "/srv/app"
 """Where an image made from Cortex's has its own jobs and tools."""
+READINGS: Final = 3
+READING_S: Final = 0.02
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -70,8 +72,17 @@ class Running:
     def memory(self) -> int:
         """Bytes that its processes use; what they share counts once.
 
-        Files that a program maps count once for it, even if others have them in memory.
+        Files that a program maps count once for it, even if others have them in memory. Of several
+        readings the smallest holds: a child that is about to run another program has its parent's
+        memory for a moment, and counts it again.
         """
+        smallest = self._memory_now()
+        for _ in range(READINGS - 1):
+            time.sleep(READING_S)
+            smallest = min(smallest, self._memory_now())
+        return smallest
+
+    def _memory_now(self) -> int:
         pids = self.pids()
         mapped: dict[str, int] = {}
         for program, size in map(_mapped, pids):

@@ -24,15 +24,8 @@ class Run:
 
 
 @frozen
-class Shown:
-    """Never run; the reason says why that is right."""
-
-    reason: str
-
-
-@frozen
 class By:
-    """Another test runs it: `path::function`."""
+    """Another test runs it, or holds what it shows: `path::function`."""
 
     test: str
 
@@ -49,7 +42,7 @@ class Scene:
     given: str = ""
     after: str = ""
     words: Mapping[str, str] = field(factory=dict)
-    blocks: Mapping[str, Run | Shown | By | Compared] = field(factory=dict)
+    blocks: Mapping[str, Run | By | Compared] = field(factory=dict)
 
 
 DOCS: Final = "tests/test_docs.py::"
@@ -57,7 +50,8 @@ BINARY: Final = "packaging/binary/check_binary.py::"
 DOCKER: Final = "packaging/image/check_docker.py::"
 WHEEL: Final = "packaging/wheel/check_wheel.py::"
 INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
-DIAGRAM: Final = Shown("a picture made of text")
+DEVELOPERS: Final = By(f"{DOCS}test_commands_for_developers_name_what_exists")
+SCORECARD: Final = By(f"{DOCS}test_the_scorecard_has_every_rule")
 IMPORTED: Final = Run("python $BLOCK")
 RELEASE: Final = Run(release=True)
 
@@ -147,10 +141,14 @@ SCENES: Final[Mapping[str, Scene]] = {
             ),
         },
     ),
-    "CONTRIBUTING.md": Scene(
-        blocks={"git clone …": Shown("the gate itself runs these: the tests, and .ci/run")}
+    "CONTRIBUTING.md": Scene(blocks={"git clone …": DEVELOPERS}),
+    "docs/concepts.md": Scene(
+        blocks={
+            "attempt 1": By(
+                "tests/e2e/test_kill.py::test_a_kill_during_the_tools_does_not_ask_the_model_again"
+            )
+        }
     ),
-    "docs/concepts.md": Scene(blocks={"attempt 1": DIAGRAM}),
     "docs/guides/agents.md": Scene(
         blocks={"secrets:": Run(f"{_AGENT} agent secretive < $BLOCK")},
     ),
@@ -254,7 +252,8 @@ END
             export KUBECONFIG=$PWD/kubeconfig
             command kubectl config set-context here
             command kubectl config use-context here
-            cd $PROJECT
+            ln -s $PROJECT cortex
+            ln -s $PROJECT/packaging packaging
             # There is no cluster: what needs none is done, of the rest the command is looked up.
             kubectl() {
                 case $1 in
@@ -268,16 +267,14 @@ END
         """,
         blocks={
             "kubectl create namespace": RELEASE,
-            "docker load": Shown("pushes to a registry, of which a reader has one"),
+            "docker load": By(f"{DOCKER}test_the_commands_of_the_guide_start_a_pod_and_show_it"),
             "kubectl create secret": RELEASE,
             "helm install": RELEASE,
             "# kustomization.yaml\n": Run(
                 """
-                work=$(mktemp -d)
-                ln -s $PROJECT $work/cortex
-                mkdir $work/shop
-                cp $BLOCK $work/shop/kustomization.yaml
-                cd $work/shop
+                mkdir shop
+                mv $BLOCK shop
+                cd shop
                 """,
                 release=True,
             ),
@@ -342,8 +339,11 @@ END
     ),
     "docs/internals/architecture.md": Scene(
         blocks={
-            "cortex/domain": DIAGRAM,
-            "island and pool": DIAGRAM,
+            "cortex/domain": By(f"{DOCS}test_the_rooms_of_the_architecture_are_all_there"),
+            "island and pool": By(
+                "tests/unit/actors/test_phases.py"
+                "::test_each_level_gets_its_own_grace_after_the_one_within"
+            ),
         }
     ),
     "docs/internals/chaos.md": Scene(
@@ -360,7 +360,7 @@ END
         words={"mine.py": "{folder}/mine.py"},
         blocks={
             "uv run python -m chaos run": RELEASE,
-            "seed 4:": Shown("an example from a faster machine: which faults fit in depends on it"),
+            "seed 4:": SCORECARD,
             "uv run python -m chaos points": RELEASE,
         },
     ),
@@ -378,12 +378,10 @@ END
         given="cd $PROJECT",
         blocks={
             "uv run": RELEASE,
-            "seed 4:": Shown("the record of one run, with its date above it"),
+            "seed 4:": SCORECARD,
         },
     ),
-    "docs/internals/testing.md": Scene(
-        blocks={"uv run pytest": Shown("the gate itself runs these: the tests, and .ci/run")}
-    ),
+    "docs/internals/testing.md": Scene(blocks={"uv run pytest": DEVELOPERS}),
     "docs/runbooks.md": Scene(
         given=_TROUBLE + _DEAD + _POD + "ID=$(cortex outbox ls -o name | head -n 1)\n",
         after="cortex schedules rm nightly-digest --reason tried",
@@ -432,7 +430,7 @@ END
             ),
             "CORTEX_TOKEN": Run(
                 before="""
-                    . ./start > deployed.log 2>&1 &
+                    eval "exec $(cat start)" > deployed.log 2>&1 &
                     APPROVAL=$(asked)
                 """
             ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.manual.blocks import SHELL, Block, blocks
-from tests.support.manual.scenes import SCENES, By, Compared, Run, Scene, Shown
+from tests.support.manual.scenes import SCENES, By, Compared, Run, Scene
 
 END_WITHIN_S: Final = 280.0
 RELEASE_WITHIN_S: Final = 1700.0
@@ -30,7 +30,7 @@ _VOLATILE: Final = re.compile(r"\S*[\d█▏▎▍▌▋▊▉░◆…]\S*|/\S*
 """Words that differ between two runs: figures, bars, ids, paths, the user."""
 
 
-def stage_of(block: Block) -> Run | Shown | By | Compared:
+def stage_of(block: Block) -> Run | By | Compared:
     """Return how a block is made true: as its scene says, or as blocks of its kind are."""
     scene = SCENES.get(block.page, Scene())
     for start, stage in scene.blocks.items():
