@@ -278,7 +278,7 @@ def test_a_connection_starts_a_pod_that_was_stopped(host: Host) -> None:
 
 def test_a_stuck_pod_is_replaced(host: Host) -> None:
     host.run("mkdir", "-p", "/run/systemd/system/cortex.service.d")
-    short = "[Service]\nWatchdogSec=5\n"
+    short = "[Service]\nWatchdogSec=20\n"  # a pod on a busy machine reports late
     (host.inside / "run/systemd/system/cortex.service.d/short.conf").write_text(short)
     host.run("systemctl", "daemon-reload")
     host.run("systemctl", "restart", "cortex.service")
