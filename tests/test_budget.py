@@ -31,7 +31,7 @@ FIXTURES_S: Final = {
 OTHERS_S: Final = 0.01
 
 BUDGETS_S: Final = {
-    "tests": 2.5,
+    "tests": 3.0,
     "tests/agent": 17.5,
     "tests/chaos": 38.0,
     "tests/cli": 43.0,
@@ -42,7 +42,7 @@ BUDGETS_S: Final = {
     "tests/sql": 11.0,
     "tests/store": 63.0,
     "tests/tui": 92.5,
-    "tests/unit": 39.0,
+    "tests/unit": 40.0,
 }
 
 

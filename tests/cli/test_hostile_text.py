@@ -202,6 +202,7 @@ SHOW_NO_TEXT = {
     "demo",
     "licences",
     "migrate",
+    "scripted-model",
     "tick",
     "tui",
     "up",
