@@ -11,7 +11,13 @@ from cortex.domain.errors import UsageError
 
 @click.command("scripted-model", cls=Command)
 @click.argument("script", metavar="FILE:FUNCTION")
-@click.option("--port", type=int, default=8901, metavar="PORT", help="Port on loopback [8901].")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8901,
+    metavar="PORT",
+    help="Port on loopback; 0 picks a free one [8901].",
+)
 def scripted_model(script: str, port: int) -> None:
     """Serve a scripted model, to try agents without an API key.
 
