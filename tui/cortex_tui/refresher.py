@@ -67,6 +67,7 @@ class Refresher:
         """Poll less often while the terminal is in the background."""
         self.poller.is_watched = False
         self._news.forget()
+        self._is_turn_of_news = False  # what comes before the first reading calls nobody
 
     def repaint(self) -> None:
         """Redraw what changes by itself on the front screen."""
