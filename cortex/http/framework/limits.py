@@ -12,6 +12,8 @@ from typing import Final, Generic, TypeVar
 import attrs
 import trio
 
+from cortex.http.framework.origin import parsed_address, unmapped
+
 K = TypeVar("K")
 
 KEYS_MAX: Final = 10_000
@@ -115,12 +117,7 @@ class LockOut(Generic[K]):
 
 def household(address: str) -> str:
     """Return the limited unit of an address: itself, or the network of an IPv6 address."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
+    parsed = parsed_address(address := unmapped(address))
+    if not isinstance(parsed, ipaddress.IPv6Address):
         return address
-    if parsed.version == 4:  # noqa: PLR2004 -- IP's
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((int(parsed), IPV6_PREFIX), strict=False))

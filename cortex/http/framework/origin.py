@@ -26,7 +26,7 @@ def address_of(scope: Scope) -> str:
         return peer
     claimed = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).rpartition(",")[2].strip()
     # After a `%`, the zone of a link-local address, any text could follow.
-    return claimed if _is_address(claimed) and "%" not in claimed else peer
+    return claimed if parsed_address(claimed) and "%" not in claimed else peer
 
 
 def client_of(request: Request) -> str | None:
@@ -64,21 +64,31 @@ def _peer(scope: Scope) -> str:
     client = scope.get("client")
     if not client:
         return UNKNOWN
-    address = str(client[0])
-    # A socket of both families, as systemd opens it for `ListenStream=8080`, prefixes IPv4.
-    return address.removeprefix("::ffff:") if "." in address else address
+    return unmapped(str(client[0]))
+
+
+def unmapped(address: str) -> str:
+    """Return the IPv4 address in an IPv6 one, as ::ffff:10.0.0.7; any other as it is.
+
+    A socket of both families, as systemd opens it for `ListenStream=8080`, shows IPv4 so.
+    """
+    parsed = parsed_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return address
+
+
+def parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an IP address; None if it is none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def _is_here(peer: str) -> bool:
-    return _is_address(peer) and ipaddress.ip_address(peer).is_loopback
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    address = parsed_address(peer)
+    return address is not None and address.is_loopback
 
 
 def _host_of(origin: str) -> str | None:
