@@ -13,6 +13,7 @@ from chaos.sim.machine import Machine
 from chaos.sim.network import FAIR, Weather
 from cortex.actors.supervisor import SupervisorEscalated
 from cortex.config import Settings
+from cortex.domain.classification import leaves
 from cortex.domain.errors import CortexError
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.maintenance.runners import RUNNERS
@@ -189,15 +190,15 @@ class Place:
 
     def _judge(self, machine: Machine, error: BaseException) -> None:
         """A dead machine's pod may end by anything; a living one's only for lack of Postgres."""
-        leaves = list(_leaves(error))
-        if any(isinstance(leaf, trio.Cancelled) for leaf in leaves):
+        ends = leaves(error)
+        if any(isinstance(each, trio.Cancelled) for each in ends):
             raise error
         if machine.is_dead:
             return
-        if any(isinstance(leaf, Killed | SupervisorEscalated) for leaf in leaves) or not all(
-            isinstance(leaf, CortexError) for leaf in leaves
+        if any(isinstance(each, Killed | SupervisorEscalated) for each in ends) or not all(
+            isinstance(each, CortexError) for each in ends
         ):
-            errors = "; ".join(repr(leaf) for leaf in leaves)
+            errors = "; ".join(repr(each) for each in ends)
             self._world.problems.append(f"{machine.name} ended by itself: {errors}")
 
 
@@ -240,9 +241,3 @@ class TickPlace(Place):
             opens_port=machine.open_port,
         )
         await process.run(world.server.dsn)
-
-
-def _leaves(error: BaseException) -> "list[BaseException]":
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    return [error]
