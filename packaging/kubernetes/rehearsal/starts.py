@@ -56,8 +56,9 @@ class Kubelet:
         elif self._running.has_ended:
             code = self._running.process.returncode
             if code or len(self.left) == 1:
-                last = self._running.text.strip().splitlines()[:1]
-                self.ends.append(f"{self.left[0].name} ends with {code} ({''.join(last)})")
+                lines = self._running.text.splitlines()
+                error = next((each for each in lines if each.startswith("error:")), "no error")
+                self.ends.append(f"{self.left[0].name} ends with {code} ({error})")
                 self._start_at = now + self._back_off_s
                 self._back_off_s *= 2
             else:
