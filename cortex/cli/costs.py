@@ -13,6 +13,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, count, money, short_id, span
+from cortex.domain.prices import PRICES_AS_OF
 from cortex.domain.safe import safe
 from cortex.store import facts
 from cortex.store.facts import CostGroup, CostRow
@@ -63,6 +64,7 @@ class Span(click.ParamType[float]):
 def costs(options: Options, *, by: str, since_s: float) -> None:
     """Show the cost of model calls: tokens, money, and the part paid again.
 
+    "cached" and "written" are tokens read from the prompt cache and written to it.
     "Paid again" covers calls whose response was not stored: they failed, were cancelled or
     repeated, or their pod died. Days are UTC days; calls without a known price count no money.
     """
@@ -74,6 +76,7 @@ def costs(options: Options, *, by: str, since_s: float) -> None:
             {
                 "by": by,
                 "since_s": since_s,
+                "list_prices_as_of": PRICES_AS_OF.isoformat(),
                 "costs": [_document(row) for row in rows],
                 "total": {**_document(total), "name": None},
             }
@@ -89,6 +92,9 @@ def costs(options: Options, *, by: str, since_s: float) -> None:
 
 def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
     """Report what a reader of the table could misread."""
+    if rows:
+        as_of = f"{PRICES_AS_OF.day} {PRICES_AS_OF:%B %Y}"
+        output.say(f"priced by the list of {as_of}, unless the setting prices differs", "dim")
     if total.unpriced_calls:
         output.say(f"calls without a known price, not included: {total.unpriced_calls}", "warn")
     if total.estimated_calls:
@@ -159,6 +165,13 @@ def _columns(by: str) -> tuple[Column[CostRow], ...]:
             is_right=True,
             is_spare=True,
         ),
+        Column(
+            name="cache_write_tokens",
+            title="written",
+            shown=lambda r: _tokens(r.cache_write_tokens),
+            is_right=True,
+            is_spare=True,
+        ),
         Column(name="cost_usd", title="cost", shown=_cost, is_right=True),
         Column(
             name="again_tokens",
@@ -168,7 +181,6 @@ def _columns(by: str) -> tuple[Column[CostRow], ...]:
         ),
         Column(name="again_usd", title="of the cost", shown=_again, is_right=True),
         *only_on_demand(
-            "cache_write_tokens",
             "unpriced_calls",
             "estimated_calls",
             "again_calls",

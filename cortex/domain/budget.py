@@ -1,6 +1,7 @@
 """Budgets as values: their limits, their names, and the most that a call may use."""
 
 import re
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from math import ceil
@@ -24,6 +25,9 @@ LIKELY_BYTES_PER_TOKEN: Final = 4.0
 """English prose and JSON; used to book a lost call."""
 LEAST_BYTES_PER_TOKEN: Final = 2.0
 """Code and scripts other than Latin stay above it, only noise does not; for the room reserved."""
+IMAGE_TOKENS_MAX: Final = 5_000
+"""What the API counts for the largest image: it scales larger ones down."""
+IMAGE_TOKENS_LIKELY: Final = 1_600
 
 
 class Scope(StrEnum):
@@ -108,16 +112,23 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     `InvalidValueError` for a request that is not JSON, such as half of a surrogate pair.
     """
     try:
-        prompt_bytes = len(orjson.dumps(request.to_json()))
+        body = orjson.dumps(request.to_json())
     except TypeError as error:
         message = f"the request to model {request.model!a} cannot be sent: {error}"
         raise InvalidValueError(message) from error
-    most = ceil(prompt_bytes / LEAST_BYTES_PER_TOKEN)
-    likely = ceil(prompt_bytes / LIKELY_BYTES_PER_TOKEN)
+    images, image_bytes = _images(request.messages)
+    text_bytes = len(body) - image_bytes
+    most = ceil(text_bytes / LEAST_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_MAX
+    likely = ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_LIKELY
+    for_an_hour = most if b'"ttl":"1h"' in body else 0
     dearest = [
         prices.cost(request.model, usage)
         for usage in (
-            Usage(cache_write_tokens=most, output_tokens=request.max_tokens),
+            Usage(
+                cache_write_tokens=most,
+                cache_write_1h_tokens=for_an_hour,
+                output_tokens=request.max_tokens,
+            ),
             Usage(input_tokens=most, output_tokens=request.max_tokens),
         )
     ]
@@ -127,6 +138,24 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
         input_tokens=likely,
         input_usd=prices.cost(request.model, Usage(input_tokens=likely)),
     )
+
+
+def _images(content: object) -> tuple[int, int]:
+    """Count the images in messages or blocks, and the bytes of their data in base64."""
+    if not isinstance(content, Sequence) or isinstance(content, str):
+        return 0, 0
+    images, size = 0, 0
+    for block in content:
+        if not isinstance(block, Mapping):
+            continue
+        if block.get("type") == "image":
+            source = block.get("source")
+            data = source.get("data") if isinstance(source, Mapping) else None
+            images, size = images + 1, size + (len(data) if isinstance(data, str) else 0)
+        else:
+            inner, inner_size = _images(block.get("content"))
+            images, size = images + inner, size + inner_size
+    return images, size
 
 
 def worded(amount: Decimal, unit: Unit) -> str:

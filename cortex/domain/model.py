@@ -1,7 +1,7 @@
 """Requests to a model and its responses, as plain values without any SDK."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from attrs import asdict, frozen
 
@@ -12,7 +12,7 @@ from attrs import asdict, frozen
 class Usage:
     """Tokens of one call, or of many added up.
 
-    The four are disjoint, as the Messages API counts them: `input_tokens` are those that were
+    The first four are disjoint, as the Messages API counts them: `input_tokens` are those that were
     neither read from the prompt cache nor written to it.
     """
 
@@ -20,6 +20,16 @@ class Usage:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    """Those of `cache_write_tokens` that are kept for an hour."""
+    web_searches: int = 0
+    """Searches that the API made."""
+    service_tier: str = ""
+    """`batch` or `priority`; empty for the standard tier, and for many calls."""
+    inference_geo: str = ""
+    """The one region that the call stayed in; empty if it was free to run anywhere."""
+    speed: str = ""
+    """`fast`, or empty."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -37,16 +47,25 @@ class Usage:
             output_tokens=self.output_tokens + other.output_tokens,
             cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            cache_write_1h_tokens=self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            web_searches=self.web_searches + other.web_searches,
         )
 
-    def to_json(self) -> dict[str, int]:
-        """A plain dict, the inverse of `from_json`."""
-        return asdict(self)
+    def tokens(self) -> dict[str, int]:
+        """Return the tokens by their kind: disjoint counts."""
+        return {name: getattr(self, name) for name in TOKEN_KINDS}
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict, the inverse of `from_json`; what is seldom set is left out."""
+        return asdict(self, filter=lambda each, value: bool(value) or each.name in TOKEN_KINDS)
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, int]) -> Self:
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The usage that `to_json` wrote; a missing count is 0, an unknown key a TypeError."""
         return cls(**plain)
+
+
+TOKEN_KINDS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
 # ---

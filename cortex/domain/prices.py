@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Self
 
@@ -12,6 +13,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.model import Usage
 
 PRICED_TOKENS = 1_000_000  # prices are quoted per million tokens
+PRICED_SEARCHES = 1_000
 
 SHOWN_MAX: Final = 60
 """Characters of a wrong value in an error."""
@@ -19,6 +21,16 @@ SHOWN_MAX: Final = 60
 # A suffix that does not make it another model: a release date or "latest". Any other suffix ("-1",
 # "-fast") is a model of its own, with an unknown price.
 _RELEASE = re.compile(r"(?:[-@](?:\d{8}|latest))?")
+
+
+WEB_SEARCH_USD: Final = Decimal(10)
+"""US dollars per thousand searches that the API makes: the same for all models and terms."""
+BATCH: Final = Decimal("0.5")
+"""Factor on all tokens of the batch tier."""
+FAST: Final = Decimal(2)
+"""Factor on all tokens in fast mode."""
+IN_ONE_REGION: Final = Decimal("1.1")
+"""Factor on all tokens of inference that stays in one region."""
 
 
 @frozen
@@ -29,6 +41,13 @@ class Price:
     output: Decimal
     cache_read: Decimal
     cache_write: Decimal
+    cache_write_1h: Decimal = field()
+    web_search: Decimal = WEB_SEARCH_USD
+    """Per thousand searches."""
+
+    @cache_write_1h.default
+    def _twice_the_input(self) -> Decimal:
+        return 2 * self.input
 
     def to_json(self) -> dict[str, str]:
         """A plain dict with canonical text: equal prices give equal text."""
@@ -36,8 +55,18 @@ class Price:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, str]) -> Self:
-        """The price that `to_json` wrote."""
-        return cls(*(Decimal(plain[name]) for name in FIELDS))
+        """The price that `to_json` wrote; one that an older version wrote gets the defaults."""
+        return cls(**{name: Decimal(plain[name]) for name in FIELDS if name in plain})
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Return US dollars for one call at this price, before the factors of its terms."""
+        return (
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + usage.cache_read_tokens * self.cache_read
+            + (usage.cache_write_tokens - usage.cache_write_1h_tokens) * self.cache_write
+            + usage.cache_write_1h_tokens * self.cache_write_1h
+        ) / PRICED_TOKENS
 
 
 FIELDS: Final = tuple(fields_dict(Price))
@@ -57,14 +86,20 @@ def _price(input_: str, output: str, *, cache_read: str, cache_write: str) -> Pr
     return Price(Decimal(input_), Decimal(output), Decimal(cache_read), Decimal(cache_write))
 
 
+PRICES_AS_OF: Final = date(2026, 11, 28)
+"""When the list prices were last compared with the published ones."""
+
 _FABLE_5 = _price("10", "50", cache_read="1", cache_write="12.50")
 _FABLE_5_1 = _price("10", "50", cache_read="0.25", cache_write="12.50")
+_FABLE_5_2 = _price("8", "40", cache_read="0.20", cache_write="10")
+_OPUS_4 = _price("15", "75", cache_read="1.50", cache_write="18.75")
 _OPUS_4_5 = _price("5", "25", cache_read="0.50", cache_write="6.25")
-_SONNET_4_5 = _price("3", "15", cache_read="0.30", cache_write="3.75")
+_SONNET_4 = _price("3", "15", cache_read="0.30", cache_write="3.75")
 
-# List prices as of October 2026: https://platform.claude.com/docs/en/about-claude/pricing
+# https://platform.claude.com/docs/en/about-claude/pricing; a test compares them with another list.
 PRICES: dict[str, Price] = {
-    "claude-fable-5-2": _price("8", "40", cache_read="0.20", cache_write="10"),
+    "claude-fable-5-2": _FABLE_5_2,
+    "claude-mythos-5-2": _FABLE_5_2,
     "claude-fable-5-1": _FABLE_5_1,
     "claude-mythos-5-1": _FABLE_5_1,
     "claude-fable-5": _FABLE_5,
@@ -75,12 +110,19 @@ PRICES: dict[str, Price] = {
     "claude-opus-4-7": _OPUS_4_5,
     "claude-opus-4-6": _OPUS_4_5,
     "claude-opus-4-5": _OPUS_4_5,
+    "claude-opus-4-1": _OPUS_4,
+    "claude-opus-4-0": _OPUS_4,
+    "claude-opus-4": _OPUS_4,
     "claude-sonnet-5-5": _price("2", "10", cache_read="0.10", cache_write="2.50"),
     "claude-sonnet-5": _price("2", "10", cache_read="0.20", cache_write="2.50"),
-    "claude-sonnet-4-6": _SONNET_4_5,
-    "claude-sonnet-4-5": _SONNET_4_5,
+    "claude-sonnet-4-6": _SONNET_4,
+    "claude-sonnet-4-5": _SONNET_4,
+    "claude-sonnet-4-0": _SONNET_4,
+    "claude-sonnet-4": _SONNET_4,
+    "claude-3-7-sonnet": _SONNET_4,
     "claude-haiku-5-5": _price("0.10", "0.50", cache_read="0.01", cache_write="0.125"),
     "claude-haiku-4-5": _price("1", "5", cache_read="0.10", cache_write="1.25"),
+    "claude-3-5-haiku": _price("0.80", "4", cache_read="0.08", cache_write="1"),
     # The demo's scripted model: play money, at a small model's price, so that budgets can be shown.
     "scripted": _price("1", "5", cache_read="0.10", cache_write="1.25"),
 }
@@ -89,7 +131,26 @@ LONG_PROMPT_PRICES: dict[str, LongPromptPrice] = {
     "claude-haiku-5-5": LongPromptPrice(
         100_000, _price("0.50", "2.50", cache_read="0.05", cache_write="0.625")
     ),
+    "claude-sonnet-4-5": LongPromptPrice(
+        200_000, _price("6", "22.50", cache_read="0.60", cache_write="7.50")
+    ),
 }
+
+_ONE_PRICE_IN_ALL_REGIONS: Final = frozenset(
+    {
+        "claude-opus-4-5",
+        "claude-opus-4-1",
+        "claude-opus-4-0",
+        "claude-opus-4",
+        "claude-sonnet-4-5",
+        "claude-sonnet-4-0",
+        "claude-sonnet-4",
+        "claude-3-7-sonnet",
+        "claude-haiku-4-5",
+        "claude-3-5-haiku",
+    }
+)
+"""Models from before inference in one region had a price of its own."""
 
 
 @frozen
@@ -108,6 +169,7 @@ class PriceTable:
     def cost(self, model: str, usage: Usage) -> Decimal | None:
         """Return US dollars for one call's usage; None if the model's price is unknown.
 
+        The priority tier is booked at the list price: what it costs is agreed with each customer.
         Pass the usage of a single call: the price of some models depends on the prompt's length.
         """
         name = self.name_of(model)
@@ -116,20 +178,16 @@ class PriceTable:
         price, long = self.prices[name], self.long_prompt_prices.get(name)
         if long is not None and usage.prompt_tokens > long.prompt_tokens:
             price = long.price
-        dollars = (
-            usage.input_tokens * price.input
-            + usage.output_tokens * price.output
-            + usage.cache_read_tokens * price.cache_read
-            + usage.cache_write_tokens * price.cache_write
-        )
-        return dollars / PRICED_TOKENS
+        searches = usage.web_searches * price.web_search / PRICED_SEARCHES
+        return price.cost(usage) * _factor(name, usage) + searches
 
     def with_overrides(self, overrides: Any) -> "PriceTable":
         """Return the table with prices replaced or added from a person's file.
 
-        `overrides`: model to a mapping of input, output, cache_read and cache_write, in US dollars
-        per million tokens. For a listed model, missing fields keep their price; for another one,
-        cached tokens cost as much as input. An overridden price applies to prompts of every length.
+        `overrides`: model to a mapping of input, output, cache_read, cache_write and
+        cache_write_1h, in US dollars per million tokens, and web_search, per thousand searches. For
+        a listed model, missing fields keep their price; for another one, cached tokens cost as much
+        as input. An overridden price applies to prompts of every length.
         Raises `UsageError` with model, field and value.
         """
         if not isinstance(overrides, Mapping):
@@ -166,6 +224,18 @@ class PriceTable:
 LIST_PRICES = PriceTable(PRICES, LONG_PROMPT_PRICES)
 
 
+def _factor(name: str, usage: Usage) -> Decimal:
+    """Return the factor on the price of tokens that follows from the terms of a call."""
+    factor = Decimal(1)
+    if usage.service_tier == "batch":
+        factor *= BATCH
+    if usage.speed == "fast":
+        factor *= FAST
+    if usage.inference_geo and name not in _ONE_PRICE_IN_ALL_REGIONS:
+        factor *= IN_ONE_REGION
+    return factor
+
+
 def _names(name: str, model: str) -> bool:
     """Return whether `model` is the model of that name, with or without its release."""
     return model.startswith(name) and _RELEASE.fullmatch(model[len(name) :]) is not None
@@ -192,7 +262,8 @@ def _overridden(model: object, given: object, listed: Price | None) -> Price:
             f"prices: model {model!r} has no {missing[0]}",
             hint="a model that is not in the list needs input and output at least",
         )
-    return Price(**{name: values.get(name, values["input"]) for name in FIELDS})
+    unlisted = dict.fromkeys(FIELDS, values["input"]) | {"web_search": WEB_SEARCH_USD}
+    return Price(**(unlisted | values))
 
 
 def _dollars(model: str, name: str, value: object) -> Decimal:
@@ -204,9 +275,13 @@ def _dollars(model: str, name: str, value: object) -> Decimal:
     if not (dollars.is_finite() and 0 <= dollars <= PRICE_MAX):
         raise UsageError(
             f"prices: model {model!r}: {name} is {_shown(value)}, not a price",
-            hint=f"give US dollars per million tokens, 0 to {PRICE_MAX:,}",
+            hint=f"give US dollars per {_priced(name)}, 0 to {PRICE_MAX:,}",
         )
     return dollars
+
+
+def _priced(name: str) -> str:
+    return "thousand searches" if name == "web_search" else "million tokens"
 
 
 def _shown(value: object) -> str:

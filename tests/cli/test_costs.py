@@ -7,6 +7,7 @@ import pytest
 
 from cortex.domain.model import Usage
 from cortex.domain.phrases import NOTHING
+from cortex.domain.prices import PRICES_AS_OF
 from cortex.store import facts
 from cortex.store.facts import Fact
 from tests.support.command_line import Cortex
@@ -49,11 +50,11 @@ def test_costs_of_agents_with_a_total(cortex: Cortex, life: Life) -> None:
     terminal = cortex.on_terminal("costs", env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     lines = [line.split() for line in terminal.text.splitlines() if line.strip()]
-    head = "agent calls in out cached cost paid again of the cost"
+    head = "agent calls in out cached written cost paid again of the cost"
     assert lines[0] == head.split()
-    assert lines[1] == ["researcher", "2", "2.4k", "68", "1.0k", "$2.00", "1.7k", "$1.25"]
-    assert lines[2] == [NOTHING, "1", "1.2k", "34", "500", "$0.0042", "0", NOTHING]
-    assert lines[3] == ["total", "3", "3.6k", "102", "1.5k", "$2.00", "1.7k", "$1.25"]
+    assert lines[1] == ["researcher", "2", "2.4k", "68", "1.0k", "0", "$2.00", "1.7k", "$1.25"]
+    assert lines[2] == [NOTHING, "1", "1.2k", "34", "500", "0", "$0.0042", "0", NOTHING]
+    assert lines[3] == ["total", "3", "3.6k", "102", "1.5k", "0", "$2.00", "1.7k", "$1.25"]
 
 
 def test_without_a_terminal_the_total_is_told_from_a_group_too(cortex: Cortex, life: Life) -> None:
@@ -69,10 +70,11 @@ def test_an_unknown_price_is_never_nothing(cortex: Cortex, life: Life) -> None:
     terminal = cortex.on_terminal("costs", "--by", "model", env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     rows = {line.split()[0]: line.split() for line in terminal.text.splitlines() if line.strip()}
-    assert rows["a"][5] == "unknown"
-    assert rows["b"][5:8] == ["$2.00", "+", "?"]
+    assert rows["a"][6] == "unknown"
+    assert rows["b"][6:9] == ["$2.00", "+", "?"]
     assert rows["b"][-1] == "unknown"  # what was paid again
     assert "calls without a known price, not included: 2" in terminal.text
+    assert f"priced by the list of {PRICES_AS_OF.day} " in terminal.text
     assert "lost calls, whose prompts are estimated: 1" in terminal.text
 
 
@@ -81,6 +83,7 @@ def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
     called(life, job, "1", outcome="failed")
     called(life, job, "2")
     shown = cortex("costs", "--by", "job", "--json").document
+    assert shown["list_prices_as_of"] == PRICES_AS_OF.isoformat()
     assert (shown["schema_version"], shown["by"], shown["since_s"]) == (1, "job", 30 * 86_400)
     (row,) = shown["costs"]
     assert row == shown["total"] | {"name": str(job)}

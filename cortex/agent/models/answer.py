@@ -9,6 +9,7 @@ from typing import Any
 
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.models.events import parse_json
+from cortex.agent.models.usage import counted
 from cortex.domain.model import INVALID_INPUT, Block, ModelResponse, Usage
 
 STOP_REASONS = frozenset(
@@ -32,12 +33,6 @@ CONTENT_EVENTS = frozenset(
         "message_stop",
     }
 )
-_COUNTS = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cache_read_input_tokens": "cache_read_tokens",
-    "cache_creation_input_tokens": "cache_write_tokens",
-}
 
 
 class ModelAnswer:
@@ -57,20 +52,16 @@ class ModelAnswer:
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[str]] = {}  # of the blocks that have not ended yet
         self._stop_reason: str | None = None
-        self._counts: dict[str, int] = {}
-        self.complete = False
-
-    @property
-    def usage(self) -> Usage:
+        self.usage = Usage()
         """What the API has counted so far."""
-        return Usage(**self._counts)
+        self.complete = False
 
     def take(self, event: dict[str, Any]) -> bool:
         """Take the next event; True if it is part of the answer (a ping is not).
 
         Raises `BrokenAnswerError`, `ErrorEventError`, and the errors of the callbacks.
         """
-        was_open, counted = bool(self._message), self._counts
+        was_open, used = bool(self._message), self.usage
         try:
             text = self._grow(event)
         except (KeyError, TypeError, AttributeError) as error:
@@ -78,7 +69,7 @@ class ModelAnswer:
             raise BrokenAnswerError("malformed_answer", message) from error
         if self._message and not was_open and self._on_open is not None:
             self._on_open()
-        if self._counts is not counted and self._on_usage is not None:
+        if self.usage != used and self._on_usage is not None:
             self._on_usage(self.usage)
         if text and self._on_text is not None:
             self._on_text(text)
@@ -115,10 +106,10 @@ class ModelAnswer:
                 self._finish(self._blocks[event["index"]], self._pieces.pop(event["index"]))
             case "message_start":
                 self._message = {name: event["message"][name] for name in ("id", "model")}
-                self._count(event["message"]["usage"])
+                self.usage = counted(self.usage, event["message"]["usage"])
             case "message_delta":
                 self._stop_reason = event["delta"]["stop_reason"]
-                self._count(event["usage"])
+                self.usage = counted(self.usage, event["usage"])
             case "message_stop":
                 self.complete = bool(self._message)
             case "error":
@@ -156,16 +147,6 @@ class ModelAnswer:
                     block.update({"input": {}, INVALID_INPUT: joined})
             case _:
                 pass  # the block came whole in its first event
-
-    def _count(self, usage: dict[str, Any]) -> None:
-        """Keep the latest of each count: the API sends totals, and null for unchanged ones."""
-        counts = {
-            ours: max(0, count)
-            for theirs, ours in _COUNTS.items()
-            if isinstance(count := usage.get(theirs), int)
-        }
-        if not counts.items() <= self._counts.items():
-            self._counts = {**self._counts, **counts}
 
 
 def _tool_input(raw: str) -> dict[str, Any] | None:

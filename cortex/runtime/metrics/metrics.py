@@ -177,7 +177,7 @@ class Metrics:
     ) -> None:
         name = self._prices.name_of(model) or OTHER
         self._model_time.add((name, outcome), seconds)
-        for kind, count in usage.to_json().items():
+        for kind, count in usage.tokens().items():
             self._model_tokens.add((name, kind.removesuffix("_tokens")), count)
         if cost_usd is not None:
             self._model_cost.add((name,), float(cost_usd))

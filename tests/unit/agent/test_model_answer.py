@@ -53,11 +53,52 @@ def answer_from(*pieces: bytes) -> ModelResponse:
     return answer.response()
 
 
-def test_usage_is_the_latest_of_each_count() -> None:
+def test_usage_is_the_larger_of_each_count() -> None:
     response = answer_from(wire(START, *text("hi"), *END))
     assert response.usage == Usage(
         input_tokens=9, output_tokens=7, cache_read_tokens=4, cache_write_tokens=2
     )
+
+
+@pytest.mark.parametrize(
+    "begin, end, usage",
+    [
+        (
+            {"input_tokens": 1000, "output_tokens": 1, "cache_read_input_tokens": 5},
+            {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 0},
+            Usage(input_tokens=1000, output_tokens=1, cache_read_tokens=5),
+        ),
+        (
+            {
+                "cache_creation_input_tokens": 9,
+                "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7},
+            },
+            {"output_tokens": 4, "server_tool_use": {"web_search_requests": 3}},
+            Usage(output_tokens=4, cache_write_tokens=9, cache_write_1h_tokens=7, web_searches=3),
+        ),
+        (  # only the two parts, and their sum nowhere
+            {"cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 7}},
+            {"cache_creation": None, "server_tool_use": None},
+            Usage(cache_write_tokens=9, cache_write_1h_tokens=7),
+        ),
+        (
+            {"service_tier": "batch", "inference_geo": "us", "speed": "fast"},
+            {"service_tier": None},
+            Usage(service_tier="batch", inference_geo="us", speed="fast"),
+        ),
+        (
+            {"service_tier": "standard", "inference_geo": "not_available", "speed": "standard"},
+            {"inference_geo": "global", "input_tokens": -4, "output_tokens": 10**13},
+            Usage(),
+        ),
+    ],
+)
+def test_usage_knows_all_that_is_priced(
+    begin: dict[str, Any], end: dict[str, Any], usage: Usage
+) -> None:
+    start = {"type": "message_start", "message": {"id": "1", "model": "m", "usage": begin}}
+    ending: list[dict[str, Any]] = [{**END[0], "usage": end}, END[1]]
+    assert answer_from(wire(start, *text("hi"), *ending)).usage == usage
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])

@@ -83,6 +83,27 @@ def test_a_longer_answer_needs_more_room() -> None:
     assert long.cost_usd > Decimal("0.9")  # 64,000 tokens at $15 a million
 
 
+def test_an_image_needs_the_room_of_an_image_and_not_of_its_bytes() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * 1_000_000}
+    image = {"type": "image", "source": source}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [image]}
+    messages = [{"role": "user", "content": [image]}, {"role": "user", "content": [result]}]
+    request = ModelRequest(model="claude-sonnet-4-6", messages=messages, max_tokens=10)
+    estimate = estimate_of(request, LIST_PRICES)
+    assert 10_000 < estimate.tokens < 11_000
+    assert 3_200 < estimate.input_tokens < 3_500
+
+
+def test_a_write_for_an_hour_needs_more_room() -> None:
+    def room(**control: str) -> Decimal:
+        block = {"type": "text", "text": "x" * 10_000, "cache_control": control}
+        messages = [{"role": "user", "content": [block]}]
+        request = ModelRequest(model="claude-sonnet-4-6", messages=messages, max_tokens=1)
+        return estimate_of(request, LIST_PRICES).cost_usd or Decimal(0)
+
+    assert room(type="ephemeral", ttl="1h") > Decimal("1.5") * room(type="ephemeral", ttl="5m")
+
+
 def test_without_a_price_there_are_only_tokens() -> None:
     estimate = estimate_of(a_request("x", model="local-llama"), LIST_PRICES)
     assert (estimate.cost_usd, estimate.input_usd) == (None, None)

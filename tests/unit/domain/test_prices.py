@@ -1,14 +1,19 @@
 """What a call costs, and when that is not known."""
 
 import json
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
+import attrs
 import pytest
+from genai_prices.data import providers
+from genai_prices.types import ConditionalPrice, ModelPrice, TieredPrices
 
 from cortex.domain.errors import UsageError
 from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, LONG_PROMPT_PRICES, PRICES, Price, PriceTable
 
+M = 1_000_000
 USAGE = Usage(
     input_tokens=1_000, output_tokens=200, cache_read_tokens=50_000, cache_write_tokens=400
 )
@@ -51,7 +56,8 @@ def test_a_long_prompt_may_cost_more() -> None:
 def test_the_table_makes_sense() -> None:
     prices = [*PRICES.values(), *(long.price for long in LONG_PROMPT_PRICES.values())]
     for price in prices:
-        assert 0 < price.cache_read < price.input < price.cache_write < price.output
+        assert 0 < price.cache_read < price.input < price.cache_write < price.cache_write_1h
+        assert price.cache_write_1h < price.output
     assert LONG_PROMPT_PRICES.keys() <= PRICES.keys()
 
 
@@ -60,8 +66,91 @@ def test_usage_adds_up_and_survives_json() -> None:
     assert (USAGE + USAGE).total_tokens == 2 * USAGE.total_tokens
     assert USAGE.prompt_tokens == 51_400
     assert Usage.from_json(USAGE.to_json()) == USAGE
+    special = attrs.evolve(
+        USAGE, cache_write_1h_tokens=3, web_searches=2, service_tier="batch", inference_geo="us"
+    )
+    assert Usage.from_json(special.to_json()) == special
+    assert "web_searches" not in USAGE.to_json()
+    assert (special + special).web_searches == 4
+    assert special.total_tokens == USAGE.total_tokens  # those for an hour are counted once
     with pytest.raises(TypeError):
         Usage.from_json({"tokens": 1})
+
+
+# --- the terms of a call
+
+
+@pytest.mark.parametrize(
+    "usage, dollars",
+    [
+        (Usage(cache_write_tokens=M), "2.50"),
+        (Usage(cache_write_tokens=M, cache_write_1h_tokens=M), "4"),
+        (Usage(cache_write_tokens=2 * M, cache_write_1h_tokens=M), "6.50"),
+        (Usage(web_searches=1000), "10"),
+        (Usage(input_tokens=M, service_tier="batch"), "1"),
+        (Usage(input_tokens=M, service_tier="priority"), "2"),
+        (Usage(input_tokens=M, inference_geo="us"), "2.2"),
+        (Usage(output_tokens=M, speed="fast"), "20"),
+        (Usage(input_tokens=M, web_searches=100, service_tier="batch", inference_geo="us"), "2.1"),
+    ],
+)
+def test_the_terms_of_a_call_change_its_price(usage: Usage, dollars: str) -> None:
+    assert LIST_PRICES.cost("claude-sonnet-5", usage) == Decimal(dollars)
+
+
+def test_an_older_model_costs_the_same_in_every_region() -> None:
+    usage = Usage(input_tokens=M, inference_geo="us")
+    assert LIST_PRICES.cost("claude-haiku-4-5-20251001", usage) == 1
+
+
+def test_the_list_agrees_with_a_maintained_one() -> None:
+    provider = next(each for each in providers if each.id == "anthropic")
+    compared = set()
+    for model in provider.models:
+        name = LIST_PRICES.name_of(model.id.removesuffix("-latest"))
+        if name is None:
+            continue
+        compared.add(name)
+        for usage, theirs in _each_kind(model.prices):
+            assert LIST_PRICES.cost(name, usage) == theirs, (name, usage)
+        for variant in model.price_variants or ():
+            for usage, theirs in _each_kind(variant.prices):
+                if usage.total_tokens:  # searches have one price on all terms
+                    special = (
+                        attrs.evolve(usage, speed="fast")
+                        if "speed" in variant.when
+                        else attrs.evolve(usage, service_tier="batch")
+                    )
+                    assert LIST_PRICES.cost(name, special) == theirs, (name, special)
+    unlisted = {"claude-mythos-5-1", "claude-mythos-5", "claude-opus-4", "claude-sonnet-4"}
+    assert compared == PRICES.keys() - unlisted - {"scripted"}
+
+
+KINDS: dict[str, Callable[[int], Usage]] = {
+    "input_mtok": lambda n: Usage(input_tokens=n),
+    "output_mtok": lambda n: Usage(output_tokens=n),
+    "cache_read_mtok": lambda n: Usage(cache_read_tokens=n),
+    "cache_write_mtok": lambda n: Usage(cache_write_tokens=n),
+    "cache_write_1h_mtok": lambda n: Usage(cache_write_tokens=n, cache_write_1h_tokens=n),
+}
+
+
+def _each_kind(
+    prices: ModelPrice | list[ConditionalPrice],
+) -> Iterator[tuple[Usage, Decimal]]:
+    """Yield a usage of each kind with its cost today, for a short prompt and for a long one."""
+    price = prices[-1].prices if isinstance(prices, list) else prices
+    for name, usage in KINDS.items():
+        listed = getattr(price, name)
+        for tokens in (1000, 900_000):
+            dollars = listed
+            if isinstance(listed, TieredPrices):
+                prompt = usage(tokens).prompt_tokens
+                over = [tier.price for tier in listed.tiers if prompt > tier.start]
+                dollars = over[-1] if over else listed.base
+            yield usage(tokens), dollars * tokens / M
+    if isinstance(price.web_searches_kcount, Decimal):
+        yield Usage(web_searches=1), price.web_searches_kcount / 1000
 
 
 # --- a person's own prices
@@ -72,6 +161,8 @@ def test_a_model_of_ones_own_gets_a_price() -> None:
     usage = Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000, output_tokens=1_000_000)
     assert table.cost("local-llama", usage) == Decimal("0.6")
     assert table.cost("claude-opus-5", USAGE) == LIST_PRICES.cost("claude-opus-5", USAGE)
+    special = Usage(cache_write_tokens=M, cache_write_1h_tokens=M, web_searches=1000)
+    assert table.cost("local-llama", special) == Decimal("10.1")
     assert LIST_PRICES.cost("local-llama", usage) is None
 
 
@@ -115,7 +206,8 @@ def test_a_wrong_price_names_model_field_and_value(overrides: object, message: s
 def test_equal_tables_are_equal_text() -> None:
     ours = LIST_PRICES.with_overrides({"m": {"input": "3.10", "output": 100}})
     theirs = PriceTable(
-        {"m": Price(*map(Decimal, ("3.1", "1E+2", "3.100", "3.1"))), **PRICES}, LONG_PROMPT_PRICES
+        {"m": Price(*map(Decimal, ("3.1", "1E+2", "3.100", "3.1", "3.1"))), **PRICES},
+        LONG_PROMPT_PRICES,
     )
     assert json.dumps(ours.to_json()) == json.dumps(theirs.to_json())
     assert ours.to_json()["prices"]["m"]["output"] == "100"
@@ -123,4 +215,6 @@ def test_equal_tables_are_equal_text() -> None:
     for model in (*PRICES, "m"):
         assert restored.cost(model, USAGE) == ours.cost(model, USAGE)
     long = Usage(input_tokens=200_000)
+    older = dict.fromkeys(("input", "output", "cache_read", "cache_write"), "3")
+    assert Price.from_json(older).cost(attrs.evolve(USAGE, cache_write_1h_tokens=400)) > 0
     assert restored.cost("claude-haiku-5-5", long) == LIST_PRICES.cost("claude-haiku-5-5", long)
