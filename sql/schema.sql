@@ -245,6 +245,7 @@ CREATE TABLE cortex.job_record (
     process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
     tags text[],  -- Words that people find it by, sorted; null: none.
     traceparent text,  -- The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
+    replaced_by uuid,  -- The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
     CONSTRAINT job_pkey PRIMARY KEY (id),
     CONSTRAINT job_record_agent_id_agent_version_fkey FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version(agent_id, version),
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
@@ -330,6 +331,22 @@ BEGIN
 END $function$;
 
 CREATE TRIGGER job_begins_elsewhere BEFORE INSERT ON cortex.job_record FOR EACH ROW WHEN (new.status <> 'PENDING'::cortex.job_status) EXECUTE FUNCTION cortex.job_begins_elsewhere();
+
+CREATE FUNCTION cortex.job_is_replaced()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    NEW.status := 'CANCELLED';
+    NEW.next_retry_at := NULL;
+    NEW.waiting_on := NULL;
+    NEW.cancelled_by := coalesce(NEW.cancelled_by, 'submit');
+    NEW.cancel_reason := coalesce(
+        NEW.cancel_reason, format('replaced by job %s with the same key %L', NEW.replaced_by, NEW.job_key));
+    RETURN NEW;
+END $function$;
+
+CREATE TRIGGER job_is_replaced BEFORE UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.replaced_by IS NOT NULL AND (new.status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'CANCELLED'::cortex.job_status]))) EXECUTE FUNCTION cortex.job_is_replaced();
 
 CREATE FUNCTION cortex.job_stamps()
  RETURNS trigger
@@ -768,6 +785,7 @@ GRANT SELECT ON cortex_worker.task TO cortex_reader;
 --   tags: Words that people find it by, sorted; null: none.
 --   traceparent: The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
 --   trace_id: Its trace, as 32 hex digits.
+--   replaced_by: The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
 CREATE VIEW cortex.job AS
  SELECT r.id,
     r.type,
@@ -844,7 +862,8 @@ CREATE VIEW cortex.job AS
         END AS process_deaths,
     r.tags,
     r.traceparent,
-    cortex.trace_id(r.id, r.traceparent) AS trace_id
+    cortex.trace_id(r.id, r.traceparent) AS trace_id,
+    r.replaced_by
    FROM cortex.job_record r
      LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED'::cortex_worker.task_state;
 GRANT SELECT ON cortex.job TO cortex_runtime;
@@ -989,7 +1008,7 @@ WITH made AS (
                  ELSE 'READY' END)::cortex_worker.task_state,
            CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
-           -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
+           -- The next holder of its key has cancelled it. Were one left, it must not stop all others at the unique index.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
@@ -1027,7 +1046,7 @@ WITH held AS MATERIALIZED (
 )
 SELECT count(*)::int FROM cortex.give_tasks(ARRAY(SELECT id FROM held)) $function$;
 
--- Frees a job key for its next holder, one at a time; cancels the waiting job.
+-- Frees a job key for its next holder, one at a time; cancels the waiting job, and marks a running one, which is cancelled when it would wait or be tried again.
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
  RETURNS void
  LANGUAGE plpgsql
@@ -1038,19 +1057,28 @@ DECLARE
     message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
-    -- A locked job runs on; the key passes to its successor.
-    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
-    -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
-    -- locked.
-    UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL
-    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
-    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
-    UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        worker_job_id = NULL
-    WHERE id = replaced;
-    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
+    -- Until no job has the key: one may be claimed, or start to wait, between two of these statements.
+    LOOP
+        -- A locked job runs on; the key passes to its successor. It has no attempt after this one.
+        WITH running AS (
+            UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED' RETURNING job_id
+        )
+        UPDATE cortex.job_record j SET replaced_by = successor FROM running WHERE j.id = running.job_id;
+        -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
+        -- locked.
+        UPDATE cortex.job_record
+        SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
+            waiting_on = NULL
+        WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+        DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+        UPDATE cortex.job_record
+        SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
+            waiting_on = NULL, worker_job_id = NULL
+        WHERE id = replaced;
+        EXIT WHEN NOT EXISTS (SELECT FROM cortex_worker.task WHERE job_key = key) AND NOT EXISTS (
+            SELECT FROM cortex.job_record
+            WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL'));
+    END LOOP;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $function$;
 
@@ -1175,6 +1203,7 @@ DECLARE
     are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
     keyed record;
+    other record;
 BEGIN
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(agents, NULL) <> '{}' THEN
@@ -1277,11 +1306,43 @@ BEGIN
         FROM unnest(ids, traceparents) AS k(id, header)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
     END IF;
+    -- An id names one job: a repeated submit must be of that one. What a repetition computes anew is not compared: the
+    -- instant and the span; nor are omitted figures, whose defaults may have changed.
+    IF coalesce(cardinality(new_ids), 0) < cardinality(ids) THEN
+        SELECT s.id, d.fields INTO other
+        FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                     unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                     unnest(submit_jobs.worker_attempts) AS worker_attempts,
+                     unnest(submit_jobs.max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s,
+                     unnest(job_keys) AS job_key, unnest(submit_jobs.tags) AS tags) s
+        JOIN cortex.job_record j ON j.id = s.id
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        CROSS JOIN LATERAL (SELECT concat_ws(', ',
+            CASE WHEN j.type <> s.type THEN 'type' END,
+            CASE WHEN j.payload <> coalesce(s.payload, '{}') THEN 'payload' END,
+            CASE WHEN a.name IS DISTINCT FROM s.agent THEN 'agent' END,
+            CASE WHEN j.tenant <> coalesce(s.tenant, 'default') THEN 'tenant' END,
+            CASE WHEN j.queue_name IS DISTINCT FROM s.queue_name THEN 'queue_name' END,
+            CASE WHEN j.priority <> s.priority THEN 'priority' END,
+            CASE WHEN j.worker_attempts <> s.worker_attempts THEN 'worker_attempts' END,
+            CASE WHEN j.max_retries <> s.max_retries THEN 'max_retries' END,
+            CASE WHEN j.timeout_s <> s.timeout_s THEN 'timeout_s' END,
+            CASE WHEN j.job_key IS DISTINCT FROM s.job_key THEN 'job_key' END,
+            CASE WHEN coalesce(j.tags, '{}') <> ARRAY(
+                     SELECT DISTINCT w.tag COLLATE "C" FROM jsonb_array_elements_text(coalesce(s.tags, '[]')) AS w(tag)
+                     ORDER BY 1) THEN 'tags' END) AS fields) d
+        WHERE d.fields <> '' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'job % was submitted before, with another %', other.id, other.fields
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_of_another_job',
+                      HINT = 'an id names one job: give this one another id';
+        END IF;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
 
--- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same id again does nothing.
+-- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same job again under its id does nothing; another one under that id raises.
 CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text)
  RETURNS uuid
  LANGUAGE plpgsql

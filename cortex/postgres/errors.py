@@ -20,6 +20,7 @@ import ssl
 import asyncpg
 
 from cortex.domain.errors import (
+    ConflictError,
     CortexError,
     ForbiddenError,
     InvalidValueError,
@@ -58,6 +59,8 @@ QUEUE_HEAD = "task_queue_head"
 
 _OF_PAYLOADS = frozenset({"payload_size", "payload_fits"})
 """Constraints that refuse the value of a payload."""
+_OF_IDS = "id_of_another_job"
+"""Refuses a submit whose id names another job."""
 
 _WAYS_OUT = {
     Trouble.DISK_FULL: "make room on the disk of the server",
@@ -244,6 +247,8 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
         return ForbiddenError(message, hint=hint or "check user, password and grants")
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") in _OF_PAYLOADS:
         return InvalidValueError(message, hint=hint)
+    if getattr(error, "constraint_name", "") == _OF_IDS:
+        return ConflictError(message, hint=hint)
     if state in OVERDUE:
         text = f"the server ended a transaction that took too long: {message}"
         return UnavailableError(text, hint="try again")

@@ -124,6 +124,7 @@ CREATE TABLE cortex.job_record (
     process_deaths int NOT NULL DEFAULT 0 CHECK (process_deaths >= 0),
     tags text[] CONSTRAINT tags_are_few CHECK (cardinality(tags) BETWEEN 1 AND 20),
     traceparent text, -- checked at submit alone: here each update would match it again
+    replaced_by uuid,
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
     CONSTRAINT agent_and_version_together CHECK ((agent_id IS NULL) = (agent_version IS NULL)),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
@@ -216,6 +217,8 @@ COMMENT ON COLUMN cortex.job_record.process_deaths IS
 COMMENT ON COLUMN cortex.job_record.tags IS 'Words that people find it by, sorted; null: none.';
 COMMENT ON COLUMN cortex.job_record.traceparent IS
     'The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.';
+COMMENT ON COLUMN cortex.job_record.replaced_by IS
+    'The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.';
 -- RETRY without a task, by what the job waits for: time, a budget that may have room again, or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');
@@ -296,6 +299,24 @@ BEGIN
 END $$;
 CREATE TRIGGER job_begins_elsewhere BEFORE INSERT ON cortex.job_record
     FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE FUNCTION cortex.job_begins_elsewhere();
+
+-- A job that lost its key while it ran has no further attempt, whatever ends this one: its successor may have run by
+-- then. Fires before the other rules, which go by name.
+CREATE FUNCTION cortex.job_is_replaced() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.status := 'CANCELLED';
+    NEW.next_retry_at := NULL;
+    NEW.waiting_on := NULL;
+    NEW.cancelled_by := coalesce(NEW.cancelled_by, 'submit');
+    NEW.cancel_reason := coalesce(
+        NEW.cancel_reason, format('replaced by job %s with the same key %L', NEW.replaced_by, NEW.job_key));
+    RETURN NEW;
+END $$;
+CREATE TRIGGER job_is_replaced BEFORE UPDATE OF status ON cortex.job_record
+    FOR EACH ROW WHEN (
+        NEW.replaced_by IS NOT NULL AND NEW.status IN ('RETRY', 'WAITING_FOR_APPROVAL', 'CANCELLED'))
+    EXECUTE FUNCTION cortex.job_is_replaced();
 
 -- The statements of the hot path write these themselves: then this is not called.
 CREATE FUNCTION cortex.job_stamps() RETURNS trigger

@@ -91,7 +91,7 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
        r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags,
-       r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id
+       r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by
 FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job IS
     'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';
@@ -233,7 +233,7 @@ WITH made AS (
                  ELSE 'READY' END)::cortex_worker.task_state,
            CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
-           -- The next holder of its key has cancelled it, unless that took the key before this job started to wait.
+           -- The next holder of its key has cancelled it. Were one left, it must not stop all others at the unique index.
            CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id

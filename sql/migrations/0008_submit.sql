@@ -10,23 +10,33 @@ DECLARE
     message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
-    -- A locked job runs on; the key passes to its successor.
-    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED';
-    -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
-    -- locked.
-    UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL
-    WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
-    DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
-    UPDATE cortex.job_record
-    SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL, waiting_on = NULL,
-        worker_job_id = NULL
-    WHERE id = replaced;
-    UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key;
+    -- Until no job has the key: one may be claimed, or start to wait, between two of these statements.
+    LOOP
+        -- A locked job runs on; the key passes to its successor. It has no attempt after this one.
+        WITH running AS (
+            UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED' RETURNING job_id
+        )
+        UPDATE cortex.job_record j SET replaced_by = successor FROM running WHERE j.id = running.job_id;
+        -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
+        -- locked.
+        UPDATE cortex.job_record
+        SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
+            waiting_on = NULL
+        WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+        DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+        UPDATE cortex.job_record
+        SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
+            waiting_on = NULL, worker_job_id = NULL
+        WHERE id = replaced;
+        EXIT WHEN NOT EXISTS (SELECT FROM cortex_worker.task WHERE job_key = key) AND NOT EXISTS (
+            SELECT FROM cortex.job_record
+            WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL'));
+    END LOOP;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $$;
 COMMENT ON FUNCTION cortex_worker.replace_by_key IS
-    'Frees a job key for its next holder, one at a time; cancels the waiting job.';
+    'Frees a job key for its next holder, one at a time; cancels the waiting job, and marks a running one, which is '
+    'cancelled when it would wait or be tried again.';
 
 -- Inserts the records and the tasks of a batch that has been checked; returns the ids in their order. Twice, from one
 -- text: ON CONFLICT costs a tenth of a batch, to look for each id beforehand and to confirm each row afterwards.
@@ -108,6 +118,7 @@ DECLARE
     are_new boolean := coalesce(cardinality(ids) >= 10, false);
     new_ids uuid[];
     keyed record;
+    other record;
 BEGIN
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(agents, NULL) <> '{}' THEN
@@ -210,6 +221,38 @@ BEGIN
         FROM unnest(ids, traceparents) AS k(id, header)
         WHERE j.id = k.id AND k.id = ANY (new_ids) AND k.header IS NOT NULL;
     END IF;
+    -- An id names one job: a repeated submit must be of that one. What a repetition computes anew is not compared: the
+    -- instant and the span; nor are omitted figures, whose defaults may have changed.
+    IF coalesce(cardinality(new_ids), 0) < cardinality(ids) THEN
+        SELECT s.id, d.fields INTO other
+        FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(payloads) AS payload, unnest(agents) AS agent,
+                     unnest(tenants) AS tenant, unnest(queue_names) AS queue_name, unnest(priorities) AS priority,
+                     unnest(submit_jobs.worker_attempts) AS worker_attempts,
+                     unnest(submit_jobs.max_retries) AS max_retries, unnest(timeouts_s) AS timeout_s,
+                     unnest(job_keys) AS job_key, unnest(submit_jobs.tags) AS tags) s
+        JOIN cortex.job_record j ON j.id = s.id
+        LEFT JOIN cortex.agent a ON a.id = j.agent_id
+        CROSS JOIN LATERAL (SELECT concat_ws(', ',
+            CASE WHEN j.type <> s.type THEN 'type' END,
+            CASE WHEN j.payload <> coalesce(s.payload, '{}') THEN 'payload' END,
+            CASE WHEN a.name IS DISTINCT FROM s.agent THEN 'agent' END,
+            CASE WHEN j.tenant <> coalesce(s.tenant, 'default') THEN 'tenant' END,
+            CASE WHEN j.queue_name IS DISTINCT FROM s.queue_name THEN 'queue_name' END,
+            CASE WHEN j.priority <> s.priority THEN 'priority' END,
+            CASE WHEN j.worker_attempts <> s.worker_attempts THEN 'worker_attempts' END,
+            CASE WHEN j.max_retries <> s.max_retries THEN 'max_retries' END,
+            CASE WHEN j.timeout_s <> s.timeout_s THEN 'timeout_s' END,
+            CASE WHEN j.job_key IS DISTINCT FROM s.job_key THEN 'job_key' END,
+            CASE WHEN coalesce(j.tags, '{}') <> ARRAY(
+                     SELECT DISTINCT w.tag COLLATE "C" FROM jsonb_array_elements_text(coalesce(s.tags, '[]')) AS w(tag)
+                     ORDER BY 1) THEN 'tags' END) AS fields) d
+        WHERE d.fields <> '' LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'job % was submitted before, with another %', other.id, other.fields
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_of_another_job',
+                      HINT = 'an id names one job: give this one another id';
+        END IF;
+    END IF;
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $$;
@@ -243,8 +286,8 @@ BEGIN
     RETURN id;
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS
-    'Submits a job from any language, in the caller''s transaction; returns its id. Submitting the same id again does '
-    'nothing.';
+    'Submits a job from any language, in the caller''s transaction; returns its id. Submitting the same job '
+    'again under its id does nothing; another one under that id raises.';
 
 CREATE FUNCTION cortex_worker.add_job(
     task text,

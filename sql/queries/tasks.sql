@@ -135,14 +135,16 @@ UNION
 SELECT e.job_id FROM asked JOIN cortex.effect e ON e.job_id = asked.id WHERE e.id NOT IN (SELECT id FROM free_effect);
 
 -- name: release
--- Ends attempts without ending their jobs: the tasks wait for another pod.
+-- Ends attempts without ending their jobs: the tasks wait for another pod. A job whose key another job took is
+-- cancelled instead: its successor may have run.
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 attempts to give back (0 or 1),
 -- $5 delays in seconds, $6 outcomes, $7 errors, $8 their codes, $9 classes, $10 sources, $11 data of their facts.
 -- Locks: tasks, then jobs. Returns the jobs released.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.given_back, e.outcome, e.error, e.code, e.class, e.source, e.fact,
            -- A job with a cancellation request does not wait.
-           CASE WHEN j.cancel_requested_at IS NULL THEN e.delay_s ELSE 0 END AS delay_s
+           CASE WHEN j.cancel_requested_at IS NULL THEN e.delay_s ELSE 0 END AS delay_s,
+           j.replaced_by IS NOT NULL AS is_replaced
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[],
                 $10::text[], $11::jsonb[])
         AS e(job_id, attempt, given_back, delay_s, outcome, error, code, class, source, fact)
@@ -157,13 +159,20 @@ WITH ended AS (
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
-    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND NOT e.is_replaced
     RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect,
-              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped
+              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped, e.is_replaced
+), gone AS (
+    DELETE FROM cortex_worker.task t USING ended e
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND e.is_replaced
+    RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect,
+              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped, e.is_replaced
 ), released AS (
     UPDATE cortex.job_record j
-    SET status = 'RUNNING', attempt = f.attempt, pod_id = NULL, started_at = coalesce(j.started_at, f.locked_at),
-        config_id = f.config_id,
+    SET status = (CASE WHEN f.is_replaced THEN 'CANCELLED' ELSE 'RUNNING' END)::cortex.job_status,
+        attempt = f.attempt, pod_id = CASE WHEN f.is_replaced THEN $1 END,
+        worker_job_id = CASE WHEN NOT f.is_replaced THEN j.worker_job_id END,
+        started_at = coalesce(j.started_at, f.locked_at), config_id = f.config_id,
         waited_s = cortex.waited_s(j.waited_s, j.suspended_at, f.locked_at),
         suspended_at = cortex.now(), checkpoint = coalesce(f.checkpoint, j.checkpoint),
         pod_deaths = CASE WHEN f.is_suspect AND NOT f.has_stepped THEN j.pod_deaths ELSE 0 END,
@@ -172,22 +181,23 @@ WITH ended AS (
         waits_count = CASE WHEN f.has_stepped THEN 0 ELSE j.waits_count END,
         own_failure_at = CASE WHEN NOT f.has_stepped THEN j.own_failure_at END,
         next_retry_at = NULL, waiting_on = NULL
-    FROM freed f
+    FROM (SELECT * FROM freed UNION ALL SELECT * FROM gone) f
     WHERE j.id = f.job_id AND j.attempt < f.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.tenant, j.agent_id, j.agent_version, j.retry_count,
-              f.attempt, f.outcome, f.error, f.code, f.class, f.source, f.fact, f.run_at
+              f.attempt, f.outcome, f.error, f.code, f.class, f.source, f.fact, f.run_at, j.status
 ), noted AS (
     INSERT INTO cortex.job_attempt (
         job_id, attempt, pod_id, outcome, due_at, error, error_code, error_class, error_source, retry_count)
     SELECT id, attempt, $1, outcome, greatest(run_at, cortex.now()), error, code, class, source, retry_count
-    FROM released
+    FROM released WHERE status = 'RUNNING'
 ), fact AS (
     INSERT INTO cortex.fact (
         type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, pod_id, data)
     SELECT 'error', code, source, tenant, id, attempt, agent_id, agent_version, $1, fact
     FROM released WHERE fact IS NOT NULL
 ), hinted AS (
-    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM released WHERE run_at <= cortex.now() LIMIT 1) r
+    SELECT pg_notify('cortex_task', 'queued')
+    FROM (SELECT FROM released WHERE run_at <= cortex.now() OR status = 'CANCELLED' LIMIT 1) r
 )
 SELECT id FROM released LEFT JOIN hinted ON true;
 
@@ -197,13 +207,13 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their codes, $10 classes, $11 sources, $12
 -- data of their facts, $13 whether the job's own call is the cause, $14 what people must decide: new requests for
 -- approval, earlier ones, effects of unknown outcome. Locks: tasks, then jobs, effects and approvals. Returns the jobs
--- suspended. A job with a cancellation request is cancelled instead; a job whose decision or resolution arrived
--- meanwhile is due at once.
+-- suspended. A job with a cancellation request, or whose key another job took, is cancelled instead; a job whose
+-- decision or resolution arrived meanwhile is due at once.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.asked,
            CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
            CASE WHEN came.already THEN 0 ELSE e.delay_s END AS delay_s,
-           j.cancel_requested_at IS NOT NULL AS is_cancelled
+           j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled
     FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::bool[], $6::text[], $7::bool[], $8::text[], $9::text[],
                 $10::text[], $11::text[], $12::jsonb[], $13::bool[], $14::jsonb[])
         AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own, asked)
@@ -219,7 +229,7 @@ WITH ended AS (
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
-    RETURNING e.*, t.attempts_spent, t.job_key, t.is_suspect, t.locked_at, t.config_id, t.checkpoint,
+    RETURNING e.*, t.attempts_spent, t.is_suspect, t.locked_at, t.config_id, t.checkpoint,
               t.checkpoint IS NOT NULL AS has_stepped
 ), suspended AS (
     UPDATE cortex.job_record j
@@ -240,7 +250,7 @@ WITH ended AS (
         was_suspect = g.is_suspect AND NOT g.counted,
         waits_count = CASE WHEN g.counted THEN 0 WHEN g.has_stepped THEN 1 ELSE j.waits_count + 1 END,
         own_failure_at = CASE WHEN g.own THEN cortex.now() WHEN NOT g.has_stepped THEN j.own_failure_at END,
-        job_key = g.job_key, has_open = j.has_open OR g.asked IS NOT NULL
+        has_open = j.has_open OR g.asked IS NOT NULL
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
@@ -291,11 +301,11 @@ WITH ended AS (
 SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
--- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request. $1 dead pod id,
--- $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last heartbeat when it was seen without its
--- lock, or null: if it has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory
--- lock to the end of the statement, tasks and their jobs (skipping locked), the pod. The pod is finished, and marked
--- dead, when everything that it owned could be taken. Its death condemns none of its jobs. A job that was running in $3
+-- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request or whose key
+-- another job took. $1 dead pod id, $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last
+-- heartbeat when it was seen without its lock, or null: if it has sent one since, it lives, even if its lock is free
+-- again. Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the
+-- pod. The pod is finished, and marked dead, when everything that it owned could be taken. Its death condemns none of its jobs. A job that was running in $3
 -- - 1 consecutive pod deaths without a step in between becomes a suspect: it runs in its own process, whose death
 -- identifies the culprit. If the pod had stopped its jobs, or ended before it learned of them, its death is not
 -- counted.
@@ -312,7 +322,8 @@ WITH dead AS MATERIALIZED (
     ORDER BY t.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
     SELECT t.job_id, t.attempt, t.locked_at, t.heartbeat_at, t.config_id, t.checkpoint,
-           t.checkpoint IS NOT NULL AS has_stepped, j.cancel_requested_at IS NOT NULL AS is_cancelled,
+           t.checkpoint IS NOT NULL AS has_stepped,
+           j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
            CASE WHEN t.checkpoint IS NULL THEN j.process_deaths ELSE 0 END AS process_deaths,
            CASE WHEN t.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END
                + CASE WHEN owned.has_left THEN 0 ELSE 1 END AS deaths
@@ -365,9 +376,9 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 
 -- name: sweep
 -- Takes jobs whose pod has been silent for too long, oldest first: retries them later, fails them when their retries
--- are spent, or ends them if a person requested it. Also takes a job that runs without a heartbeat, and has not changed
--- for this long, or whose task is gone: if no pod had claimed that one, the job gets another task. Between two worker
--- attempts a job's task is not locked: that is not such a job.
+-- are spent, or ends them if a person requested it or another job took their key. Also takes a job that runs without a
+-- heartbeat, and has not changed for this long, or whose task is gone: if no pod had claimed that one, the job gets
+-- another task. Between two worker attempts a job's task is not locked: that is not such a job.
 -- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
 -- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
 -- seconds: before that, no pod could send a heartbeat. Locks: an advisory lock, tried without waiting, so that one
@@ -389,8 +400,9 @@ WITH alone AS MATERIALIZED (
     FROM edge JOIN cortex_worker.task t ON t.state = 'LOCKED' AND coalesce(t.heartbeat_at, t.locked_at) < edge.at
     ORDER BY since LIMIT 5 * cardinality($3::float8[])
 ), silent AS MATERIALIZED (
-    SELECT t.job_id, t.job_key, s.since, t.attempts_spent, t.max_attempts, t.attempt, t.locked_by AS pod_id, t.locked_at,
-           t.config_id, t.checkpoint, t.heartbeat_at AS beat_at, j.cancel_requested_at IS NOT NULL AS is_cancelled,
+    SELECT t.job_id, s.since, t.attempts_spent, t.max_attempts, t.attempt, t.locked_by AS pod_id, t.locked_at,
+           t.config_id, t.checkpoint, t.heartbeat_at AS beat_at,
+           j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
            j.retry_count < j.max_retries AS has_retry, t.is_suspect, true AS has_begun
     FROM edge, stale s
     JOIN cortex.job_record j ON j.id = s.job_id AND j.finished_at IS NULL
@@ -416,7 +428,7 @@ WITH alone AS MATERIALIZED (
     WHERE j.needs_task AND j.updated_at < edge.at
       AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
 ), taskless AS MATERIALIZED (
-    SELECT j.id AS job_id, j.job_key, l.since, NULL::int AS attempts_spent, NULL::int AS max_attempts,
+    SELECT j.id AS job_id, l.since, NULL::int AS attempts_spent, NULL::int AS max_attempts,
            j.attempt + 1 AS attempt,  -- one may have begun: it must not be able to write
            j.pod_id, NULL::timestamptz AS locked_at, j.config_id,
            -- What its last attempt committed: the head of that was in the task.
@@ -424,8 +436,8 @@ WITH alone AS MATERIALIZED (
             WHERE s.job_id = j.id AND s.seq > coalesce((j.checkpoint ->> 'seq')::int, 0)
             ORDER BY s.seq DESC LIMIT 1) AS checkpoint,
            NULL::timestamptz AS beat_at,
-           j.cancel_requested_at IS NOT NULL AS is_cancelled, j.retry_count < j.max_retries AS has_retry,
-           false AS is_suspect,
+           j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
+           j.retry_count < j.max_retries AS has_retry, false AS is_suspect,
            (SELECT h.new FROM cortex.job_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1) = 'RUNNING' AS has_begun
     FROM edge, lost l JOIN cortex.job_record j ON j.id = l.id
     WHERE (j.status::text IN ('PENDING', 'RUNNING') OR j.finished_at IS NULL AND j.worker_job_id IS NOT NULL)
@@ -460,7 +472,7 @@ WITH alone AS MATERIALIZED (
         pod_deaths = CASE WHEN t.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END,
         process_deaths = CASE WHEN t.checkpoint IS NULL THEN j.process_deaths ELSE 0 END,
         own_failure_at = CASE WHEN t.checkpoint IS NULL THEN j.own_failure_at END,
-        attempts_kept = 0, was_suspect = t.is_suspect, waits_count = 0, job_key = t.job_key,
+        attempts_kept = 0, was_suspect = t.is_suspect, waits_count = 0,
         error_code = CASE WHEN t.status = 'FAILED' THEN 'lease_expired' END,
         error_class = CASE WHEN t.status = 'FAILED' THEN 'TRANSIENT_INFRA' END,
         error_message = CASE WHEN t.status = 'FAILED' THEN format(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -10,7 +11,7 @@ import attrs
 import pytest
 
 from cortex.domain.bulk import BulkRequest, BulkVerb
-from cortex.domain.errors import InvalidValueError, NotFoundError, UsageError
+from cortex.domain.errors import ConflictError, InvalidValueError, NotFoundError, UsageError
 from cortex.domain.job import BULK, RUN_FLOW, Claim, Submission
 from cortex.domain.policy import JOB_HARD, POLICIES, TIMEOUT_MAX_S, JobPolicy, refuse_bulk
 from cortex.domain.tracing.traceparent import TraceParent
@@ -31,6 +32,7 @@ from tests.support.records.rows import (
 from tests.support.records.rows import submit as submit_by_sql
 from tests.support.servers.postgres import run_asyncio, sql
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 SUBMIT = "SELECT cortex.submit_job('work', '{}')"
 ADD = "SELECT cortex_worker.add_job('work', '{}')"
 ROWS = """
@@ -178,11 +180,44 @@ def test_of_a_batch_only_what_is_new_is_submitted(
     batch = [Submission(id=new_id(), type="work", payload=f'{{"n": {n}}}') for n in range(30)]
     before = {each.id for each in batch[-known:]}
     assert store(jobs.submit, batch[-known:]) == before
-    later = [attrs.evolve(each, payload="7") for each in batch]
-    assert store(jobs.submit, later) == {each.id for each in batch} - before
+    assert store(jobs.submit, batch) == {each.id for each in batch} - before
     assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
-    kept = sql(database, "SELECT payload FROM cortex.job WHERE payload <> '7'")
-    assert len(kept) == known
+
+
+@pytest.mark.parametrize("size", [1, 30], ids=["alone", "in a batch"])
+def test_an_id_of_another_job_is_refused(database: str, store: Session, size: int) -> None:
+    ids = [new_id() for _ in range(size)]
+    first = [Submission(id=each, type="work", payload='{"x": 1}', tags=("a",)) for each in ids]
+    store(jobs.submit, first)
+    others: dict[str, Any] = {
+        "type": "other",
+        "payload": '{"x": 2}',
+        "tenant": "t",
+        "queue_name": "q",
+        "priority": 5,
+        "worker_attempts": 9,
+        "max_retries": 9,
+        "timeout_s": 9,
+        "job_key": "k",
+        "tags": ("a", "b"),
+    }
+    for field, value in others.items():
+        other = [*first[:-1], attrs.evolve(first[-1], **{field: value})]
+        with pytest.raises(ConflictError, match=f"{ids[-1]} was submitted .* another {field}\\n"):
+            store(jobs.submit, other)
+    # What a repetition computes anew is no difference.
+    again = [attrs.evolve(each, delay_s=60.0, traceparent=TRACEPARENT) for each in first]
+    assert store(jobs.submit, again) == set()
+    assert tuple(sql(database, ROWS)[0]) == (size, size, size)
+
+
+def test_sql_refuses_an_id_of_another_job(database: str) -> None:
+    job_id = submit_by_sql(database, "work", {"x": 1}, id=new_id(), job_key="k")
+    assert submit_by_sql(database, "work", {"x": 1}, id=job_id, job_key="k") == job_id
+    with pytest.raises(asyncpg.UniqueViolationError, match="another type, payload") as refused:
+        submit_by_sql(database, "other", {"x": 2}, id=job_id, job_key="k")
+    assert refused.value.hint == "an id names one job: give this one another id"
+    assert job_row(database, job_id)["payload"] == '{"x": 1}'
 
 
 def test_of_an_id_twice_in_a_batch_the_first_is_submitted(database: str, store: Session) -> None:

@@ -312,14 +312,3 @@ def test_a_new_job_replaces_one_that_waits_under_its_key(
     assert str(successor) in row["cancel_reason"]
     assert [each.lease.job_id for each in claim(pod_id)] == [successor]
     assert_one_truth(database)
-
-
-def test_a_job_whose_key_went_to_another_one_is_left_alone(
-    database: str, store: Session, submit: Callable[..., UUID], claim: Claims
-) -> None:
-    job_id, pod_id = submit(job_key="k"), new_id()
-    (first,) = claim(pod_id)
-    submit(job_key="k")
-    store(tasks.suspend, pod_id=pod_id, operations=[a_suspend(first.lease)])
-    submit(job_key="k")
-    assert job_row(database, job_id)["status"] == "RETRY"

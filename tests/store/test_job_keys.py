@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.job import Claim, Suspend
+from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, Suspend
 from cortex.postgres.session import Session
-from cortex.store import retries, tasks
-from tests.support.records.rows import assert_one_truth, history, new_id
+from cortex.store import jobs, retries, tasks
+from tests.support.records.rows import NoPause, assert_one_truth, history, job_row, new_id
 from tests.support.servers.postgres import sql
 
 POD = UUID(int=7)
@@ -42,7 +42,90 @@ def test_a_job_that_goes_on_keeps_its_key_and_is_replaced_by_the_next(
     assert_one_truth(database)
 
 
-def test_a_job_whose_key_was_taken_while_it_ran_goes_on_without(
+# --- jobs that lose their key while they run
+
+
+def ends_to_be_tried_again(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=0.0, is_counted=True, error="overloaded")
+    assert store(tasks.suspend, pod_id=POD, operations=[operation]) == {lease.job_id}
+
+
+def sleeps(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=0.0, is_counted=False, waiting_on="sleep")
+    assert store(tasks.suspend, pod_id=POD, operations=[operation]) == {lease.job_id}
+
+
+def waits_for_a_breaker(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=0.0, is_counted=False, waiting_on="llm:x")
+    assert store(tasks.suspend, pod_id=POD, operations=[operation]) == {lease.job_id}
+
+
+def waits_for_a_person(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=None, is_counted=False, waiting_on="person:billing")
+    assert store(tasks.suspend, pod_id=POD, operations=[operation]) == {lease.job_id}
+
+
+def fails_a_worker_attempt(store: Session, lease: Lease) -> None:
+    operation = Release(lease=lease, outcome="failed", delay_s=60.0, is_counted=True)
+    assert store(tasks.release, pod_id=POD, operations=[operation]) == {lease.job_id}
+
+
+def is_handed_back(store: Session, lease: Lease) -> None:
+    operation = Release(lease=lease, outcome="handed_back", is_counted=False)
+    assert store(tasks.release, pod_id=POD, operations=[operation]) == {lease.job_id}
+
+
+def loses_its_pod(store: Session, lease: Lease) -> None:
+    taken = store(tasks.take_over, pod_id=POD, lock_key=7, deaths_max=3, limit=10)
+    assert (taken.freed_count, taken.cancelled_count) == (0, 1)
+
+
+def is_swept(store: Session, lease: Lease) -> None:
+    swept = store(tasks.sweep, silent_s=0.0, limit=10, rng=NoPause())
+    assert (swept.retried_count, swept.cancelled_count) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        ends_to_be_tried_again,
+        sleeps,
+        waits_for_a_breaker,
+        waits_for_a_person,
+        fails_a_worker_attempt,
+        is_handed_back,
+        loses_its_pod,
+        is_swept,
+    ],
+)
+def test_a_job_that_lost_its_key_while_it_ran_never_runs_after_its_successor(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+    ends: Callable[[Session, Lease], None],
+) -> None:
+    sql(
+        database,
+        "INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, state)"
+        " VALUES ($1, 7, 'p', '1', '{work}', 1, 'lock', 'DEAD')",
+        POD,
+    )
+    job_id = submit(job_key="k")
+    (claimed,) = claim(POD)
+    successor, last = submit(job_key="k"), submit(job_key="k")
+    ends(store, claimed.lease)
+    row = job_row(database, job_id)
+    assert (row["status"], row["cancelled_by"], row["task_state"]) == ("CANCELLED", "submit", None)
+    assert row["cancel_reason"] == f"replaced by job {successor} with the same key 'k'"
+    assert job_row(database, successor)["status"] == "CANCELLED"
+    assert keys(database) == {last: "k"}
+    assert store(retries.due).count == 0
+    assert [each.lease.job_id for each in claim(POD)] == [last]
+    assert_one_truth(database)
+
+
+def test_a_job_that_lost_its_key_completes_as_it_would(
     database: str,
     store: Session,
     submit: Callable[..., UUID],
@@ -50,14 +133,10 @@ def test_a_job_whose_key_was_taken_while_it_ran_goes_on_without(
 ) -> None:
     job_id = submit(job_key="k")
     (claimed,) = claim(POD)
-    successor = submit(job_key="k")
-    suspend(store, claimed)
-    sql(
-        database, "UPDATE cortex.job_record SET job_key = 'k' WHERE id = $1", job_id
-    )  # as it once stayed
-    assert store(retries.due).count == 1
-    assert keys(database) == {job_id: None, successor: "k"}
-    assert_one_truth(database)
+    submit(job_key="k")
+    done = Finish(lease=claimed.lease, status=JobStatus.COMPLETED, result="1")
+    assert store(jobs.finish, pod_id=POD, operations=[done]) == {job_id}
+    assert job_row(database, job_id)["status"] == "COMPLETED"
 
 
 def suspend(store: Session, claimed: Claim) -> None:
