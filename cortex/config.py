@@ -26,6 +26,7 @@ END_OF_A_POD: Final = {"pre_stop_s": 0.0, "abort_s": 0.5, "closed_s": 0.5, "kill
 All count from when the orchestrator began to end the pod: `kill_s` is its grace period.
 """
 SHARDS_MAX: Final = 1000
+VERSION_MAX: Final = 100
 FLAGS: Final = {
     "tick_runners": "--runners",
     "tick_shard": "--shard",
@@ -84,6 +85,13 @@ def _text(value: Any) -> str:
 def _address(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
     if value is not None:
         host_and_port(value)
+
+
+def _version(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None and not (value.isprintable() and 0 < len(value) <= VERSION_MAX):
+        raise UsageError(
+            f"setting code_version is {value[:120]!r}, not a line of 1 to {VERSION_MAX} characters"
+        )
 
 
 def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -232,6 +240,18 @@ class Settings:
         metadata={
             "doc": "agents' programs run unconfined, with all rights of the pod's user",
             "kind": "true or false",
+        },
+    )
+    code_version: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_version,
+        metadata={
+            "doc": (
+                "version of the application's code, such as a commit, which people see beside a "
+                "pod and its attempts; none: a digest of its sources"
+            ),
+            "kind": "text",
         },
     )
     slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")

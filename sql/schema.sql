@@ -568,6 +568,24 @@ GRANT SELECT ON cortex.job_step TO cortex_reader;
 
 CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_step FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
+-- The code of pods: one row for each that a pod started with, kept as long as a pod names it. The code of an attempt is that of its pod.
+CREATE TABLE cortex.code (
+    id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- The id that pods name.
+    digest bytea NOT NULL,  -- SHA-256 of all that tells one code from another: the same code is the same row.
+    version text NOT NULL,  -- What people see: the operator's word for it, or a digest of its sources.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When a pod first had it.
+    used_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When a pod last started with it.
+    CONSTRAINT code_pkey PRIMARY KEY (id),
+    CONSTRAINT code_digest_key UNIQUE (digest),
+    CONSTRAINT code_digest_check CHECK (octet_length(digest) = 32),
+    CONSTRAINT code_version_check CHECK (length(version) >= 1 AND length(version) <= 100)
+);
+GRANT INSERT, SELECT ON cortex.code TO cortex_runtime;
+GRANT UPDATE (used_at) ON cortex.code TO cortex_runtime;
+GRANT SELECT ON cortex.code TO cortex_reader;
+
+CREATE TRIGGER code_is_immutable BEFORE DELETE OR UPDATE OF id, digest, version, created_at OR TRUNCATE ON cortex.code FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
 -- Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, beats, drains and is taken over by itself; people see the rows of one run as one pod.
 CREATE TABLE cortex.pod (
     id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is a new pod.
@@ -605,9 +623,11 @@ CREATE TABLE cortex.pod (
     group_id uuid,  -- Shared by the workers of one run of `cortex up --workers`; null for a pod of one process.
     worker integer,  -- Its number among them, from 1; a restarted worker is a new row with the same number. Null for a pod of one process.
     has_run boolean NOT NULL DEFAULT true,  -- The record may name it: it has run a job other than upkeep, as far as it is known. See cortex.forget_pods.
+    code_id integer,  -- The code that it runs.
     shown_id uuid NOT NULL GENERATED ALWAYS AS (COALESCE(group_id, id)) STORED,  -- The id by which people know the pod: shared by its workers, else its own.
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
+    CONSTRAINT pod_code FOREIGN KEY (code_id) REFERENCES cortex.code(id),
     CONSTRAINT drain_request_is_whole CHECK ((drain_requested_by IS NULL) = (drain_requested_at IS NULL) AND (drain_reason IS NULL) = (drain_requested_at IS NULL)),
     CONSTRAINT pod_confinement_check CHECK (confinement = ANY (ARRAY['bubblewrap'::text, 'landlock'::text, 'user'::text, 'none'::text, 'unsafe'::text])),
     CONSTRAINT pod_drain_reason_check CHECK (length(drain_reason) <= 500),
@@ -627,6 +647,7 @@ CREATE TABLE cortex.pod (
 CREATE INDEX pod_ended ON cortex.pod USING btree (ended_at DESC) WHERE ended_at IS NOT NULL;
 CREATE INDEX pod_idle ON cortex.pod USING btree (ended_at) WHERE NOT has_run;
 CREATE INDEX pod_shown ON cortex.pod USING btree (shown_id);
+CREATE INDEX pod_code ON cortex.pod USING btree (code_id);
 CREATE INDEX pod_alive ON cortex.pod USING btree (heartbeat_at) WHERE state = ANY (ARRAY['READY'::text, 'DRAINING'::text]);
 GRANT INSERT, SELECT, UPDATE ON cortex.pod TO cortex_runtime;
 GRANT SELECT ON cortex.pod TO cortex_reader;
@@ -3359,7 +3380,7 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_upkeep(double precision,integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_upkeep(double precision,integer) TO cortex_runtime;
 
--- Deletes pods that ended this long ago, at least a day, and that no job and no fact names. Returns how many.
+-- Deletes pods that ended this long ago, at least a day, and that no job and no fact names, then the codes that only they ran. Returns how many pods.
 CREATE FUNCTION cortex.forget_pods(kept_s double precision, most integer)
  RETURNS integer
  LANGUAGE plpgsql
@@ -3395,6 +3416,13 @@ BEGIN
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     DELETE FROM cortex.pod p WHERE p.id = ANY (gone) AND p.id <> ALL (named);
     GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A pod that has just stored its code registers within the day that it is kept.
+    PERFORM set_config('cortex.retention', 'deletes', true);
+    DELETE FROM cortex.code c WHERE c.id IN (
+        SELECT k.id FROM cortex.code k
+        WHERE k.used_at < old AND NOT EXISTS (SELECT FROM cortex.pod p WHERE p.code_id = k.id)
+        ORDER BY k.used_at LIMIT most FOR UPDATE SKIP LOCKED);
+    PERFORM set_config('cortex.retention', '', true);
     RETURN deleted;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_pods(double precision,integer) FROM PUBLIC;

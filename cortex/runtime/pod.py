@@ -81,8 +81,9 @@ from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.runtime.tracing.start import span_exporter
-from cortex.store import configs, jobs, pods
+from cortex.store import codes, configs, jobs, pods
 from cortex.store.background.runners import DISPATCH
+from cortex.store.codes import Code
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
@@ -261,6 +262,7 @@ class _Pod:
         self._metrics.runner_ran(run, unix_s=self._chance.unix_ms() / 1000)
 
     def _introduction(self, name: str) -> pods.Pod:
+        self._code = Code(version=self._parts.code_version)
         return pods.Pod(
             id=self._chance.new_id(),
             lock_key=self._rng.getrandbits(63),
@@ -277,6 +279,7 @@ class _Pod:
             sweep_s=self._settings.sweep_s,
             group_id=None if self._worker is None else self._worker.group_id,
             worker=None if self._worker is None else self._worker.number,
+            code=self._code,
         )
 
     def _open_to_clients(self, rng: random.Random) -> None:
@@ -423,14 +426,17 @@ class _Pod:
         )
 
     async def _begin_with(self) -> Policies:
-        """Record this pod's configuration: jobs that begin here keep it."""
+        """Record this pod's code and its configuration: jobs that begin here keep the latter."""
         registry = self._parts.registry
         config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
         crash_point("before_enter")
         await self._port(jobs.ensure_types, registry.policies)
         config_id = await self._port(configs.ensure, config.to_json())
+        code_id = await self._port(codes.ensure, self._code)
         crash_point("after_enter")
-        return Policies(self._port, config_id=config_id, config=config, rng=self._rng)
+        return Policies(
+            self._port, config_id=config_id, config=config, code_id=code_id, rng=self._rng
+        )
 
     def _services(self, policies: Policies) -> Services:
         return services_of(

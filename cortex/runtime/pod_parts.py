@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import attrs
 import structlog
 import trio
 
+import cortex
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.models.anthropic import AnthropicModel
 from cortex.agent.models.client import ModelClient
@@ -25,6 +27,8 @@ from cortex.durable.message_handlers import MessageHandler, handlers_by_name
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
 
+CORTEX_VERSION: Final = f"cortex {cortex.__version__}"
+"""Version of the code of a pod without an application."""
 _log = structlog.get_logger(__name__)
 
 
@@ -50,6 +54,8 @@ class PodParts:
     """Of messages, by name."""
     confinement: Confinement = Confinement.NONE
     """How programs of agents are confined."""
+    code_version: str = CORTEX_VERSION
+    """The application's code, for people and other pods."""
     preload: Callable[[], ModelTrouble | None] | None = None
     """Slow imports, done in a thread once the pod is ready. A model call before waits for them."""
 
@@ -63,6 +69,7 @@ def standard_parts(
     api_key: str | None = None,
     hidden: tuple[Path, ...] = (),
     is_unsafe: bool = False,
+    code_version: str = CORTEX_VERSION,
 ) -> PodParts:
     """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
 
@@ -87,6 +94,7 @@ def standard_parts(
         tools=Toolbox(tools, confiner),
         workspaces=workspaces,
         confinement=confiner.means,
+        code_version=code_version,
         prices=prices,
         handlers={} if app is None else handlers_by_name(app),
         preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),

@@ -12,6 +12,7 @@ from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, Troubl
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, affected
 from cortex.postgres.dedicated import Dedicated
+from cortex.store.codes import Code
 from cortex.store.rows import row_of
 
 LEASES_MAX: Final = 1_000
@@ -44,6 +45,8 @@ class Pod:
     """Shared by the workers of one `cortex up --workers`; None for a pod of one process."""
     worker: int | None = None
     """Its number among them, from 1."""
+    code: Code | None = None
+    """What it runs; stored before it registers."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +83,9 @@ class PodRow:
     """By which people know it: shared by its workers."""
     name: str
     version: str
+    """Of Cortex."""
+    code_version: str | None
+    """Of the application's code."""
     state: str
     """READY, DRAINING, STOPPED or DEAD; DEAD as soon as its session ended."""
     job_types: list[str]
@@ -146,6 +152,7 @@ async def register(db: Database, pod: Pod) -> None:
         pod.sweep_s,
         pod.group_id,
         pod.worker,
+        None if pod.code is None else pod.code.digest,
     )
 
 

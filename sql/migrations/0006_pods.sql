@@ -1,5 +1,25 @@
 -- Pods, how other pods detect that one is gone, and the periodic work that all of them share.
 
+CREATE TABLE cortex.code (
+    id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest bytea NOT NULL UNIQUE CHECK (octet_length(digest) = 32),
+    version text NOT NULL CHECK (length(version) BETWEEN 1 AND 100),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    used_at timestamptz NOT NULL DEFAULT cortex.now()
+);
+COMMENT ON TABLE cortex.code IS
+    'The code of pods: one row for each that a pod started with, kept as long as a pod names it. The code of an attempt '
+    'is that of its pod.';
+COMMENT ON COLUMN cortex.code.id IS 'The id that pods name.';
+COMMENT ON COLUMN cortex.code.digest IS 'SHA-256 of all that tells one code from another: the same code is the same row.';
+COMMENT ON COLUMN cortex.code.version IS 'What people see: the operator''s word for it, or a digest of its sources.';
+COMMENT ON COLUMN cortex.code.created_at IS 'When a pod first had it.';
+COMMENT ON COLUMN cortex.code.used_at IS 'When a pod last started with it.';
+CREATE TRIGGER code_is_immutable BEFORE UPDATE OF id, digest, version, created_at OR DELETE OR TRUNCATE ON cortex.code
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+GRANT SELECT, INSERT, UPDATE (used_at) ON cortex.code TO cortex_runtime;
+
 CREATE TABLE cortex.pod (
     id uuid PRIMARY KEY,
     lock_key bigint NOT NULL UNIQUE,
@@ -36,6 +56,7 @@ CREATE TABLE cortex.pod (
     group_id uuid,
     worker int CHECK (worker BETWEEN 1 AND 64),
     has_run boolean NOT NULL DEFAULT true,
+    code_id int CONSTRAINT pod_code REFERENCES cortex.code,
     shown_id uuid NOT NULL GENERATED ALWAYS AS (coalesce(group_id, id)) STORED,
     CONSTRAINT worker_of_a_group CHECK ((group_id IS NULL) = (worker IS NULL)),
     CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL)),
@@ -95,11 +116,13 @@ COMMENT ON COLUMN cortex.pod.worker IS
     'process.';
 COMMENT ON COLUMN cortex.pod.has_run IS
     'The record may name it: it has run a job other than upkeep, as far as it is known. See cortex.forget_pods.';
+COMMENT ON COLUMN cortex.pod.code_id IS 'The code that it runs.';
 COMMENT ON COLUMN cortex.pod.shown_id IS
     'The id by which people know the pod: shared by its workers, else its own.';
 CREATE INDEX pod_ended ON cortex.pod (ended_at DESC) WHERE ended_at IS NOT NULL;
 CREATE INDEX pod_idle ON cortex.pod (ended_at) WHERE NOT has_run;
 CREATE INDEX pod_shown ON cortex.pod (shown_id);
+CREATE INDEX pod_code ON cortex.pod (code_id);
 CREATE INDEX pod_alive ON cortex.pod (heartbeat_at) WHERE state IN ('READY', 'DRAINING');
 
 GRANT SELECT, INSERT, UPDATE ON cortex.pod TO cortex_runtime;

@@ -301,10 +301,18 @@ BEGIN
         ORDER BY p.ended_at LIMIT most FOR UPDATE SKIP LOCKED);
     DELETE FROM cortex.pod p WHERE p.id = ANY (gone) AND p.id <> ALL (named);
     GET DIAGNOSTICS deleted = ROW_COUNT;
+    -- A pod that has just stored its code registers within the day that it is kept.
+    PERFORM set_config('cortex.retention', 'deletes', true);
+    DELETE FROM cortex.code c WHERE c.id IN (
+        SELECT k.id FROM cortex.code k
+        WHERE k.used_at < old AND NOT EXISTS (SELECT FROM cortex.pod p WHERE p.code_id = k.id)
+        ORDER BY k.used_at LIMIT most FOR UPDATE SKIP LOCKED);
+    PERFORM set_config('cortex.retention', '', true);
     RETURN deleted;
 END $$;
 COMMENT ON FUNCTION cortex.forget_pods IS
-    'Deletes pods that ended this long ago, at least a day, and that no job and no fact names. Returns how many.';
+    'Deletes pods that ended this long ago, at least a day, and that no job and no fact names, then the codes that only '
+    'they ran. Returns how many pods.';
 
 REVOKE EXECUTE ON FUNCTION
     cortex.delete_jobs(uuid[]), cortex.forget_upkeep(float8, int), cortex.forget_pods(float8, int) FROM PUBLIC;

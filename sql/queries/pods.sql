@@ -1,13 +1,19 @@
+-- name: ensure_code
+-- Stores the code of a pod, once, and notes that it is used. $1 digest, $2 version. Locks: only the row. Returns its id.
+INSERT INTO cortex.code (digest, version) VALUES ($1, $2)
+ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at
+RETURNING id;
+
 -- name: register
 -- Registers a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what shows that it lives,
 -- $8 how it confines the programs of agents, $9 the tools for them; its settings: $10 look_s, $11 heartbeat_s,
--- $12 zombie_s, $13 sweep_s; for a worker of several, else null: $14 their common id, $15 its number. A worker begins
--- with the drain request that its pod has.
+-- $12 zombie_s, $13 sweep_s; for a worker of several, else null: $14 their common id, $15 its number; $16 digest of
+-- its code. A worker begins with the drain request that its pod has.
 INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, look_s,
                         heartbeat_s, zombie_s, sweep_s, group_id, worker, drain_requested_at, drain_requested_by,
-                        drain_reason)
+                        drain_reason, code_id)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, s.drain_requested_at, s.drain_requested_by,
-       s.drain_reason
+       s.drain_reason, (SELECT c.id FROM cortex.code c WHERE c.digest = $16)
 FROM (VALUES (0)) one LEFT JOIN LATERAL (
     SELECT p.drain_requested_at, p.drain_requested_by, p.drain_reason FROM cortex.pod p
     WHERE p.shown_id = $14 AND p.state IN ('READY', 'DRAINING') AND p.drain_requested_at IS NOT NULL
@@ -125,8 +131,9 @@ SELECT p.*, h.longest_claim_at,
              AND min(p.shown_id::text) OVER namesakes = max(p.shown_id::text) OVER namesakes
             THEN s.count END AS connections,
        CASE WHEN p.part = 0 AND NOT EXISTS (SELECT FROM unread) THEN coalesce(h.count, 0) ELSE p.running END AS running_now,
-       p.id IN (SELECT cortex.lost_pods()) AS is_lost, cortex.now() AS now
-FROM page p LEFT JOIN held h ON h.pod_id = p.id LEFT JOIN session s ON s.name = left('cortex ' || p.name, 63)
+       p.id IN (SELECT cortex.lost_pods()) AS is_lost, c.version AS code_version,
+       cortex.now() AS now
+FROM page p LEFT JOIN cortex.code c ON c.id = p.code_id LEFT JOIN held h ON h.pod_id = p.id LEFT JOIN session s ON s.name = left('cortex ' || p.name, 63)
 WINDOW namesakes AS (PARTITION BY p.part, left(p.name, 56))
 ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC, p.started_at;
 

@@ -47,7 +47,7 @@ def a_config(usd: str, **policy: Any) -> RuntimeConfig:
 async def policies_of(port: Any, own: RuntimeConfig) -> Policies:
     """What a pod has that was started with this configuration."""
     own_id = await port(configs.ensure, own.to_json())
-    return Policies(port, config_id=own_id, config=own, rng=seeded_random())
+    return Policies(port, config_id=own_id, config=own, code_id=1, rng=seeded_random())
 
 
 async def claim_of(port: Any, dsn: str, config_id: int | None = None, **limits: Any) -> Claim:

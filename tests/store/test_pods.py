@@ -15,7 +15,8 @@ from cortex.domain.job import Claim, Lease
 from cortex.postgres.database import Profile
 from cortex.postgres.dedicated import Dedicated
 from cortex.postgres.session import Session
-from cortex.store import pods, tasks
+from cortex.store import codes, pods, tasks
+from cortex.store.codes import Code
 from cortex.store.pods import PodRow, Vitals
 from tests.support.records.factories import VITALS, a_pod
 from tests.support.records.rows import NoPause, job_row, move_clock, new_id
@@ -42,7 +43,9 @@ def beat(dsn: str, pod: pods.Pod, leases: list[Lease], vitals: Vitals = VITALS) 
 
 
 def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, database: str) -> None:
-    pod = a_pod(job_types=("a", "b"), slots=3)
+    code = Code(version="3f9a1c0b2d4e")
+    pod = a_pod(job_types=("a", "b"), slots=3, code=code)
+    store(codes.ensure, code)
     store(pods.register, pod)
     store(pods.register, pod)
     vitals = Vitals(state="READY", loop_lag_ms=1.5, rss_bytes=2**33, hint_latency_ms=0.5)
@@ -57,8 +60,9 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
         "rss_bytes",
         "hint_latency_ms",
         "running",
+        "code_version",
     )
-    expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0]
+    expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0, code.version]
     assert [getattr(row, name) for name in output] == expected
     assert store(pods.live_types) == ["a", "b"]
     for has_run in (False, True):  # a dead pod without a job is deleted by it

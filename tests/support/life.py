@@ -19,7 +19,8 @@ from cortex.domain.job import (
 from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, pods, steps, tasks
+from cortex.store import agents, codes, jobs, pods, steps, tasks
+from cortex.store.codes import Code
 from tests.support.servers.postgres import sql
 
 CHANCE = system_chance()
@@ -32,7 +33,9 @@ class Life:
         self.call = call
         self.dsn = dsn
 
-    def pod(self, name: str = "pod-1", *types: str) -> UUID:
+    def pod(self, name: str = "pod-1", *types: str, code: str | None = None) -> UUID:
+        if code is not None:
+            self.call(codes.ensure, Code(version=code))
         pod = pods.Pod(
             id=CHANCE.new_id(),
             lock_key=CHANCE.rng.getrandbits(62),
@@ -40,6 +43,7 @@ class Life:
             version="1.0",
             job_types=types or ("digest",),
             slots=10,
+            code=None if code is None else Code(version=code),
         )
         self.call(pods.register, pod)
         return pod.id

@@ -211,7 +211,7 @@ async def test_what_one_pod_moved_is_not_told_of_another_one(
 async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     pods = cluster.pods
     pods.add(1, oldest_lease_at=pods.ago(130))
-    pods.add(2, connections=None, oldest_lease_at=None, longest_claim_at=None)
+    pods.add(2, code_version=None, connections=None, oldest_lease_at=None, longest_claim_at=None)
     async with sit(size=(120, 24)) as seat:
         await show(seat)
         titles, first, second = seat.lines[1:4]
@@ -220,7 +220,7 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) 
         ends = [titles.index(name) + len(name) for name in ("lease", "conns")]
         assert [first[end - 3 : end].strip() for end in ends] == ["2m", "6"]
         assert [second[end - 3 : end].strip() for end in ends] == [NOTHING, NOTHING]
-        assert "oldest lease   2m · longest job  12m" in seat.lines[-4]
+        assert "code 3f9a1c0b2d4e · oldest lease   2m · longest job  12m" in seat.lines[-4]
         assert " · 6 connections · runs digest" in seat.lines[-5]
         await seat.press("j")
         assert seat.lines[-4].strip() == ""

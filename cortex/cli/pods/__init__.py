@@ -107,6 +107,10 @@ def _confinement(row: PodRow) -> Cell:
     return Cell(safe(text), "fail" if text in {Confinement.UNSAFE, Confinement.NONE} else "")
 
 
+def _code(row: PodRow) -> Cell:
+    return Cell(NOTHING, "dim") if row.code_version is None else Cell(safe(row.code_version))
+
+
 def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
     if value is None:
         return Cell(NOTHING, "dim")
@@ -163,6 +167,7 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
         is_right=True,
     ),
     Column(name="confinement", title="commands", shown=_confinement, is_spare=True),
+    Column(name="code_version", title="code", shown=_code, is_spare=True),
     Column(name="version", is_spare=True),
     *only_on_demand(
         "id",

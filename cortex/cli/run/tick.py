@@ -20,6 +20,7 @@ from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Options, Span
 from cortex.cli.run.apps import app_options, load_app
+from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.prices import prices_of
 from cortex.cli.run.serve import under_signals
@@ -67,6 +68,7 @@ class DatabaseGoneError(UnavailableError):
 
 @click.command(cls=Command)
 @app_options
+@code_option
 @click.option("--runners", "names", metavar="A,B", help="Only these runners [all].")
 @click.option("--shard", metavar="I/N", help="Run part I, from 0, of N parts of the runners [0/1].")
 @click.option("--max", "max_s", type=Span(), metavar="TIME", help="Time of the whole tick [480s].")
@@ -79,6 +81,7 @@ def tick(
     options: Options,
     *,
     app: str | None,
+    code_version: str | None,
     names: str | None,
     shard: str | None,
     max_s: float | None,
@@ -96,6 +99,7 @@ def tick(
     output.chosen(COLUMNS)
     settings = settings_from(
         options,
+        code_version=code_version,
         tick_runners=names,
         tick_shard=shard,
         tick_max_s=max_s,
@@ -146,6 +150,7 @@ class _Ticking:
                 prices=prices_of(settings),
                 hidden=tuple(path.resolve() for path in files()),
                 is_unsafe=settings.unsafe_run_command,
+                code_version=version_of(module, settings),
             )
             fork_server = start(settings, parts, app)
         self._tick = TickProcess(

@@ -22,6 +22,7 @@ from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.run.apps import app_options, load_app
+from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.prices import prices_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @app_options
+@code_option
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
 @click.option("--workers", type=int, metavar="N", help="Processes that share the slots [1].")
 @click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 picks a free one.")
@@ -51,6 +53,7 @@ def up(
     options: Options,
     *,
     app: str | None,
+    code_version: str | None,
     slots: int | None,
     workers: int | None,
     http: str | None,
@@ -63,7 +66,9 @@ def up(
     one database.
     """
     began = time.perf_counter()
-    settings = settings_from(options, slots=slots, workers=workers, http=http)
+    settings = settings_from(
+        options, code_version=code_version, slots=slots, workers=workers, http=http
+    )
     lifeline = None
     if has_screen:
         from cortex.cli.run.pod_beside import PodBeside, fork_pod
@@ -102,6 +107,7 @@ def _run(
         prices=prices,
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
+        code_version=version_of(module, settings),
     )
     announce = partial(
         _announce, options, settings, began=began, lifeline=lifeline, manager=manager

@@ -71,7 +71,10 @@ class Pod:
 
     id: UUID
     name: str
-    version: str
+    version: str = field(doc="of Cortex")
+    code_version: str | None = field(
+        doc="of the application's code: setting `code_version`, else a digest of its sources"
+    )
     state: PodState
     workers: int = field(doc="its processes that live, see `cortex up --workers`")
     running: int = field(doc="running jobs")

@@ -104,12 +104,15 @@ class Policies:
         *,
         config_id: int,
         config: RuntimeConfig,
+        code_id: int,
         rng: random.Random,
     ) -> None:
         self.agents = AgentSpecCache(port, rng=rng)
         self.flows = FlowSpecCache(port, rng=rng)
         self.config_id = config_id
         """The configuration that jobs keep which begin on this pod."""
+        self.code_id = code_id
+        """The code of this pod, by its id in the database."""
         self._port = port
         self._rng = rng
         self._own = config

@@ -3,13 +3,15 @@
 from datetime import timedelta
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from cortex.domain.job import UPKEEP
 from cortex.postgres.session import Session
-from cortex.store import pods
+from cortex.store import codes, pods
 from cortex.store.background import retention
 from cortex.store.background.housekeeping import POD_KEPT_S, UPKEEP_KEPT_S
+from cortex.store.codes import Code
 from tests.support.life import Life
 from tests.support.records.rows import assert_one_truth, move_clock
 from tests.support.servers.postgres import sql
@@ -125,6 +127,33 @@ def test_pods_that_no_record_names_go_a_day_after_they_ended(store: Session, lif
     retired(life, "job_record")
     assert store(pods.forget, kept_s=POD_KEPT_S, limit=9) == 3
     assert names(life) == {"alive"}
+
+
+def versions(life: Life) -> set[str]:
+    return {row["version"] for row in sql(life.dsn, "SELECT version FROM cortex.code")}
+
+
+def test_codes_that_no_pod_names_go_with_their_last_pod(store: Session, life: Life) -> None:
+    old, older, _ = (life.pod(name, code=name) for name in ("old", "older", "alive"))
+    life.pod("also old", code="old")
+    assert store(pods.leave, older, has_run=False)
+    move_clock(life.dsn, DAY_S + 60)
+    life.call(codes.ensure, Code(version="alive"))  # a pod starts with it again
+    life.call(codes.ensure, Code(version="starting"))  # its pod registers in a moment
+    assert store(pods.forget, kept_s=POD_KEPT_S, limit=9) == 1
+    assert versions(life) == {"old", "alive", "starting"}
+    assert store(pods.leave, old, has_run=False)
+    move_clock(life.dsn, 2 * DAY_S + 120)
+    store(pods.forget, kept_s=POD_KEPT_S, limit=9)
+    assert versions(life) == {"old", "alive"}  # the other pod of that code has not ended
+
+
+def test_a_code_is_one_immutable_row(store: Session, life: Life) -> None:
+    first, other = (store(codes.ensure, Code(version=text)) for text in ("1", "2"))
+    assert store(codes.ensure, Code(version="1")) == first != other
+    for change in ("UPDATE cortex.code SET version = '3'", "DELETE FROM cortex.code"):
+        with pytest.raises(asyncpg.PostgresError, match="append-only"):
+            sql(life.dsn, change)
 
 
 def test_no_pod_costs_a_look_at_all_facts_of_its_life(database: str) -> None:

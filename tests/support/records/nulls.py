@@ -26,10 +26,22 @@ from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
-from cortex.store import approvals, breakers, budgets, drains, flows, pods, queues, quotas, tasks
+from cortex.store import (
+    approvals,
+    breakers,
+    budgets,
+    codes,
+    drains,
+    flows,
+    pods,
+    queues,
+    quotas,
+    tasks,
+)
 from cortex.store.background import outbox, retention, runners, schedules, subscriptions
 from cortex.store.background.retention import RetentionPeriods
 from cortex.store.background.runners import LastRun, RunnerRuns
+from cortex.store.codes import Code
 from tests.support.life import Life
 from tests.support.records import dead_letters as failed_jobs
 from tests.support.records.approvals import Askers, a_verdict
@@ -224,6 +236,8 @@ def fill(call: Session, dsn: str) -> None:
     life.sql("SELECT cortex.set_retention(2592000, NULL, NULL, NULL, 'ana', 'our policy')")
     askers, doers = Askers(call, dsn), Doers(call, dsn)
     pod = askers.pod_id
+    code = Code(version="3f9a1c0b2d4e")
+    call(codes.ensure, code)
     for each, name in ((pod, "eu-1"), (doers.pod_id, "eu-2")):
         entered = pods.Pod(
             id=each,
@@ -232,6 +246,7 @@ def fill(call: Session, dsn: str) -> None:
             version="1.0",
             job_types=(JOB_TYPE,),
             slots=10,
+            code=code,
         )
         call(pods.register, entered)
     _people(askers)

@@ -40,6 +40,7 @@ def a_pod_row(**fields: Any) -> PodRow:
         "id": UUID(int=1),
         "name": "eu-1",
         "version": "1.4.2",
+        "code_version": "3f9a1c0b2d4e",
         "state": "READY",
         "job_types": ["digest"],
         "tools": [],

@@ -64,8 +64,8 @@ def pod_doing(row: PodRow, moved: Moved | None, now: datetime) -> str:
 
 
 def pod_holds(row: PodRow, now: datetime) -> str:
-    """Return what it holds, and for how long."""
-    parts = []
+    """Return the code that it runs, and what it holds for how long; not safe yet."""
+    parts = [] if row.code_version is None else [f"code {row.code_version}"]
     if row.oldest_lease_at is not None:
         parts.append(f"oldest lease {_steady(row.oldest_lease_at, now)}")
     if row.longest_claim_at is not None:
@@ -218,6 +218,10 @@ def _version(row: PodRow, _: datetime) -> Cell:
     return Cell(safe(row.version), "dim")
 
 
+def _code(row: PodRow, _: datetime) -> Cell:
+    return NONE if row.code_version is None else Cell(safe(row.code_version))
+
+
 def _note(row: PodRow, now: datetime) -> Cell:
     return Cell(safe(_drained_text(row, now)), "warn")
 
@@ -232,9 +236,10 @@ POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (
     Column(title="memory", width=6, cell=_memory, is_right=True, spare=1),
     Column(title="conns", width=5, cell=_connections, is_right=True, spare=2),
     Column(title="up", width=4, cell=_up, is_right=True),
-    Column(title="hints", width=7, cell=_hints, is_right=True, spare=4),
-    Column(title="version", width=12, cell=_version, spare=3),
-    Column(title="", width=24, cell=_note, grows=True, spare=5),
+    Column(title="code", width=12, cell=_code, spare=3),
+    Column(title="hints", width=7, cell=_hints, is_right=True, spare=5),
+    Column(title="version", width=12, cell=_version, spare=4),
+    Column(title="", width=24, cell=_note, grows=True, spare=6),
 )
 """`lease`: the age of the lease renewal that is oldest among its jobs. `conns`: its sessions, as
 far as the server can see them. `beat`: the age of its last heartbeat. `hints`: the latency of a
