@@ -1,7 +1,8 @@
 """What every test run shares: surroundings without the user's settings, the Hypothesis profile."""
 
-from tests.support.surroundings import isolate
+from tests.support.surroundings import heed_signals, isolate
 
+heed_signals()
 isolate()  # first: some modules read the environment when they are imported
 
 from hypothesis import settings  # noqa: E402

@@ -1,7 +1,7 @@
 """The program in C that the binary begins with, compiled with small layers and a sanitizer.
 
 packaging/binary/check_binary.py tries the whole binary. Needs a C compiler and the headers of
-libzstd, or `CORTEX_TEST_LAUNCHER=none` to go without.
+libzstd.
 """
 
 import ctypes
@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 import pytest
 
+from tests.support.outside_programs import COMPILER
 from tests.support.shipping.programs import program
 
 BINARY: Final = Path(__file__).parent.parent / "packaging" / "binary"
@@ -99,8 +100,7 @@ def compile_version(folder: Path, number: int) -> Version:
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Version]:
-    if os.environ.get("CORTEX_TEST_LAUNCHER") == "none":
-        pytest.skip("CORTEX_TEST_LAUNCHER is none")
+    COMPILER.needed()
     folder = tmp_path_factory.mktemp("versions")
     made = []
     for number in (1, 2):

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from typing import Final
 
 import pytest
 
+from tests.support.outside_programs import INSIST, OutsideProgram
 from tests.support.surroundings import OURS
 
 ROOT = Path(__file__).parent.parent
 POISON = "no TOML, and no setting either"
 SEEN_BY = (
     "tests/test_surroundings.py::test_nothing_of_the_users_is_in_sight",
+    "tests/test_surroundings.py::test_started_programs_ignore_no_signal",
     "tests/cli/test_doctor.py::test_a_server_that_does_not_answer_and_a_secret_that_does_not_show",
     "tests/unit/test_config.py",
     "tests/agent/test_model.py::test_key_and_address_come_from_the_environment",
@@ -28,6 +31,7 @@ Few of each kind: none more would see another trap, and beside a whole run each 
 """
 TRAP: Final = "127.77.0.1"
 """This machine, at an address of the trap's own: others knock at ports of 127.0.0.1."""
+IGNORED: Final = [int(n) for n in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)]
 NEVER_THERE = "mount -t tmpfs traps /var/lib && mkdir -p /var/lib/cortex/pgdata && "
 """Root's data folder is the machine's: it is poisoned where only this run sees it."""
 
@@ -66,6 +70,32 @@ def test_nothing_of_the_users_is_in_sight() -> None:
     assert Path(os.environ["CORTEX_DATA"]).parent == Path.home()
 
 
+def test_started_programs_ignore_no_signal() -> None:
+    show = f"import signal; print(*[signal.getsignal(n) is signal.SIG_IGN for n in {IGNORED}])"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"] * len(IGNORED)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def ignoring(command: list[str]) -> list[str]:
+    """The command as `nohup … &` of a script runs it."""
+    return ["sh", "-c", f"trap '' INT QUIT HUP; exec {shlex.join(command)}"]
+
+
+def test_a_missing_program_skips_its_test_unless_the_run_insists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    absent = OutsideProgram(("cortex-no-such-program",), "some-package")
+    reason = "no cortex-no-such-program on this machine: apt-get install some-package"
+    monkeypatch.delenv(INSIST, raising=False)
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        absent.needed()
+    monkeypatch.setenv(INSIST, "1")
+    with pytest.raises(pytest.fail.Exception, match=reason):
+        absent.needed()
+
+
 @pytest.mark.timeout(300)
 def test_a_run_between_traps_springs_none(tmp_path: Path) -> None:
     home = poisoned_home(tmp_path / "user")
@@ -92,7 +122,7 @@ def test_a_run_between_traps_springs_none(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
         unhurried = ["--timeout", "0"]  # this test's own limit bounds them all together
         done = subprocess.run(
-            own_mounts([*command, *unhurried, *SEEN_BY]),
+            own_mounts(ignoring([*command, *unhurried, *SEEN_BY])),
             cwd=ROOT,
             env=environ | {name: str(value) for name, value in traps.items()},
             stdin=subprocess.DEVNULL,

@@ -11,7 +11,8 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from tests.support.servers.browser import Browser, Page, program
+from tests.support.outside_programs import BROWSER
+from tests.support.servers.browser import Browser, Page
 
 SITE: Final = Path(__file__).parent.parent.parent / "dist" / "site"
 PAGES: Final = sorted(SITE.rglob("*.html"))
@@ -51,9 +52,7 @@ def ids(page: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = program()
-    assert executable, "needs Chromium"
-    browser = Browser(executable, tmp_path_factory.mktemp("browser"))
+    browser = Browser(BROWSER.needed(), tmp_path_factory.mktemp("browser"))
     yield browser.page(width=WIDTH, height=844, is_phone=True)
     browser.close()
 

@@ -1,6 +1,6 @@
 """The page of a request in a real browser: with scripts and without, by key, by thumb, in the dark.
 
-Needs Chromium; `CORTEX_TEST_BROWSER` names it, or is `none` to go without.
+Needs Chromium.
 """
 
 import json
@@ -12,9 +12,10 @@ import pytest
 
 from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.canonical import canonical
+from tests.support.outside_programs import BROWSER
 from tests.support.reader import link_to, path_of, row_of
 from tests.support.records.approvals import Askers
-from tests.support.servers.browser import HOST, Browser, Page, program
+from tests.support.servers.browser import HOST, Browser, Page
 from tests.support.servers.http_server import HttpServer
 
 ARMED = "!document.documentElement.classList.contains('arming')"
@@ -41,10 +42,7 @@ def askers(shared_askers: Askers) -> Askers:
 
 @pytest.fixture(scope="module")
 def running_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    executable = program()
-    if executable is None:
-        pytest.skip("CORTEX_TEST_BROWSER is none")
-    running = Browser(executable, tmp_path_factory.mktemp("browser"))
+    running = Browser(BROWSER.needed(), tmp_path_factory.mktemp("browser"))
     yield running
     running.close()
 

@@ -14,11 +14,12 @@ from cortex.domain.job import Submission
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import agents, jobs, tasks
+from tests.support.outside_programs import BROWSER
 from tests.support.png import smaller
 from tests.support.reader import path_of
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.rows import new_id
-from tests.support.servers.browser import Browser, Page, program
+from tests.support.servers.browser import Browser, Page
 from tests.support.servers.http_server import HttpServer, http_server
 from tests.support.servers.postgres import SharedPostgres, make_run_dir, remove_servers, sql
 
@@ -70,8 +71,8 @@ def look(page: Page, server: HttpServer, request: ApprovalRequest) -> Page:
 
 def take(folder: Path, dsn: str) -> None:
     """Write the pictures."""
-    executable = program()
-    assert executable, "CORTEX_TEST_BROWSER is none: no browser, no pictures"
+    executable = BROWSER.find()
+    assert executable, "no browser, no pictures"
     with (
         tempfile.TemporaryDirectory() as profile,
         open_session(Profile(dsn=dsn, hot_path=True)) as call,

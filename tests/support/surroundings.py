@@ -1,12 +1,14 @@
 """What tests must not see: the folders, settings and databases of the person who runs them.
 
 `isolate` runs before any other module of Cortex or its tests is imported, and changes the
-environment of the test process itself. Subprocesses inherit it.
+environment of the test process itself. Subprocesses inherit it. `heed_signals` does the same for
+signals that this process was started to ignore.
 """
 
 import atexit
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import MutableMapping
@@ -38,6 +40,19 @@ def isolate(environ: MutableMapping[str, str] = os.environ) -> None:
     # Each worker and each process would compile all that it imports: a third of a run's CPU.
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def heed_signals() -> None:
+    """Let programs that tests start receive the signals that `nohup … &` has made this one ignore.
+
+    A program inherits what is ignored, but not what is handled. Tests in this process see SIGINT as
+    they do anywhere; a hang-up still does not end it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def _installers(environ: MutableMapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import threading
@@ -21,7 +20,6 @@ import attrs
 
 from tests.support.eventually import WITHIN_S
 
-PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 HOST: Final = "cortex.test"
 """Leads to this machine, but is no origin that browsers trust, unlike 127.0.0.1."""
 _ARGUMENTS: Final = (
@@ -46,16 +44,6 @@ _KEYS: Final = {
     "Enter": {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
     "Tab": {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9},
 }
-
-
-def program() -> str | None:
-    """The browser's program; None if tests are to go without one."""
-    wanted = os.environ.get("CORTEX_TEST_BROWSER")
-    if wanted == "none":
-        return None
-    found = wanted or next(filter(None, map(shutil.which, PROGRAMS)), None)
-    assert found, "no chromium: install it, or set CORTEX_TEST_BROWSER=none to go without"
-    return found
 
 
 NAVIGATIONS_MAX = 10

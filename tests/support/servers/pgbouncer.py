@@ -1,7 +1,6 @@
 """A PgBouncer of one test's own, before the server that all tests share."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 from attrs import define, field
 
 from cortex.postgres.embedded.account import account_for
 from tests.support.eventually import WITHIN_S, eventually
+from tests.support.outside_programs import PGBOUNCER
 
 PORT = 6432  # of the name of its socket only
 
@@ -56,9 +55,7 @@ def pgbouncer(
     `home`: an empty folder that any user may pass. `sessions`: how many it has with the server.
     `ignored`: start-up parameters that it drops in place of refusing the client.
     """
-    program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        pytest.skip("no pgbouncer on this machine: apt-get install pgbouncer")
+    program = PGBOUNCER.needed()
     parts = urlsplit(dsn)
     server = parse_qs(parts.query)
     account = account_for(home / "none")  # who runs the server, too: may pass to its socket
