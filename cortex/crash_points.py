@@ -4,6 +4,10 @@
 `point:nth:stop` stops it there with SIGSTOP until SIGCONT, and `record:FILE` appends the name of
 each passed point to a file. The starter of a pod arms it; unarmed, passing a point costs a read of
 one global.
+
+Between any two transactions that one operation makes there is a point without a line of its own:
+`between_transactions.MODULE.FUNCTION.N` is passed before the Nth transaction of that operation, and
+`between_transactions` names them all.
 """
 
 import os
@@ -19,6 +23,7 @@ from cortex.domain.errors import UsageError
 
 VARIABLE: Final = "CORTEX_CRASH_AT"
 RECORD: Final = "record"
+BETWEEN: Final = "between_transactions"
 SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
@@ -107,6 +112,8 @@ POINTS: Final[dict[str, Point]] = {
     "after_claim": Point("they are its own, none of their jobs runs", (Kind.JOB,)),
     "before_orphans": Point("it is about to give back what it does not run", (Kind.ORPHAN,)),
     "after_orphans": Point("that is given back", (Kind.ORPHAN,)),
+    # any operation
+    BETWEEN: Point("an operation has committed, and goes on in a new transaction", (Kind.POD,)),
     # a step
     "before_step": Point("steps have ended, the committer is about to write them", _STEPS),
     "after_step": Point("they are committed, their jobs have no reply yet", _STEPS),
@@ -204,9 +211,31 @@ _passed: Callable[[str], None] | None = None
 
 
 def crash_point(name: str) -> None:
-    """Pass a point; `name` is one of `POINTS`."""
+    """Pass a point; `name` is one of `POINTS`, but not `BETWEEN`."""
     if _passed is not None:
         _passed(name)
+
+
+def is_armed() -> bool:
+    """Return whether passing a point does anything."""
+    return _passed is not None
+
+
+def pass_between(operation: str, begin: Callable[[], object]) -> Callable[[], None]:
+    """Return `begin`, to call at the begin of each transaction, with a point before all but one.
+
+    `operation`: `MODULE.FUNCTION`. A transaction that is repeated after a rollback counts again.
+    """
+    count = 0
+
+    def passing() -> None:
+        nonlocal count
+        count += 1
+        if count > 1 and _passed is not None:
+            _passed(f"{BETWEEN}.{operation}.{count}")
+        begin()
+
+    return passing
 
 
 def arm(setting: str | None) -> None:
@@ -222,7 +251,7 @@ def crash_points(setting: str, *, hit: Callable[[signal.Signals], None]) -> Call
         return _recorder(Path(rest))
     nth, _, how = rest.partition(":")
     is_number = nth.isascii() and nth.isdecimal() and int(nth) > 0
-    if point not in POINTS or not is_number or (how or "kill") not in SIGNALS:
+    if point.partition(".")[0] not in POINTS or not is_number or (how or "kill") not in SIGNALS:
         raise UsageError(
             f"{VARIABLE} is {setting!r}, not point:nth, point:nth:stop or record:FILE",
             hint=f"the points: {', '.join(POINTS)}",
@@ -231,7 +260,7 @@ def crash_points(setting: str, *, hit: Callable[[signal.Signals], None]) -> Call
 
     def passed(name: str) -> None:
         nonlocal left
-        if name == point:
+        if point in {name, name.partition(".")[0]}:
             left -= 1
             if left == 0:
                 hit(SIGNALS[how or "kill"])

@@ -136,6 +136,46 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="moved-on-afterwards",
+        what="a schedule moves on in another transaction than it fires in, and has no key",
+        scene="on-time",
+        invariant="I27",
+        patches=(
+            Patch(
+                "cortex/store/background/schedule_ticks.py",
+                "            await self._advance(plan)\n",
+                "            self.plan = plan\n",
+            ),
+            Patch(
+                "cortex/store/background/schedule_ticks.py",
+                "        return await _Firing(inside, row).run(limit)\n\n"
+                "    return await db.transact(work)\n",
+                "        firing.append(_Firing(inside, row))\n"
+                "        return await firing[0].run(limit)\n\n"
+                "    firing: list[_Firing] = []\n"
+                "    fired = await db.transact(work)\n"
+                "    for one in firing:\n"
+                "        one._inside = db\n"
+                "        if getattr(one, 'plan', None) is not None:\n"
+                "            await one._advance(one.plan)\n"
+                "    return fired\n",
+            ),
+            Patch(
+                _SCHEDULES,
+                "    IF EXISTS (SELECT FROM cortex.schedule_instant i "
+                "WHERE i.schedule = held.name AND i.instant = of_instant) THEN\n",
+                "    IF false THEN\n",
+            ),
+            Patch(
+                _SCHEDULES,
+                "    VALUES (held.name, of_instant, outcome, new_job, problem);\n",
+                "    VALUES (held.name, of_instant, outcome, new_job, problem)\n"
+                "    ON CONFLICT (schedule, instant) DO UPDATE\n"
+                "    SET outcome = excluded.outcome, job_id = excluded.job_id;\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="queued-forgotten",
         what="a queued instant is not released when the job before it ends",
         scene="on-time",

@@ -22,6 +22,7 @@ from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
 from chaos.workloads.schedules import draw_schedules
+from cortex.crash_points import BETWEEN
 
 Operations = tuple[Operation, ...]
 
@@ -347,6 +348,8 @@ SCENES: Final = {
             faults=_faults(
                 (0.2, "point", _at_point("after_fire", place=0)),
                 (0.2, "point", _at_point("before_fire", place=1, nth=2)),
+                # One instant is fired, the next transaction of the tick has not begun.
+                (0.2, "point", _at_point(f"{BETWEEN}.schedule_ticks.fire_due.3", place=2)),
             ),
             load_s=8.0,
             has_schedules=True,

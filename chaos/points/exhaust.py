@@ -15,7 +15,7 @@ from chaos.points.bench import TROUBLE, Bench
 from chaos.points.judge import problems
 from chaos.points.programs import EVERYONES, PROGRAMS, Program
 from chaos.points.shot import Recorded, Shot, fire, record
-from cortex.crash_points import POINTS, Kind
+from cortex.crash_points import BETWEEN, POINTS, Kind
 
 AT_ONCE: Final = 8
 """Trials; more only wait for each other on two cores."""
@@ -65,7 +65,8 @@ async def exhaust(
     async def _record(program: Program) -> list[str]:
         observed = recorded[program.name] = await record(bench, program)
         strangers = sorted(
-            set(observed.points) - points_of(program.kinds | program.also | EVERYONES)
+            {each for each in observed.points if not each.startswith(BETWEEN)}
+            - points_of(program.kinds | program.also | EVERYONES)
         )
         wrong = [f"it passes {point}, which its kind does not" for point in strangers]
         return wrong + problems(program, observed.left, shot=None, baseline=observed.left)
@@ -89,6 +90,7 @@ async def exhaust(
     results = list(await asyncio.gather(*map(undisturbed, programs)))
     passed = {name: observed.points for name, observed in recorded.items()}
     shots = [one for each in programs for one in shots_of(each, passed.get(each.name, ()))]
+    shots += shots_between(programs, passed)
     if seed is not None:
         shots = drawn(shots, seed)
     results += await asyncio.gather(*map(shot, shots))
@@ -124,6 +126,24 @@ def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
                     yield Shot(program=program, point=point, nth=nth, how=how)
 
 
+def shots_between(
+    programs: Sequence[Program], passed: Mapping[str, Sequence[str]]
+) -> Iterator[Shot]:
+    """The shots between two transactions of one operation, each at the first program that makes it.
+
+    No table names them: an operation that begins to use a second transaction is tried from then on.
+    """
+    firsts: dict[str, Program] = {}
+    for program in programs:
+        if not program.is_pair:
+            for point in passed.get(program.name, ()):
+                if point.startswith(BETWEEN):
+                    firsts.setdefault(point, program)
+    for point, program in sorted(firsts.items()):
+        for how in WAYS:
+            yield Shot(program=program, point=point, nth=1, how=how)
+
+
 def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:
     """One shot for each point, and one for each point that is the second of a pair."""
     alike: defaultdict[tuple[str, bool], list[Shot]] = defaultdict(list)
@@ -135,7 +155,7 @@ def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:
 
 def is_second(program: Program, point: str) -> bool:
     """Whether the point is one of a pair, and not one that only an unknown outcome leads to."""
-    return program.is_pair and Kind.DOUBT not in POINTS[point].kinds
+    return program.is_pair and Kind.DOUBT not in POINTS[point.partition(".")[0]].kinds
 
 
 def passings(point: str, passed: Sequence[str]) -> Sequence[int]:
@@ -151,6 +171,8 @@ def passings(point: str, passed: Sequence[str]) -> Sequence[int]:
 def unpassed(programs: Sequence[Program], passed: Mapping[str, Sequence[str]]) -> Iterator[Result]:
     """Points that no program of a kind passes although the table says so: nothing tries them."""
     for name, point in POINTS.items():
+        if name == BETWEEN:
+            continue  # its names have the operations in them: see shots_between
         for kind in point.kinds:
             if not any(
                 kind in each.kinds and name in passed.get(each.name, ()) for each in programs

@@ -6,7 +6,7 @@ from typing import Any
 from attrs import asdict
 
 from chaos.points.exhaust import WAYS, Result
-from cortex.crash_points import POINTS
+from cortex.crash_points import BETWEEN, POINTS
 
 _HEAD = ("point", *WAYS, "pair", "with")
 
@@ -47,7 +47,8 @@ def sentence(results: Sequence[Result]) -> str:
 
 
 def _rows(results: Sequence[Result]) -> Iterator[tuple[str, ...]]:
-    for point in POINTS:
+    between = {each.point for each in results if each.point and each.point.startswith(BETWEEN)}
+    for point in [*(name for name in POINTS if name != BETWEEN), *sorted(between)]:
         own = [each for each in results if each.point == point and each.how is not None]
         singles = [each for each in own if not each.is_pair]
         cells = [_cell([each for each in singles if each.how == how]) for how in WAYS]

@@ -20,6 +20,7 @@ from cortex.postgres import asyncio_names  # noqa: F401 -- before trio_asyncio
 # isort: split
 import trio_asyncio
 
+from cortex.crash_points import is_armed, pass_between
 from cortex.domain.errors import UnavailableError
 from cortex.postgres.database import Database, Profile, on_sending, open_database
 from cortex.postgres.dedicated import Dedicated
@@ -81,7 +82,10 @@ class Port:
     ) -> T:
         """Run a store method on the pool."""
         until_sent = trio.CancelScope()
-        token = on_sending.set(partial(setattr, until_sent, "shield", True))  # noqa: FBT003
+        begin: Callable[[], object] = partial(setattr, until_sent, "shield", True)  # noqa: FBT003
+        if is_armed():
+            begin = pass_between(_operation(method), begin)
+        token = on_sending.set(begin)
         try:
             return await self._watched(
                 until_sent, method, partial(method, self._db, *args, **kwargs)
@@ -129,6 +133,10 @@ class Port:
     def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
         """Make a dedicated connection, not opened yet."""
         return Dedicated(self._profile, on_lost=on_lost)
+
+
+def _operation(method: Callable[..., object]) -> str:
+    return f"{method.__module__.rpartition('.')[2]}.{method.__qualname__}"
 
 
 class _Unwatched:

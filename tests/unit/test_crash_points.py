@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from cortex import crash_points as module
-from cortex.crash_points import POINTS, RECORD, VARIABLE, arm, crash_point, crash_points
+from cortex.crash_points import (
+    BETWEEN,
+    POINTS,
+    RECORD,
+    VARIABLE,
+    arm,
+    crash_point,
+    crash_points,
+    is_armed,
+    pass_between,
+)
 from cortex.domain.drain import DrainPhase
 from cortex.domain.errors import UsageError
 
@@ -163,7 +173,7 @@ def test_each_point_is_passed_and_no_other() -> None:
     }
     assert 'crash_point(f"drain_{phase}")' in drain.read_text("utf-8")
     phases = {f"drain_{phase}" for phase in DrainPhase}
-    assert passed | phases | {A_TOOLS_OWN} == set(POINTS)
+    assert passed | phases | {A_TOOLS_OWN, BETWEEN} == set(POINTS)
 
 
 def test_each_point_is_described_once() -> None:
@@ -194,6 +204,24 @@ def test_it_is_hit_at_the_right_passing_of_the_right_point(
     assert hits == [number]
     passed("after_call")
     assert hits == [number], "stopped once, not at each passing after that"
+
+
+@pytest.mark.parametrize("setting", [f"{BETWEEN}.store.move.3:1", f"{BETWEEN}:2"])
+def test_point_stands_before_each_transaction_but_the_first(
+    setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hits: list[signal.Signals] = []
+    assert not is_armed()
+    monkeypatch.setattr(module, "_passed", crash_points(setting, hit=hits.append))
+    assert is_armed()
+    begun: list[None] = []
+    transaction = pass_between("store.move", lambda: begun.append(None))
+    transaction()
+    transaction()
+    assert not hits
+    transaction()
+    assert hits == [signal.SIGKILL]
+    assert len(begun) == 3
 
 
 def test_what_is_passed_is_recorded(tmp_path: Path) -> None:
