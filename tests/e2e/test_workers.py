@@ -169,6 +169,14 @@ def test_a_worker_that_dies_while_others_start_is_replaced(pods: Pods) -> None:
     assert pod.stop() == DRAINED
 
 
+def test_killed_workers_are_replaced_before_their_pod_is_ready(pods: Pods) -> None:
+    job_id = submit(pods.dsn, "noop")
+    pod = pods.start("--workers", "2", crash_at="before_register:1")
+    until_status(pods.dsn, job_id, "COMPLETED")
+    assert pod.log.count('"worker died"') == 2
+    assert pod.stop() == DRAINED
+
+
 def test_a_person_drains_all_workers_by_the_name_of_the_pod(pods: Pods) -> None:
     pod = pods.start("--workers", "2")
     cli = partial(run_cli, dsn=pods.dsn, folder=pods.folder)

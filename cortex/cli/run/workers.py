@@ -382,10 +382,8 @@ class Supervisor:
         if self._is_ending:
             _log.info("worker ended", worker=slot.number, pid=process.pid, exit_code=code)
             self._exit_codes.append(self._code_of(code))
-        elif not self._is_announced and not process.is_ready:
-            # It has reported why the pod cannot start, unless it was killed.
-            if code < 0:
-                _log.error("worker died", worker=slot.number, pid=process.pid, exit_code=code)
+        elif code >= 0 and not self._is_announced and not process.is_ready:
+            # It has reported why the pod cannot start; one that was killed is replaced.
             self._exit_codes.append(self._code_of(code))
             self._end()
         else:
