@@ -11,8 +11,8 @@ ENDED_WITHIN_S = 90.0
 """In addition to the sweeps: pauses before retries, a breaker that opens again, remaining work."""
 WAITS = "WAITING_FOR_APPROVAL"
 LOST = ("pod_died", "lease_expired")
-MEANT = frozenset({"denied", "approval_expired", "poison"})
-"""How a run makes jobs of its programs fail."""
+MEANT = frozenset({"denied", "approval_expired", "poison", "not_messages_api"})
+"""How a run makes jobs of its programs fail: the last one by web pages in place of answers."""
 PASSES = frozenset({"TRANSIENT_INFRA", "TRANSIENT_APP"})
 """Repeated faults may use up all retries of a job."""
 

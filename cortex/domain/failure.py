@@ -167,6 +167,7 @@ CODES: Final[dict[str, Meaning]] = {
     "invalid_request": Meaning(_PERMANENT, "the request is invalid (400, 422)"),
     "not_found": Meaning(_PERMANENT, "the resource does not exist (404)"),
     "conflict": Meaning(_PERMANENT, "the present state does not permit it (409)"),
+    "prompt_too_long": Meaning(_PERMANENT, "the conversation is too long for the model (400)"),
     "request_too_large": Meaning(_PERMANENT, "the request is too long (413)"),
     "too_early": Meaning(_PERMANENT, "the server does not take it before the handshake ends (425)"),
     "refused": Meaning(_PERMANENT, "any other status from 400 to 499"),
@@ -175,6 +176,9 @@ CODES: Final[dict[str, Meaning]] = {
     "ended_early": Meaning(_INFRA, "the answer ended early"),
     "malformed_answer": Meaning(_INFRA, "the answer violates the protocol"),
     "not_a_stream": Meaning(_INFRA, "another server answered: a web page, a proxy"),
+    "not_messages_api": Meaning(
+        _PERMANENT, "two answers could not be read: the server does not speak the Messages API"
+    ),
     "unknown_stop_reason": Meaning(_PERMANENT, "unknown stop reason of the model"),
     # time-outs
     "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),
@@ -272,7 +276,12 @@ API_TYPES: Final[dict[str, str]] = {
 }
 """The Messages API's error types: they decide when the error comes inside a stream."""
 
+PROMPT_TOO_LONG: Final = "prompt_too_long"
+UNREADABLE: Final = frozenset({"malformed_answer", "not_a_stream"})
+"""Codes of answers of a server that does not speak the Messages API, or of one that is broken."""
+
 API_DETAILS: Final[dict[str, str]] = {
+    PROMPT_TOO_LONG: PROMPT_TOO_LONG,  # the API says it in its message only
     "contract_spend_limit_reached": "billing",
     "enforced_spend_limit_reached": "billing",
     "linked_organization_billing_unavailable": "billing",

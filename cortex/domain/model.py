@@ -74,7 +74,10 @@ TOKEN_KINDS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cac
 Block = dict[str, Any]
 """A content block of the Messages API, as plain JSON."""
 
-INVALID_INPUT = "invalid_input"
+INVALID_INPUT: Final = "invalid_input"
+"""Key of a recorded tool call: the raw text in place of arguments."""
+ENDED: Final = frozenset({"end_turn", "tool_use"})
+"""Stop reasons of an answer that the model itself ended: nothing of it is cut."""
 
 
 @frozen(kw_only=True)
@@ -106,7 +109,7 @@ class ModelResponse:
 
     `content` contains blocks as the API sends them; the loop uses text and tool_use, the others
     (thinking …) go back to the model unchanged. A tool call whose input was not a JSON object has
-    `input` {} and the raw text under "invalid_input".
+    `input` {} and the raw text under "invalid_input", which is empty if no arguments arrived.
     """
 
     model: str
@@ -124,6 +127,17 @@ class ModelResponse:
     def tool_calls(self) -> tuple[Block, ...]:
         """The tool_use blocks, in the model's order."""
         return tuple(block for block in self.content if block["type"] == "tool_use")
+
+    def is_cut(self, call: Block) -> bool:
+        """Return whether the arguments of a tool call did not arrive whole: it must not run.
+
+        No text of an object is whole before its last brace, so arguments that parse are whole.
+        Empty ones are also what a call begins with: they count only if the model ended its answer.
+        """
+        raw = call.get(INVALID_INPUT)
+        if self.stop_reason in ENDED:
+            return raw == ""
+        return raw is not None or not call.get("input")
 
     def as_message(self) -> dict[str, Any]:
         """Return the assistant message for the next request, with only what the API takes."""

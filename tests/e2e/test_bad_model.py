@@ -73,16 +73,24 @@ def test_a_model_that_never_answers_well_is_left_alone_and_costs_no_retry(
 ) -> None:
     agent.apply()
     pods.start()
-    job_id = ask(agent, "lost", {"fault": "html"})
+    job_id = ask(agent, "lost", {"text": "one two", "fault": "early_end"})
+    foreign_id = ask(agent, "foreign", {"fault": "html"})
     row = until_status(pods.dsn, job_id, "RETRY")
     assert (row["waiting_on"], row["retry_count"]) == ("llm:lost", 0)
     ((outcome, report),) = [
         tuple(each.values())
-        for each in sql(pods.dsn, "SELECT outcome, error FROM cortex.job_attempt")
+        for each in sql(
+            pods.dsn, "SELECT outcome, error FROM cortex.job_attempt WHERE job_id = $1", job_id
+        )
     ]
     assert outcome == "suspended"
-    assert "not_a_stream" in report
+    assert "ended_early" in report
     assert len(agent.calls("lost")) == 3
+    row = until_status(pods.dsn, foreign_id, "FAILED")
+    assert (row["error_code"], row["attempt"]) == ("not_messages_api", 1)
+    assert "'foreign' at 127.0.0.1" in row["error_message"]
+    assert "does not speak the Messages API" in row["error_message"]
+    assert len(agent.calls("foreign")) == 2
     until_status(pods.dsn, submit(pods.dsn, "noop"), "COMPLETED")
     assert_one_truth(pods.dsn)
 

@@ -177,7 +177,7 @@ async def test_a_call_that_is_repeated_in_its_step(pod: Ready, database: str) ->
 
 
 async def test_a_breaker_that_opens(pod: Ready, database: str) -> None:
-    job_id = ask(database, "lost", {"fault": "html"})
+    job_id = ask(database, "lost", {"text": "one two", "fault": "early_end"})
     await until(database, job_id, "RETRY")
     page = await until_told(pod, "cortex_suspensions_total", "llm", value=1)
     assert page["cortex_breaker_openings_total", "llm"] == 1

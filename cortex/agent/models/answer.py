@@ -4,15 +4,19 @@ Works on plain JSON: the SDK's typed events and its growing snapshot of the mess
 as much again as the network, which matters at thousands of events a second.
 """
 
+import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
-from cortex.agent.models.events import parse_json
+from cortex.agent.models.events import joined, joined_text, parse_json
 from cortex.agent.models.usage import counted
-from cortex.domain.model import INVALID_INPUT, Block, ModelResponse, Usage
+from cortex.domain.model import ENDED, INVALID_INPUT, Block, ModelResponse, Usage
+from cortex.durable.codec import MANY_DIGITS
 
-STOP_REASONS = frozenset(
+STOP_REASONS: Final = frozenset(
     {
         "end_turn",
         "max_tokens",
@@ -33,25 +37,32 @@ CONTENT_EVENTS = frozenset(
         "message_stop",
     }
 )
+_CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_HIGH_SURROGATES: Final = ("\ud800", "\udbff")
 
 
 class ModelAnswer:
-    """Grows event by event until it is complete."""
+    """Grows event by event until it is complete. `model` is the name if the answer has none."""
 
     def __init__(
         self,
         *,
+        model: str = "",
         on_text: Callable[[str], None] | None = None,
         on_open: Callable[[], None] | None = None,
         on_usage: Callable[[Usage], None] | None = None,
     ) -> None:
+        self._model = model
         self._on_text = on_text
         self._on_open = on_open
         self._on_usage = on_usage
-        self._message: dict[str, Any] = {}
+        self._message: dict[str, str] = {}
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[str]] = {}  # of the blocks that have not ended yet
+        self._half = ""
+        """The first half of a surrogate pair, until `on_text` can get both."""
         self._stop_reason: str | None = None
+        self._has_delta = False
         self.usage = Usage()
         """What the API has counted so far."""
         self.complete = False
@@ -64,8 +75,8 @@ class ModelAnswer:
         was_open, used = bool(self._message), self.usage
         try:
             text = self._grow(event)
-        except (KeyError, TypeError, AttributeError) as error:
-            message = f"an event of type {event.get('type')!r} is malformed: {error!r}"
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            message = f"an event of type {event.get('type')!r} is malformed: {error!r:.200}"
             raise BrokenAnswerError("malformed_answer", message) from error
         if self._message and not was_open and self._on_open is not None:
             self._on_open()
@@ -75,24 +86,48 @@ class ModelAnswer:
             self._on_text(text)
         return event["type"] in CONTENT_EVENTS
 
+    def finish(self) -> None:
+        """The body has ended well: message_stop may be missing after a stop reason."""
+        if self._stop_reason is not None and self._message:
+            self.complete = True
+
     def response(self) -> ModelResponse:
-        """The whole answer; `BrokenAnswerError` unless the model gave a stop reason."""
-        if not self.complete or self._pieces or self._stop_reason is None:
-            lacks = "a stop reason" if self.complete else "message_stop"
-            message = (
-                f"the model ended its answer early: {len(self._blocks)} blocks, but no {lacks}"
-            )
-            raise BrokenAnswerError("ended_early", message)
-        if self._stop_reason not in STOP_REASONS:
-            message = f"unknown stop reason {self._stop_reason!r}"
-            raise BrokenAnswerError("unknown_stop_reason", message)
+        """Return the whole answer.
+
+        Blocks that were not closed are whole if the answer has a stop reason. An answer with
+        message_stop and a stop reason of null has ended as its content implies.
+
+        Raises `BrokenAnswerError` unless the model ended its answer.
+        """
+        if not self.complete or (self._stop_reason is None and self._pieces):
+            raise self._broken()
+        if self._stop_reason is None and not self._has_delta:
+            raise BrokenAnswerError("malformed_answer", "message_stop without a stop reason")
+        for index in tuple(self._pieces):
+            self._finish(self._blocks[index], self._pieces.pop(index), is_closed=False)
+        blocks = tuple(self._blocks.values())
+        reason = self._stop_reason
+        if reason is None:
+            calls = [block for block in blocks if block["type"] == "tool_use"]
+            for call in calls:
+                _doubt_empty(call)
+            reason = "tool_use" if calls else "end_turn"
+        if reason not in STOP_REASONS:
+            raise BrokenAnswerError("unknown_stop_reason", f"unknown stop reason {reason!r:.80}")
         return ModelResponse(
-            model=self._message["model"],
-            content=tuple(self._blocks.values()),
-            stop_reason=self._stop_reason,
+            model=self._message["model"] or self._model,
+            content=blocks,
+            stop_reason=reason,
             usage=self.usage,
             message_id=self._message["id"],
         )
+
+    def _broken(self) -> BrokenAnswerError:
+        if self._blocks and not self._message:
+            return BrokenAnswerError("malformed_answer", "content without message_start")
+        lacks = "a stop reason" if self.complete else "message_stop"
+        message = f"the model ended its answer early: {len(self._blocks)} blocks, but no {lacks}"
+        return BrokenAnswerError("ended_early", message)
 
     def _grow(self, event: dict[str, Any]) -> str:
         """Apply an event; return the text that it adds to the answer."""
@@ -100,16 +135,21 @@ class ModelAnswer:
             case "content_block_delta":
                 return self._extend(event["index"], event["delta"])
             case "content_block_start":
-                self._blocks[event["index"]] = dict(event["content_block"])
-                self._pieces[event["index"]] = []
+                return self._begin(event["index"], event["content_block"])
             case "content_block_stop":
-                self._finish(self._blocks[event["index"]], self._pieces.pop(event["index"]))
+                if event["index"] in self._pieces:
+                    self._finish(self._blocks[event["index"]], self._pieces.pop(event["index"]))
+                else:
+                    _ = self._blocks[event["index"]]  # a second stop is harmless
             case "message_start":
-                self._message = {name: event["message"][name] for name in ("id", "model")}
-                self.usage = counted(self.usage, event["message"]["usage"])
+                message = event["message"]
+                for name in ("id", "model"):
+                    self._message[name] = joined_text(str(message.get(name) or ""))
+                self.usage = counted(self.usage, message.get("usage"))
             case "message_delta":
-                self._stop_reason = event["delta"]["stop_reason"]
-                self.usage = counted(self.usage, event["usage"])
+                self._has_delta = True
+                self._stop(event["delta"].get("stop_reason"))
+                self.usage = counted(self.usage, event.get("usage"))
             case "message_stop":
                 self.complete = bool(self._message)
             case "error":
@@ -118,41 +158,95 @@ class ModelAnswer:
                 pass  # pings, and events of a future API
         return ""
 
+    def _stop(self, reason: object) -> None:
+        """Take a stop reason: null changes nothing, and one that means a cut is never replaced."""
+        if reason is None:
+            return
+        if self._stop_reason is None or self._stop_reason in ENDED:
+            self._stop_reason = joined_text(str(reason))
+
+    def _begin(self, index: int, block: dict[str, Any]) -> str:
+        began: Block = joined(block)
+        began.pop(INVALID_INPUT, None)
+        self._blocks[index] = began
+        self._pieces[index] = []
+        return str(began.get("text") or "") if began["type"] == "text" else ""
+
     def _extend(self, index: int, delta: dict[str, Any]) -> str:
         block, pieces = self._blocks[index], self._pieces[index]
         match delta["type"]:
             case "text_delta":
                 pieces.append(delta["text"])
-                return str(delta["text"])
+                return self._shown(delta["text"])
             case "thinking_delta":
                 pieces.append(delta["thinking"])
             case "input_json_delta":
                 pieces.append(delta["partial_json"])
             case "signature_delta":
-                block["signature"] = delta["signature"]
+                # Some servers send it in pieces, some whole each time.
+                known, signature = block.get("signature") or "", delta["signature"]
+                is_whole = signature.startswith(known)
+                block["signature"] = signature if is_whole else known + signature
             case "citations_delta":
-                block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+                block["citations"] = [*(block.get("citations") or ()), joined(delta["citation"])]
             case _:
                 pass  # a delta of a future API
         return ""
 
-    def _finish(self, block: Block, pieces: list[str]) -> None:
-        joined = "".join(pieces)
+    def _shown(self, text: str) -> str:
+        """Return the text that can be shown now: half of a surrogate pair waits for the other."""
+        text, self._half = self._half + text, ""
+        if text and _HIGH_SURROGATES[0] <= text[-1] <= _HIGH_SURROGATES[1]:
+            text, self._half = text[:-1], text[-1]
+        return joined_text(text)
+
+    def _finish(self, block: Block, pieces: list[str], *, is_closed: bool = True) -> None:
+        text = "".join(pieces)
         match block["type"]:
             case "text" | "thinking" as field:
-                block[field] += joined
-            case _ if joined:
-                block["input"] = _tool_input(joined)
-                if block["input"] is None:
-                    block.update({"input": {}, INVALID_INPUT: joined})
+                block[field] = joined_text((block.get(field) or "") + text)
+            case kind if kind in _CALLS or text:
+                _set_input(block, joined_text(text))
+                if not is_closed:
+                    _doubt_empty(block)
             case _:
                 pass  # the block came whole in its first event
 
 
-def _tool_input(raw: str) -> dict[str, Any] | None:
-    """Return the input of a tool call; None if it is no JSON object."""
+def _set_input(block: Block, raw: str) -> None:
+    """Give a call its input, from the pieces that came or else from its first event."""
+    given = block.get("input")
+    if not raw and isinstance(given, str):
+        raw = given
+    value = tool_input(raw) if raw else {} if given is None else given
+    block["input"] = value if isinstance(value, dict) else {}
+    if not isinstance(value, dict):
+        block[INVALID_INPUT] = raw or orjson.dumps(given).decode()
+
+
+def _doubt_empty(call: Block) -> None:
+    """Mark empty arguments as cut: nothing shows that the model meant to give none."""
+    if call.get("input") == {}:
+        call.setdefault(INVALID_INPUT, "")
+
+
+def tool_input(raw: str) -> dict[str, Any] | None:
+    """Return the input of a tool call; None if it is no JSON object that can be stored."""
+    data = raw.encode("utf-8", "surrogatepass")
     try:
-        value = parse_json(raw.encode())
+        if MANY_DIGITS.search(data):
+            parse_json(data, parse_int=_whole_number)
+        try:
+            value = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            value = orjson.loads(json.dumps(joined(parse_json(data))))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _whole_number(digits: str) -> int:
+    """Refuse a number that storing it would change: the model did not give the other one."""
+    if not -(2**63) <= (number := int(digits[:30])) < 2**64:
+        raise ValueError(f"{digits[:30]} does not fit into 64 bits")
+    return number

@@ -6,7 +6,7 @@ the SDK takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import trio
 from cortex.agent.models.answer import ModelAnswer
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
-from cortex.agent.models.events import EventDecoder
+from cortex.agent.models.events import AnswerDecoder
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CallFailure
@@ -73,7 +73,9 @@ class AnthropicModel:
         if client is None:
             # A slow import must not keep a pod from shutting down.
             client = await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
-        answer = ModelAnswer(on_text=on_text, on_open=on_open, on_usage=on_usage)
+        answer = ModelAnswer(
+            model=request.model, on_text=on_text, on_open=on_open, on_usage=on_usage
+        )
         call = _StreamedCall(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
         return await call.run()
 
@@ -99,9 +101,10 @@ class _StreamedCall:
         self._request = request
         self._limits = limits
         self._unix_ms = unix_ms
-        self._decoder = EventDecoder()
+        self._decoder = AnswerDecoder()
         self._answer = answer
         self._request_id: str | None = None
+        self._wrong: Exception | None = None
 
     async def run(self) -> ModelResponse:
         from cortex.agent.models.translation import translate  # noqa: PLC0415 - it imports the SDK
@@ -125,40 +128,59 @@ class _StreamedCall:
 
     async def _stream(self) -> None:
         """Read the answer, for as long as content keeps coming."""
-        failure: Exception | None = None
         with trio.CancelScope() as reading:
-            async with self._client.messages.with_streaming_response.create(
-                stream=True, **self._arguments()
-            ) as response:
-                self._request_id = response.headers.get("request-id")
-                _refuse_other_than_events(response)
-                reading.deadline = trio.current_time() + self._limits.idle_s
-                async for data in response.iter_bytes():
-                    if failure is not None:
-                        continue
-                    try:
-                        grew = self._take(data)
-                    except Exception as error:  # noqa: BLE001 - raised when all below has ended
-                        # Raised from here it would leave the SDK's generators unfinished, to be
-                        # ended by the garbage collector. A cancelled read ends them all.
-                        failure, grew = error, False
-                        reading.cancel()
-                    if grew:
-                        patience_s = LAST_BYTES_S if self._answer.complete else self._limits.idle_s
-                        reading.deadline = trio.current_time() + patience_s
-        if isinstance(failure, ErrorEventError):
-            raise _status_error(failure, response) from failure
-        if failure is not None:
-            raise failure
+            try:
+                await self._read(reading)
+            except Exception:
+                if not self._answer.complete:  # else the connection broke after its end
+                    raise
+        if self._wrong is not None:
+            raise self._wrong
         if reading.cancelled_caught and not self._answer.complete:
             raise BrokenAnswerError("idle_timeout", f"no content for {self._limits.idle_s:g} s")
 
-    def _take(self, data: bytes) -> bool:
-        """Pass data to the answer; True if the answer grew."""
+    async def _read(self, reading: trio.CancelScope) -> None:
+        """Read the body; a failure to decode it is kept, and cancels `reading`.
+
+        Raised from the loop it would leave the SDK's generators unfinished, to be ended by the
+        garbage collector. A cancelled read ends them all.
+        """
+        async with self._client.messages.with_streaming_response.create(
+            stream=True, **self._arguments()
+        ) as response:
+            self._request_id = response.headers.get("request-id")
+            kind = response.headers.get("content-type", "nothing").partition(";")[0]
+            self._decoder = AnswerDecoder(kind.strip().lower())
+            reading.deadline = trio.current_time() + self._limits.idle_s
+            async for data in response.iter_bytes():
+                if self._wrong is not None or self._answer.complete:
+                    continue
+                if self._take(self._decoder.feed(data), response):
+                    reading.deadline = trio.current_time() + self._patience_s
+                if self._wrong is not None:
+                    reading.cancel()
+            if self._wrong is None and not self._answer.complete:
+                self._take(self._decoder.finish(), response)
+                self._answer.finish()
+
+    @property
+    def _patience_s(self) -> float:
+        return LAST_BYTES_S if self._answer.complete else self._limits.idle_s
+
+    def _take(self, events: Iterator[dict[str, Any]], response: "AsyncAPIResponse[Any]") -> bool:
+        """Pass events to the answer; True if it grew."""
         grew = False
-        for event in self._decoder.feed(data):
-            grew |= self._answer.take(event)
-        return grew
+        try:
+            for event in events:
+                grew |= self._answer.take(event)
+                if self._answer.complete:
+                    break
+        except ErrorEventError as error:
+            self._wrong = _status_error(error, response)
+            self._wrong.__cause__ = error
+        except Exception as error:  # noqa: BLE001 - raised when the body is closed
+            self._wrong = error
+        return grew and self._wrong is None
 
     def _arguments(self) -> dict[str, Any]:
         import httpx2  # noqa: PLC0415 - part of the SDK, and as slow to import
@@ -228,12 +250,6 @@ def _certificates() -> str:
 
 
 _BASE_URL = "set ANTHROPIC_BASE_URL to an address such as https://api.anthropic.com, or unset it"
-
-
-def _refuse_other_than_events(response: "AsyncAPIResponse[Any]") -> None:
-    kind = response.headers.get("content-type", "nothing").partition(";")[0]
-    if kind != "text/event-stream":
-        raise BrokenAnswerError("not_a_stream", f"answered with {kind}, not with an event stream")
 
 
 def _status_error(event: ErrorEventError, response: "AsyncAPIResponse[Any]") -> Exception:

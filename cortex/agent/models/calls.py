@@ -16,7 +16,7 @@ from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
-from cortex.domain.failure import Failure
+from cortex.domain.failure import UNREADABLE, Failure, FailureClass
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.redaction import clean_text
 from cortex.durable.calls import (
@@ -34,6 +34,8 @@ from cortex.durable.repeating import repeated
 from cortex.durable.tracing import Value
 
 PROVIDER: Final = "anthropic"
+UNREADABLE_MAX: Final = 2
+"""Each of them is paid for, and a server that speaks another protocol never stops."""
 SETTLE_BOUND_S: Final = 15.0
 """A cancelled call is booked before its job ends, or later if this is too short."""
 
@@ -53,10 +55,23 @@ class ModelCalls:
         """Return the response as plain JSON, with usage, and cost if the price is known.
 
         Raises `Suspended` while the model's breaker is open or a budget is spent, else the client's
-        error once the retries inside the step are used up.
+        error once the retries inside the step are used up. After two answers that cannot be read
+        the server counts as one that speaks another protocol: `ModelRejectedError`.
         """
+        unreadable = 0
+
+        async def once() -> StepOutcome:
+            nonlocal unreadable
+            try:
+                return await self._once(request, caller)
+            except ModelUnavailableError as error:
+                unreadable += failure_of(error).code in UNREADABLE
+                if unreadable < UNREADABLE_MAX:
+                    raise
+                raise _foreign(error) from error
+
         return await repeated(
-            partial(self._once, request, caller),
+            once,
             caller=caller,
             facts=self.facts,
             rng=self.rng,
@@ -104,6 +119,8 @@ class ModelCalls:
 
     async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
         """Report the failure to the breaker; if that opens it, record the failure as a fact."""
+        if failure.code in UNREADABLE:  # judged here, not by the breaker: the job must not wait
+            failure = attrs.evolve(failure, cls=FailureClass.PERMANENT)
         try:
             await admission.failed(failure)
         except Suspended as suspended:
@@ -191,6 +208,17 @@ class _ModelCall:
         message = None if failure is None else clean_text(failure.message)
         name = f"chat {self._model}"
         caller.trace.called(caller.key, name, self._began, attributes, error=message)
+
+
+def _foreign(error: ModelUnavailableError) -> ModelRejectedError:
+    """Return the error for a server whose answers cannot be read."""
+    facts = attrs.evolve(error.failure, type="not_messages_api", status=None)
+    return ModelRejectedError(
+        facts,
+        f"the server does not speak the Messages API: {UNREADABLE_MAX} answers could not be "
+        f"read, the last one because of {error.failure.type}",
+        hint="check ANTHROPIC_BASE_URL: it must be the address of a Messages API",
+    )
 
 
 def _name_call(error: Exception, reservation: Reservation) -> None:

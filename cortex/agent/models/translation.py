@@ -13,7 +13,7 @@ from attrs import evolve
 from cortex.agent.models.client import CallLimits
 from cortex.agent.models.errors import BrokenAnswerError, ModelRejectedError, ModelUnavailableError
 from cortex.domain.classification import causes, failure_of, failure_of_call
-from cortex.domain.failure import CallFailure
+from cortex.domain.failure import PROMPT_TOO_LONG, CallFailure
 from cortex.domain.redaction import excerpt
 from cortex.domain.retry import retry_after_of
 
@@ -33,8 +33,19 @@ HINTS = {
     "host_unreachable": CHECK_ADDRESS,
     "network_unreachable": CHECK_ADDRESS,
     "not_a_stream": CHECK_ADDRESS,
+    "not_messages_api": CHECK_ADDRESS,
+    "prompt_too_long": "shorten the conversation",
     "tls_failed": CHECK_ADDRESS,
 }
+_TOO_LONG = (
+    "prompt is too long",
+    "input is too long",
+    "exceed context limit",
+    "exceeds the context window",
+    "context length",
+    "context_length_exceeded",
+)
+"""How the API and gateways in front of other models say that the context is full."""
 
 
 def translate(
@@ -69,10 +80,14 @@ def _raised(facts: CallFailure, message: str) -> ModelUnavailableError | ModelRe
 
 def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -> CallFailure:
     headers = error.response.headers
+    detail = error.error_code
+    if detail is None and failure_of(error).code == "invalid_request":
+        text = f"{error.api_message or error.message}".lower()
+        detail = PROMPT_TOO_LONG if any(each in text for each in _TOO_LONG) else None
     return evolve(
         blank,
         type=error.type or f"http_{error.status_code}",
-        detail=error.error_code,
+        detail=detail,
         status=error.status_code,
         request_id=error.request_id,
         retry_after=headers.get("retry-after"),

@@ -20,12 +20,14 @@ _USUAL_REGIONS: Final = frozenset({"", "global", "not_available"})
 _REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
 
 
-def counted(usage: Usage, reported: Mapping[str, Any]) -> Usage:
-    """Return `usage` with what an event reports.
+def counted(usage: Usage, reported: object) -> Usage:
+    """Return `usage` with what an event reports; some gateways report nothing.
 
     The API sends totals, and null for unchanged ones. Gateways also send zeros at the end, so that
     the larger of both counts is the one that was used.
     """
+    if not isinstance(reported, Mapping):
+        return usage
     totals = {ours: _count(reported.get(theirs)) for theirs, ours in _COUNTS.items()}
     written, tools = _mapping(reported, "cache_creation"), _mapping(reported, "server_tool_use")
     for_an_hour = _count(written.get("ephemeral_1h_input_tokens"))

@@ -6,11 +6,11 @@ import orjson
 import pytest
 
 from cortex.agent.models.answer import ModelAnswer
-from cortex.agent.models.errors import BrokenAnswerError
-from cortex.agent.models.events import EventDecoder
-from cortex.domain.model import ModelResponse, Usage
+from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
+from cortex.agent.models.events import AnswerDecoder
+from cortex.domain.model import INVALID_INPUT, ModelResponse, Usage
 
-START = {
+START: dict[str, Any] = {
     "type": "message_start",
     "message": {
         "id": "msg_1",
@@ -45,11 +45,32 @@ def wire(*events: dict[str, Any], line_end: bytes = b"\n") -> bytes:
     return b"".join(lines).replace(b"\n", line_end)
 
 
-def answer_from(*pieces: bytes) -> ModelResponse:
-    decoder, answer = EventDecoder(), ModelAnswer()
+def tool(
+    raw: str, *, index: int = 0, given: Any = None, stops: bool = True
+) -> list[dict[str, Any]]:
+    opening = {"type": "tool_use", "id": "t", "name": "n", "input": {} if given is None else given}
+    delta = {"type": "input_json_delta", "partial_json": raw}
+    events = block(index, opening, *([delta] if raw else []))
+    return events if stops else events[:-1]
+
+
+def ends(reason: str | None, **fields: Any) -> list[dict[str, Any]]:
+    delta = {"type": "message_delta", "delta": {"stop_reason": reason}, **fields}
+    return [delta, {"type": "message_stop"}]
+
+
+def answer_from(
+    *pieces: bytes, kind: str = "text/event-stream", heard: list[str] | None = None
+) -> ModelResponse:
+    """The answer of a body that ended well."""
+    decoder = AnswerDecoder(kind)
+    answer = ModelAnswer(model="asked", on_text=None if heard is None else heard.append)
     for piece in pieces:
         for event in decoder.feed(piece):
             answer.take(event)
+    for event in decoder.finish():
+        answer.take(event)
+    answer.finish()
     return answer.response()
 
 
@@ -145,9 +166,31 @@ def test_other_blocks_pass_through() -> None:
     assert response.text == "so"
 
 
-def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
+def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
     data = wire(START, *text("HERE"), *END).replace(b"HERE", rb"a \ud83d b")
-    assert answer_from(data).text == "a ? b"
+    assert answer_from(data).text == "a \N{REPLACEMENT CHARACTER} b"
+
+
+def test_halves_of_an_emoji_in_two_deltas_are_joined() -> None:
+    one, other = ({"type": "text_delta", "text": each} for each in ("HIGH", "LOW"))
+    thought = {"type": "thinking", "thinking": "", "signature": ""}
+    halves = [{"type": "thinking_delta", "thinking": each} for each in ("HIGH", "LOW \n")]
+    signed = [{"type": "signature_delta", "signature": each} for each in ("c2l", "n+/=")]
+    raws = ('{"a": "HIGH', 'LOW"}')
+    pieces = [{"type": "input_json_delta", "partial_json": each} for each in raws]
+    call = block(2, {"type": "tool_use", "id": "t", "name": "n", "input": {}}, *pieces)
+    events = [
+        *block(0, {"type": "text", "text": ""}, one, other),
+        *block(1, thought, *halves, *signed),
+    ]
+    data = (
+        wire(START, *events, *call, *END).replace(b"HIGH", rb"\ud83d").replace(b"LOW", rb"\ude42")
+    )
+    heard: list[str] = []
+    response = answer_from(data, heard=heard)
+    assert response.text == "".join(heard) == "🙂"
+    assert response.content[1] == {"type": "thinking", "thinking": "🙂 \n", "signature": "c2ln+/="}
+    assert response.content[2]["input"] == {"a": "🙂"}
 
 
 @pytest.mark.parametrize(
@@ -160,6 +203,7 @@ def test_half_a_surrogate_pair_becomes_a_question_mark() -> None:
         wire({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}}),
         wire({"type": "message_start", "message": None}),
         b'data: {"no": "type"}\n\n',
+        wire(*text("hi"), {"type": "message_stop"}),
     ],
 )
 def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
@@ -174,14 +218,105 @@ def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
         [],
         [START],
         [START, *text("hi")],
-        [START, *text("hi"), END[0]],
-        [START, *text("hi"), END[1]],
-        [START, *text("hi")[:-1], *END],
-        [*text("hi"), *END],
+        [START, *text("hi"), *ends(None)[:1]],
+        [START, *text("hi")[:-1], *ends(None)],
     ],
-    ids=["nothing", "start", "text", "no stop", "no reason", "open block", "no start"],
+    ids=["nothing", "start", "text", "null at the end", "null and an open block"],
 )
-def test_what_lacks_a_part_is_no_answer(events: list[dict[str, Any]]) -> None:
+def test_answer_without_its_end_is_no_answer(events: list[dict[str, Any]]) -> None:
     with pytest.raises(BrokenAnswerError) as caught:
         answer_from(wire(*events))
     assert caught.value.type == "ended_early"
+
+
+MESSAGE = {**START["message"], "type": "message", "role": "assistant", "stop_reason": "end_turn"}
+DOCUMENT = orjson.dumps({**MESSAGE, "content": [{"type": "text", "text": "hi"}]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire({"type": "message_start", "message": {"id": "m", "model": None}}, *text("hi"), *END),
+        wire(START, *text("hi"), *ends("end_turn")),
+        wire(START, *text("hi"), *ends("end_turn", usage=None)),
+        wire(START, *text("hi"), *ends("end_turn"), *ends(None)),
+        wire(START, *text("hi"), *ends("tool_use")[:1], *ends("end_turn")),
+        wire(START, *text("hi"), *ends(None)),
+        wire(START, *text("hi"), *ends("end_turn")[:1]),
+        wire(START, *text("hi"), *ends("end_turn")[:1]).rstrip(),
+        wire(START, *text("hi")[:-1], *ends("end_turn")),
+        wire(START, *text("hi"), *text("hi")[-1:], *END),
+        wire(START, *text("hi"), *END) + b"data: [DONE]\n\n",
+        wire(START, *text("hi"), *ends("end_turn")[:1]) + b"data: [DONE]\n\n",
+        b"\xef\xbb\xbf" + wire(START, *text("hi"), *END),
+        wire(START, *text("hi"), *END).replace(b'"type":"message_stop"', b'"x":1'),
+        DOCUMENT,
+        b"\n " + DOCUMENT,
+    ],
+)
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "nothing"])
+def test_complete_answer_of_a_server_that_is_nearly_right_is_taken(data: bytes, kind: str) -> None:
+    response = answer_from(data[:9], data[9:], kind=kind)
+    assert (response.text, response.stop_reason) == ("hi", "end_turn")
+    assert response.model in ("m", "asked")
+
+
+@pytest.mark.parametrize(
+    "data, kind",
+    [
+        (b"<!doctype html><p>Sign in</p>", "text/html"),
+        (b"<!doctype html><p>Sign in</p>", "text/event-stream"),
+        (b"", "text/html"),
+        (b"ok", "text/plain"),
+        (b'{"object": "chat.completion", "choices": []}', "application/json"),
+    ],
+)
+def test_body_of_another_protocol_is_no_stream(data: bytes, kind: str) -> None:
+    with pytest.raises(BrokenAnswerError) as caught:
+        answer_from(data, kind=kind)
+    assert caught.value.type == "not_a_stream"
+
+
+def test_error_document_is_the_error_of_the_api() -> None:
+    with pytest.raises(ErrorEventError):
+        answer_from(b'{"type": "error", "error": {"type": "overloaded_error"}}')
+
+
+def test_stop_reason_of_a_cut_is_never_replaced() -> None:
+    events = [START, *text("hi"), *ends("max_tokens")[:1], *ends("end_turn")]
+    assert answer_from(wire(*events)).stop_reason == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    "call, reason, is_cut",
+    [
+        (tool(""), "tool_use", False),
+        (tool(""), "end_turn", False),
+        (tool("", given=""), "tool_use", False),
+        (tool("", given='{"a": 1}'), "max_tokens", False),
+        (tool("", given={"a": 1}), "max_tokens", False),
+        (tool('{"a": 1}'), "max_tokens", False),
+        (tool('{"a": 1}', stops=False), "tool_use", False),
+        (tool(""), "max_tokens", True),
+        (tool("{}"), "max_tokens", True),
+        (tool('{"a": 1'), "model_context_window_exceeded", True),
+        (tool("1"), "refusal", True),
+        (tool(""), "pause_turn", True),
+        (tool(""), "stop_sequence", True),
+        (tool("", stops=False), "tool_use", True),
+        (tool(""), None, True),
+    ],
+)
+def test_call_is_cut_unless_its_arguments_arrived_whole(
+    call: list[dict[str, Any]], reason: str | None, is_cut: bool
+) -> None:
+    response = answer_from(wire(START, *call, *ends(reason)))
+    assert response.is_cut(response.content[0]) is is_cut
+    again = ModelResponse.from_json(orjson.loads(orjson.dumps(response.to_json())))
+    assert again.is_cut(again.content[0]) is is_cut
+
+
+@pytest.mark.parametrize("raw", ['{"a": 123456789012345678901}', '{"a": NaN}', '{"a": 1} {}', "[]"])
+def test_input_that_would_be_stored_otherwise_is_kept_as_text(raw: str) -> None:
+    (call,) = answer_from(wire(START, *tool(raw), *ends("tool_use"))).tool_calls
+    assert (call["input"], call[INVALID_INPUT]) == ({}, raw)

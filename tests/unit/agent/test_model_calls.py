@@ -16,9 +16,10 @@ from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.domain.budget import Estimate
+from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError
-from cortex.domain.failure import CallFailure, Failure
+from cortex.domain.failure import CallFailure, Failure, FailureClass
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
@@ -264,6 +265,30 @@ async def test_what_can_never_succeed_is_not_repeated() -> None:
     assert gateway.book.lines == [("failed", Usage(), Decimal(0))]
     assert gateway.facts.failures == []
     assert [each and each.source for each in gateway.reports] == [BREAKER]
+
+
+@pytest.mark.parametrize("type_", ["malformed_answer", "not_a_stream"])
+async def test_server_of_another_protocol_is_asked_twice(
+    autojump_clock: MockClock, type_: str
+) -> None:
+    unreadable = ModelUnavailableError(CallFailure(model=MODEL, host="h:1", type=type_), "a page")
+    gateway = CallBench([Play(ending=unreadable, opens=False)] * 3)
+    with pytest.raises(
+        ModelRejectedError, match=r"h:1.* does not speak the Messages API"
+    ) as caught:
+        await gateway.respond()
+    failure = failure_of(caught.value)
+    assert (failure.code, failure.cls) == ("not_messages_api", FailureClass.PERMANENT)
+    assert failure.call_id == str(gateway.book.reserved[-1].id)
+    assert len(gateway.client.asked) == 2
+    assert all(each and not each.cls.is_transient for each in gateway.reports), "the breaker stays"
+
+
+async def test_one_answer_that_cannot_be_read_is_asked_for_again(autojump_clock: MockClock) -> None:
+    unreadable = CallFailure(model=MODEL, host="h", type="malformed_answer")
+    plays = [overloaded(), ModelUnavailableError(unreadable, "cut"), overloaded()]
+    gateway = CallBench([*(Play(ending=each) for each in plays), Play()])
+    assert (await gateway.respond()).usage == WHOLE
 
 
 async def test_a_server_that_asks_for_a_pause_gets_it(autojump_clock: MockClock) -> None:
