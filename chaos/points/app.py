@@ -106,7 +106,7 @@ async def _apply_own(invocation: Invocation, account: str) -> int:
 
 
 async def _ask_own(invocation: Invocation) -> Applied | NotApplied:
-    return await ask_about(invocation, invocation.arguments["args"][0])
+    return await ask_about(invocation, invocation.arguments["account"])
 
 
 async def _ask(invocation: Invocation) -> Applied | NotApplied:

@@ -120,7 +120,8 @@ class _Run:
         # Each request is the previous one and what has come since, and so is its input, at constant
         # cost. Only the names of the tools are part of it (in the specification): a better
         # docstring does not make another job.
-        self._given = input_of(spec.to_json(), self._messages, what="the agent's prompt")
+        prompted = {"agent": spec.to_json(), "messages": self._messages}
+        self._given = input_of(prompted, what="the agent's prompt")
         self._begun = ""
         """Text of an answer that is being continued."""
         self._continued = 0
@@ -228,7 +229,7 @@ class _Run:
     def _grow(self, turn: list[Mapping[str, Any]], number: int) -> None:
         self._messages += turn
         what = f"transcript after step {number}"
-        self._given = input_of(self._given.digest.hex(), turn, what=what)
+        self._given = input_of({"before": self._given.digest.hex(), "turn": turn}, what=what)
 
 
 def _error_output(error: Exception, *, is_required: bool) -> dict[str, str]:

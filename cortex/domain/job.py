@@ -228,6 +228,8 @@ class EffectIntent:
     """No earlier call can have been applied, or it may be repeated anyway."""
     can_reconcile: bool
     approval_id: UUID | None
+    is_named: bool = True
+    """The call is a tool's, whose name counts: that of a job's own function may change."""
 
 
 @attrs.frozen(kw_only=True)
@@ -240,8 +242,9 @@ class IntentReply:
     attempt: int
     """The attempt that had it before."""
     result: str | None
-    """JSON text, for one that is done."""
+    """JSON text: of one that is done; the arguments of an open call that is another one."""
     why: str | None
+    """Why it does not begin; the tool of an open call that is another one."""
     quota: str | None
     """The quota that stops it."""
     used: Decimal | None

@@ -27,8 +27,9 @@ from cortex.domain.timeouts import check_timeout
 from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
 from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
-from cortex.durable.effects import OwnEffect, Reconcile
+from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
+from cortex.durable.given import given_to
 from cortex.durable.journal import (
     Journal,
     StepClock,
@@ -40,7 +41,7 @@ from cortex.durable.journal import (
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.threads import called, is_async
-from cortex.durable.timers import SHORT_S, length_of, sleep_until
+from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input
 from cortex.durable.tool_calls import call_tool
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Context:
         failure, so it may run twice.
         """
         key = self._journal.key(name)
-        given = input_of(_name(function), args, kwargs, what=f"input of step {key!r}")
+        given = input_of(given_to(function, args, kwargs), what=f"input of step {key!r}")
         if timeout is not None:
             check_timeout("step", timeout, source=f"step {key!r}: timeout")
         call = function if is_async(function) else partial(called, function)
@@ -161,15 +162,15 @@ class Context:
         return self._journal.promised(key, step)
 
     def group(
-        self, name: str, function: Callable[[], Awaitable[Any]], *, given: Any
+        self, name: str, function: Callable[[], Awaitable[Any]], *, given: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         """Run an async function whose own steps are parts of this one; return its recorded result.
 
         Without a time limit. Once its result is on record, its parts are not asked for again.
-        `given` stands for its input.
+        `given`: its input, by name.
         """
         key = self._journal.key(name)
-        stands_for = input_of("group", given, what=f"input of group {key!r}")
+        stands_for = input_of(given, what=f"input of group {key!r}")
 
         async def run() -> StepOutcome:
             return StepOutcome(value=await function())
@@ -202,12 +203,13 @@ class Context:
         """Wait, also for days; a job that sleeps holds no resources and survives its pod.
 
         The end is fixed when the job first comes here, by the database's clock, and recorded as a
-        step. People see the state `sleep`, and `name` as its reason. Beside concurrent code that
-        waits for something else, such as a decision, it goes on only after that, too.
+        step: another length in new code is for jobs that come here later. People see the state
+        `sleep`, and `name` as its reason. Beside concurrent code that waits for something else,
+        such as a decision, it goes on only after that, too.
         """
         length = length_of(name, seconds=seconds, minutes=minutes, hours=hours, days=days)
         key = self._journal.key(name)
-        given = input_of("sleep", length.total_seconds(), what=f"input of timer {key!r}")
+        given = timer_input(length)
         clock = self.services.clock
 
         async def fix() -> StepOutcome:
@@ -254,7 +256,7 @@ class Context:
             tools=tuple(tools),
             max_tokens=max_tokens,
         )
-        given = input_of(request, what=f"input of model call {name!r}")
+        given = input_of(request.to_json(), what=f"input of model call {name!r}")
         return self.ask(name, request, given=given, timeout=timeout, urgency=urgency)
 
     def ask(
@@ -345,7 +347,7 @@ class Context:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
         gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
-        given = input_of(tool, arguments, what=f"input of tool call {key!r}")
+        given = input_of({"tool": tool, "arguments": arguments}, what=f"input of tool call {key!r}")
         call = ToolCall(
             tool=tool,
             arguments=arguments,
@@ -391,7 +393,9 @@ class Context:
         except for an idempotent call, which the job's retries make again.
         """
         key = self._journal.key(name)
-        given = input_of(_name(function), args, kwargs, what=f"input of effect {key!r}")
+        has_invocation = takes_invocation(function)
+        values = given_to(function, args, kwargs, skipped=int(has_invocation))
+        given = input_of(values, what=f"input of effect {key!r}")
         if timeout is not None:
             check_timeout("step", timeout, source=f"effect {key!r}: timeout")
         own = OwnEffect(
@@ -400,6 +404,8 @@ class Context:
             function=function,
             args=args,
             kwargs=kwargs,
+            given=values,
+            has_invocation=has_invocation,
             reconcile=reconcile,
             is_idempotent=idempotent,
             timeout_s=timeout,
@@ -425,8 +431,8 @@ class Context:
         check_topic(topic)
         check_key(key)
         step = self._journal.key(name or f"publish {topic}")
-        given = input_of(topic, dict(payload), key, what=f"message {step!r}")
         document = {"topic": topic, "payload": dict(payload), "key": key}
+        given = input_of(document, what=f"message {step!r}")
 
         async def compose() -> StepOutcome:
             return StepOutcome(value=document)

@@ -1,37 +1,51 @@
 """Describes briefly how the present input of a step differs from the recorded one."""
 
-from typing import Final
+from typing import Any, Final
 
-from cortex.domain.argument_check import changes
+from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.canonical import parse
+from cortex.domain.errors import InvalidValueError
+from cortex.durable.shortening import same_value
 
 CHANGES_MAX: Final = 3
 CHARS_MAX: Final = 80
 """Of each side of a change."""
 BEFORE_CHARS: Final = 20
-"""Shown before the first difference, in texts that were cut."""
+"""Shown before the first difference, in long values."""
 
 
 def difference(old: str, new: str) -> str:
-    """Describe the difference of two recorded inputs: JSON texts, or the beginnings of such."""
+    """Describe the difference of two kept inputs, value by value: `number: 1 → 2`.
+
+    Empty if there is none: secrets are not kept.
+    """
     try:
-        differences = changes(parse(old), parse(new))
-    except ValueError:  # cut
-        return _of_texts(old, new)
-    parts = [f"{each.field}: {_short(each.old)} → {_short(each.new)}" for each in differences]
+        was, now = parse(old), parse(new)
+    except InvalidValueError:  # so many values that the whole was cut
+        return _shown(ArgumentChange(field="input", old=old, new=new)) if old != new else ""
+    if isinstance(was, dict) and isinstance(now, dict):
+        same = {name for name in was.keys() & now.keys() if same_value(was[name], now[name])}
+        was, now = _without(was, same), _without(now, same)
+    parts = [_shown(each) for each in changes(was, now)]
     more = len(parts) - CHANGES_MAX
     parts[CHANGES_MAX:] = [f"and {more} more"] if more > 0 else []
-    return ", ".join(parts) or "only in secrets, which are not kept"
+    return ", ".join(parts)
 
 
-def _of_texts(old: str, new: str) -> str:
+def _without(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _shown(change: ArgumentChange) -> str:
+    old, new = change.old, change.new
+    if old is None or new is None or max(len(old), len(new)) <= CHARS_MAX:
+        return f"{change.field}: {_short(old)} → {_short(new)}"
     pairs = zip(old, new, strict=False)
     at = next((n for n, (was, now) in enumerate(pairs) if was != now), min(len(old), len(new)))
-    if old == new:
-        return "behind the part that is kept"
     begin = max(0, at - BEFORE_CHARS)
-    was, now = (_short(text[begin : begin + CHARS_MAX]) for text in (old, new))
-    return f"at character {at}: …{was} → …{now}"
+    if begin == 0:
+        return f"{change.field}: {_short(old)} → {_short(new)}"
+    return f"{change.field} at character {at:,}: …{_short(old[begin:])} → …{_short(new[begin:])}"
 
 
 def _short(text: str | None) -> str:

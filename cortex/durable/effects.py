@@ -35,6 +35,7 @@ from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, Un
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
+from cortex.durable.divergence import difference
 from cortex.durable.gates import frozen_arguments
 from cortex.durable.threads import called
 
@@ -71,6 +72,8 @@ class EffectCall:
     """Only its approval is used up: on any error, nothing has happened."""
     approval_id: UUID | None = None
     """The decision that permits it."""
+    is_named: bool = True
+    """It is a tool's, whose name counts: that of a function may change."""
     limit_s: float = TIMEOUTS["tool_call"].default_s
     """The most seconds that it may take."""
 
@@ -142,6 +145,7 @@ async def _leave(
             is_sure=is_sure,
             can_reconcile=call.reconcile is not None,
             approval_id=call.approval_id,
+            is_named=call.is_named,
         )
     )
     match answer.verdict:
@@ -161,13 +165,23 @@ async def _leave(
             raise RejectedError(f"{call.tool} was given up by a person, whether applied or not")
         case "diverged":
             raise DivergedError(
-                f"effect {call.key!r} was begun with other arguments than the code asks for now",
+                f"effect {call.key!r} was begun as another call than it is now: "
+                f"{_changed(call, answer)}",
                 hint=f"say what became of it: cortex effects resolve {answer.id}",
             )
         case "unapproved":
             raise RejectedError(f"the approval of {call.tool} does not cover these arguments")
         case verdict:
             raise AssertionError(f"unknown verdict {verdict!r}")
+
+
+def _changed(call: EffectCall, answer: IntentReply) -> str:
+    changed = difference(answer.result or "{}", call.arguments)
+    if call.is_named and answer.why != call.tool:
+        return (
+            f"{answer.why} → {call.tool}, {changed}" if changed else f"{answer.why} → {call.tool}"
+        )
+    return changed
 
 
 def _beyond_quota(call: EffectCall, answer: IntentReply) -> RejectedError:
@@ -276,12 +290,19 @@ def passes(error: Exception) -> bool:
 
 def takes_invocation(function: Callable[..., Any]) -> bool:
     """Return whether a function's first parameter is annotated `Invocation`."""
+    hints = getattr(function, "__annotations__", None)
+    if isinstance(hints, dict) and not any(map(_may_be_invocation, hints.values())):
+        return False
     try:
         first = next(iter(inspect.signature(function).parameters.values()), None)
         hints = get_type_hints(function)
     except (TypeError, ValueError, NameError):  # callables without a signature, unknown names
         return False
     return first is not None and hints.get(first.name) is Invocation
+
+
+def _may_be_invocation(hint: Any) -> bool:
+    return hint is Invocation or isinstance(hint, str)
 
 
 # --- Effects in a job's own code: a plain async function becomes a call that happens once.
@@ -300,6 +321,10 @@ class OwnEffect:
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
+    given: dict[str, Any]
+    """The values of both, by the names of the function's parameters."""
+    has_invocation: bool
+    """The function's first parameter is filled in."""
     reconcile: Reconcile | None
     is_idempotent: bool
     timeout_s: float | None
@@ -309,7 +334,7 @@ class OwnEffect:
 def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
     """Return the call of a function. Raises for an input that cannot be recorded."""
     what = f"input of effect {own.key!r}"
-    plain = decode(encode({"args": list(own.args), "kwargs": own.kwargs}, what=what))
+    plain = decode(encode(own.given, what=what))
     text, digest = frozen_arguments(plain, what=what)
     return EffectCall(
         key=own.key,
@@ -319,12 +344,13 @@ def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
         invoke=partial(_invoke, own, limit_s),
         reconcile=None if own.reconcile is None else partial(asked, own.reconcile),
         is_idempotent=own.is_idempotent,
+        is_named=False,
         limit_s=limit_s,
     )
 
 
 async def _invoke(own: OwnEffect, limit_s: float, invocation: Invocation) -> Any:
-    leading = (invocation,) if takes_invocation(own.function) else ()
+    leading = (invocation,) if own.has_invocation else ()
     with trio.move_on_after(limit_s):
         return await called(own.function, *leading, *own.args, **own.kwargs)
     message = f"effect {own.key!r} took longer than {limit_s:g} seconds"

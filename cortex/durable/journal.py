@@ -358,7 +358,7 @@ class Journal:
             was, now = recorded.digest.hex()[:12], given.digest.hex()[:12]
             message = f"was recorded with input {was}, the code now asks for input {now}"
         else:
-            changed = difference(kept, given.kept)
+            changed = difference(kept, given.kept) or "only in secrets, which are not kept"
             message = f"has another input now than the recorded one: {changed}"
         self._diverged = DivergedError(
             f"step {recorded.key!r} {message}",

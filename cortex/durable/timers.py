@@ -3,12 +3,14 @@
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+import orjson
 import trio
 
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import UsageError
 from cortex.domain.policy import DELAY_MAX_S
 from cortex.domain.waiting import SLEEP
+from cortex.durable.codec import StepInput, input_of
 
 SHORT_S: Final = 5.0
 """A shorter rest stays in memory: that costs less than to leave the pod and come back."""
@@ -20,6 +22,14 @@ def length_of(name: str, *, seconds: float, minutes: float, hours: float, days: 
     if not 0 <= length_s <= DELAY_MAX_S:
         raise UsageError(f"timer {name!r}: {length_s:g} s is not from 0 to {DELAY_MAX_S:.0f} s")
     return timedelta(seconds=length_s)
+
+
+def timer_input(length: timedelta) -> StepInput:
+    """Return the input of a timer's step: any length is the same input, once it has begun."""
+    return StepInput(_ANY_LENGTH.digest, orjson.dumps({"seconds": length.total_seconds()}))
+
+
+_ANY_LENGTH: Final = input_of({"seconds": "any"}, what="length of a timer")
 
 
 class DatabaseClock(Protocol):

@@ -179,7 +179,8 @@ class FlowRun:
         given = self._filled(step.with_, scope, f"step {key!r}: with")
         if step.on_error == "continue":
             settle = partial(self._settled, step, f"{key} call", given)
-            outcome: Outcome = await self._ctx.group(key, settle, given=[step.uses, given])
+            values = {"uses": step.uses, "with": given}
+            outcome: Outcome = await self._ctx.group(key, settle, given=values)
             return outcome
         result = await self._tried(step, key, given)
         return {"status": "completed", "result": result, "error": None}
@@ -239,7 +240,7 @@ class FlowRun:
         async def keep() -> str:
             return message
 
-        await self._ctx.group(_failure_key(key, number), keep, given=number)
+        await self._ctx.group(_failure_key(key, number), keep, given={"failure": number})
 
     async def _report(self, key: str, failure: Failure, resolution: str) -> None:
         caller = await self._ctx.caller(key)
@@ -333,7 +334,7 @@ class FlowRun:
             agent_id, version = await self._ctx.services.agents.newest(given.agent)
             return [str(agent_id), version]
 
-        chosen = await self._ctx.group(f"{key} agent", choose, given=given.agent)
+        chosen = await self._ctx.group(f"{key} agent", choose, given={"agent": given.agent})
         ctx = self._ctx.for_agent(UUID(chosen[0]), chosen[1])
         stored = await ctx.agent_spec() or {}
         await trio.to_thread.run_sync(Secrets.of(stored).register)

@@ -101,6 +101,7 @@ async def intend(
         [op.is_sure for op in operations],
         [op.can_reconcile for op in operations],
         [op.approval_id for op in operations],
+        [op.is_named for op in operations],
     )
     return {operations[row["n"] - 1].id: _intended(row) for row in rows if row["verdict"] != "lost"}
 

@@ -75,7 +75,7 @@ GRANT SELECT, INSERT, UPDATE ON cortex.effect TO cortex_runtime;
 
 CREATE FUNCTION cortex.intend(
     of_job uuid, of_attempt int, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea,
-    sure boolean, reconciles boolean, of_approval uuid
+    sure boolean, reconciles boolean, of_approval uuid, by_name boolean
 ) RETURNS TABLE (id uuid, verdict text, attempt int, result json, why text, quota text, used numeric,
     limit_amount numeric, amount numeric, wait_s float8)
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -101,7 +101,7 @@ BEGIN
         e.digest = of_digest DESC LIMIT 1 FOR UPDATE;
     IF FOUND THEN
         verdict := CASE
-            WHEN known.digest <> of_digest OR known.tool <> of_tool THEN 'diverged'
+            WHEN known.digest <> of_digest OR by_name AND known.tool <> of_tool THEN 'diverged'
             WHEN known.status = 'COMPLETED' THEN 'done'
             WHEN known.status = 'ABANDONED' THEN 'abandoned'
             WHEN known.status = 'PENDING' AND known.id = new_id THEN 'go'  -- this very statement, repeated
@@ -117,9 +117,9 @@ BEGIN
         IF verdict <> 'go' OR known.id = new_id THEN
             RETURN QUERY SELECT known.id, verdict, known.attempt,
                 -- Its result is in its step, unless a person entered one.
-                CASE WHEN verdict = 'done' THEN coalesce(known.result, (
+                CASE WHEN verdict = 'diverged' THEN known.arguments WHEN verdict = 'done' THEN coalesce(known.result, (
                     SELECT s.output FROM cortex.job_step s WHERE s.job_id = known.job_id AND s.key = known.key)) END,
-                known.why, NULL, NULL::numeric,
+                CASE WHEN verdict = 'diverged' THEN known.tool ELSE known.why END, NULL, NULL::numeric,
                 NULL::numeric, NULL::numeric, NULL::float8;
             RETURN;
         END IF;
@@ -169,7 +169,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.intend IS
     'Permission for an attempt to call, or the reason against it: go · recheck: called before, with no recorded '
-    'outcome · done · abandoned · diverged · frozen · quota · never · no_amount · unapproved · lost.';
+    'outcome · done · abandoned · diverged (with the arguments and the tool of the open call) · frozen · quota · never · no_amount · unapproved · lost.';
 
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
     RETURNS TABLE (outcome text, is_let_go boolean)

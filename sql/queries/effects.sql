@@ -2,11 +2,12 @@
 -- Permission for attempts to call something outside: intents of a batch, each fenced by its attempt. $1 pod id; per
 -- call: $2 job ids, $3 attempts, $4 ids for new intents, $5 keys, $6 tools, $7 arguments, $8 their digests, $9 whether
 -- it is certain that no call was applied so far, $10 whether the other side can look up the outcome, $11 approvals or
--- null. Locks: tasks (ordered), then effects and quotas (by tool). One row per call: see cortex.intend.
+-- null, $12 whether the call is a tool's, whose name counts: that of a job's own function may change. Locks: tasks
+-- (ordered), then effects and quotas (by tool). One row per call: see cortex.intend.
 WITH asked AS MATERIALIZED (
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::text[], $6::text[], $7::json[], $8::bytea[],
-                         $9::bool[], $10::bool[], $11::uuid[])
-        WITH ORDINALITY AS a(job_id, attempt, id, key, tool, arguments, digest, sure, reconciles, approval_id, n)
+                         $9::bool[], $10::bool[], $11::uuid[], $12::bool[])
+        WITH ORDINALITY AS a(job_id, attempt, id, key, tool, arguments, digest, sure, reconciles, approval_id, by_name, n)
 ), held AS MATERIALIZED (
     SELECT t.job_id AS id FROM (SELECT DISTINCT job_id FROM asked) a JOIN cortex_worker.task t ON t.job_id = a.job_id
     WHERE t.locked_by = $1 ORDER BY t.job_id FOR UPDATE OF t
@@ -14,7 +15,8 @@ WITH asked AS MATERIALIZED (
     SELECT a.* FROM asked a JOIN held ON held.id = a.job_id ORDER BY a.tool, a.n
 )
 SELECT o.n, i.* FROM owned o CROSS JOIN LATERAL cortex.intend(
-    o.job_id, o.attempt, o.id, o.key, o.tool, o.arguments, o.digest, o.sure, o.reconciles, o.approval_id) i;
+    o.job_id, o.attempt, o.id, o.key, o.tool, o.arguments, o.digest, o.sure, o.reconciles, o.approval_id,
+    o.by_name) i;
 
 -- name: record_outcomes
 -- Records outcomes of effects whose steps are not done. $1 pod id; per effect: $2 ids, $3 jobs, $4 attempts, $5 whether

@@ -67,7 +67,7 @@ async def _find_by_arguments(invocation: Invocation) -> Verdict:
 
 
 async def _find_payment(invocation: Invocation) -> Verdict:
-    return await _find(invocation, invocation.arguments["args"][0])
+    return await _find(invocation, invocation.arguments["account"])
 
 
 def _invocation(context: ToolContext) -> Invocation:
@@ -108,11 +108,20 @@ async def pay(ctx: Context, kind: str, account: str) -> Any:
     """Pay once by one of the kinds; return the ledger's number of the payment."""
     if kind == "effect":
         return await ctx.effect(EFFECT, pay_once, account, reconcile=_find_payment)
+    if kind == "moved" and EFFECT != "pay":
+        return await ctx.effect("move", pay_moved, account=account, reconcile=_find_payment)
+    if kind == "moved":
+        return await ctx.effect("move", pay_once, account, reconcile=_find_payment)
     return await ctx.tool("pay", f"pay_{kind}", {"account": account})
 
 
 async def pay_once(invocation: Invocation, account: str) -> int:
     return await _pay(invocation, account)
+
+
+async def pay_moved(invocation: Invocation, account: str, note: str = "") -> int:
+    """`pay_once` in the next release."""
+    return await pay_once(invocation, account + note)
 
 
 @job("pay_gated", retry=QUICK)

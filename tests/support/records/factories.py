@@ -113,9 +113,9 @@ def a_pod(**fields: Any) -> Pod:
     return Pod(**defaults | fields)
 
 
-def a_step(key: str = "step", *, seq: int = 1, given: object = (), output: str = "null") -> Step:
-    """A committed step whose input was `given`."""
-    digest = input_of(given, what="input").digest
+def a_step(key: str = "step", *, seq: int = 1, output: str = "null") -> Step:
+    """A committed step that was given nothing."""
+    digest = input_of({}, what="input").digest
     return Step(seq=seq, key=key, digest=digest, output=output, usage=None, cost_usd=None)
 
 
@@ -150,6 +150,9 @@ class Record:
                 parent_key=operation.parent_key,
             )
         )
+
+    async def recall(self, key: str) -> str | None:
+        return self.inputs.get(key)
 
     @property
     def keys(self) -> list[str]:
@@ -426,7 +429,8 @@ def a_context(record: Record | None = None, claim: Claim | None = None, **lent: 
     """The context of a new attempt that finds what is in the record."""
     record = record or Record()
     claim = claim or a_claim()
-    return Context(claim, Journal(claim.lease, record, list(record.steps)), services(**lent))
+    journal = Journal(claim.lease, record, list(record.steps), recall=record.recall)
+    return Context(claim, journal, services(**lent))
 
 
 class FaultyPort(Port):

@@ -63,8 +63,8 @@ def test_an_agent_without_secrets_is_stored_as_before() -> None:
     assert "secrets" not in spec.to_json()
     (other,) = parse_agents(SMALL + "secrets: {}\n", "f")
     assert (
-        input_of(other.to_json(), what="spec").digest
-        == input_of(spec.to_json(), what="spec").digest
+        input_of({"agent": other.to_json()}, what="spec").digest
+        == input_of({"agent": spec.to_json()}, what="spec").digest
     )
 
 

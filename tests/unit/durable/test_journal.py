@@ -17,7 +17,7 @@ from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
 from tests.support.records.factories import Record, a_lease, a_step
 
-GIVEN = input_of("the same input", what="input")
+GIVEN = input_of({"number": 1}, what="input")
 
 
 def a_journal(record: Record) -> Journal:

@@ -40,7 +40,7 @@ class Calls:
         self.invocations: list[Invocation] = []
 
     async def pay(self, invocation: Invocation, amount: int) -> Any:
-        assert invocation.arguments == {"args": [amount], "kwargs": {}}
+        assert invocation.arguments == {"amount": amount}
         self.invocations.append(invocation)
         end = self.ends.pop(0)
         if isinstance(end, BaseException):
