@@ -33,6 +33,8 @@ class OwnerFacts:
     name: str
     is_alive: bool
     """It holds its lock."""
+    code_version: str | None = None
+    """The code that it runs."""
     silent_after_s: float = 95.0
     """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     swept_after_s: float = 360.0

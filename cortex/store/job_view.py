@@ -116,6 +116,8 @@ class WatchedMove:
     at: datetime
     waiting_on: str | None
     pod: str | None
+    code_version: str | None
+    """The code of that pod."""
 
 
 @attrs.frozen(kw_only=True)

@@ -103,6 +103,8 @@ class ShownJob(ListedJob):
     timeout_s: int
     priority: int
     pod_id: UUID | None
+    code_version: str | None
+    """The code of its pod."""
     task_state: str | None
     task_run_at: datetime | None
     suspended_at: datetime | None
@@ -137,6 +139,8 @@ class Transition:
     at: datetime
     metadata: dict[str, Any]
     pod: str | None
+    code_version: str | None
+    """The code of that pod."""
 
 
 @attrs.frozen(kw_only=True)
@@ -155,6 +159,8 @@ class EndedAttempt:
     error_source: str | None
     retry_count: int | None
     pod: str | None
+    code_version: str | None
+    """The code of that pod."""
 
 
 @attrs.frozen(kw_only=True)
@@ -185,6 +191,8 @@ class FollowedJob(JobRow):
     origin_id: UUID | None
     task_state: str | None
     task_run_at: datetime | None
+    code_version: str | None
+    """The code of its pod."""
     locked_at: datetime | None
     history: list[Transition]
     attempts: list[EndedAttempt]

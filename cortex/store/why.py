@@ -80,6 +80,7 @@ def _owner(row: Record) -> OwnerFacts | None:
         return None
     return OwnerFacts(
         name=row["pod"],
+        code_version=row["code_version"],
         is_alive=row["pod_is_alive"],
         silent_after_s=row["silent_after_s"],
         swept_after_s=row["zombie_s"] + row["sweep_s"],

@@ -16,6 +16,11 @@ DOING: Final = {
 """Words for the last phases of a pod; before them it shows as draining."""
 
 
+def place(pod: str, code_version: str | None) -> str:
+    """Return where an attempt ran: a pod and its code; pass the result through `safe`."""
+    return pod if code_version is None else f"{pod} (code {code_version})"
+
+
 def moved_text(row: PodRow, moved: Moved) -> str:
     """Describe where the jobs of a leaving pod went; pass the result through `safe`.
 

@@ -156,9 +156,10 @@ def _cancelling(f: WhyFacts) -> _Found | None:
 def _running(f: WhyFacts) -> _Found | None:
     if not _is_taken(f) or f.owner is None:
         return None
+    code = f" (code {f.owner.code_version})" if f.owner.code_version else ""
     after = f", after step {last_step(f.step)}" if f.step else ", before its first step"
     return _Found(
-        f"it is running on {f.owner.name}, attempt {f.attempt}{after}",
+        f"it is running on {f.owner.name}{code}, attempt {f.attempt}{after}",
         since=f.started_at,
         ways_out=(f"cortex jobs watch {f.job_id}",),
     )

@@ -23,8 +23,9 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
              FROM cortex.job_step f WHERE f.job_id = $1 AND $2::int IS NULL ORDER BY f.seq DESC LIMIT $3)) s) AS steps,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.attempt), '[]') FROM (
             SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, e.error_class, e.error_code,
-                   e.error_source, e.retry_count, ep.name AS pod
+                   e.error_source, e.retry_count, ep.name AS pod, ec.version AS code_version
             FROM cortex.job_attempt e LEFT JOIN cortex.pod ep ON ep.id = e.pod_id
+            LEFT JOIN cortex.code ec ON ec.id = ep.code_id
             WHERE e.job_id = $1 ORDER BY e.attempt DESC LIMIT $4) e) AS attempts,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.created_at, e.id), '[]') FROM (
             SELECT e.id, e.key, e.tool, e.status, e.attempt, e.created_at, e.finished_at
@@ -67,8 +68,9 @@ SELECT s.seq, encode(s.digest, 'hex') AS digest, s.input, left(s.output::text, $
        left(e.result::text, $3) AS effect_result, e.created_at AS effect_at, e.finished_at AS effect_finished_at,
        e.resolution, e.resolved_by,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
-            SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata->>'waiting_on' AS waiting_on, hp.name AS pod
+            SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata->>'waiting_on' AS waiting_on, hp.name AS pod, hc.version AS code_version
             FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id
+            LEFT JOIN cortex.code hc ON hc.id = hp.code_id
             WHERE h.job_id = $1 ORDER BY h.id DESC LIMIT $4) h) AS history
 FROM cortex.job j
 LEFT JOIN cortex.job_step s ON s.job_id = j.id AND s.key = $2

@@ -128,13 +128,14 @@ WHERE t.job_id = ANY ($2::uuid[]) AND t.locked_by = $1 AND j.cancel_requested_at
 
 -- name: show
 -- One job in full. $1 id.
-SELECT j.*, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s, t.state::text AS task_state,
+SELECT j.*, a.name AS agent, p.name AS pod, c.version AS code_version, p.silent_after_s, p.zombie_s, t.state::text AS task_state,
        t.attempts_spent, t.run_at AS task_run_at, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
        i.schedule, i.instant AS scheduled_for
 FROM cortex.job j
 LEFT JOIN cortex.schedule_instant i ON i.job_id = j.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex.code c ON c.id = p.code_id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN LATERAL (
     SELECT error FROM cortex.job_attempt WHERE job_id = j.id AND j.status::text = 'WAITING_FOR_APPROVAL'
@@ -346,16 +347,16 @@ ORDER BY fitting.nth;
 
 -- name: history
 -- Transitions of a job in order, after a position. $1 job id, $2 after history id, $3 limit or null.
-SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, p.name AS pod
-FROM cortex.job_history h LEFT JOIN cortex.pod p ON p.id = h.pod_id
+SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, p.name AS pod, c.version AS code_version
+FROM cortex.job_history h LEFT JOIN cortex.pod p ON p.id = h.pod_id LEFT JOIN cortex.code c ON c.id = p.code_id
 WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id LIMIT $3;
 
 -- name: attempts
 -- Attempts of a job that ended before it did, after an attempt. $1 job id, $2 after attempt, $3 limit
 -- or null.
 SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, a.error_class, a.error_code, a.error_source,
-       a.retry_count, p.name AS pod
-FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id
+       a.retry_count, p.name AS pod, c.version AS code_version
+FROM cortex.job_attempt a LEFT JOIN cortex.pod p ON p.id = a.pod_id LEFT JOIN cortex.code c ON c.id = p.code_id
 WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt LIMIT $3;
 
 -- name: follow
@@ -364,17 +365,19 @@ WHERE a.job_id = $1 AND a.attempt > $2 ORDER BY a.attempt LIMIT $3;
 SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.checkpoint, j.result, j.agent_version,
        j.created_at, j.started_at, j.finished_at, j.heartbeat_at, j.run_at, j.next_retry_at, j.cancel_requested_at,
        j.cancelled_by, j.cancel_reason, j.error_message, j.error_code, j.error_class, j.error_source,
-       j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
-       t.state::text AS task_state, t.run_at AS task_run_at,
+       j.retry_count, j.max_retries, j.waiting_on, j.origin_id, a.name AS agent, p.name AS pod, c.version AS code_version,
+       p.silent_after_s, p.zombie_s, t.state::text AS task_state, t.run_at AS task_run_at,
        CASE WHEN t.state = 'LOCKED' THEN t.locked_at END AS locked_at, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(h ORDER BY h.id), '[]') FROM (
-            SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod
+            SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod, hc.version AS code_version
             FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id
+            LEFT JOIN cortex.code hc ON hc.id = hp.code_id
             WHERE h.job_id = $1 AND h.id > $2 ORDER BY h.id LIMIT $5) h) AS history,
        (SELECT coalesce(jsonb_agg(e ORDER BY e.attempt), '[]') FROM (
             SELECT e.attempt, e.outcome, e.ended_at, e.due_at, e.error, e.error_class, e.error_code,
-                   e.error_source, e.retry_count, ep.name AS pod
+                   e.error_source, e.retry_count, ep.name AS pod, ec.version AS code_version
             FROM cortex.job_attempt e LEFT JOIN cortex.pod ep ON ep.id = e.pod_id
+            LEFT JOIN cortex.code ec ON ec.id = ep.code_id
             WHERE e.job_id = $1 AND e.attempt > $3 ORDER BY e.attempt LIMIT $5) e) AS attempts,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
             SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
@@ -383,6 +386,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.timeout_s, j.chec
 FROM cortex.job j
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex.code c ON c.id = p.code_id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.id = $1;
 

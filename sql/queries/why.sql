@@ -16,7 +16,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        j.cancel_reason, j.error_message, j.error_class, j.waiting_on,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
-       p.name AS pod, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
+       p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
             ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
        p.silent_after_s, p.zombie_s, p.sweep_s,
        t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
@@ -30,6 +30,7 @@ LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN cortex.tool_set s ON s.task = t.task
 LEFT JOIN cortex_worker.queue_pause qp ON t.job_id IS NOT NULL AND qp.queue = coalesce(t.queue_name, '')
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
+LEFT JOIN cortex.code c ON c.id = p.code_id
 LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN cortex.budget g ON g.name = CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END
 LEFT JOIN cortex.budget_use u ON u.budget_id = g.id AND u.window_key = CASE g.period

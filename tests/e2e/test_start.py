@@ -1,5 +1,6 @@
 """Starting: pods at once make one schema; what cannot work is refused in one clear line."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -36,21 +37,24 @@ def test_pods_at_once_make_one_schema(empty_database: str, tmp_path: Path) -> No
         pods.close()
 
 
-def test_its_event_loop_is_guarded(pods: Pods) -> None:
+def test_its_event_loop_is_guarded_and_its_code_has_a_version(pods: Pods) -> None:
     pod = pods.start()
+    query = "SELECT c.version FROM cortex.pod p JOIN cortex.code c ON c.id = p.code_id"
+    assert re.fullmatch("[0-9a-f]{12}", sql(pods.dsn, query)[0]["version"])
     pod.signal(signal.SIGUSR1)  # it writes what all its tasks are at
     eventually(lambda: LoopGuard.name in pod.log, what="the guard is there")
 
 
 def test_its_row_says_by_which_settings_its_silence_is_judged(pods: Pods) -> None:
     settings = {"look_s": 0.25, "heartbeat_s": 7, "zombie_s": 50, "sweep_s": 3}
-    pod = pods.start(**settings)
+    pod = pods.start("--code-version", "1.4.2", **settings)
     (row,) = sql(
         pods.dsn,
-        "SELECT look_s, heartbeat_s, zombie_s, sweep_s FROM cortex.pod WHERE name = $1",
+        "SELECT look_s, heartbeat_s, zombie_s, sweep_s, c.version AS code_version "
+        "FROM cortex.pod p JOIN cortex.code c ON c.id = p.code_id WHERE name = $1",
         pod.name,
     )
-    assert dict(row) == settings
+    assert dict(row) == settings | {"code_version": "1.4.2"}
 
 
 def test_a_newer_schema_is_refused(database: str, tmp_path: Path) -> None:

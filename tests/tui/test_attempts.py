@@ -27,11 +27,12 @@ def an_attempt(attempt: int, *, ended_s: float, **fields: Any) -> dict[str, Any]
     }
 
 
-def began(attempt: int, *, at_s: float, pod: str) -> dict[str, Any]:
+def began(attempt: int, *, at_s: float, pod: str, code: str | None = None) -> dict[str, Any]:
     at = BEGAN + timedelta(seconds=at_s)
     return {"id": attempt, "previous": "PENDING", "new": "RUNNING", "attempt": attempt} | {
         "at": at,
         "pod": pod,
+        "code_version": code,
         "waiting_on": None,
     }
 
@@ -51,8 +52,8 @@ def thrice(cluster: FakeBackend, **fields: Any) -> UUID:
         attempts=[an_attempt(1, ended_s=5), an_attempt(2, ended_s=30)],
         **fields,
     )
-    moves = [began(1, at_s=0, pod="eu-1"), began(2, at_s=20, pod="eu-1")]
-    history = [*moves, began(3, at_s=60, pod="eu-2")]
+    moves = [began(number, at_s=at, pod="eu-1", code="v1") for number, at in ((1, 0), (2, 20))]
+    history = [*moves, began(3, at_s=60, pod="eu-2", code="v2")]
     cluster.one.details = {key: {"history": history} for key in ("plan", "ask", "")}
     return job
 
@@ -82,7 +83,8 @@ async def test_the_attempts_at_a_step_stand_below_each_other(
         for output in (
             "error 429 slow down (rate_limit) then waited 15.0s",
             "error the same as in attempt 1 then waited 30.0s",
-            "pod eu-2, before on eu-1 ended done in 3.2s",
+            "pod eu-1 (code v1) ended",
+            "pod eu-2 (code v2), before on eu-1 (code v1) ended done in 3.2s",
             "used $0.0200",
         ):
             assert output in shown

@@ -28,6 +28,7 @@ class Moved:
     new: JobStatus
     attempt: int
     pod: str | None
+    code_version: str | None
     metadata: dict[str, Any]
 
 
@@ -38,6 +39,7 @@ class Claimed:
     at: datetime
     attempt: int
     pod: str | None
+    code_version: str | None
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +72,7 @@ class AttemptEnded:
     retry_count: int | None
     due_at: datetime | None
     pod: str | None
+    code_version: str | None
 
     @property
     def ended_at(self) -> datetime:
@@ -125,7 +128,9 @@ async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
     claimed = max([cursor.claimed_attempt, *(f.attempt for f in facts if isinstance(f, Moved))])
     if job.attempt > claimed and job.locked_at is not None:
         claimed = job.attempt
-        facts.append(Claimed(at=job.locked_at, attempt=claimed, pod=job.pod))
+        facts.append(
+            Claimed(at=job.locked_at, attempt=claimed, pod=job.pod, code_version=job.code_version)
+        )
     return Snapshot(
         job=job,
         facts=sorted(facts, key=_order),
@@ -177,6 +182,7 @@ def _moved(row: Transition) -> Moved:
         new=row.new,
         attempt=row.attempt,
         pod=row.pod,
+        code_version=row.code_version,
         metadata=row.metadata,
     )
 
@@ -206,4 +212,5 @@ def _ended(row: EndedAttempt) -> AttemptEnded:
         retry_count=row.retry_count,
         due_at=row.due_at,
         pod=row.pod,
+        code_version=row.code_version,
     )

@@ -39,6 +39,7 @@ from cortex.view.jobs import (
     state_shown,
     took_s,
 )
+from cortex.view.pods import place
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11
@@ -81,6 +82,7 @@ JOB_FIELDS: Final = (
         "tags",
         "pod",
         "pod_id",
+        "code_version",
         "task_state",
         "task_run_at",
         "next_retry_at",
@@ -200,7 +202,7 @@ def _attempts(job: ShownJob) -> str:
     if job.retry_count or job.rate_limit_count:
         parts.append(f"{job.retry_count} of {job.max_retries} retries used")
     if job.pod:
-        parts.append(f"on pod {job.pod}")
+        parts.append(f"on pod {place(job.pod, job.code_version)}")
     if job.heartbeat_at is not None and job.finished_at is None:
         parts.append(f"heartbeat {_ago(job, job.heartbeat_at)}")
     return " · ".join(parts)
@@ -227,7 +229,7 @@ def _section(title: str, terminal: Terminal) -> Iterator[str]:
 
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
     why = OUTCOMES.get(attempt.outcome, attempt.outcome)
-    where = f" on {attempt.pod}" if attempt.pod else ""
+    where = f" on {place(attempt.pod, attempt.code_version)}" if attempt.pod else ""
     parts = [f"{attempt.attempt}{where}: {why}", attempt.error_class, attempt.error]
     parts.append(retry_text(attempt))
     line = safe(" · ".join(each for each in parts if each))
@@ -240,7 +242,8 @@ def _transition(row: Transition, terminal: Terminal) -> str:
     state = state_shown(row.new, row.metadata.get("waiting_on"))
     parts = []
     if row.new is JobStatus.RUNNING:
-        parts.append(f"attempt {row.attempt}" + (f" on {row.pod}" if row.pod else ""))
+        where = f" on {place(row.pod, row.code_version)}" if row.pod else ""
+        parts.append(f"attempt {row.attempt}{where}")
     waits = move_text(row.metadata, terminal.date)
     parts += [waits] if waits else []
     parts += [

@@ -49,6 +49,7 @@ class Transition:
     attempt: int
     at: datetime
     pod: str | None
+    code_version: str | None = field(doc="the code of that pod")
     metadata: dict[str, Any] = field(doc="details: error, time, person and reason")
 
 

@@ -122,6 +122,7 @@ class Job:
     tags: list[str] | None
     pod: str | None
     pod_id: UUID | None
+    code_version: str | None = field(doc="the code of that pod")
     task_state: str | None
     task_run_at: datetime | None
     next_retry_at: datetime | None
@@ -168,6 +169,7 @@ class Attempt:
     error_source: str | None
     retry_count: int | None
     pod: str | None
+    code_version: str | None = field(doc="the code of that pod")
 
 
 @attrs.frozen(kw_only=True)

@@ -88,14 +88,16 @@ def test_an_id_that_names_several_jobs_is_refused(cortex: Cortex, life: Life) ->
 
 def test_a_job_is_shown_with_all_that_happened(cortex: Cortex, life: Life) -> None:
     life.agent()
-    pod = life.pod("one")
+    pod, other = life.pod("one", code="v1"), life.pod("two", code="v2")
     job_id = str(life.job(agent="researcher", payload='{"urls": ["a"]}'))
     claim = life.claim(pod)
     life.step(pod, claim, 1, "plan", is_paid=True)
     life.release(pod, claim, "pod_died")
-    claim = life.claim(pod)
-    life.step(pod, claim, 2, "fetch")
-    life.finish(pod, claim, result='{"text": "two\\nlines"}')
+    claim = life.claim(other)
+    life.step(other, claim, 2, "fetch")
+    owner = cortex("why", job_id, "--json").document["facts"]["owner"]
+    assert (owner["name"], owner["code_version"]) == ("two", "v2")
+    life.finish(other, claim, result='{"text": "two\\nlines"}')
 
     terminal = cortex.on_terminal("jobs", "show", job_id, env={"NO_COLOR": "1"})
     assert terminal.end() == 0
@@ -105,12 +107,16 @@ def test_a_job_is_shown_with_all_that_happened(cortex: Cortex, life: Life) -> No
     assert 'payload    {"urls":["a"]}' in text
     assert "1.2k→34  $0.0123" in text
     assert text.index("plan") < text.index("attempt 1 ended") < text.index("2 fetch")
-    assert "attempt 1 on one: its pod died" in text
+    assert "attempt 1 on one (code v1): its pod died" in text
+    assert "attempt 1 on one (code v1)\r\n" in text.partition("history")[2]
+    assert "on pod two (code v2)" in text
     assert "  text:\r\n    two\r\n    lines" in text
 
     shown = cortex("jobs", "show", job_id, "--json").document
     assert [step["output"] for step in shown["steps"]] == ["out", "out"]
-    assert [row["outcome"] for row in shown["attempts"]] == ["pod_died"]
+    ended = [(row["outcome"], row["code_version"]) for row in shown["attempts"]]
+    assert (ended, shown["job"]["code_version"]) == ([("pod_died", "v1")], "v2")
+    assert [row["code_version"] for row in shown["history"]] == [None, "v1", "v2"]
     assert [row["new"] for row in shown["history"]] == ["PENDING", "RUNNING", "COMPLETED"]
     assert shown["job"]["result"] == {"text": "two\nlines"}
 

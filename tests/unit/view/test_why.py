@@ -177,6 +177,12 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (in_queue(ahead_count=2), Cause.QUEUE, f"job {OTHER} is running; 2 are before it", None),
     (in_queue(), Cause.QUEUE, "it comes next", None),
     (running(), Cause.RUNNING, "on pod-1, attempt 1, before its first step", None),
+    (
+        running(owner=attrs.evolve(LIVING, code_version="v2")),
+        Cause.RUNNING,
+        "on pod-1 (code v2), attempt 1",
+        None,
+    ),
     (running(step="3 fetch"), Cause.RUNNING, "after step 3 · fetch", None),
     (running(owner=DEAD), Cause.ORPHANED, "pod-1 is dead; it is being taken over", 2),
     (running(owner=DEAD, fleet=NO_FLEET), Cause.ORPHANED, "no other pod is running", None),

@@ -108,6 +108,7 @@ def endings(job: WatchedJob) -> Sequence[EndedAttempt]:
         error_source=None,
         retry_count=job.retry_count,
         pod=None,
+        code_version=None,
     )
     return [*known, last]
 

@@ -5,8 +5,9 @@ from datetime import datetime
 
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import day_time, money
-from cortex.store.job_view import StepDetail, WatchedJob
+from cortex.store.job_view import StepDetail, WatchedJob, WatchedMove
 from cortex.store.jobs import EndedAttempt
+from cortex.view.pods import place
 from cortex_tui.model.waterfall import CALM_ENDINGS, ENDINGS, WaterfallRow, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
 from cortex_tui.render.words import span, tokens
@@ -35,32 +36,35 @@ def attempt_lines(
             yield from _ended(ended[attempt], ended.get(before or 0), began, width)
         elif attempt == job.attempt and job.finished_at is None:
             since = began.get(attempt)
-            goes = "" if since is None else f" for {span((now - since[0]).total_seconds())}"
+            goes = "" if since is None else f" for {span((now - since.at).total_seconds())}"
             yield from labelled("now", f"goes on{goes}", width, "run")
         before = attempt
 
 
-def _began(detail: StepDetail) -> dict[int, tuple[datetime, str | None]]:
-    """Return when and where attempts started, as far as the history goes back."""
-    found: dict[int, tuple[datetime, str | None]] = {}
+def _began(detail: StepDetail) -> dict[int, WatchedMove]:
+    """Return how attempts started, as far as the history goes back."""
+    found: dict[int, WatchedMove] = {}
     for moved in detail.history:
         if moved.new is JobStatus.RUNNING:
-            found.setdefault(moved.attempt, (moved.at, moved.pod))
+            found.setdefault(moved.attempt, moved)
     return found
 
 
 def _where(
-    attempt: int, before: int | None, began: Mapping[int, tuple[datetime, str | None]], width: int
+    attempt: int, before: int | None, began: Mapping[int, WatchedMove], width: int
 ) -> Iterator[Line]:
     if attempt not in began:
         return
-    at, pod = began[attempt]
-    yield from labelled("began", day_time(at), width)
+    start = began[attempt]
+    yield from labelled("began", day_time(start.at), width)
     last = None if before is None else began.get(before)
-    is_other = last is not None and last[1] != pod
-    if pod or is_other:
-        was = f", before on {last[1] or 'none'}" if last is not None and is_other else ""
-        yield from labelled("pod", f"{pod or 'none'}{was}", width, "warn" if was else "")
+    was = "" if last is None or last.pod == start.pod else f", before on {_place(last)}"
+    if start.pod or was:
+        yield from labelled("pod", f"{_place(start)}{was}", width, "warn" if was else "")
+
+
+def _place(start: WatchedMove) -> str:
+    return "none" if start.pod is None else place(start.pod, start.code_version)
 
 
 def _committed(row: WaterfallRow, width: int) -> Iterator[Line]:
@@ -76,7 +80,7 @@ def _committed(row: WaterfallRow, width: int) -> Iterator[Line]:
 def _ended(
     ended: EndedAttempt,
     before: EndedAttempt | None,
-    began: Mapping[int, tuple[datetime, str | None]],
+    began: Mapping[int, WatchedMove],
     width: int,
 ) -> Iterator[Line]:
     """Return how an attempt ended early, and whether the previous one ended the same way."""
@@ -91,7 +95,7 @@ def _ended(
         same = f"the same as in attempt {before.attempt}" if is_same and before else error
         yield from labelled("error", same, width, "dim" if is_same else "fail")
     following = began.get(ended.attempt + 1)
-    until = ended.due_at if following is None else following[0]
+    until = ended.due_at if following is None else following.at
     if until is not None and until > at:
         waits = "waited" if following else "waits"
         yield from labelled("then", f"{waits} {span((until - at).total_seconds())}", width, "dim")
