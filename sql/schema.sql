@@ -2734,7 +2734,10 @@ CREATE TABLE cortex.schedule (
     missed_count bigint NOT NULL DEFAULT 0,  -- How many instants were missed: older than the backfill period.
     missed_at timestamptz,  -- The last missed instant.
     missed_seen_at timestamptz,  -- When that was noticed.
-    paused_at timestamptz,  -- When it was paused; or null. What falls into a pause never fires.
+    made_up_until timestamptz,  -- What was due up to here belongs to the last outage, and is made up for whatever the overlap says.
+    skip_from timestamptz,  -- Instants due after this and up to the next column fell into a pause, and earlier ones are still to be dealt with.
+    skip_until timestamptz,  -- When that pause ended.
+    paused_at timestamptz,  -- When it was paused; or null. What falls into a pause never fires, and queued instants wait for its end.
     paused_by text,  -- Who paused it.
     pause_reason text,  -- Why.
     changed_by text NOT NULL,  -- Who declared it last, or the name of a pod.
@@ -2759,7 +2762,8 @@ CREATE TABLE cortex.schedule (
     CONSTRAINT schedule_reason_check CHECK (length(reason) <= 500),
     CONSTRAINT schedule_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
     CONSTRAINT schedule_type_check CHECK (type ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$'::text),
-    CONSTRAINT schedule_zone_check CHECK (length(zone) >= 1 AND length(zone) <= 100)
+    CONSTRAINT schedule_zone_check CHECK (length(zone) >= 1 AND length(zone) <= 100),
+    CONSTRAINT skip_is_whole CHECK ((skip_from IS NULL) = (skip_until IS NULL))
 );
 CREATE INDEX schedule_due ON cortex.schedule USING btree (due_at) WHERE paused_at IS NULL;
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.schedule TO cortex_runtime;
@@ -2769,19 +2773,25 @@ GRANT SELECT ON cortex.schedule TO cortex_reader;
 CREATE TABLE cortex.schedule_instant (
     schedule text NOT NULL,  -- The schedule.
     instant timestamptz NOT NULL,  -- When it should fire, without jitter.
-    outcome text NOT NULL,  -- SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; FAILED: could not be submitted.
+    outcome text NOT NULL,  -- SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; MISSED: with those after it, too late or in a pause; FAILED: could not be submitted.
     job_id uuid,  -- Its job, inserted in the same transaction. No foreign key: retention may delete the job.
     is_manual boolean NOT NULL DEFAULT false,  -- A person triggered it; it is no instant of the expression.
+    is_made_up boolean NOT NULL DEFAULT false,  -- It was due in an outage, or came while such instants were made up for: it runs after the one before, whatever the overlap says.
+    behind_count integer,  -- Of one that came meanwhile: how many earlier ones were open then. The next one follows only if there are fewer.
     error text,  -- Why it could not be submitted.
+    reason text,  -- Why it was skipped, missed or made up for; null: it came on time.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When this was decided.
     ended_at timestamptz,  -- When its job ended, as the schedules' runner saw it; null: it has not, or nobody looked yet.
     CONSTRAINT schedule_instant_pkey PRIMARY KEY (schedule, instant),
     CONSTRAINT schedule_instant_schedule_fkey FOREIGN KEY (schedule) REFERENCES cortex.schedule(name) ON DELETE CASCADE,
+    CONSTRAINT behind_when_made_up CHECK (behind_count IS NULL OR is_made_up),
     CONSTRAINT ended_when_submitted CHECK (ended_at IS NULL OR outcome = 'SUBMITTED'::text),
     CONSTRAINT error_when_failed CHECK ((error IS NOT NULL) = (outcome = 'FAILED'::text)),
     CONSTRAINT job_when_submitted CHECK ((job_id IS NOT NULL) = (outcome = 'SUBMITTED'::text)),
+    CONSTRAINT never_left_out_silently CHECK (reason IS NOT NULL OR (outcome <> ALL (ARRAY['SKIPPED'::text, 'MISSED'::text]))),
     CONSTRAINT schedule_instant_error_check CHECK (length(error) <= 500),
-    CONSTRAINT schedule_instant_outcome_check CHECK (outcome = ANY (ARRAY['SUBMITTED'::text, 'QUEUED'::text, 'SKIPPED'::text, 'FAILED'::text]))
+    CONSTRAINT schedule_instant_outcome_check CHECK (outcome = ANY (ARRAY['SUBMITTED'::text, 'QUEUED'::text, 'SKIPPED'::text, 'MISSED'::text, 'FAILED'::text])),
+    CONSTRAINT schedule_instant_reason_check CHECK (length(reason) <= 1000)
 );
 CREATE INDEX schedule_instant_job ON cortex.schedule_instant USING btree (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX schedule_instant_open ON cortex.schedule_instant USING btree (schedule) WHERE outcome = 'SUBMITTED'::text AND ended_at IS NULL;
@@ -2802,6 +2812,15 @@ CREATE INDEX schedule_pod_pod ON cortex.schedule_pod USING btree (pod_id);
 GRANT DELETE, INSERT, SELECT ON cortex.schedule_pod TO cortex_runtime;
 GRANT SELECT ON cortex.schedule_pod TO cortex_reader;
 
+-- An instant for sentences that programs may read.
+CREATE FUNCTION cortex.utc_text(at timestamp with time zone)
+ RETURNS text
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT to_char($1 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') $function$;
+
 -- Submits the job of one instant, in the caller's transaction; or says why not.
 CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp with time zone, OUT job_id uuid, OUT error text)
  RETURNS record
@@ -2820,8 +2839,22 @@ EXCEPTION
         error := left(SQLERRM, 500);
 END $function$;
 
+-- The instants of a schedule whose jobs are open, and the last queued one; of those made up for alone, or of all.
+CREATE FUNCTION cortex.open_instants(of_schedule text, is_made_up boolean)
+ RETURNS SETOF cortex.schedule_instant
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT * FROM cortex.schedule_instant i
+WHERE i.schedule = of_schedule AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL AND (NOT $2 OR i.is_made_up)
+UNION ALL
+(SELECT * FROM cortex.schedule_instant i
+ WHERE i.schedule = of_schedule AND i.outcome = 'QUEUED' AND (NOT $2 OR i.is_made_up)
+ ORDER BY i.instant DESC LIMIT 1) $function$;
+
 -- Decides what becomes of one instant, and submits its job, in the caller's transaction. Null: it was dealt with before.
-CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamp with time zone, is_late boolean)
+CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamp with time zone, was_due_in_outage boolean)
  RETURNS text
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog'
@@ -2829,25 +2862,51 @@ AS $function$
 DECLARE
     new_job uuid;
     problem text;
-    is_busy CONSTANT boolean := held.overlap <> 'cancel_previous' AND EXISTS (
-        SELECT FROM cortex.schedule_instant i
-        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL
-        UNION ALL
-        SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.outcome = 'QUEUED');
-    -- What is made up for after an outage runs one after another: when it was due, nothing ran.
-    outcome text := CASE WHEN NOT is_busy THEN 'SUBMITTED'
-                         WHEN held.overlap = 'queue' OR is_late THEN 'QUEUED' ELSE 'SKIPPED' END;
+    why text := CASE WHEN was_due_in_outage THEN 'made up for: no pod was there when it was due' END;
+    is_made_up boolean := was_due_in_outage;
+    behind int;
+    earlier cortex.schedule_instant;
+    made_up cortex.schedule_instant;
+    outcome text := 'SUBMITTED';
 BEGIN
     IF EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.instant = of_instant) THEN
         RETURN NULL;
     END IF;
-    IF outcome = 'SUBMITTED' THEN
+    SELECT * INTO earlier FROM cortex.open_instants(held.name, false) ORDER BY instant DESC LIMIT 1;
+    IF earlier.instant IS NOT NULL AND held.overlap = 'queue' THEN
+        outcome := 'QUEUED';
+    ELSIF earlier.instant IS NOT NULL THEN
+        SELECT * INTO made_up FROM cortex.open_instants(held.name, true) ORDER BY instant DESC LIMIT 1;
+        IF NOT is_made_up AND made_up.instant IS NOT NULL THEN
+            -- It runs after those, so nothing that an outage delays is lost; but only while they become fewer: jobs
+            -- that last longer than their interval would pile up for ever.
+            behind := (SELECT count(*) FROM cortex.schedule_instant i
+                       WHERE i.schedule = held.name AND i.outcome = 'QUEUED')
+                    + (SELECT count(*) FROM cortex.schedule_instant i
+                       WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL);
+            is_made_up := made_up.behind_count IS NULL OR behind < made_up.behind_count;
+            behind := CASE WHEN is_made_up THEN behind END;
+            why := CASE WHEN is_made_up THEN 'made up for: it came while earlier instants were' END;
+        END IF;
+        outcome := CASE
+            -- What is made up for runs one after another. The first one finds a job from before the outage.
+            WHEN is_made_up AND (held.overlap = 'skip' OR made_up.instant IS NOT NULL) THEN 'QUEUED'
+            WHEN held.overlap = 'skip' THEN 'SKIPPED'
+            ELSE 'SUBMITTED' END;
+    END IF;
+    IF outcome = 'SKIPPED' THEN
+        why := 'the job of the instant ' || cortex.utc_text(earlier.instant) || ' had not ended';
+    ELSIF outcome = 'SUBMITTED' THEN
+        UPDATE cortex.schedule_instant i
+        SET outcome = 'SKIPPED', at = cortex.now(),
+            reason = 'the instant ' || cortex.utc_text(of_instant) || ' came before this one could run'
+        WHERE i.schedule = held.name AND i.outcome = 'QUEUED' AND i.instant < of_instant;
         SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, of_instant) s;
         outcome := CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
     END IF;
     -- No ON CONFLICT: of two that fire the same instant at once, the second fails, and its job with it.
-    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error)
-    VALUES (held.name, of_instant, outcome, new_job, problem);
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error, is_made_up, behind_count, reason)
+    VALUES (held.name, of_instant, outcome, new_job, problem, is_made_up, behind, why);
     RETURN outcome;
 END $function$;
 
@@ -2864,15 +2923,14 @@ DECLARE
 BEGIN
     SELECT i.instant INTO oldest FROM cortex.schedule_instant i
     WHERE i.schedule = held.name AND i.outcome = 'QUEUED' ORDER BY i.instant LIMIT 1;
-    IF NOT FOUND OR EXISTS (
+    IF NOT FOUND OR held.paused_at IS NOT NULL OR EXISTS (
         SELECT FROM cortex.schedule_instant i
         WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL) THEN
         RETURN NULL;
     END IF;
     SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, oldest) s;
     UPDATE cortex.schedule_instant i
-    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem,
-        at = cortex.now()
+    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem
     WHERE i.schedule = held.name AND i.instant = oldest;
     RETURN CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
 END $function$;

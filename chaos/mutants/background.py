@@ -129,8 +129,8 @@ MUTANTS: Final = (
             ),
             Patch(
                 _SCHEDULES,
-                "    VALUES (held.name, of_instant, outcome, new_job, problem);\n",
-                "    VALUES (held.name, of_instant, outcome, new_job, problem)\n"
+                "outcome, new_job, problem, is_made_up, behind, why);\n",
+                "outcome, new_job, problem, is_made_up, behind, why)\n"
                 "    ON CONFLICT DO NOTHING;\n",
             ),
         ),
@@ -168,10 +168,31 @@ MUTANTS: Final = (
             ),
             Patch(
                 _SCHEDULES,
-                "    VALUES (held.name, of_instant, outcome, new_job, problem);\n",
-                "    VALUES (held.name, of_instant, outcome, new_job, problem)\n"
+                "outcome, new_job, problem, is_made_up, behind, why);\n",
+                "outcome, new_job, problem, is_made_up, behind, why)\n"
                 "    ON CONFLICT (schedule, instant) DO UPDATE\n"
                 "    SET outcome = excluded.outcome, job_id = excluded.job_id;\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="last-of-an-outage-skipped",
+        what="of what was due in an outage, the instant that is hardly late counts as on time",
+        scene="caught-up",
+        invariant="I27",
+        patches=(
+            Patch(
+                "cortex/store/background/schedule_ticks.py",
+                "        in_outage = [self._schedule.due_at(each) <= self._made_up_until "
+                "for each in due]\n",
+                "        late = self._row['now'] - timedelta(seconds=GRACE_S)\n"
+                "        in_outage = [self._schedule.due_at(each) < late for each in due]\n",
+            ),
+            Patch(
+                _SCHEDULES,
+                "            is_made_up := made_up.behind_count IS NULL OR "
+                "behind < made_up.behind_count;\n",
+                "            is_made_up := false;\n",
             ),
         ),
     ),
@@ -183,8 +204,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 _SCHEDULES,
-                "    IF NOT FOUND OR EXISTS (\n",
-                "    IF FOUND OR EXISTS (\n",
+                "    IF NOT FOUND OR held.paused_at IS NOT NULL OR EXISTS (\n",
+                "    IF FOUND OR held.paused_at IS NOT NULL OR EXISTS (\n",
             ),
         ),
     ),

@@ -21,7 +21,7 @@ from chaos.windows import Window
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
-from chaos.workloads.schedules import draw_schedules
+from chaos.workloads.schedules import Standing, draw_schedules
 from cortex.crash_points import BETWEEN
 
 Operations = tuple[Operation, ...]
@@ -57,6 +57,8 @@ class Scene:
     """Of each packet between pods and Postgres."""
     has_schedules: bool = False
     """Whether jobs are submitted by schedules besides, with instants before the run."""
+    burst: str | None = None
+    """The overlap of a schedule with instants to make up for, the last one on time."""
     old_job_count: int = 0
     """How many jobs ended long before; retention deletes those that nothing needs."""
     is_quiet: bool = False
@@ -94,7 +96,14 @@ class Scene:
             programs=programs,
             orders=tuple(orders),
             faults=self.faults,
-            schedules=draw_schedules(duration_s=lasts_s) if self.has_schedules else (),
+            schedules=(
+                *(draw_schedules(duration_s=lasts_s) if self.has_schedules else ()),
+                *(
+                    [Standing(overlap=self.burst, past_count=4, is_burst=True)]
+                    if self.burst is not None
+                    else []
+                ),
+            ),
             old_job_count=self.old_job_count,
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
             quiet_kills=self._quiet_kills(seed) if self.is_quiet else (),
@@ -346,13 +355,23 @@ SCENES: Final = {
             what="schedules have instants to make up for, and pods die as they fire them",
             jobs=4 * (_ops(sleep=200),),
             faults=_faults(
-                (0.2, "point", _at_point("after_fire", place=0)),
-                (0.2, "point", _at_point("before_fire", place=1, nth=2)),
-                # One instant is fired, the next transaction of the tick has not begun.
-                (0.2, "point", _at_point(f"{BETWEEN}.schedule_ticks.fire_due.3", place=2)),
+                # One schedule is fired, the next transaction of the tick has not begun.
+                *(
+                    (0.2, "point", _at_point(f"{BETWEEN}.schedule_ticks.fire_due.3", place=place))
+                    for place in range(3)
+                ),
+                (4.0, "point", _at_point("after_fire", place=0)),
+                (4.0, "point", _at_point("before_fire", place=1, nth=2)),
             ),
             load_s=8.0,
             has_schedules=True,
+        ),
+        Scene(
+            name="caught-up",
+            what="a schedule has instants to make up for, and the last one is hardly late",
+            jobs=2 * (_ops(sleep=200),),
+            load_s=2.0,
+            burst="skip",
         ),
         Scene(
             name="asked",

@@ -25,8 +25,7 @@ CALM_S: Final = (3600.0, 10800.0)
 BRIEF_CALM_S: Final = (30.0, 60.0)
 """The calm is half of a simulation's cost; most rules break during the faults."""
 
-SCHEDULE_EVERY_MIN: Final = 20
-PAST_INSTANTS: Final = (1, 5)
+PAST_INSTANTS: Final = (1, 6)
 
 
 class Kind(StrEnum):
@@ -135,7 +134,7 @@ def _schedule(dice: random.Random) -> Standing:
     return Standing(
         overlap=dice.choice(OVERLAPS),
         past_count=dice.randint(*PAST_INSTANTS),
-        every_min=SCHEDULE_EVERY_MIN,
+        is_burst=True,
     )
 
 

@@ -16,8 +16,8 @@ from chaos.workloads.program import Op, Operation
 if TYPE_CHECKING:
     from chaos.cluster.stage import Stage
 
-EVERY_MIN: Final = 2
-OVERLAPS: Final = ("queue", "skip")
+EVERY_MIN: Final = 3
+OVERLAPS: Final = ("queue", "skip", "cancel_previous")
 """What becomes of an instant that comes while an earlier job runs; a schedule for each."""
 OPERATIONS: Final = (
     Operation(op=Op.SLEEP, takes_ms=200),
@@ -37,9 +37,10 @@ APPLY: Final = """
 """
 _HINT: Final = "SELECT pg_notify('cortex_breaker', 'schedule')"
 PAUSE: Final = """
-    UPDATE cortex.schedule SET paused_at = cortex.now(), paused_by = 'chaos', pause_reason = ''
-    WHERE changed_by = 'chaos' AND paused_at IS NULL
+    UPDATE cortex.schedule SET due_at = cortex.now() + interval '10 years'
+    WHERE changed_by = 'chaos'
 """
+"""Not a pause, which would hold queued instants up: those are to run."""
 
 
 @frozen(kw_only=True)
@@ -49,7 +50,9 @@ class Standing:
     overlap: str
     past_count: int
     """Its instants before the run."""
-    every_min: int = EVERY_MIN
+    is_burst: bool = False
+    """Its instants are successive minutes up to now, and the same ones of each later hour, so that
+    the last one is always less than a minute late when the others are made up for."""
 
     @property
     def name(self) -> str:
@@ -57,20 +60,33 @@ class Standing:
 
     def first(self, now: datetime) -> datetime:
         """Return its first instant, so many before now."""
-        begun = now.minute // self.every_min * self.every_min
+        if self.is_burst:
+            last = now.replace(second=0, microsecond=0)
+            return last - timedelta(minutes=self.past_count - 1)
+        begun = now.minute // EVERY_MIN * EVERY_MIN
         last = now.replace(minute=begun, second=0, microsecond=0)
-        return last + timedelta(minutes=self._offset - self.every_min * self.past_count)
+        return last + timedelta(minutes=self._offset - EVERY_MIN * self.past_count)
 
     def row(self, first: datetime) -> tuple[object, ...]:
         """Return the arguments of `APPLY`."""
-        cron = f"{self._offset}-59/{self.every_min} * * * *"
+        cron = f"{','.join(map(str, self._minutes(first)))} * * * *"
         arguments = {"operations": [asdict(each) for each in OPERATIONS]}
         text = orjson.dumps(arguments).decode()
         return self.name, cron, text, self.overlap, BACKFILL_S, first
 
     def event(self, first: datetime) -> dict[str, object]:
         """Return what the history says of it."""
-        return {"name": self.name, "first": first.isoformat(), "every_min": self.every_min}
+        return {
+            "name": self.name,
+            "first": first.isoformat(),
+            "minutes": self._minutes(first),
+        }
+
+    def _minutes(self, first: datetime) -> list[int]:
+        """Return the minutes of each hour at which it fires."""
+        if self.is_burst:
+            return sorted((first.minute + n) % 60 for n in range(self.past_count))
+        return list(range(self._offset, 60, EVERY_MIN))
 
     @property
     def _offset(self) -> int:

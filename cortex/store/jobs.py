@@ -124,6 +124,8 @@ class ShownJob(ListedJob):
     schedule: str | None
     """The schedule that submitted it, and the instant that it is for."""
     scheduled_for: datetime | None
+    schedule_reason: str | None
+    """Why that instant is made up for; None: it came on time."""
     payload: Annotated[Any, payload_of]
     result: Any
 

@@ -78,9 +78,12 @@ def outcome_word(outcome: Outcome, status: str | None) -> str:
     """Return the state of an instant's job, or why it has none."""
     if outcome is Outcome.SUBMITTED:
         return "deleted" if status is None else str(status).lower().replace("_", " ")
-    return {Outcome.QUEUED: "queued", Outcome.SKIPPED: "skipped", Outcome.FAILED: "not submitted"}[
-        outcome
-    ]
+    return {
+        Outcome.QUEUED: "queued",
+        Outcome.SKIPPED: "skipped",
+        Outcome.MISSED: "missed",
+        Outcome.FAILED: "not submitted",
+    }[outcome]
 
 
 def instant_cell(row: InstantRow) -> Cell:
@@ -89,7 +92,14 @@ def instant_cell(row: InstantRow) -> Cell:
         Outcome.SUBMITTED: "",
         Outcome.QUEUED: "warn",
         Outcome.SKIPPED: "dim",
+        Outcome.MISSED: "warn",
         Outcome.FAILED: "fail",
     }[row.outcome]
     word = outcome_word(row.outcome, row.status)
-    return Cell(word + (" (triggered)" if row.is_manual else ""), style)
+    how = " (triggered)" if row.is_manual else " (made up for)" if row.is_made_up else ""
+    return Cell(word + how, style)
+
+
+def instant_words(row: InstantRow) -> str | None:
+    """Return why an instant has no job, or why its job is late; pass it through `safe`."""
+    return row.error or row.reason

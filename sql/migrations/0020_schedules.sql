@@ -19,6 +19,9 @@ CREATE TABLE cortex.schedule (
     missed_count bigint NOT NULL DEFAULT 0,
     missed_at timestamptz,
     missed_seen_at timestamptz,
+    made_up_until timestamptz,
+    skip_from timestamptz,
+    skip_until timestamptz,
     paused_at timestamptz,
     paused_by text CHECK (length(paused_by) BETWEEN 1 AND 200),
     pause_reason text CHECK (length(pause_reason) <= 500),
@@ -27,6 +30,7 @@ CREATE TABLE cortex.schedule (
     reason text NOT NULL DEFAULT '' CHECK (length(reason) <= 500),
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     CONSTRAINT next_is_whole CHECK ((next_at IS NULL) = (due_at IS NULL)),
+    CONSTRAINT skip_is_whole CHECK ((skip_from IS NULL) = (skip_until IS NULL)),
     CONSTRAINT pause_is_whole CHECK (
         (paused_by IS NULL) = (paused_at IS NULL) AND (pause_reason IS NULL) = (paused_at IS NULL))
 );
@@ -54,7 +58,12 @@ COMMENT ON COLUMN cortex.schedule.problem IS 'Why the last try to fire it failed
 COMMENT ON COLUMN cortex.schedule.missed_count IS 'How many instants were missed: older than the backfill period.';
 COMMENT ON COLUMN cortex.schedule.missed_at IS 'The last missed instant.';
 COMMENT ON COLUMN cortex.schedule.missed_seen_at IS 'When that was noticed.';
-COMMENT ON COLUMN cortex.schedule.paused_at IS 'When it was paused; or null. What falls into a pause never fires.';
+COMMENT ON COLUMN cortex.schedule.made_up_until IS
+    'What was due up to here belongs to the last outage, and is made up for whatever the overlap says.';
+COMMENT ON COLUMN cortex.schedule.skip_from IS
+    'Instants due after this and up to the next column fell into a pause, and earlier ones are still to be dealt with.';
+COMMENT ON COLUMN cortex.schedule.skip_until IS 'When that pause ended.';
+COMMENT ON COLUMN cortex.schedule.paused_at IS 'When it was paused; or null. What falls into a pause never fires, and queued instants wait for its end.';
 COMMENT ON COLUMN cortex.schedule.paused_by IS 'Who paused it.';
 COMMENT ON COLUMN cortex.schedule.pause_reason IS 'Why.';
 COMMENT ON COLUMN cortex.schedule.changed_by IS 'Who declared it last, or the name of a pod.';
@@ -66,15 +75,20 @@ CREATE INDEX schedule_due ON cortex.schedule (due_at) WHERE paused_at IS NULL;
 CREATE TABLE cortex.schedule_instant (
     schedule text NOT NULL REFERENCES cortex.schedule (name) ON DELETE CASCADE,
     instant timestamptz NOT NULL,
-    outcome text NOT NULL CHECK (outcome IN ('SUBMITTED', 'QUEUED', 'SKIPPED', 'FAILED')),
+    outcome text NOT NULL CHECK (outcome IN ('SUBMITTED', 'QUEUED', 'SKIPPED', 'MISSED', 'FAILED')),
     job_id uuid,
     is_manual boolean NOT NULL DEFAULT false,
+    is_made_up boolean NOT NULL DEFAULT false,
+    behind_count int,
     error text CHECK (length(error) <= 500),
+    reason text CHECK (length(reason) <= 1000),
     at timestamptz NOT NULL DEFAULT cortex.now(),
     ended_at timestamptz,
     PRIMARY KEY (schedule, instant),
     CONSTRAINT job_when_submitted CHECK ((job_id IS NOT NULL) = (outcome = 'SUBMITTED')),
     CONSTRAINT error_when_failed CHECK ((error IS NOT NULL) = (outcome = 'FAILED')),
+    CONSTRAINT never_left_out_silently CHECK (reason IS NOT NULL OR outcome NOT IN ('SKIPPED', 'MISSED')),
+    CONSTRAINT behind_when_made_up CHECK (behind_count IS NULL OR is_made_up),
     CONSTRAINT ended_when_submitted CHECK (ended_at IS NULL OR outcome = 'SUBMITTED')
 );
 COMMENT ON TABLE cortex.schedule_instant IS
@@ -82,11 +96,18 @@ COMMENT ON TABLE cortex.schedule_instant IS
 COMMENT ON COLUMN cortex.schedule_instant.schedule IS 'The schedule.';
 COMMENT ON COLUMN cortex.schedule_instant.instant IS 'When it should fire, without jitter.';
 COMMENT ON COLUMN cortex.schedule_instant.outcome IS
-    'SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; FAILED: could not be submitted.';
+    'SUBMITTED; QUEUED: waits for an earlier job; SKIPPED: an earlier job had not ended; MISSED: with those after it, '
+    'too late or in a pause; FAILED: could not be submitted.';
 COMMENT ON COLUMN cortex.schedule_instant.job_id IS
     'Its job, inserted in the same transaction. No foreign key: retention may delete the job.';
 COMMENT ON COLUMN cortex.schedule_instant.is_manual IS 'A person triggered it; it is no instant of the expression.';
+COMMENT ON COLUMN cortex.schedule_instant.is_made_up IS
+    'It was due in an outage, or came while such instants were made up for: it runs after the one before, whatever the '
+    'overlap says.';
+COMMENT ON COLUMN cortex.schedule_instant.behind_count IS
+    'Of one that came meanwhile: how many earlier ones were open then. The next one follows only if there are fewer.';
 COMMENT ON COLUMN cortex.schedule_instant.error IS 'Why it could not be submitted.';
+COMMENT ON COLUMN cortex.schedule_instant.reason IS 'Why it was skipped, missed or made up for; null: it came on time.';
 COMMENT ON COLUMN cortex.schedule_instant.at IS 'When this was decided.';
 COMMENT ON COLUMN cortex.schedule_instant.ended_at IS
     'When its job ended, as the schedules'' runner saw it; null: it has not, or nobody looked yet.';
@@ -118,6 +139,11 @@ END $$;
 
 -- ------------------------------------------------------------------ firing
 
+CREATE FUNCTION cortex.utc_text(at timestamptz) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
+SELECT to_char($1 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') $$;
+COMMENT ON FUNCTION cortex.utc_text IS 'An instant for sentences that programs may read.';
+
 CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamptz, OUT job_id uuid, OUT error text)
     -- The caller holds the schedule's row. A job that cannot be submitted must not stop the instants after it.
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
@@ -134,30 +160,67 @@ EXCEPTION
 END $$;
 COMMENT ON FUNCTION cortex.submit_instant IS 'Submits the job of one instant, in the caller''s transaction; or says why not.';
 
-CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamptz, is_late boolean) RETURNS text
+CREATE FUNCTION cortex.open_instants(of_schedule text, is_made_up boolean) RETURNS SETOF cortex.schedule_instant
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT * FROM cortex.schedule_instant i
+WHERE i.schedule = of_schedule AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL AND (NOT $2 OR i.is_made_up)
+UNION ALL
+(SELECT * FROM cortex.schedule_instant i
+ WHERE i.schedule = of_schedule AND i.outcome = 'QUEUED' AND (NOT $2 OR i.is_made_up)
+ ORDER BY i.instant DESC LIMIT 1) $$;
+COMMENT ON FUNCTION cortex.open_instants IS
+    'The instants of a schedule whose jobs are open, and the last queued one; of those made up for alone, or of all.';
+
+CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamptz, was_due_in_outage boolean) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     new_job uuid;
     problem text;
-    is_busy CONSTANT boolean := held.overlap <> 'cancel_previous' AND EXISTS (
-        SELECT FROM cortex.schedule_instant i
-        WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL
-        UNION ALL
-        SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.outcome = 'QUEUED');
-    -- What is made up for after an outage runs one after another: when it was due, nothing ran.
-    outcome text := CASE WHEN NOT is_busy THEN 'SUBMITTED'
-                         WHEN held.overlap = 'queue' OR is_late THEN 'QUEUED' ELSE 'SKIPPED' END;
+    why text := CASE WHEN was_due_in_outage THEN 'made up for: no pod was there when it was due' END;
+    is_made_up boolean := was_due_in_outage;
+    behind int;
+    earlier cortex.schedule_instant;
+    made_up cortex.schedule_instant;
+    outcome text := 'SUBMITTED';
 BEGIN
     IF EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = held.name AND i.instant = of_instant) THEN
         RETURN NULL;
     END IF;
-    IF outcome = 'SUBMITTED' THEN
+    SELECT * INTO earlier FROM cortex.open_instants(held.name, false) ORDER BY instant DESC LIMIT 1;
+    IF earlier.instant IS NOT NULL AND held.overlap = 'queue' THEN
+        outcome := 'QUEUED';
+    ELSIF earlier.instant IS NOT NULL THEN
+        SELECT * INTO made_up FROM cortex.open_instants(held.name, true) ORDER BY instant DESC LIMIT 1;
+        IF NOT is_made_up AND made_up.instant IS NOT NULL THEN
+            -- It runs after those, so nothing that an outage delays is lost; but only while they become fewer: jobs
+            -- that last longer than their interval would pile up for ever.
+            behind := (SELECT count(*) FROM cortex.schedule_instant i
+                       WHERE i.schedule = held.name AND i.outcome = 'QUEUED')
+                    + (SELECT count(*) FROM cortex.schedule_instant i
+                       WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL);
+            is_made_up := made_up.behind_count IS NULL OR behind < made_up.behind_count;
+            behind := CASE WHEN is_made_up THEN behind END;
+            why := CASE WHEN is_made_up THEN 'made up for: it came while earlier instants were' END;
+        END IF;
+        outcome := CASE
+            -- What is made up for runs one after another. The first one finds a job from before the outage.
+            WHEN is_made_up AND (held.overlap = 'skip' OR made_up.instant IS NOT NULL) THEN 'QUEUED'
+            WHEN held.overlap = 'skip' THEN 'SKIPPED'
+            ELSE 'SUBMITTED' END;
+    END IF;
+    IF outcome = 'SKIPPED' THEN
+        why := 'the job of the instant ' || cortex.utc_text(earlier.instant) || ' had not ended';
+    ELSIF outcome = 'SUBMITTED' THEN
+        UPDATE cortex.schedule_instant i
+        SET outcome = 'SKIPPED', at = cortex.now(),
+            reason = 'the instant ' || cortex.utc_text(of_instant) || ' came before this one could run'
+        WHERE i.schedule = held.name AND i.outcome = 'QUEUED' AND i.instant < of_instant;
         SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, of_instant) s;
         outcome := CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
     END IF;
     -- No ON CONFLICT: of two that fire the same instant at once, the second fails, and its job with it.
-    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error)
-    VALUES (held.name, of_instant, outcome, new_job, problem);
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, job_id, error, is_made_up, behind_count, reason)
+    VALUES (held.name, of_instant, outcome, new_job, problem, is_made_up, behind, why);
     RETURN outcome;
 END $$;
 COMMENT ON FUNCTION cortex.fire_instant IS
@@ -173,15 +236,14 @@ DECLARE
 BEGIN
     SELECT i.instant INTO oldest FROM cortex.schedule_instant i
     WHERE i.schedule = held.name AND i.outcome = 'QUEUED' ORDER BY i.instant LIMIT 1;
-    IF NOT FOUND OR EXISTS (
+    IF NOT FOUND OR held.paused_at IS NOT NULL OR EXISTS (
         SELECT FROM cortex.schedule_instant i
         WHERE i.schedule = held.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL) THEN
         RETURN NULL;
     END IF;
     SELECT s.job_id, s.error INTO new_job, problem FROM cortex.submit_instant(held, oldest) s;
     UPDATE cortex.schedule_instant i
-    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem,
-        at = cortex.now()
+    SET outcome = CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END, job_id = new_job, error = problem
     WHERE i.schedule = held.name AND i.instant = oldest;
     RETURN CASE WHEN problem IS NULL THEN 'SUBMITTED' ELSE 'FAILED' END;
 END $$;

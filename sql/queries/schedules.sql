@@ -18,7 +18,8 @@ WHERE i.schedule = ended.schedule AND i.instant = ended.instant;
  WHERE s.paused_at IS NULL AND s.due_at <= cortex.now() ORDER BY s.due_at LIMIT $1)
 UNION
 SELECT s.name, s.due_at FROM cortex.schedule s
-WHERE EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = s.name AND i.outcome = 'QUEUED')
+WHERE s.paused_at IS NULL
+  AND EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.schedule = s.name AND i.outcome = 'QUEUED')
   AND NOT EXISTS (SELECT FROM cortex.schedule_instant i
                   WHERE i.schedule = s.name AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL)
 ORDER BY due_at, name LIMIT $1;
@@ -32,11 +33,12 @@ SELECT s.*, cortex.now() AS now, s.paused_at IS NULL AND coalesce(s.due_at <= co
 FROM cortex.schedule s WHERE s.name = $1 FOR UPDATE OF s SKIP LOCKED;
 
 -- name: fire
--- Deals with instants of a schedule that this transaction has taken. $1 name, $2 instants in order, $3 whether each is
--- late. Locks: none besides. Returns the outcomes; null: it was dealt with before.
-SELECT f.instant, cortex.fire_instant(s, f.instant, f.is_late) AS outcome
+-- Deals with instants of a schedule that this transaction has taken. $1 name, $2 instants in order, $3 whether each was
+-- due in an outage. Locks: none besides. Returns the outcomes; null: it was dealt with before.
+SELECT f.instant, cortex.fire_instant(s, f.instant, f.was_due_in_outage) AS outcome
 FROM cortex.schedule s
-CROSS JOIN (SELECT * FROM unnest($2::timestamptz[], $3::boolean[]) AS due(instant, is_late) ORDER BY instant) f
+CROSS JOIN (
+    SELECT * FROM unnest($2::timestamptz[], $3::boolean[]) AS due(instant, was_due_in_outage) ORDER BY instant) f
 WHERE s.name = $1;
 
 -- name: release
@@ -45,14 +47,21 @@ SELECT cortex.release_queued(s) AS outcome FROM cortex.schedule s WHERE s.name =
 
 -- name: advance
 -- Moves a taken schedule past its instants; records and announces missed ones, unless it is built in. $1 name, $2 next instant, $3 when it is due; if
--- instants were missed, else null: $4 the first, $5 the last, $6 how many, $7 whether there may be more. Locks: the
--- schedule.
+-- instants were missed, else null: $4 the first, $5 the last, $6 how many, $7 whether there may be more, $8 why; $9 the
+-- end of the outage that is made up for, or null. Locks: the schedule.
 WITH moved AS (
     UPDATE cortex.schedule s
     SET next_at = $2, due_at = $3, problem = NULL, missed_count = s.missed_count + coalesce($6::int, 0),
         missed_at = coalesce($5::timestamptz, s.missed_at),
-        missed_seen_at = CASE WHEN $5 IS NULL THEN s.missed_seen_at ELSE cortex.now() END
+        missed_seen_at = CASE WHEN $5 IS NULL THEN s.missed_seen_at ELSE cortex.now() END,
+        made_up_until = coalesce($9::timestamptz, s.made_up_until),
+        skip_from = CASE WHEN s.skip_until >= $3 THEN s.skip_from END,
+        skip_until = CASE WHEN s.skip_until >= $3 THEN s.skip_until END
     WHERE s.name = $1 RETURNING s.name, s.tenant, s.type, s.backfill_s, s.origin
+), noted_instant AS (
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, reason)
+    SELECT name, $4, 'MISSED', left($8, 1000) FROM moved WHERE $6 IS NOT NULL AND origin <> 'built_in'
+    ON CONFLICT DO NOTHING
 ), missed AS (
     SELECT name, tenant, jsonb_build_object(
                'type', type, 'first', $4::timestamptz, 'last', $5, 'count', $6, 'is_more', $7::boolean,
@@ -72,7 +81,8 @@ UPDATE cortex.schedule SET due_at = cortex.now() + interval '1 minute', problem 
 -- name: pause_s
 -- Seconds until the next schedule is due, and whether queued instants wait.
 SELECT extract(epoch FROM min(s.due_at) FILTER (WHERE s.paused_at IS NULL) - cortex.now())::float8 AS next_s,
-       EXISTS (SELECT FROM cortex.schedule_instant i WHERE i.outcome = 'QUEUED') AS is_queued
+       EXISTS (SELECT FROM cortex.schedule_instant i JOIN cortex.schedule q ON q.name = i.schedule
+               WHERE i.outcome = 'QUEUED' AND q.paused_at IS NULL) AS is_queued
 FROM cortex.schedule s;
 
 -- name: lock_names
@@ -133,12 +143,19 @@ WITH before AS MATERIALIZED (
 SELECT name, was_paused FROM before;
 
 -- name: resume
--- Resumes a schedule that `hold` has shown as paused. $1 name, $2 next instant, $3 when it is due, $4 who, $5 why.
--- Locks: the schedule. Records and notifies.
+-- Resumes a schedule that `hold` has shown as paused. $1 name, $2 next instant, $3 when it is due, $4 who, $5 why; if
+-- instants fell into the pause, else null: $6 the first of them, $7 what to note about them; $8 whether instants before
+-- the pause are still to be dealt with. Locks: the schedule. Records and notifies.
 WITH resumed AS (
-    UPDATE cortex.schedule
-    SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, next_at = $2, due_at = $3
-    WHERE name = $1 RETURNING name, tenant
+    UPDATE cortex.schedule s
+    SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, next_at = $2, due_at = $3,
+        skip_from = CASE WHEN $8 THEN coalesce(s.skip_from, s.paused_at) END,
+        skip_until = CASE WHEN $8 THEN cortex.now() END
+    WHERE s.name = $1 RETURNING s.name, s.tenant
+), noted_instant AS (
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, reason)
+    SELECT name, $6, 'MISSED', left($7, 1000) FROM resumed WHERE $6::timestamptz IS NOT NULL
+    ON CONFLICT DO NOTHING
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, data)
     SELECT 'lifecycle', 'schedule_resumed', 'schedule:' || name, tenant,
@@ -198,7 +215,7 @@ ORDER BY s.name LIMIT $2;
 
 -- name: instants
 -- What became of the last instants of a schedule, the newest first. $1 name, $2 before this instant or null, $3 limit.
-SELECT i.instant, i.outcome, i.job_id, i.is_manual, i.error, i.at, j.status, j.finished_at
+SELECT i.instant, i.outcome, i.job_id, i.is_manual, i.is_made_up, i.error, i.reason, i.at, j.status, j.finished_at
 FROM cortex.schedule_instant i LEFT JOIN cortex.job j ON j.id = i.job_id
 WHERE i.schedule = $1 AND ($2::timestamptz IS NULL OR i.instant < $2)
 ORDER BY i.instant DESC LIMIT $3;

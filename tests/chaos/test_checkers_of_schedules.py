@@ -22,6 +22,10 @@ def instant(number: int, **fields: Any) -> dict[str, Any]:
     return row | fields
 
 
+BACK = NOON + timedelta(minutes=3, seconds=5)
+"""When what was due at noon is made up for."""
+LATE = instant(0, at=BACK)
+CANCELLED = "the instant 2026-06-01T12:01:00+00:00 of its schedule is due"
 HEALTHY = [
     *(instant(n) for n in range(3)),
     instant(3, outcome="SKIPPED", job_id=None),
@@ -43,6 +47,16 @@ def test_one_job_for_each_instant_is_healthy() -> None:
         (HEALTHY, JOBS[1:], "s at 2026-06-01T12:00:00+00:00 has no job"),
         (HEALTHY[1:], JOBS, f"job {UUID(int=0)} of schedule:s has no instant"),
         (
+            [LATE, instant(3, outcome="SKIPPED", job_id=None, reason="not ended")],
+            JOBS[:1],
+            "s skipped 2026-06-01T12:03:00+00:00, which was due in an outage: not ended",
+        ),
+        (
+            [LATE, instant(1, at=BACK)],
+            [JOBS[0] | {"cancel_reason": CANCELLED}, JOBS[1]],
+            "s cancelled the job of 2026-06-01T12:00:00+00:00 for 2026-06-01T12:01:00+00:00",
+        ),
+        (
             [*HEALTHY[1:], instant(0, job_id=UUID(int=1))],
             JOBS[1:],
             "s at 2026-06-01T12:01:00+00:00 shares its job with another instant",
@@ -59,7 +73,7 @@ def test_a_sick_schedule_is_seen(
 
 def test_an_instant_that_was_passed_over_is_seen_unless_it_was_missed() -> None:
     run = Run()
-    run.tell(1, "run", "schedule", name="s", first=NOON.isoformat(), every_min=1)
+    run.tell(1, "run", "schedule", name="s", first=NOON.isoformat(), minutes=[*range(60)])
     jobs: tuple[dict[str, Any], ...] = (*JOBS, OTHER)
     schedule = {"name": "s", "next_at": NOON + timedelta(minutes=4), "missed_count": 0}
     evidence = evolve(run.evidence(), instants=tuple(HEALTHY), jobs=jobs, schedules=(schedule,))

@@ -91,6 +91,7 @@ JOB_FIELDS: Final = (
     *("waiting_on", "suspended_at", "waited_s", "rate_limit_count", "config_id", "origin_id"),
     *("lineage_id", "error_class", "error_source", "submitted_by", "trace_id", "schedule"),
     "scheduled_for",
+    "schedule_reason",
     *("run_at", "started_at", "finished_at", "cancel_requested_at", "created_at", "updated_at"),
     *("cancelled_by", "cancel_reason", "error_message", "error_code", "checkpoint", "payload"),
     "result",
@@ -185,7 +186,8 @@ def _schedule(job: ShownJob) -> str:
     """Return which schedule submitted it, and for which instant."""
     if job.schedule is None or job.scheduled_for is None:
         return ""
-    return f"{job.schedule}, for {utc_time(job.scheduled_for)}"
+    why = f", {job.schedule_reason}" if job.schedule_reason else ""
+    return f"{job.schedule}, for {utc_time(job.scheduled_for)}{why}"
 
 
 def _ago(job: ShownJob, at: datetime) -> str:

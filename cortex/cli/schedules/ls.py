@@ -12,14 +12,23 @@ from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, age, at_instant, since_s, span
+from cortex.domain.phrases import NOTHING, age, at_instant, localised, since_s, span
 from cortex.domain.safe import safe
 from cortex.store.background import schedules as store
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell, pad
-from cortex.view.schedules import OVERLAPS, instant_cell, last_text, next_text, runs, state_of
+from cortex.view.schedules import (
+    OVERLAPS,
+    instant_cell,
+    instant_words,
+    last_text,
+    next_text,
+    runs,
+    state_of,
+)
 
 INSTANTS_SHOWN: Final = 20
+STATE_CELLS: Final = 24
 
 
 @click.command(cls=Command)
@@ -65,7 +74,9 @@ _INSTANT_FIELDS: Final = (
     "job_id",
     "status",
     "is_manual",
+    "is_made_up",
     "error",
+    "reason",
     "at",
     "finished_at",
 )
@@ -98,9 +109,11 @@ def _page(row: ScheduleRow, instants: list[InstantRow], terminal: Terminal) -> I
         yield f"  {NOTHING}"
     for each in instants:
         cell = instant_cell(each)
-        what = each.job_id if each.error is None else safe(each.error)
         at = at_instant(each.instant, is_tty=terminal.is_tty)
-        yield f"  {at}  {terminal.paint(pad(cell.text, 16), cell.style)}  {what or ''}".rstrip()
+        words = instant_words(each) or ""
+        what = [str(each.job_id or ""), safe(localised(words) if terminal.is_tty else words)]
+        state = terminal.paint(pad(cell.text, STATE_CELLS), cell.style)
+        yield f"  {at}  {state}  {'  '.join(filter(None, what))}".rstrip()
 
 
 def _state(row: ScheduleRow) -> Cell:

@@ -27,6 +27,7 @@ PAYLOAD_MAX_BYTES: Final = 250_000
 MISSED_COUNTED: Final = 1000
 """Missed instants are counted up to here; after a year without a pod there may be a million."""
 _REFERENCE: Final = datetime(2024, 1, 1, tzinfo=UTC)
+_TICK: Final = timedelta(microseconds=1)
 _GAPS_SEEN: Final = 50
 """Pauses between instants that are compared with the jitter."""
 
@@ -55,6 +56,8 @@ class Outcome(StrEnum):
     """It waits for the job of an earlier one."""
     SKIPPED = "SKIPPED"
     """The job of an earlier one had not ended."""
+    MISSED = "MISSED"
+    """With those after it: too late for the backfill period, or in a pause."""
     FAILED = "FAILED"
     """Its job could not be submitted."""
 
@@ -144,22 +147,42 @@ class Schedule:
         """Return the first instant after this one; None if there is none for fifty years."""
         return next(self.cron.after(instant), None)
 
-    def plan(self, next_at: datetime, *, now: datetime, limit: int) -> "Plan":
+    def plan(
+        self, next_at: datetime, *, now: datetime, limit: int, pause: "Pause | None" = None
+    ) -> "Plan":
         """Return what to do now, given the first instant that nothing was done about.
 
         At most `limit` instants fire, the oldest first; those older than the backfill period are
-        missed.
+        missed. `pause`: what fell into it does not fire.
         """
         oldest = now - timedelta(seconds=max(self.backfill_s, GRACE_S))
+        if pause is not None:  # what fell into it was noted when it ended
+            oldest = min(oldest, pause.since + _TICK)
         first: datetime | None = next_at
         missed: Missed | None = None
         if self.due_at(next_at) < oldest:
             missed, first = self._missed(next_at, oldest)
         fire: list[datetime] = []
         while first is not None and len(fire) < limit and self.due_at(first) <= now:
+            if pause is not None and pause.since < self.due_at(first) <= pause.until:
+                _, first = self._missed(first, pause.until + _TICK)
+                continue
             fire.append(first)
             first = self.next_after(first)
         return Plan(fire=tuple(fire), missed=missed, next_at=first)
+
+    def resumed(self, next_at: datetime, pause: "Pause") -> "Plan":
+        """Return what fell into a pause that ends now, and the first instant that is left.
+
+        One from before the pause is left; what fell into the pause is then behind it.
+        """
+        first: datetime | None = next_at
+        if self.due_at(next_at) <= pause.since:
+            _, first = self._missed(next_at, pause.since + _TICK)
+        if first is None or self.due_at(first) > pause.until:
+            return Plan(fire=(), missed=None, next_at=next_at)
+        missed, after = self._missed(first, pause.until + _TICK)
+        return Plan(fire=(), missed=missed, next_at=after if first == next_at else next_at)
 
     def _missed(self, next_at: datetime, oldest: datetime) -> "tuple[Missed, datetime | None]":
         count, last = 1, next_at
@@ -177,9 +200,17 @@ class Schedule:
         return Missed(first=next_at, last=last, count=count, is_more=is_more), first
 
 
+@attrs.frozen
+class Pause:
+    """Instants that are due after `since`, up to `until`, fell into it."""
+
+    since: datetime
+    until: datetime
+
+
 @attrs.frozen(kw_only=True)
 class Missed:
-    """Instants that are not made up for: they are older than the backfill period."""
+    """Instants that never fire: older than the backfill period, or in a pause."""
 
     first: datetime
     last: datetime

@@ -138,6 +138,7 @@ class Job:
     trace_id: str = field(doc="its trace: 32 hex digits")
     schedule: str | None = field(doc="the schedule that submitted it")
     scheduled_for: datetime | None = field(doc="the instant of that schedule")
+    schedule_reason: str | None = field(doc="why that instant is made up for; null: it was on time")
     error_class: str | None
     error_source: str | None
     run_at: datetime

@@ -92,7 +92,9 @@ class Instant:
     job_id: UUID | None
     status: JobStatus | None = field(doc="of its job")
     is_manual: bool = field(doc="a person triggered it")
+    is_made_up: bool = field(doc="it was due in an outage, or came while such instants ran")
     error: str | None = field(doc="why it could not be submitted")
+    reason: str | None = field(doc="why it was skipped, missed or made up for")
     at: datetime
     finished_at: datetime | None
 

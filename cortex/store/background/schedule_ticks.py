@@ -1,20 +1,30 @@
 """Fires the schedules that are due: each instant once, its job in the same transaction."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.errors import UnavailableError
+from cortex.domain.phrases import span
 from cortex.domain.schedules.cron import CronError
-from cortex.domain.schedules.schedule import GRACE_S, Outcome, Overlap, Plan, Schedule
+from cortex.domain.schedules.schedule import (
+    GRACE_S,
+    Missed,
+    Outcome,
+    Overlap,
+    Pause,
+    Plan,
+    Schedule,
+)
 from cortex.postgres.database import Connection, Database, Record
-from cortex.store.background.schedules import schedule_of
+from cortex.store.background.schedules import missed_text, schedule_of
 
 BACKFILL_BATCH: Final = 20
 """So many instants of one schedule fire in one tick: a long outage is filled step by step."""
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 QUEUED_S: Final = 1.0
 """How soon queued instants look whether the job before them has ended."""
 
@@ -98,6 +108,7 @@ class _Firing:
         self._inside = inside
         self._row = row
         self._schedule: Schedule = schedule_of(row)
+        self._made_up_until: datetime = row["made_up_until"] or _LONG_AGO
 
     async def run(self, limit: int) -> _Fired:
         name = self._schedule.name
@@ -107,10 +118,16 @@ class _Firing:
             outcomes.append(released["outcome"])
         if self._row["is_due"]:
             try:
-                plan = self._schedule.plan(self._row["next_at"], now=self._row["now"], limit=limit)
+                plan = self._schedule.plan(
+                    self._row["next_at"],
+                    now=self._row["now"],
+                    limit=limit,
+                    pause=_pause_of(self._row),
+                )
             except CronError as error:  # such as a zone that this machine does not know
                 await self._inside.fetch("schedules.postpone", name, error.message)
                 return _Fired(len(outcomes), (error.message,))
+            self._note_outage(plan.fire)
             outcomes += await self._fire(plan.fire)
             await self._advance(plan)
         failed = Outcome.FAILED in outcomes
@@ -120,23 +137,28 @@ class _Firing:
         )
 
     async def _fire(self, due: Sequence[datetime]) -> list[str | None]:
-        on_time = self._row["now"] - timedelta(seconds=GRACE_S)
-        is_late = [self._schedule.due_at(each) < on_time for each in due]
+        in_outage = [self._schedule.due_at(each) <= self._made_up_until for each in due]
         if self._schedule.overlap is not Overlap.CANCEL_PREVIOUS:
-            return await self._fire_all(due, is_late)
+            return await self._fire_all(due, in_outage)
         outcomes: list[str | None] = []
-        running: list[UUID] = self._row["running"]
-        for each, late in zip(due, is_late, strict=True):
-            await self._cancel(running, each)
-            outcomes += await self._fire_all([each], [late])
+        for each, was_due_in_outage in zip(due, in_outage, strict=True):
             row = await self._inside.fetch_one("schedules.take", self._schedule.name)
-            running = [] if row is None else row["running"]
+            (outcome,) = await self._fire_all([each], [was_due_in_outage])
+            outcomes.append(outcome)
+            if outcome == Outcome.SUBMITTED and row is not None:
+                await self._cancel(row["running"], each)
         return outcomes
 
-    async def _fire_all(self, due: Sequence[datetime], is_late: list[bool]) -> list[str | None]:
+    def _note_outage(self, due: Sequence[datetime]) -> None:
+        """Everything that is due by now belongs to an outage if the first of it is late."""
+        now = self._row["now"]
+        if due and self._schedule.due_at(due[0]) < now - timedelta(seconds=GRACE_S):
+            self._made_up_until = max(self._made_up_until, now)
+
+    async def _fire_all(self, due: Sequence[datetime], in_outage: list[bool]) -> list[str | None]:
         if not due:
             return []
-        rows = await self._inside.fetch("schedules.fire", self._schedule.name, list(due), is_late)
+        rows = await self._inside.fetch("schedules.fire", self._schedule.name, list(due), in_outage)
         return [row["outcome"] for row in rows]
 
     async def _cancel(self, job_ids: list[UUID], instant: datetime) -> None:
@@ -157,7 +179,25 @@ class _Firing:
             None if missed is None else missed.last,
             None if missed is None else missed.count,
             None if missed is None else missed.is_more,
+            None if missed is None else self._why_missed(missed),
+            None if self._made_up_until == _LONG_AGO else self._made_up_until,
         )
+
+    def _why_missed(self, missed: Missed) -> str:
+        was = "was" if missed.count == 1 else "were"
+        late = "it is late" if missed.count == 1 else "they are late"
+        older = "it is older" if missed.count == 1 else "they are older"
+        why = (
+            f"{older} than the backfill period of {span(self._schedule.backfill_s)}"
+            if self._schedule.backfill_s
+            else f"{late}, and there is no backfill period"
+        )
+        return f"{missed_text(missed)} {was} missed: no pod was there, and {why}"
+
+
+def _pause_of(row: Record) -> Pause | None:
+    """Return the pause that ended before earlier instants were dealt with; None: no such."""
+    return None if row["skip_from"] is None else Pause(row["skip_from"], row["skip_until"])
 
 
 async def _is_mine(inside: Database) -> bool:

@@ -11,9 +11,10 @@ import orjson
 from cortex.domain.canonical import canonical
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.job import JobStatus
+from cortex.domain.phrases import utc_time
 from cortex.domain.schedules.cron import Cron
-from cortex.domain.schedules.schedule import Origin, Outcome, Overlap, Schedule
-from cortex.postgres.database import Connection, Database
+from cortex.domain.schedules.schedule import Missed, Origin, Outcome, Overlap, Pause, Schedule
+from cortex.postgres.database import Connection, Database, Record
 from cortex.store.rows import row_of, rows_of
 
 PAST_RUNS: Final = 20
@@ -81,7 +82,11 @@ class InstantRow:
     job_id: UUID | None
     is_manual: bool
     """A person triggered it."""
+    is_made_up: bool
+    """It was due in an outage, or came while such instants were made up for."""
     error: str | None
+    reason: str | None
+    """Why it was skipped, missed or made up for; None: it came on time."""
     at: datetime
     status: JobStatus | None
     """Of its job; None if there is none, or it was deleted."""
@@ -183,7 +188,7 @@ async def pause(db: Database, name: str, *, by: str, reason: str) -> None:
 
 
 async def resume(db: Database, name: str, *, by: str, reason: str) -> None:
-    """Resume a schedule; what fell into the pause does not fire.
+    """Resume a schedule; what fell into the pause does not fire, what was due before it does.
 
     Raises `NotFoundError`, and `ConflictError` if it is not paused.
     """
@@ -195,8 +200,22 @@ async def resume(db: Database, name: str, *, by: str, reason: str) -> None:
             raise _no_such_schedule(name)
         if row["paused_at"] is None:
             raise ConflictError(f"schedule {name!r} is not paused")
-        times = _times(schedule_of(row), after=row["now"])
-        await inside.fetch("schedules.resume", name, *times, by, reason)
+        schedule, next_at = schedule_of(row), row["next_at"]
+        pause = Pause(row["paused_at"], row["now"])
+        plan = None if next_at is None else schedule.resumed(next_at, pause)
+        left = None if plan is None else plan.next_at
+        missed = None if plan is None else plan.missed
+        await inside.fetch(
+            "schedules.resume",
+            name,
+            left,
+            None if left is None else schedule.due_at(left),
+            by,
+            reason,
+            None if missed is None else missed.first,
+            None if missed is None else _fell_into_pause(missed, row),
+            left is not None and schedule.due_at(left) <= pause.since,
+        )
 
     await db.transact(work)
 
@@ -334,6 +353,19 @@ def _times(schedule: Schedule, *, after: datetime) -> tuple[datetime | None, dat
     """Return the next instant, and when its job is submitted."""
     instant = schedule.next_after(after)
     return instant, None if instant is None else schedule.due_at(instant)
+
+
+def missed_text(missed: Missed) -> str:
+    """Return how many instants were missed: `57 instants up to 2026-06-01T12:59:00Z`."""
+    if missed.count == 1:
+        return f"the instant {utc_time(missed.first)}"
+    more = "more than " if missed.is_more else ""
+    return f"{more}{missed.count:,} instants up to {utc_time(missed.last)}"
+
+
+def _fell_into_pause(missed: Missed, row: Record) -> str:
+    why = f": {row['pause_reason']}" if row["pause_reason"] else ""
+    return f"{missed_text(missed)} fell into the pause by {row['paused_by']}{why}"
 
 
 def _no_such_schedule(name: str) -> NotFoundError:

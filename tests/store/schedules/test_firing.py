@@ -43,10 +43,11 @@ class Cluster:
         return self.store(fire_due, limit=limit)
 
     def fired(self, name: str = "s") -> list[tuple[datetime, str]]:
+        """The instants that were not missed, and what became of them."""
         rows = sql(
             self.dsn,
-            "SELECT instant, outcome FROM cortex.schedule_instant WHERE schedule = $1 "
-            "ORDER BY instant",
+            "SELECT instant, outcome FROM cortex.schedule_instant "
+            "WHERE schedule = $1 AND outcome <> 'MISSED' ORDER BY instant",
             name,
         )
         return [(row["instant"], row["outcome"]) for row in rows]
@@ -68,6 +69,23 @@ class Cluster:
 
     def end(self, job_id: UUID) -> None:
         self.store(jobs.cancel, job_id, by="li", reason="")
+
+    def complete_one(self) -> bool:
+        """Run one job to its end; return whether one was due."""
+        pod = new_id()
+        claims = self.store(tasks.claim, pod_id=pod, types=["work"], limit=9)
+        assert len(claims) <= 1, "jobs of one schedule run one after another"
+        for each in claims:
+            Life(self.store, self.dsn).finish(pod, each)
+        return bool(claims)
+
+    def run_all(self) -> None:
+        """Tick, and run the jobs one after another, until nothing is left."""
+        for _ in range(200):
+            fired = self.tick().instants
+            if not self.complete_one() and not fired:
+                return
+        raise AssertionError("it does not come to rest")
 
 
 @pytest.fixture
@@ -369,3 +387,168 @@ def test_a_type_is_served_by_pods_that_take_jobs(cluster: Cluster) -> None:
     assert is_served()
     sql(cluster.dsn, "UPDATE cortex.pod SET state = 'DRAINING'")
     assert not is_served()
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "cancel_previous"])
+@pytest.mark.parametrize("back_s", [5, 65], ids=["the last one is on time", "all are late"])
+def test_every_instant_of_an_outage_is_made_up_for(
+    cluster: Cluster, overlap: str, back_s: int
+) -> None:
+    cluster.apply(overlap=overlap, backfill="1h")
+    cluster.at(NOON + 4 * MINUTE + timedelta(seconds=back_s))
+    expected = 4 + (back_s > 60)
+    cluster.run_all()
+    assert cluster.outcomes() == ["SUBMITTED"] * expected
+    assert [job["status"] for job in cluster.jobs()] == ["COMPLETED"] * expected
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
+def test_an_outage_of_several_batches_is_made_up_for_to_its_end(
+    cluster: Cluster, overlap: str
+) -> None:
+    cluster.apply(overlap=overlap, backfill="1h")
+    missed = BACKFILL_BATCH + 1
+    cluster.at(NOON + missed * MINUTE + timedelta(seconds=10))
+    cluster.tick()
+    cluster.at(cluster.now + timedelta(seconds=2))
+    cluster.run_all()
+    assert [job["status"] for job in cluster.jobs()] == ["COMPLETED"] * missed
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
+def test_an_instant_that_comes_while_others_are_made_up_for_queues_behind_them(
+    cluster: Cluster, overlap: str
+) -> None:
+    cluster.apply(overlap=overlap, backfill="1h")
+    cluster.at(NOON + 4 * MINUTE + timedelta(seconds=30))
+    cluster.tick()
+    cluster.at(NOON + 5 * MINUTE)
+    cluster.tick()
+    assert cluster.outcomes() == ["SUBMITTED", *["QUEUED"] * 4]
+    assert cluster.store(schedules.instants, "s")[0].reason == (
+        "made up for: it came while earlier instants were"
+    )
+    cluster.run_all()
+    assert [job["status"] for job in cluster.jobs()] == ["COMPLETED"] * 5
+
+
+@pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
+def test_jobs_that_last_longer_than_their_interval_end_the_making_up(
+    cluster: Cluster, overlap: str
+) -> None:
+    cluster.apply(overlap=overlap, backfill="1h")
+    cluster.at(NOON + 3 * MINUTE + timedelta(seconds=30))
+    cluster.tick()
+    for n in range(4, 24):
+        cluster.at(NOON + n * MINUTE)
+        if n % 2:
+            cluster.complete_one()
+        cluster.tick()
+    assert cluster.outcomes().count("QUEUED") <= 1
+    if overlap == "skip":
+        skipped = [r for r in cluster.store(schedules.instants, "s") if r.outcome == "SKIPPED"]
+        assert all("had not ended" in str(each.reason) for each in skipped)
+
+
+def test_a_job_from_before_an_outage_is_cancelled_once_and_the_rest_are_made_up_for(
+    cluster: Cluster,
+) -> None:
+    cluster.apply(overlap="cancel_previous", backfill="1h")
+    cluster.at(NOON + MINUTE)
+    cluster.tick()
+    cluster.at(NOON + 4 * MINUTE + timedelta(seconds=5))
+    cluster.tick()
+    first = cluster.jobs()[0]
+    assert first["status"] == "CANCELLED"
+    assert "2026-06-01T12:02:00" in first["cancel_reason"]
+    cluster.run_all()
+    assert [job["status"] for job in cluster.jobs()] == ["CANCELLED", *["COMPLETED"] * 3]
+
+
+def test_a_job_from_before_an_outage_holds_up_what_is_made_up_for(cluster: Cluster) -> None:
+    cluster.apply(overlap="skip", backfill="1h")
+    cluster.at(NOON + MINUTE)
+    cluster.tick()
+    cluster.at(NOON + 4 * MINUTE + timedelta(seconds=5))
+    cluster.tick()
+    assert cluster.outcomes() == ["SUBMITTED", *["QUEUED"] * 3]
+    cluster.run_all()
+    assert [job["status"] for job in cluster.jobs()] == ["COMPLETED"] * 4
+
+
+def test_what_is_skipped_or_missed_says_why(cluster: Cluster) -> None:
+    cluster.apply(backfill="1h")
+    cluster.at(NOON + MINUTE)
+    cluster.tick()
+    cluster.at(NOON + 2 * MINUTE)
+    cluster.tick()
+    skipped, _ = cluster.store(schedules.instants, "s")
+    assert (skipped.outcome, skipped.reason) == (
+        "SKIPPED",
+        "the job of the instant 2026-06-01T12:01:00Z had not ended",
+    )
+    cluster.at(NOON + timedelta(hours=2))
+    cluster.tick()
+    rows = cluster.store(schedules.instants, "s", limit=99)
+    (missed,) = (each for each in rows if each.outcome == "MISSED")
+    late = "no pod was there, and they are older than the backfill period of 1h 00m"
+    assert (missed.instant, missed.reason) == (
+        NOON + 3 * MINUTE,
+        f"57 instants up to 2026-06-01T12:59:00Z were missed: {late}",
+    )
+
+
+def test_a_pause_leaves_a_note_of_what_fell_into_it(cluster: Cluster) -> None:
+    cluster.apply(backfill="6h")
+    cluster.store(schedules.pause, "s", by="ana", reason="deploy")
+    cluster.at(NOON + 30 * MINUTE)
+    cluster.store(schedules.resume, "s", by="ana", reason="done")
+    (note,) = cluster.store(schedules.instants, "s")
+    assert (note.instant, note.outcome, note.reason) == (
+        NOON + MINUTE,
+        "MISSED",
+        "30 instants up to 2026-06-01T12:30:00Z fell into the pause by ana: deploy",
+    )
+    assert cluster.row()["missed_count"] == 0
+
+
+def test_instants_from_before_a_pause_are_made_up_for_after_it(cluster: Cluster) -> None:
+    cluster.apply(backfill="6h")
+    cluster.at(NOON + 3 * MINUTE + timedelta(seconds=30))
+    cluster.store(schedules.pause, "s", by="ana", reason="")
+    cluster.at(NOON + 20 * MINUTE + timedelta(seconds=30))
+    cluster.tick()
+    cluster.store(schedules.resume, "s", by="ana", reason="")
+    cluster.at(NOON + 22 * MINUTE)
+    cluster.run_all()
+    minutes = [job["instant"].minute for job in cluster.jobs()]
+    assert minutes == [1, 2, 3, 21, 22]
+    assert cluster.row()["missed_count"] == 0
+    (note,) = (r for r in cluster.store(schedules.instants, "s") if r.outcome == "MISSED")
+    assert str(note.reason).startswith("17 instants up to 2026-06-01T12:20:00Z fell into")
+
+
+def test_an_instant_in_its_jitter_survives_a_pause(cluster: Cluster) -> None:
+    cluster.apply(cron="0 * * * *", jitter="30m")
+    due_at = cluster.row()["due_at"]
+    cluster.at(due_at - timedelta(seconds=2))
+    cluster.store(schedules.pause, "s", by="ana", reason="")
+    cluster.at(due_at - timedelta(seconds=1))
+    cluster.store(schedules.resume, "s", by="ana", reason="")
+    cluster.at(due_at)
+    assert cluster.tick().instants == 1
+    assert cluster.fired() == [(NOON + timedelta(hours=1), "SUBMITTED")]
+
+
+def test_a_paused_schedule_releases_no_queued_instant(cluster: Cluster) -> None:
+    cluster.apply(overlap="queue")
+    for n in (1, 2):
+        cluster.at(NOON + n * MINUTE)
+        cluster.tick()
+    cluster.store(schedules.pause, "s", by="ana", reason="")
+    cluster.end(cluster.jobs()[0]["id"])
+    result = cluster.tick()
+    assert (result.instants, result.next_s) == (0, None)
+    cluster.store(schedules.resume, "s", by="ana", reason="")
+    assert cluster.tick().instants == 1
+    assert cluster.outcomes() == ["SUBMITTED", "SUBMITTED"]

@@ -220,10 +220,10 @@ _USE: Final = """
 
 
 _INSTANTS: Final = """
-    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, error)
-    SELECT 'nightly', cortex.now() - n.ago * interval '1 hour', n.outcome, n.error
-    FROM (VALUES (1, 'FAILED', 'no such agent'), (2, 'SKIPPED', NULL), (3, 'QUEUED', NULL))
-        AS n(ago, outcome, error)
+    INSERT INTO cortex.schedule_instant (schedule, instant, outcome, error, reason)
+    SELECT 'nightly', cortex.now() - n.ago * interval '1 hour', n.outcome, n.error, n.reason
+    FROM (VALUES (1, 'FAILED', 'no such agent', NULL), (2, 'SKIPPED', NULL, 'not ended'),
+                 (3, 'QUEUED', NULL, NULL)) AS n(ago, outcome, error, reason)
 """
 
 

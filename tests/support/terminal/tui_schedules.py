@@ -60,7 +60,11 @@ class FakeSchedules(_Fake[ScheduleRow]):
             "outcome": outcome,
             "job_id": UUID(int=len(self.past[name]) + 1) if is_submitted else None,
             "is_manual": False,
+            "is_made_up": False,
             "error": "no such agent" if outcome is Outcome.FAILED else None,
+            "reason": "the job of the instant before had not ended"
+            if outcome is Outcome.SKIPPED
+            else None,
             "at": self.ago(ago_s),
             "status": JobStatus.COMPLETED if is_submitted else None,
             "finished_at": self.ago(ago_s - 1) if is_submitted else None,

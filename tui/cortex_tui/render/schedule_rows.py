@@ -6,11 +6,19 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.phrases import date_time, short_id, span
+from cortex.domain.phrases import date_time, localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell, pad
-from cortex.view.schedules import OVERLAPS, instant_cell, last_text, next_text, runs, state_of
+from cortex.view.schedules import (
+    OVERLAPS,
+    instant_cell,
+    instant_words,
+    last_text,
+    next_text,
+    runs,
+    state_of,
+)
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import Column, fit
 
@@ -48,7 +56,8 @@ def page_lines(
 def _instant(row: InstantRow, room: int) -> Iterator[Cell]:
     cell = instant_cell(row)
     at = date_time(row.instant)
-    what = row.error if row.job_id is None else short_id(row.job_id)
+    words = localised(instant_words(row) or "")
+    what = words if row.job_id is None else short_id(row.job_id)
     yield Cell(f"{at}  ", "dim")
     yield Cell(pad(cell.text, _WORD_CELLS), cell.style)
     yield Cell(fit(safe(what or ""), max(0, room - len(at) - _WORD_CELLS - 2)).rstrip(), "dim")
