@@ -508,7 +508,7 @@ CREATE TABLE cortex.timeout_event (
     scope text NOT NULL,  -- The scope whose limit was exceeded.
     limit_s double precision NOT NULL,  -- That limit, in seconds.
     elapsed_s double precision NOT NULL,  -- Seconds since that scope began.
-    phase text NOT NULL,  -- model: waiting for an answer · tool: in a tool · step: in a step of the job's own · handler: between steps.
+    phase text NOT NULL,  -- model: waiting for an answer · tool: in a tool · effect: in an effect · step: in a step of the job's own · handler: between steps.
     step_key text,  -- The step that was interrupted; null between steps.
     step_elapsed_s double precision NOT NULL,  -- Seconds since that step began, or since the last checkpoint.
     step_started_at timestamptz NOT NULL,  -- The same by the pod's clock, for comparison with the times of files.
@@ -529,7 +529,7 @@ CREATE TABLE cortex.timeout_event (
     CONSTRAINT timeout_event_limit_s_check CHECK (limit_s >= 0::double precision),
     CONSTRAINT timeout_event_nth_check CHECK (nth >= 1),
     CONSTRAINT timeout_event_partial_text_check CHECK (octet_length(partial_text) <= 65536),
-    CONSTRAINT timeout_event_phase_check CHECK (phase = ANY (ARRAY['model'::text, 'tool'::text, 'step'::text, 'handler'::text])),
+    CONSTRAINT timeout_event_phase_check CHECK (phase = ANY (ARRAY['model'::text, 'tool'::text, 'effect'::text, 'step'::text, 'handler'::text])),
     CONSTRAINT timeout_event_retry_count_check CHECK (retry_count >= 0),
     CONSTRAINT timeout_event_scope_check CHECK (scope = ANY (ARRAY['job'::text, 'step'::text, 'call'::text, 'connect'::text, 'idle'::text])),
     CONSTRAINT timeout_event_step_elapsed_s_check CHECK (step_elapsed_s >= 0::double precision),

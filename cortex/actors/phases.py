@@ -200,5 +200,10 @@ def is_only_cancelled(error: BaseException) -> bool:
     return isinstance(error, trio.Cancelled)
 
 
+def is_being_cancelled() -> bool:
+    """Return whether the next Trio checkpoint here would raise `trio.Cancelled`."""
+    return trio.current_effective_deadline() <= trio.current_time()
+
+
 def _now(seconds: Seconds) -> float:
     return seconds() if callable(seconds) else seconds

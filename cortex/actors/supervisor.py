@@ -26,7 +26,14 @@ import structlog
 import trio
 
 from cortex.actors.actor import Actor
-from cortex.actors.phases import Phase, Seconds, ShutdownLog, is_only_cancelled, phase
+from cortex.actors.phases import (
+    Phase,
+    Seconds,
+    ShutdownLog,
+    is_being_cancelled,
+    is_only_cancelled,
+    phase,
+)
 from cortex.actors.restart import CrashWindow, RestartPolicy
 from cortex.domain.errors import CortexError
 
@@ -181,11 +188,11 @@ class Supervisor:
         try:
             await child.actor.run(task_status=readiness)
         except Exception as error:
-            if not child.was_ready or _is_being_cancelled():
+            if not child.was_ready or is_being_cancelled():
                 raise
             return error
         may_return = not child.policy.is_permanent or self.level.leaving.is_set()
-        if may_return or not child.was_ready or _is_being_cancelled():
+        if may_return or not child.was_ready or is_being_cancelled():
             return None
         return ActorReturned(f"actor {child.actor.name!r} is permanent, yet it returned")
 
@@ -226,8 +233,3 @@ async def open_supervisor(
     """Open a phase whose children are supervised actors; leaving it is leaving a phase."""
     async with phase(name, grace_s=grace_s, bound_s=bound_s, log=log) as level:
         yield Supervisor(level, rng=rng, restart=restart)
-
-
-def _is_being_cancelled() -> bool:
-    """Return whether the next Trio checkpoint here would raise `trio.Cancelled`."""
-    return trio.current_effective_deadline() <= trio.current_time()

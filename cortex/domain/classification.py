@@ -43,13 +43,16 @@ CAUSES_MAX: Final = 50
 
 
 def leaves(error: BaseException) -> list[BaseException]:
-    """Return the errors inside a group in their order; for any other error, itself."""
+    """Return the errors inside a group in their order; for any other error, itself.
+
+    Runs no code of the errors, whatever they override.
+    """
     waiting: list[BaseException] = [error]
     members: list[BaseException] = []
     while waiting and len(members) < MEMBERS_MAX:
         each = waiting.pop()
-        if isinstance(each, BaseExceptionGroup):
-            waiting += reversed(each.exceptions)
+        if issubclass(type(each), BaseExceptionGroup):
+            waiting += reversed(_members_of(each))
         else:
             members.append(each)
     return members
@@ -79,7 +82,7 @@ def attribute(owner: Any, name: str) -> Any:
     """Return an attribute, or None if reading it fails: a property of a strange error may raise."""
     try:
         return getattr(owner, name, None)
-    except Exception:  # noqa: BLE001 -- any error means that there is no such fact
+    except BaseException:  # noqa: BLE001 -- any error means that there is no such fact
         return None
 
 
@@ -96,6 +99,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 # ---
 
 
+_members_of: Final = BaseExceptionGroup.exceptions.__get__
 _OK: Final = 200
 _SQLSTATE_CHARS: Final = 5
 ON_TRIO: Final = (
@@ -122,7 +126,7 @@ def failure_of(error: BaseException, *, now: datetime | None = None) -> Failure:
     says nothing. `now` (with a time zone) is for a Retry-After date in a response without a Date.
     Do not pass control flow (`Suspended`, `LeaseLost`).
     """
-    return max((_judged(leaf, now, set()) for leaf in leaves(error)), key=_badness)
+    return max((_judged_at_least(leaf, now) for leaf in leaves(error)), key=_badness)
 
 
 def failure_of_call(facts: CallFailure, message: str) -> Failure:
@@ -161,12 +165,20 @@ def describe(error: BaseException) -> str:
         if isinstance(error, CortexError):
             return clean_text(error.message)
         text = " ".join(str(error).split())
-    except (Exception, SystemExit):  # noqa: BLE001 -- an error without text still has a name
+    except BaseException:  # noqa: BLE001 -- an error without text still has a name
         text = ""
     return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 # --- one error
+
+
+def _judged_at_least(error: BaseException, now: datetime | None) -> Failure:
+    """Classify an error that is no group; one whose own code fails meanwhile says nothing."""
+    try:
+        return _judged(error, now, set())
+    except BaseException:  # noqa: BLE001 -- attributes and texts of errors are foreign code
+        return Failure(cls=CODES[UNKNOWN].cls, code=UNKNOWN, message=describe(error))
 
 
 def _judged(error: BaseException, now: datetime | None, visited: set[int]) -> Failure:

@@ -85,10 +85,11 @@ class Scope(StrEnum):
 
 
 class Phase(StrEnum):
-    """What was going on: a model's answer, a tool, a step of the job's own, or between them."""
+    """What was going on: a model's answer, a tool, an effect, another step, or between them."""
 
     MODEL = "model"
     TOOL = "tool"
+    EFFECT = "effect"
     STEP = "step"
     HANDLER = "handler"
 

@@ -40,6 +40,7 @@ from cortex.durable.journal import (
 )
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
+from cortex.durable.stray import raise_all, unless_cancelled
 from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input
 from cortex.durable.tool_calls import call_tool
@@ -503,21 +504,25 @@ class Context:
         """
         results: list[Any] = [None] * len(awaitables)
         suspended: list[tuple[Suspended, float]] = []
+        raised: list[BaseException] = []
 
         async def keep(index: int, awaitable: Awaitable[Any]) -> None:
             try:
                 results[index] = await awaitable
             except Suspended as wish:
                 suspended.append((wish, trio.current_time()))
+            except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised below
+                raised.append(unless_cancelled(error))
+                nursery.cancel_scope.cancel(reason="another one has failed")
 
         try:
             async with trio.open_nursery() as nursery:
                 for index, awaitable in enumerate(awaitables):
                     nursery.start_soon(keep, index, awaitable)
         except BaseExceptionGroup as group:
-            if len(group.exceptions) == 1:
-                raise group.exceptions[0] from None  # noqa: ASYNC123 -- raised unchanged
-            raise
+            raised += group.exceptions
+        if raised:
+            raise_all(raised)
         for wish, since in suspended:
             if wish.delay_s is not None:  # a part of it has passed while the others finished
                 wish.delay_s = max(0.0, wish.delay_s - (trio.current_time() - since))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import attrs
 
 from cortex.domain.backoff import Backoff
+from cortex.domain.classification import describe
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.codec import decode
@@ -276,8 +277,14 @@ class Registry:
 
     def check_payload(self, name: str, payload: str) -> None:
         """Raise `InvalidValueError` if the handler cannot take it; unknown types pass."""
-        if name in self._types:
+        if name not in self._types:
+            return
+        try:
             self._types[name].check_payload(payload)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise InvalidValueError(f"payload of {name!r}: {describe(error)}") from error
 
     def get(self, name: str) -> JobType:
         """Return a job type. Raises `UsageError` that suggests the nearest one."""

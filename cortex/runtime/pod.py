@@ -46,6 +46,7 @@ from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.runtime.commit.committer import Committer
+from cortex.runtime.hooks import hooked
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.jobs.deadlines import JobDeadlines
@@ -123,7 +124,7 @@ async def run_pod(
     """
     profile = Profile.of_pod(dsn, name := name or own_name())
     log = ShutdownLog()
-    with shutdown.starting:
+    with shutdown.starting, hooked():
         async with opens_port(profile, rng=chance.rng) as port:
             pod = _Pod(
                 settings,

@@ -156,7 +156,7 @@ CREATE TABLE cortex.timeout_event (
     scope text NOT NULL CHECK (scope IN ('job', 'step', 'call', 'connect', 'idle')),
     limit_s float8 NOT NULL CHECK (limit_s >= 0),
     elapsed_s float8 NOT NULL CHECK (elapsed_s >= 0),
-    phase text NOT NULL CHECK (phase IN ('model', 'tool', 'step', 'handler')),
+    phase text NOT NULL CHECK (phase IN ('model', 'tool', 'effect', 'step', 'handler')),
     step_key text CHECK (length(step_key) BETWEEN 1 AND 500),
     step_elapsed_s float8 NOT NULL CHECK (step_elapsed_s >= 0),
     step_started_at timestamptz NOT NULL,
@@ -185,7 +185,8 @@ COMMENT ON COLUMN cortex.timeout_event.scope IS 'The scope whose limit was excee
 COMMENT ON COLUMN cortex.timeout_event.limit_s IS 'That limit, in seconds.';
 COMMENT ON COLUMN cortex.timeout_event.elapsed_s IS 'Seconds since that scope began.';
 COMMENT ON COLUMN cortex.timeout_event.phase IS
-    'model: waiting for an answer · tool: in a tool · step: in a step of the job''s own · handler: between steps.';
+    'model: waiting for an answer · tool: in a tool · effect: in an effect · step: in a step of the job''s own · '
+    'handler: between steps.';
 COMMENT ON COLUMN cortex.timeout_event.step_key IS 'The step that was interrupted; null between steps.';
 COMMENT ON COLUMN cortex.timeout_event.step_elapsed_s IS 'Seconds since that step began, or since the last checkpoint.';
 COMMENT ON COLUMN cortex.timeout_event.step_started_at IS

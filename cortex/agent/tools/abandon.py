@@ -12,6 +12,8 @@ from weakref import WeakSet
 import structlog
 import trio
 
+from cortex.durable.stray import close_nurseries
+
 T = TypeVar("T")
 
 PATIENCE_S: Final = 8.0
@@ -61,6 +63,7 @@ class _AbandonableCall(Generic[T]):
             self._raised = error
         finally:
             self.ended.set()
+            await close_nurseries(trio.lowlevel.current_task())
 
     def result(self) -> T:
         if self._raised is not None:

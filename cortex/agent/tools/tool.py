@@ -48,6 +48,7 @@ from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.json_schema import Schema, UnsupportedTypeError
+from cortex.durable.stray import raise_tamed
 from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread
 
@@ -210,9 +211,14 @@ class Tool:
         leading = (context,) if self.takes_context else ()
         names = [field.name for field in attrs.fields(self.arguments)]
         run = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
-        if inspect.iscoroutinefunction(self.run):
-            return await abandonable(run, name=f"tool {self.name!r}")
-        return await in_thread(run)
+        try:
+            if inspect.iscoroutinefunction(self.run):
+                return await abandonable(run, name=f"tool {self.name!r}")
+            return await in_thread(run)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- raised
+            raise_tamed(error)
 
 
 @overload

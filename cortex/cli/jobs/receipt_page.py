@@ -36,6 +36,7 @@ ACTIONS: Final = {
 PHASES: Final = {
     Phase.MODEL: "waiting for the model",
     Phase.TOOL: "in a tool",
+    Phase.EFFECT: "in an effect",
     Phase.STEP: "in a step of the job's own",
     Phase.HANDLER: "between two steps",
 }

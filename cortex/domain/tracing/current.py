@@ -1,6 +1,7 @@
 """The job whose code runs: its trace is in every line that is logged meanwhile."""
 
 from contextvars import ContextVar
+from uuid import UUID
 
 from cortex.domain.job import Claim
 from cortex.domain.tracing.traceparent import TraceParent
@@ -11,6 +12,12 @@ _claim: ContextVar[Claim | None] = ContextVar("claim", default=None)
 def enter(claim: Claim) -> None:
     """From here on this task, and what it starts, runs a job."""
     _claim.set(claim)
+
+
+def job_id() -> UUID | None:
+    """Return the job that this code belongs to."""
+    claim = _claim.get()
+    return None if claim is None else claim.lease.job_id
 
 
 def trace_id() -> str | None:

@@ -12,7 +12,7 @@ from uuid import UUID
 import attrs
 import structlog
 
-from cortex.domain.errors import CortexError
+from cortex.domain.classification import describe
 from cortex.domain.failure import Failure
 from cortex.durable.calls import Caller
 from cortex.postgres.bridge import Port
@@ -87,7 +87,7 @@ class FactSink:
     async def _append(self, rows: Sequence[Fact]) -> list[int]:
         try:
             return await self._port(facts.append, rows)
-        except CortexError as error:
+        except Exception as error:  # noqa: BLE001 -- no job fails because of a fact
             names = [f"{fact.type} {fact.subtype}" for fact in rows]
-            _log.warning("facts not recorded", facts=names, error=error.message)
+            _log.warning("facts not recorded", facts=names, error=describe(error))
             return []

@@ -45,6 +45,7 @@ from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
+from cortex.runtime.hooks import hooked
 from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
@@ -104,6 +105,10 @@ class _Runner:
     async def run(self, connection: socket.socket) -> None:
         connection.setblocking(False)  # noqa: FBT003 -- as the library has it
         line = Channel(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
+        with hooked():
+            await self._serve(line)
+
+    async def _serve(self, line: Channel) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(line.write)
             while (message := await line.receive()) is not None:
@@ -132,9 +137,8 @@ class _Runner:
                 # From here on a death is the job's; before, none of its code has run.
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
-        except trio.Cancelled:
-            raise
-        except BaseException as error:  # noqa: BLE001 -- also SystemExit: as in the pod itself
+        except BaseException as error:  # noqa: BLE001, ASYNC103 -- as in the pod itself
+            await trio.lowlevel.checkpoint_if_cancelled()
             raised = error
         if raised is None:
             ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
@@ -190,7 +194,7 @@ class _Runner:
                 ran_s=ran_s,
                 final=self._parts.registry.get(claim.type).final,
             )
-        except Exception as second:  # noqa: BLE001 -- a job's own error must not end it
+        except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
             ending = not_judged(claim, error, second)
         if any(isinstance(leaf, LeaseLost) for leaf in errors):
             self.send_end(line, None)

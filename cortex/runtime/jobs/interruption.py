@@ -22,6 +22,9 @@ PHASES: Final = {
     StepKind.MODEL: Phase.MODEL,
     StepKind.TOOL: Phase.TOOL,
     StepKind.STEP: Phase.STEP,
+    StepKind.EFFECT: Phase.EFFECT,
+    StepKind.APPROVAL: Phase.STEP,
+    StepKind.MESSAGE: Phase.STEP,
 }
 SCOPES_IN_JOB: Final = frozenset(Scope) - {Scope.JOB}
 ACTIONS: Final = {

@@ -46,6 +46,7 @@ from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
 from cortex.durable.journal import LeaveRequest
 from cortex.durable.registry import Registry
 from cortex.durable.step_scope import StepScope
+from cortex.durable.stray import close_nurseries
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer, CommitterStopped
@@ -154,10 +155,11 @@ class JobActors:
                             attempt = await self.idle.wait(context)
                     finally:
                         step_scope.close()
-            except (KeyboardInterrupt, trio.Cancelled):
-                raise
-            except BaseException as error:  # noqa: BLE001 -- also SystemExit: a job must not end its pod
+            except BaseException as error:  # noqa: BLE001, ASYNC103 -- no error of a job ends its pod
+                # Job code raises what it likes: only a cancellation by the pod goes on from here.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 raised = error
+            await close_nurseries(task)
             if attempt is not None:
                 claim, job = attempt
                 job.task = job.scope = job.step_scope = None
@@ -185,7 +187,11 @@ class JobActors:
 
     async def _conclude(self, claim: Claim, job: RunningJob, ran: "Ran | None") -> None:
         """Record the end of an attempt that did not simply complete."""
-        ending = await self._ending(claim, job, ran)
+        try:
+            ending = await self._ending(claim, job, ran)
+        except Exception as error:  # noqa: BLE001 -- a fault of ours ends the job, not the pod
+            raised = error if ran is None or ran.raised is None else ran.raised
+            ending = not_judged(claim, raised, error)
         if ending is None or job.stop is Stop.LEASE_LOST:
             job.is_answered = True  # by the attempt that owns it
             if job.trace is not None:
@@ -297,7 +303,7 @@ class JobActors:
                 ran_s=trio.current_time() - job.claimed_at,
                 final=self._final(claim),
             )
-        except Exception as second:  # noqa: BLE001 -- a job's own error must not end its pod
+        except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
             ending = not_judged(claim, error, second)
         if ending is not None:
             await self.receipts.ended(claim, job, ending, error)
@@ -378,6 +384,9 @@ class JobActors:
             return None
         except CortexError as error:
             return await self._report_refusal(_refused(ending, error))
+        except Exception as error:  # noqa: BLE001 -- a fault of ours: the sweep ends the job
+            self._not_recorded(ending.lease, error)
+            return None
 
     async def _report_refusal(self, refused: Finish) -> Operation | None:
         try:
@@ -389,7 +398,7 @@ class JobActors:
             self._not_recorded(refused.lease, second)
         return None
 
-    def _not_recorded(self, lease: Lease, error: CortexError) -> None:
+    def _not_recorded(self, lease: Lease, error: Exception) -> None:
         # Its heartbeat ends with this actor, so the sweep will find it.
         self.running.unrecorded.append(lease.job_id)
         _log.error("end of attempt not recorded", job=str(lease.job_id), error=error)

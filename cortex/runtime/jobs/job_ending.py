@@ -6,12 +6,12 @@ The class of the error decides. The record keeps what is known of it, including 
 import random
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
 import orjson
 import structlog
-import trio
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
@@ -31,6 +31,8 @@ from cortex.domain.retry import (
 )
 from cortex.domain.waiting import PERSON
 
+_traceback_of: Final = BaseException.__dict__["__traceback__"].__get__
+"""Returns an error's traceback, also of an error that hides it."""
 STACK_CHARS_MAX: Final = 16_384
 POISON: Final = "poison"
 PROCESS_DIED: Final = "process_died"
@@ -99,9 +101,13 @@ def _failed(
             )
 
 
-def not_judged(claim: Claim, error: BaseException, second: Exception) -> Finish:
+def not_judged(claim: Claim, error: BaseException, second: BaseException) -> Finish:
     """Return the end of a job whose error could not be classified, because of its own defects."""
-    _log.error("error not classified", job=str(claim.lease.job_id), exc_info=second)
+    log = partial(_log.error, "error not classified", job=str(claim.lease.job_id))
+    try:
+        log(exc_info=second)
+    except BaseException:  # noqa: BLE001 -- formatting runs the errors' own code
+        log(no_traceback=type(second).__name__)
     failure = Failure(
         cls=FailureClass.PERMANENT,
         code="job_failed",
@@ -219,10 +225,8 @@ def _stack(error: BaseException) -> str:
     """The last part of the traceback; an error whose own text is unavailable has only its place."""
     try:
         text = "".join(traceback.format_exception(error))
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
     except BaseException:  # noqa: BLE001 -- formatting runs the error's own code
-        text = "".join(traceback.format_tb(error.__traceback__))
+        text = "".join(traceback.format_tb(_traceback_of(error)))
     return clean_text(redact(text)[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
 
 
@@ -237,7 +241,5 @@ def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:
     log = _log.error if failure.is_escalated else _log.warning
     try:
         log("attempt failed", exc_info=error, **context)
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
-    except BaseException as second:  # noqa: BLE001 -- a job's own error must not end its pod
+    except BaseException as second:  # noqa: BLE001 -- formatting runs the error's own code
         log("attempt failed", no_traceback=type(second).__name__, **context)

@@ -16,6 +16,7 @@ On stop: examining is cut short, and the receipt says so.
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -110,10 +111,14 @@ class Receipts:
         the job only cuts this short.
         """
         attempt = self._attempts.get(claim.lease) or await self._unfollowed(claim)
-        if error is None:
-            interruption: Interruption | None = of_job(attempt, deadline=job.deadline)
-        else:
-            interruption = of_error(attempt, error, operation)
+        try:
+            if error is None:
+                interruption: Interruption | None = of_job(attempt, deadline=job.deadline)
+            else:
+                interruption = of_error(attempt, error, operation)
+        except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
+            _log_not_taken(claim, second)
+            return
         if interruption is None:
             return
         receipt = self._bare(interruption, problem="examining its files was cut short")
@@ -141,7 +146,7 @@ class Receipts:
                 unix_ms=self._unix_ms,
             )
         except Exception as error:  # noqa: BLE001 -- no threads, no files: not the pod's end
-            _log.exception("receipt not taken", job=str(claim.lease.job_id))
+            _log_not_taken(claim, error)
             return self._bare(
                 interruption, problem=f"its files could not be examined: {describe(error)}"
             )
@@ -170,8 +175,8 @@ class Receipts:
         except UnavailableError as error:
             _log.warning("receipt not recorded", job=job_id, error=error.message)
             return False
-        except CortexError as error:
-            _log.error("receipt refused", job=job_id, error=error.message)
+        except Exception as error:  # noqa: BLE001 -- no job and no pod ends for a receipt
+            _log.error("receipt refused", job=job_id, error=describe(error))
         return True
 
     async def _noted(self, claim: Claim, receipt: TimeoutReceipt) -> None:
@@ -195,7 +200,7 @@ class Receipts:
         try:
             with trio.move_on_after(WRITE_S):
                 await trio.to_thread.run_sync(append_line, workspace, line, abandon_on_cancel=True)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 -- no job and no pod ends for a receipt
             _log.warning("timeouts.jsonl not written", job=line.job_id, error=describe(error))
 
     async def _unfollowed(self, claim: Claim) -> Attempt:
@@ -212,6 +217,14 @@ class Receipts:
                 _log.warning("last checkpoint not read", job=job_id, error=error.message)
         progress = Progress(head.get("seq", 0), head.get("key"))
         return Attempt(claim, progress, trio.current_time() - claim.timeout_s)
+
+
+def _log_not_taken(claim: Claim, error: BaseException) -> None:
+    log = partial(_log.error, "receipt not taken", job=str(claim.lease.job_id))
+    try:
+        log(exc_info=error)
+    except BaseException:  # noqa: BLE001 -- formatting runs the errors' own code
+        log(no_traceback=type(error).__name__)
 
 
 def _storable(interruption: Interruption) -> Interruption:

@@ -13,6 +13,7 @@ import orjson
 import structlog
 import trio
 
+from cortex.actors.phases import is_being_cancelled
 from cortex.domain.classification import failure_of
 from cortex.domain.failure import Failure
 from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
@@ -101,7 +102,9 @@ async def send_within(sender: Sender, message: Message) -> Failure | None:
     with trio.move_on_after(sender.limit_s):
         try:
             return await sender.send(message)
-        except Exception as error:  # noqa: BLE001 -- of a handler it may be anything
+        except BaseException as error:
+            if not isinstance(error, Exception) and is_being_cancelled():
+                raise
             return failure_of(error)
     return failure_of(TimeoutError(f"no answer within {sender.limit_s:g} s"))
 

@@ -17,6 +17,7 @@ from cortex.agent.plain import RAW_MAX_BYTES
 from cortex.agent.tools import abandon, process
 from cortex.agent.tools.process import run_process
 from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
+from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from tests.support.eventually import WITHIN_S
 
@@ -232,15 +233,12 @@ async def test_a_child_that_ignores_sigterm_does_not_hold_the_call(
 
 
 async def test_control_flow_passes_through_an_async_tool(context: ToolContext) -> None:
-    class Stop(BaseException):
-        """Like a lost lease."""
-
     @tool
     async def stop() -> None:
         """Raise what is no error."""
-        raise Stop
+        raise LeaseLost
 
-    with pytest.raises(Stop):
+    with pytest.raises(LeaseLost):
         await stop.call(context, {})
 
 

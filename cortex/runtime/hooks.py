@@ -1,0 +1,76 @@
+"""Hooks of the interpreter in a process that runs jobs: for errors that no code can catch.
+
+Errors of `__del__`, of threads that job code starts, and generators that it leaves unfinished. They
+are logged, with the job whose code runs, and end nothing.
+"""
+
+import sys
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any, Final
+
+import structlog
+
+from cortex.domain.classification import describe
+from cortex.domain.tracing import current
+
+OPENS_NURSERY: Final = frozenset({"open_nursery", "create_task_group"})
+"""Functions of trio and anyio."""
+
+_unfinished: Final[list[AsyncGenerator[Any, Any]]] = []
+"""Generators with an open nursery, which only their own task can close: see `job_actor`.
+
+Trio would close it in another task, and then wake the job in the middle of any of its waits."""
+
+_log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def hooked() -> Generator[None, None, None]:
+    """Install the hooks for as long as the block lasts, inside a run of trio."""
+    unraisable, in_thread = sys.unraisablehook, threading.excepthook
+    finalize = sys.get_asyncgen_hooks().finalizer
+
+    def finalized(generator: AsyncGenerator[Any, Any]) -> None:
+        if _opens_nursery(generator):
+            _unfinished.append(generator)
+            _log.warning("generator left with an open nursery", at=_name(generator), job=_job())
+        elif finalize is not None:
+            finalize(generator)
+
+    sys.unraisablehook, threading.excepthook = _note_unraisable, _note_in_thread
+    sys.set_asyncgen_hooks(finalizer=finalized)
+    try:
+        yield
+    finally:
+        sys.unraisablehook, threading.excepthook = unraisable, in_thread
+        sys.set_asyncgen_hooks(finalizer=finalize)
+
+
+def _opens_nursery(generator: AsyncGenerator[Any, Any]) -> bool:
+    code: CodeType | None = getattr(generator, "ag_code", None)
+    return code is not None and not OPENS_NURSERY.isdisjoint(code.co_names)
+
+
+def _note_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    error = unraisable.exc_value or unraisable.exc_type()
+    _log.error("error ignored", error=describe(error), at=_name(unraisable.object), job=_job())
+
+
+def _note_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is SystemExit:  # a way to end a thread
+        return
+    error = args.exc_value or args.exc_type()
+    thread = None if args.thread is None else args.thread.name
+    _log.error("thread failed", error=describe(error), thread=thread, job=_job())
+
+
+def _name(owner: object) -> str:
+    return str(getattr(owner, "__qualname__", type(owner).__qualname__))
+
+
+def _job() -> str | None:
+    job_id = current.job_id()
+    return None if job_id is None else str(job_id)

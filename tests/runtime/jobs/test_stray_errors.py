@@ -1,0 +1,246 @@
+"""No error of job code ends its pod: the job ends as the error's class says, counted and logged."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from functools import partial
+from typing import Any, Final
+
+import pytest
+import trio
+
+from cortex.domain.effect import Invocation, NotApplied, Verdict
+from cortex.durable.context import Context
+from cortex.runtime.hooks import hooked
+from tests.support.records.factories import Bench
+from tests.support.records.many_jobs import ManyJobs, statuses
+from tests.support.records.rows import assert_one_truth, attempts, job_row
+
+Lines = list[MutableMapping[str, Any]]
+Handler = Callable[[Context], Awaitable[Any]]
+
+DEPTH: Final = 5_000
+
+
+class Stop(BaseException):
+    """An error of a library's own that is no `Exception`."""
+
+
+class SpitefulError(Exception):
+    """An error each of whose parts runs code that fails."""
+
+    def fail(self, *_: object) -> Any:
+        raise KeyboardInterrupt
+
+    __str__ = __repr__ = __eq__ = __hash__ = fail
+    __class__ = args = __traceback__ = __cause__ = failure = status_code = property(fail)
+
+
+def cancelled_by_hand() -> BaseException:
+    return trio.Cancelled._create(source="unknown", reason=None)
+
+
+def deep_group() -> BaseException:
+    error: BaseException = ValueError("at the bottom")
+    for _ in range(DEPTH):
+        error = BaseExceptionGroup("one more", [error])
+    return error
+
+
+def long_chain() -> BaseException:
+    error: BaseException = ValueError("the first")
+    for _ in range(DEPTH):
+        following = ValueError("the next")
+        following.__cause__ = error
+        error = following
+    return error
+
+
+def recurse() -> None:
+    recurse()
+
+
+def allocate() -> None:
+    bytearray(2**62)
+
+
+def thrower(make: Callable[[], BaseException]) -> Callable[[], None]:
+    def throw() -> None:
+        raise make()
+
+    return throw
+
+
+THROW: Final[dict[str, Callable[[], None]]] = {
+    "interrupt": thrower(KeyboardInterrupt),
+    "exit": thrower(lambda: SystemExit(3)),
+    "generator exit": thrower(GeneratorExit),
+    "trio": thrower(cancelled_by_hand),
+    "asyncio": thrower(asyncio.CancelledError),
+    "own": thrower(Stop),
+    "group": thrower(lambda: BaseExceptionGroup("g", [KeyboardInterrupt(), cancelled_by_hand()])),
+    "deep group": thrower(deep_group),
+    "long chain": thrower(long_chain),
+    "spiteful": thrower(SpitefulError),
+    "recursion": recurse,
+    "no memory": allocate,
+}
+
+
+def throw(kind: str) -> None:
+    THROW[kind]()
+
+
+async def throw_later(kind: str) -> None:
+    await trio.lowlevel.checkpoint()
+    THROW[kind]()
+
+
+async def in_handler(_: Context, kind: str) -> None:
+    throw(kind)
+
+
+async def in_step(ctx: Context, kind: str) -> None:
+    await ctx.step("x", throw_later, kind)
+
+
+async def in_limited_step(ctx: Context, kind: str) -> None:
+    await ctx.step("x", throw_later, kind, timeout=5)
+
+
+async def in_thread(ctx: Context, kind: str) -> None:
+    await ctx.step("x", throw, kind)
+
+
+async def in_gather(ctx: Context, kind: str) -> Any:
+    return await ctx.gather(ctx.step("x", throw_later, kind), ctx.step("y", trio.sleep_forever))
+
+
+async def in_generator(_: Context, kind: str) -> None:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        throw(kind)
+
+    async for _number in numbers():
+        await trio.lowlevel.checkpoint()
+
+
+async def not_applied(_: Invocation) -> Verdict:
+    return NotApplied()
+
+
+async def in_effect(ctx: Context, kind: str) -> None:
+    await ctx.effect("x", throw_later, kind, reconcile=not_applied)
+
+
+async def in_effect_thread(ctx: Context, kind: str) -> None:
+    await ctx.effect("x", throw, kind, reconcile=not_applied)
+
+
+PLACES: Final = (
+    *(in_handler, in_step, in_limited_step, in_thread, in_gather, in_generator),
+    *(in_effect, in_effect_thread),
+)
+
+
+@pytest.fixture
+async def pod(bench: Bench) -> ManyJobs:
+    await bench.start_committing()
+    return ManyJobs(bench)
+
+
+# --- raised anywhere
+
+
+async def test_no_error_of_job_code_ends_the_pod(
+    pod: ManyJobs, database: str, log_lines: Lines
+) -> None:
+    handlers = {
+        f"{kind} {place.__name__}": partial(place, kind=kind) for kind in THROW for place in PLACES
+    }
+    ids = await pod.run(handlers, worker_attempts=1)
+    assert statuses(database, ids) == dict.fromkeys(handlers, "FAILED")
+    events = {"attempt failed", "error not classified"}
+    logged = {line["job"] for line in log_lines if line["event"] in events}
+    assert [name for name, each in ids.items() if str(each) not in logged] == []
+    assert_one_truth(database)
+
+
+async def test_a_stray_error_is_tried_again_as_its_class_says(pod: ManyJobs, database: str) -> None:
+    ids = await pod.run({kind: partial(in_step, kind=kind) for kind in THROW})
+    for name, each in ids.items():
+        assert attempts(database, each) == [(1, "failed")], name
+        assert job_row(database, each)["task_state"] == "LATER", name
+
+
+async def leaves_nursery_open(ctx: Context) -> str:
+    async def numbers() -> AsyncIterator[int]:
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        nursery.start_soon(trio.sleep_forever)
+        yield 1
+        await manager.__aexit__(None, None, None)
+
+    async for _number in numbers():
+        break
+    await ctx.step("x", trio.lowlevel.checkpoint)
+    return "left"
+
+
+async def keeps_nursery_open(ctx: Context) -> str:
+    async def numbers() -> AsyncIterator[int]:
+        manager = trio.open_nursery()
+        nursery = await manager.__aenter__()
+        nursery.start_soon(trio.sleep_forever)
+        yield 1
+        await manager.__aexit__(None, None, None)
+
+    generator = numbers()
+    KEPT.append(generator)
+    await anext(generator)
+    await ctx.step("x", trio.lowlevel.checkpoint)
+    return "kept"
+
+
+KEPT: Final[list[object]] = []
+
+
+async def test_a_nursery_that_job_code_leaves_open_ends_no_pod(
+    pod: ManyJobs, database: str
+) -> None:
+    handlers = {"left": leaves_nursery_open, "kept": keeps_nursery_open}
+    with hooked():
+        ids = await pod.run(handlers, worker_attempts=1)
+        KEPT.clear()
+        gc.collect()
+    assert set(statuses(database, ids).values()) == {"FAILED"}
+
+
+class Falls:
+    def __del__(self) -> None:
+        raise KeyboardInterrupt
+
+
+async def drops(_: Context) -> None:
+    Falls()
+    thread = threading.Thread(target=throw, args=("exit",), name="its own")
+    thread.start()
+    thread.join()
+    thread = threading.Thread(target=throw, args=("own",), name="its own")
+    thread.start()
+    thread.join()
+
+
+async def test_an_error_that_no_code_can_catch_is_logged_with_its_job(
+    pod: ManyJobs, database: str, log_lines: Lines
+) -> None:
+    with hooked():
+        ids = await pod.run({"drops": drops})
+    assert statuses(database, ids) == {"drops": "COMPLETED"}
+    ignored = [line for line in log_lines if line.get("at") == "Falls.__del__"]
+    assert [(line["event"], line["error"], line["job"]) for line in ignored] == [
+        ("error ignored", "KeyboardInterrupt", str(ids["drops"]))
+    ]
+    (failed,) = [line for line in log_lines if line["event"] == "thread failed"]
+    assert (failed["thread"], failed["error"]) == ("its own", "Stop")
