@@ -60,6 +60,22 @@ def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> N
         assert not Path(folder, place.facts["mark"]).exists() or folder == str(place.root.parent)
 
 
+def test_git_works_whatever_settings_the_machine_has(
+    confined: tuple[Confinement, Place],
+) -> None:
+    means, place = confined
+    settings = place.facts["config"]  # stands for /etc/gitconfig: it exists, and is not readable
+    # Landlock has no chmod by path for a user who owns other files, which `git init` needs.
+    is_initable = means is not Confinement.LANDLOCK or place.uid == 0
+    by_hand = "mkdir -p r/.git/objects r/.git/refs && echo ref: refs/heads/x > r/.git/HEAD"
+    init = "git init -q -b x r" if is_initable else by_hand
+    commit = "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x"
+    script = f"export GIT_CONFIG_SYSTEM={settings}; {init} && cd r && {commit} && git status"
+    done = place.run(means, "/bin/sh", "-c", script)
+    assert (done["exit_code"], done["stderr"]) == (0, "")
+    assert "nothing to commit" in done["stdout"]
+
+
 def test_the_attempts_are_real(tmp_path: Path) -> None:
     """Unconfined, as the pod's own user, those that do no harm succeed: the suite can fail."""
     with a_place(os.geteuid()) as place:

@@ -345,7 +345,7 @@ def _by_landlock(view: _View, *, has_network: bool) -> Launch:
         prefix=(*python.command, _child()),
         plan=view.plan(
             families=["inet", "inet6", "netlink"] if has_network else [],
-            owns_others=True,
+            owns_others=view.shares_user,
             rules=rules,
             ground=ground,
             scratch=[scratch.name],
@@ -454,6 +454,11 @@ def _environment(python: _Python, *, scratch: str) -> dict[str, str]:
         "PATH": os.pathsep.join(paths),
         "HOME": scratch,
         "TMPDIR": scratch,
+        # Settings of the machine may hold passwords. Where programs see but cannot read them, git
+        # ends with 128 and wget complains, so both leave them out by every means.
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "SYSTEM_WGETRC": "/dev/null",
         # The folder and the workspace belong to another user.
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "safe.directory",
