@@ -269,6 +269,7 @@ CREATE TABLE cortex.job_record (
     CONSTRAINT result_only_in_completed CHECK (result IS NULL OR status = 'COMPLETED'::cortex.job_status),
     CONSTRAINT retry_count_within_limit CHECK (retry_count >= 0 AND retry_count <= max_retries),
     CONSTRAINT tags_are_few CHECK (cardinality(tags) >= 1 AND cardinality(tags) <= 20),
+    CONSTRAINT waiting_for_something CHECK (status <> 'WAITING_FOR_APPROVAL'::cortex.job_status OR waiting_on IS NOT NULL),
     CONSTRAINT waiting_only_when_suspended CHECK (waiting_on IS NULL OR (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])))
 ) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX job_due_by_time ON cortex.job_record USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~~ 'budget:%'::text);

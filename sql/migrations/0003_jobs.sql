@@ -138,6 +138,7 @@ CREATE TABLE cortex.job_record (
     CONSTRAINT checkpoint_is_small CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT waiting_only_when_suspended
         CHECK (waiting_on IS NULL OR status IN ('RETRY', 'WAITING_FOR_APPROVAL')),
+    CONSTRAINT waiting_for_something CHECK (status <> 'WAITING_FOR_APPROVAL' OR waiting_on IS NOT NULL),
     CONSTRAINT error_class_only_in_failed CHECK (error_class IS NULL OR status = 'FAILED'),
     CONSTRAINT lineage_with_origin CHECK ((origin_id IS NULL) = (lineage_id IS NULL))
 ) WITH (

@@ -305,7 +305,9 @@ def test_a_new_job_replaces_one_that_waits_under_its_key(
 ) -> None:
     job_id, pod_id = submit(job_key="k"), new_id()
     (first,) = claim(pod_id)
-    store(tasks.suspend, pod_id=pod_id, operations=[a_suspend(first.lease, delay_s=delay_s)])
+    waiting_on = "person:mend it" if delay_s is None else None
+    suspend = a_suspend(first.lease, delay_s=delay_s, waiting_on=waiting_on)
+    store(tasks.suspend, pod_id=pod_id, operations=[suspend])
     successor = submit(job_key="k")
     row = job_row(database, job_id)
     assert (row["status"], row["cancelled_by"]) == ("CANCELLED", "submit")

@@ -41,6 +41,7 @@ def go(dsn: str, job_id: UUID, state: str) -> None:
         """
         UPDATE cortex.job_record SET status = $2::text::cortex.job_status,
             next_retry_at = CASE WHEN $2 = 'RETRY' THEN cortex.now() END,
+            waiting_on = CASE WHEN $2 = 'WAITING_FOR_APPROVAL' THEN 'person:mend it' END,
             error_message = CASE WHEN $2 = 'FAILED' THEN 'broken' END
         WHERE id = $1
         """,
@@ -77,6 +78,23 @@ def test_a_job_begins_as_pending(database: str, role: str) -> None:
                 "VALUES (cortex.uuid7(), 'x', $1, '{}')",
                 state,
             )
+
+
+@pytest.mark.parametrize("waiting_on", [None, "approval:00000000-0000-0000-0000-000000000000"])
+def test_a_job_that_waits_for_a_person_waits_for_something(
+    database: str, waiting_on: str | None
+) -> None:
+    job_id = submit(database, "work")
+    go(database, job_id, "RUNNING")
+    with pytest.raises(asyncpg.IntegrityConstraintViolationError):
+        sql(
+            database,
+            "UPDATE cortex.job_record SET status = 'WAITING_FOR_APPROVAL', waiting_on = $2 "
+            "WHERE id = $1",
+            job_id,
+            waiting_on,
+        )
+    assert job_row(database, job_id)["status"] == "RUNNING"
 
 
 def test_the_same_state_again_is_no_transition(database: str) -> None:
