@@ -288,6 +288,9 @@ class Settings:
     isolated_cpu_s: int = _count(
         3600, 1, 1_000_000, "CPU time that a job may use in such a process, in seconds"
     )
+    retry_after_max_s: float = _seconds(
+        300.0, 1.0, 3600, "longest pause for which a server's Retry-After may open a breaker"
+    )
     tick_runners: str | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_text),

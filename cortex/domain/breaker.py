@@ -16,9 +16,8 @@ import attrs
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import Failure
+from cortex.domain.retry import RETRY_AFTER_MAX_S
 
-RETRY_AFTER_MAX_S: Final = 3600.0
-"""After a request for a longer pause, a server is called again after an hour."""
 RETRY_AFTER_STEP_S: Final = 1.0
 """Simultaneous answers ask for about the same pause: smaller differences are ignored."""
 HOLD_MIN_S: Final = 1.0
@@ -156,16 +155,17 @@ def failed(
     *,
     requests: int = 1,
     probe: int | None = None,
+    retry_after_max_s: float = RETRY_AFTER_MAX_S,
 ) -> Breaker:
     """A call failed; `requests` calls have ended since the same pod's last report.
 
     Failures that would repeat themselves say nothing about the called system: they only give a
-    probe back. A server that asks for a pause gets it at once.
+    probe back. A server that asks for a pause gets it at once, up to `retry_after_max_s`.
     """
     if not failure.cls.is_transient:
         return given_back(breaker, probe=probe)
     policy = policy_of(breaker.name)
-    requested_s = _requested_s(failure)
+    requested_s = _requested_s(failure, retry_after_max_s)
     if breaker.state is BreakerState.OPEN:
         return _failed_while_open(breaker, failure, now, requested_s=requested_s)
     counted = _counted(breaker, failure, requests=requests)
@@ -325,11 +325,11 @@ def _escalated(breaker: Breaker, now: datetime) -> Breaker:
     return attrs.evolve(breaker, escalated_at=now)
 
 
-def _requested_s(failure: Failure) -> float | None:
+def _requested_s(failure: Failure, most_s: float) -> float | None:
     requested_s = failure.retry_after_s
     if requested_s is None or not requested_s > 0:  # NaN is no request
         return None
-    return min(requested_s, RETRY_AFTER_MAX_S)
+    return min(requested_s, most_s)
 
 
 BAR_S: Final = 300.0

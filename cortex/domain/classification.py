@@ -31,7 +31,7 @@ from cortex.domain.failure import (
     FailureClass,
 )
 from cortex.domain.redaction import clean_text
-from cortex.domain.retry import retry_after_of
+from cortex.domain.retry import retry_after_of, should_retry_of
 
 # --- Examining foreign errors: members of groups, causes, attributes.
 
@@ -134,7 +134,7 @@ def failure_of_call(facts: CallFailure, message: str) -> Failure:
     code = _code_of_call(facts)
     meaning = CODES[code]
     return Failure(
-        cls=meaning.cls,
+        cls=_obedient(meaning.cls, should_retry=facts.should_retry),
         code=code,
         message=message,
         retry_after_s=facts.retry_after_s,
@@ -205,13 +205,22 @@ def _judged(error: BaseException, now: datetime | None, visited: set[int]) -> Fa
     code = code or KINDS.get(kind, UNKNOWN)
     meaning = CODES[code]
     return Failure(
-        cls=meaning.cls,
+        cls=_obedient(meaning.cls, should_retry=_should_retry(error)),
         code=code,
         message=f"{describe(error)}; {ON_TRIO}" if code == "asyncio_called" else describe(error),
         retry_after_s=_retry_after_s(error, now),
         scope=meaning.scope,
         is_escalated=meaning.is_escalated,
     )
+
+
+def _obedient(cls: FailureClass, *, should_retry: bool | None) -> FailureClass:
+    """Return the class of a failure of which the server says whether a retry can help."""
+    if should_retry is False and cls.is_transient:
+        return FailureClass.PERMANENT
+    if should_retry is True and cls is FailureClass.PERMANENT:
+        return FailureClass.TRANSIENT_APP
+    return cls
 
 
 def _of_ours(error: CortexError) -> Failure:
@@ -341,10 +350,21 @@ def _kind(error: BaseException) -> str:
 
 
 def _retry_after_s(error: BaseException, now: datetime | None) -> float | None:
+    response = attribute(error, "response")
+    headers = attribute(response, "headers")
+    if not callable(attribute(headers, "get")):
+        return None
+    try:
+        return retry_after_of(headers, now=now, status=attribute(response, "status_code"))
+    except Exception:  # noqa: BLE001 -- not the headers of HTTP that they looked like
+        return None
+
+
+def _should_retry(error: BaseException) -> bool | None:
     headers = attribute(attribute(error, "response"), "headers")
     if not callable(attribute(headers, "get")):
         return None
     try:
-        return retry_after_of(headers, now=now)
-    except Exception:  # noqa: BLE001 -- not the headers of HTTP that they looked like
+        return should_retry_of(headers)
+    except Exception:  # noqa: BLE001 -- as above
         return None

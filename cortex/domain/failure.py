@@ -92,9 +92,10 @@ class CallFailure:
     `type` is the API's own `error.type` if there is one, else one of our codes (connect_timeout,
     ended_early …), else http_<status>. `detail` is the API's own code for the cause, which few
     errors have. `status` is that of the HTTP response (200 when the error came inside the stream),
-    None without one. `retry_after` is the header as sent, `retry_after_s` its meaning. `limit_s` is
-    the limit that fired. `usage` is what had been billed when it broke off. `call_id` is the id
-    under which its cost is booked.
+    None without one. `retry_after` is the header as sent, `retry_after_s` its meaning, and
+    `should_retry` whether the server says that a retry can help. `limit_s` is the limit that fired.
+    `usage` is what had been billed when it broke off. `call_id` is the id under which its cost is
+    booked.
     """
 
     model: str
@@ -105,6 +106,7 @@ class CallFailure:
     request_id: str | None = None
     retry_after: str | None = None
     retry_after_s: float | None = None
+    should_retry: bool | None = None
     limit_s: float | None = None
     usage: Usage = field(factory=Usage)
     call_id: str | None = None

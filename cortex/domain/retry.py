@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from math import exp
 from typing import Final, Literal, Protocol, TypeAlias
@@ -12,7 +13,8 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.failure import Failure, FailureClass
 
 RETRY_AFTER_MAX_S: Final = 300.0
-"""The longest pause that a server may ask for, unless its breaker opens for longer."""
+"""The longest pause that a server may ask for; the setting `retry_after_max_s` has a breaker open
+for longer."""
 RATE_LIMIT_RETRIES_MAX: Final = 5
 """After this many application retries for a rate limit, a person is notified."""
 
@@ -56,7 +58,9 @@ class CallRetry:
         """Return the pause after `failures` failures, the first being 1."""
         backoff = Backoff(base_s=self.base_s, cap_s=self.cap_s)
         jittered_s = backoff.pause_s(failures, rng=rng, least=1.0, most=1.5)
-        return jittered_s if retry_after_s is None else max(jittered_s, retry_after_s)
+        if retry_after_s is None:
+            return jittered_s
+        return max(jittered_s, min(retry_after_s, RETRY_AFTER_MAX_S))
 
 
 Urgency: TypeAlias = Literal["realtime", "default", "background"]
@@ -70,7 +74,8 @@ CALL_RETRIES: Final[dict[Urgency, CallRetry]] = {
 """Only for calls that may be repeated, while the pause fits in what is left of the step."""
 
 
-# --- The pause that a server asks for: the Retry-After header in both of its forms.
+# --- The pause that a server asks for: Retry-After in its three forms, and the times at which a
+# rate limit of the Messages API is reset.
 
 
 FALLBACK_S: Final = 60.0
@@ -78,6 +83,8 @@ FALLBACK_S: Final = 60.0
 LONGEST_S: Final = 86_400.0
 """More than a day is no pause but a mistake."""
 
+TOO_MANY_REQUESTS: Final = 429
+_RESET: Final = re.compile(r"anthropic-ratelimit-([a-z-]{1,40})-reset")
 _SECONDS: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
 
 
@@ -86,18 +93,66 @@ class Headers(Protocol):
 
     def get(self, name: str, /) -> str | None: ...
 
+    def __iter__(self) -> Iterator[str]: ...
 
-def retry_after_of(headers: Headers, *, now: datetime | None) -> float | None:
-    """Return the seconds that a response asks for, None if it has no Retry-After header.
+
+def retry_after_of(
+    headers: Headers, *, now: datetime | None, status: int | None = None
+) -> float | None:
+    """Return the seconds that a response asks for, None if it asks for no pause.
 
     A date counts from the response's own Date header, so that no clock need agree with the
-    server's; without one from `now`, which must have a time zone.
+    server's; without one from `now`, which must have a time zone. The reset of a rate limit counts
+    only for the `status` 429.
     """
-    value = headers.get("retry-after")
-    if value is None:
+    millis = headers.get("retry-after-ms")
+    if millis is not None and _SECONDS.fullmatch(millis.strip()):
+        return _within_a_day(float(millis) / 1000)
+    value, sent = headers.get("retry-after"), headers.get("date")
+    now = (parse_http_date(sent) if sent else None) or now
+    if value is not None:
+        return parse_retry_after(value, now=now)
+    return _until_reset(headers, now) if status == TOO_MANY_REQUESTS and now is not None else None
+
+
+def should_retry_of(headers: Headers) -> bool | None:
+    """Return whether the server says that a retry can help; None if it says nothing."""
+    return {"true": True, "false": False}.get((headers.get("x-should-retry") or "").strip().lower())
+
+
+def _until_reset(headers: Headers, now: datetime) -> float | None:
+    """Return the seconds until the limits that are used up have room again.
+
+    If the server does not say which ones are, until the first one has.
+    """
+    exhausted: list[float] = []
+    others: list[float] = []
+    for name in headers:
+        match = _RESET.fullmatch(name.lower())
+        moment = None if match is None else _moment(headers.get(name) or "")
+        if match is None or moment is None:
+            continue
+        left = headers.get(f"anthropic-ratelimit-{match[1]}-remaining")
+        is_exhausted = left is not None and left.strip() == "0"
+        (exhausted if is_exhausted else others).append(max(0.0, (moment - now).total_seconds()))
+    if exhausted:
+        return _within_a_day(max(exhausted))
+    return _within_a_day(min(others)) if others else None
+
+
+def _moment(value: str) -> datetime | None:
+    """Return the instant of an RFC 3339 date, or of seconds since 1970; None if it is invalid."""
+    try:
+        if value.isascii() and value.isdecimal():
+            return datetime.fromtimestamp(int(value), UTC)
+        moment = datetime.fromisoformat(value.strip())
+    except (ValueError, OverflowError, OSError):
         return None
-    sent = headers.get("date")
-    return parse_retry_after(value, now=(parse_http_date(sent) if sent else None) or now)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _within_a_day(seconds: float) -> float:
+    return seconds if seconds <= LONGEST_S else FALLBACK_S
 
 
 def parse_retry_after(value: str, *, now: datetime | None) -> float:
@@ -115,7 +170,7 @@ def parse_retry_after(value: str, *, now: datetime | None) -> float:
         if due is None or now is None:
             return FALLBACK_S
         requested_s = max(0.0, (due - now).total_seconds())
-    return requested_s if requested_s <= LONGEST_S else FALLBACK_S
+    return _within_a_day(requested_s)
 
 
 def parse_http_date(value: str) -> datetime | None:

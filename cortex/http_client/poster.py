@@ -265,7 +265,7 @@ async def _read(connection: _Connection) -> Answer:
         elif isinstance(event, h11.Response):
             status = event.status_code
             named = {name.decode(): value.decode("latin-1") for name, value in event.headers}
-            retry_after_s = retry_after_of(named, now=None)
+            retry_after_s = retry_after_of(named, now=None, status=status)
             location = named.get("location", "")
         elif isinstance(event, h11.Data):
             body += event.data

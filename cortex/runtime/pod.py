@@ -187,9 +187,6 @@ class _Pod:
         )
         self._loop_lag = LoopLag(self._metrics.loop_late)
         self._process = psutil.Process()
-        self._breakers = BreakerRegistry(
-            port, pod_id=self._record.id, rng=rng, on_opened=self._metrics.breaker_opened
-        )
         self._build_writers()
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
@@ -224,6 +221,13 @@ class _Pod:
 
     def _build_writers(self) -> None:
         """Build what writes to the record: for running jobs, and for the jobs of all pods."""
+        self._breakers = BreakerRegistry(
+            self._port,
+            pod_id=self._record.id,
+            rng=self._rng,
+            on_opened=self._metrics.breaker_opened,
+            retry_after_max_s=self._settings.retry_after_max_s,
+        )
         self._unsettled = PendingSettlements(self._port)
         self._tracing = span_exporter(self._port, pod=self._record, chance=self._chance)
         self._runners = runners(

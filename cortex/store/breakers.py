@@ -27,6 +27,7 @@ from cortex.domain.breaker import (
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
+from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store.rows import row_of
@@ -98,11 +99,26 @@ async def look(db: Database, *, limit: int) -> tuple[datetime, list[Breaker]]:
 
 
 async def failed(
-    db: Database, name: str, *, failure: Failure, requests: int, probe: int | None
+    db: Database,
+    name: str,
+    *,
+    failure: Failure,
+    requests: int,
+    probe: int | None,
+    retry_after_max_s: float = RETRY_AFTER_MAX_S,
 ) -> BreakerReading:
     """Count a failure; see `cortex.domain.breaker.failed`."""
     return await _change(
-        db, name, lambda b, now: rules.failed(b, failure, now, requests=requests, probe=probe)
+        db,
+        name,
+        lambda b, now: rules.failed(
+            b,
+            failure,
+            now,
+            requests=requests,
+            probe=probe,
+            retry_after_max_s=retry_after_max_s,
+        ),
     )
 
 

@@ -305,7 +305,8 @@ SELECT id FROM suspended LEFT JOIN hinted ON true;
 -- another job took. $1 dead pod id, $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last
 -- heartbeat when it was seen without its lock, or null: if it has sent one since, it lives, even if its lock is free
 -- again. Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the
--- pod. The pod is finished, and marked dead, when everything that it owned could be taken. Its death condemns none of its jobs. A job that was running in $3
+-- pod, the breakers that it probed. The pod is finished, and marked dead, when everything that it owned could be taken;
+-- its probes are free at once. Its death condemns none of its jobs. A job that was running in $3
 -- - 1 consecutive pod deaths without a step in between becomes a suspect: it runs in its own process, whose death
 -- identifies the culprit. If the pod had stopped its jobs, or ended before it learned of them, its death is not
 -- counted.
@@ -365,8 +366,14 @@ WITH dead AS MATERIALIZED (
                           has_run = pod.has_run OR EXISTS (SELECT FROM held)
     FROM found WHERE pod.id = found.id AND found.is_done
     RETURNING pod.id
+), given_back AS (
+    UPDATE cortex.breaker b
+    SET probe_by = NULL, probe_until = NULL, version = nextval('cortex.breaker_version'), updated_at = cortex.now()
+    FROM dead WHERE b.probe_by = dead.id
+    RETURNING b.name
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
+    UNION ALL SELECT pg_notify('cortex_breaker', name) FROM given_back
 )
 SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
        (SELECT count(*) FROM buried) = 1 AS is_done,

@@ -23,7 +23,7 @@ from cortex.domain.job import (
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session, open_session
-from cortex.store import jobs, pods, retries, steps, tasks
+from cortex.store import breakers, jobs, pods, retries, steps, tasks
 from tests.support.eventually import WITHIN_S
 from tests.support.records.rows import (
     NoPause,
@@ -39,6 +39,7 @@ from tests.support.servers.postgres import run_asyncio, sql
 
 LOCK_KEY = 4_611_686_018_427_387_905
 SILENT_S = 300.0
+BREAKERS = "SELECT name, probe_by, version FROM cortex.breaker"
 
 
 def finish(lease: Lease, status: JobStatus = JobStatus.COMPLETED) -> Finish:
@@ -238,6 +239,26 @@ def test_a_pod_that_has_beaten_since_it_was_seen_keeps_its_jobs_although_its_loc
     assert job_row(database, job_id)["task_state"] == "LOCKED"
     (suspect,) = store(pods.without_lock, caller=new_id(), settle_s=0.0)
     assert store(tasks.take_over, **asked, heartbeat_at=suspect.heartbeat_at).freed_count == 1
+
+
+def test_the_probe_of_a_breaker_is_free_once_its_pod_is_taken_over(
+    database: str, store: Session, enter_pod: Callable[[int], UUID]
+) -> None:
+    dead, alive = enter_pod(LOCK_KEY), new_id()
+    probers = {"llm:dead": dead, "llm:alive": alive}
+    for name in probers:
+        store(breakers.force_open, name, by="ana", reason="down", for_s=1.0)
+    move_clock(database, 2.0)
+    for name, pod_id in probers.items():
+        _, probe = store(breakers.take_probe, name, pod_id=pod_id, lease_s=3_600.0)
+        assert probe == 1
+    versions = {row["name"]: row["version"] for row in sql(database, BREAKERS)}
+    store(tasks.take_over, pod_id=dead, lock_key=LOCK_KEY, deaths_max=3, limit=9)
+    rows = {row["name"]: row for row in sql(database, BREAKERS)}
+    assert (rows["llm:dead"]["probe_by"], rows["llm:alive"]["probe_by"]) == (None, alive)
+    assert rows["llm:dead"]["version"] > max(versions.values()), "so that all pods learn it"
+    _, probe = store(breakers.take_probe, "llm:dead", pod_id=alive, lease_s=30.0)
+    assert probe == 2
 
 
 def test_nobody_is_suspected_soon_after_the_servers_start(

@@ -15,7 +15,7 @@ from cortex.agent.models.errors import BrokenAnswerError, ModelRejectedError, Mo
 from cortex.domain.classification import causes, failure_of, failure_of_call
 from cortex.domain.failure import PROMPT_TOO_LONG, CallFailure
 from cortex.domain.redaction import excerpt
-from cortex.domain.retry import retry_after_of
+from cortex.domain.retry import retry_after_of, should_retry_of
 
 CHECK_ADDRESS = "check ANTHROPIC_BASE_URL and the network"
 HINTS = {
@@ -91,7 +91,8 @@ def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -
         status=error.status_code,
         request_id=error.request_id,
         retry_after=headers.get("retry-after"),
-        retry_after_s=retry_after_of(headers, now=now),
+        retry_after_s=retry_after_of(headers, now=now, status=error.status_code),
+        should_retry=should_retry_of(headers),
     )
 
 

@@ -25,6 +25,7 @@ from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.redaction import clean_text
+from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
@@ -130,7 +131,8 @@ class SlowStart:
 
 
 PROBE_LEASE_S: Final = 30.0
-"""How long a killed prober holds up the others at most; a living one renews its lease."""
+"""How long a lost prober holds up the others at most; a living one renews its lease, and a dead
+pod's is freed when its jobs are taken over."""
 RAMP_PROOF_S: Final = 1.0
 """An overloaded server may begin answers and break them off, so an answer that has only begun does
 not yet let further calls start."""
@@ -156,6 +158,8 @@ class BreakerContext:
     """Asks for the handles to be tended soon."""
     on_opened: Callable[[str], None] = lambda _: None
     """Called with the name of each breaker that a call of this pod opened."""
+    retry_after_max_s: float = RETRY_AFTER_MAX_S
+    """The longest pause that a server may ask for."""
     is_cut_off: bool = False
     """The last try found the database unavailable: no statement is sent until the next poll."""
     _now: datetime = datetime(1970, 1, 1, tzinfo=UTC)
@@ -258,12 +262,25 @@ class BreakerHandle:
         )
         async with self._lock:
             count, now = self._unreported_count, self.shared.now
-            after = rules.failed(self.breaker, stored_failure, now, requests=count, probe=probe)
+            most_s = self.shared.retry_after_max_s
+            after = rules.failed(
+                self.breaker,
+                stored_failure,
+                now,
+                requests=count,
+                probe=probe,
+                retry_after_max_s=most_s,
+            )
             if after is self.breaker and probe is None:
                 return
             asked_at = trio.current_time()
             reading = await self.shared.call_store(
-                store.failed, self.name, failure=stored_failure, requests=count, probe=probe
+                store.failed,
+                self.name,
+                failure=stored_failure,
+                requests=count,
+                probe=probe,
+                retry_after_max_s=most_s,
             )
             self._settle(reading, after, asked_at=asked_at, reported_count=count)
 

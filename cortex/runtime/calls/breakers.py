@@ -7,7 +7,7 @@ Invariants: an open breaker lets no call pass; the database hands out the probe,
 a time across all pods; a cancelled call reports nothing and leaves nothing behind.
 
 On failure: while the database is unavailable, breakers open and stay open by this pod's own count.
-On stop: nothing to do; the probe of a lost pod is handed out again after its lease.
+On stop: nothing to do; the probe of a dead pod is freed by its takeover, a lost one by its lease.
 """
 
 import random
@@ -20,6 +20,7 @@ import trio
 
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.domain.breaker import POLICIES, BreakerState, moved_on
+from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breaker_handle import BreakerAdmission, BreakerContext, BreakerHandle
 from cortex.runtime.liveness.listener import BREAKER
@@ -48,12 +49,21 @@ class BreakerRegistry(Runner):
         pod_id: UUID,
         rng: random.Random,
         on_opened: Callable[[str], None] = lambda _: None,
+        retry_after_max_s: float = RETRY_AFTER_MAX_S,
     ) -> None:
-        """`on_opened` gets the name of each breaker that a call of this pod opened."""
+        """`on_opened` gets the name of each breaker that a call of this pod opened.
+
+        `retry_after_max_s`: the longest pause that a server may ask for.
+        """
         super().__init__(rng=rng, interval_s=POLL_S)
         self._port = port
         self._shared = BreakerContext(
-            port=port, pod_id=pod_id, rng=rng, wake=self.wake, on_opened=on_opened
+            port=port,
+            pod_id=pod_id,
+            rng=rng,
+            wake=self.wake,
+            on_opened=on_opened,
+            retry_after_max_s=retry_after_max_s,
         )
         self._lines: dict[str, BreakerHandle] = {}
         self._forget_at = float("-inf")

@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from cortex.domain import breaker as rules
 from cortex.domain.breaker import (
     POLICIES,
-    RETRY_AFTER_MAX_S,
     TRANSITIONS,
     Breaker,
     BreakerState,
@@ -114,11 +113,20 @@ def test_what_would_repeat_itself_does_not_count(cls: FailureClass) -> None:
     assert rules.failed(breaker, a_failure(cls=cls, retry_after_s=9.0), T0) is breaker
 
 
-@pytest.mark.parametrize("asked_s, given_s", [(0.5, 0.5), (20.0, 20.0), (1e9, RETRY_AFTER_MAX_S)])
+@pytest.mark.parametrize("asked_s, given_s", [(0.5, 0.5), (20.0, 20.0), (1e9, 300.0)])
 def test_a_server_that_asks_for_a_pause_gets_it_at_once(asked_s: float, given_s: float) -> None:
     opened = rules.failed(Breaker(name="http:x"), a_failure(retry_after_s=asked_s), T0)
     assert opened.state is BreakerState.OPEN
     assert opened.open_until == later(given_s)
+
+
+def test_a_longer_pause_is_believed_if_the_operator_permits_it() -> None:
+    asked = a_failure(retry_after_s=1e9)
+    assert rules.failed(Breaker(name="llm:x"), asked, T0).open_until == later(300.0)
+    opened = rules.failed(Breaker(name="llm:x"), asked, T0, retry_after_max_s=3600.0)
+    assert opened.open_until == later(3600.0)
+    again = rules.failed(opened, a_failure(retry_after_s=9e9), later(60), retry_after_max_s=3600.0)
+    assert again.open_until == later(3660.0)
 
 
 @pytest.mark.parametrize("asked_s", [0.0, -5.0, float("nan")])

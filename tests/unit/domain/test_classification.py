@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
+import attrs
 import httpx2
 import pytest
 import trio
@@ -90,11 +91,32 @@ def test_a_response_says_when_to_come_back() -> None:
     assert failure_of(answered(503, retry_after=due), now=now).retry_after_s == 10
     assert failure_of(answered(503, retry_after="soon")).retry_after_s == 60
     assert failure_of(answered(503)).retry_after_s is None
+    assert failure_of(answered(503, retry_after_ms="250")).retry_after_s == 0.25
+    reset = "2015-10-21T07:28:40Z"
+    limited = answered(429, date=sent, anthropic_ratelimit_tokens_reset=reset)
+    assert failure_of(limited).retry_after_s == 40
     assert failure_of(answered(429)).is_rate_limit
     assert not failure_of(answered(503)).is_rate_limit
 
 
 # --- the row of a model's API
+
+
+def test_a_server_decides_whether_a_retry_can_help() -> None:
+    for status, says, cls in (
+        (429, "false", PERMANENT),
+        (500, "false", PERMANENT),
+        (400, "true", APP),
+        (400, "perhaps", PERMANENT),
+        (500, "true", INFRA),
+        (402, "true", BUDGET),
+    ):
+        failure = failure_of(answered(status, x_should_retry=says))
+        assert failure.cls is cls
+        facts = attrs.evolve(
+            a_call("x", status=status), should_retry={"true": True, "false": False}.get(says)
+        )
+        assert failure_of(CallError(facts)).cls is cls
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,16 @@ from cortex.domain.retry import (
     parse_http_date,
     parse_retry_after,
     retry_after_of,
+    should_retry_of,
 )
 
 NOW = datetime(1994, 11, 6, 8, 49, 0, tzinfo=UTC)
+LIMIT = "anthropic-ratelimit"
+RESETS = {
+    f"{LIMIT}-requests-reset": "1994-11-06T08:49:30Z",
+    f"{LIMIT}-input-tokens-reset": "1994-11-06T09:50:30+01:00",
+}
+REMAINING = [name.replace("reset", "remaining") for name in RESETS]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +93,39 @@ def test_a_date_counts_from_the_date_of_its_own_response() -> None:
     headers["Date"] = "today"
     assert retry_after_of(headers, now=NOW) == 37
     assert retry_after_of(httpx2.Headers(), now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    "headers, status, seconds",
+    [
+        ({"retry-after-ms": "1500", "retry-after": "60"}, 429, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "60"}, 429, 60),
+        ({"retry-after-ms": "250"}, 503, 0.25),
+        ({"retry-after-ms": "9" * 18}, 503, FALLBACK_S),
+        # of the limits that are used up, the last one; else the first one to be reset
+        ({**RESETS, f"{LIMIT}-requests-remaining": "0"}, 429, 30),
+        ({**RESETS, **dict.fromkeys(REMAINING, "0")}, 429, 90),
+        (RESETS, 429, 30),
+        ({f"{LIMIT}-unified-reset": str(int(NOW.timestamp()) + 12)}, 429, 12),
+        ({**RESETS, "retry-after": "5"}, 429, 5),
+        (RESETS, 529, None),
+        (RESETS, None, None),
+        ({f"{LIMIT}-requests-reset": "1994-11-06T08:00:00Z"}, 429, 0),
+        ({f"{LIMIT}-requests-reset": "tomorrow"}, 429, None),
+        ({f"{LIMIT}-requests-reset": "9" * 400}, 429, None),
+        ({f"{LIMIT}-requests-reset": "1999-11-06T08:00:00Z"}, 429, FALLBACK_S),
+    ],
+)
+def test_other_headers_that_ask_for_a_pause(
+    headers: dict[str, str], status: int | None, seconds: float | None
+) -> None:
+    assert retry_after_of(httpx2.Headers(headers), now=NOW, status=status) == seconds
+
+
+def test_a_server_says_whether_a_retry_can_help() -> None:
+    for value, meaning in (("true", True), ("false", False), (" False ", False), ("maybe", None)):
+        assert should_retry_of(httpx2.Headers({"X-Should-Retry": value})) is meaning
+    assert should_retry_of(httpx2.Headers()) is None
 
 
 @given(st.text())
