@@ -12,7 +12,8 @@ from chaos.cluster.stage import canary_of
 from chaos.nemeses import ALL, absent
 from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
-from chaos.workloads import old_jobs
+from chaos.workloads import deployments, old_jobs
+from chaos.workloads.deployments import Rollout
 from chaos.workloads.draw import draw_programs
 from chaos.workloads.messages import Publication, draw_publications
 from chaos.workloads.model_script import first_message
@@ -58,6 +59,10 @@ class Options:
     """The user's own application, instead of the programs."""
     job_type: str = field(default=JOB_TYPE, validator=instance_of(str))
     payload: Mapping[str, Any] = field(factory=dict, validator=instance_of(dict))
+    jobs: int | None = field(default=None, validator=optional([instance_of(int), ge(1)]))
+    """How many are submitted; None: by the duration."""
+    deploy: bool = field(default=False, validator=instance_of(bool))
+    """Whether another release of the application is rolled out, and taken back, meanwhile."""
 
 
 @frozen(kw_only=True)
@@ -73,6 +78,8 @@ class Plan:
     """Of both, none for the user's own jobs."""
     old_job_count: int = 0
     """How many jobs ended long before the run, for retention to delete."""
+    rollouts: tuple[Rollout, ...] = ()
+    """Of another release of the application; their jobs are then the only ones."""
     quiet_kills: tuple[QuietKill, ...] = ()
     """After all that, on a healed cluster; none at intensity 0."""
 
@@ -80,7 +87,9 @@ class Plan:
 def make_plan(options: Options) -> Plan:
     """Draw everything. Raises `UnknownFaultError`."""
     nemeses = chosen(options.faults, workers=options.workers)
-    count = max(1, round(options.duration_s * JOBS_PER_S))
+    count = options.jobs or max(1, round(options.duration_s * JOBS_PER_S))
+    if options.deploy:
+        return _with_deployments(options, count)
     programs = draw_programs(options.seed, count) if options.app is None else ()
     faults = _draw_faults(options, nemeses)
     rules = [rule for fault in faults for rule in _rules(nemeses, fault)]
@@ -100,6 +109,23 @@ def make_plan(options: Options) -> Plan:
     )
 
 
+def _with_deployments(options: Options, count: int) -> Plan:
+    options = evolve(
+        options,
+        faults=options.faults or deployments.FAULTS,
+        job_type=deployments.CHANGES[0].job_type,
+    )
+    nemeses = chosen(options.faults, workers=options.workers)
+    return Plan(
+        options=options,
+        programs=(),
+        orders=deployments.draw_orders(options.seed, count=count, duration_s=options.duration_s),
+        faults=_draw_faults(options, nemeses, per_s=deployments.FAULTS_PER_S),
+        model_rules=(),
+        rollouts=deployments.draw_rollouts(duration_s=options.duration_s, pods=options.pods),
+    )
+
+
 def chosen(names: Sequence[str], *, workers: int = 1) -> dict[str, Nemesis]:
     """The nemeses of these names; without names, all that work here on pods of so many workers.
 
@@ -114,10 +140,12 @@ def chosen(names: Sequence[str], *, workers: int = 1) -> dict[str, Nemesis]:
     return {name: nemeses[name] for name in names or nemeses if name not in missing}
 
 
-def _draw_faults(options: Options, nemeses: Mapping[str, Nemesis]) -> tuple[Fault, ...]:
+def _draw_faults(
+    options: Options, nemeses: Mapping[str, Nemesis], *, per_s: float = FAULTS_PER_S
+) -> tuple[Fault, ...]:
     """One after another at uneven times; each has its own random generator."""
     dice = random.Random(f"faults of {options.seed}")
-    count = round((options.duration_s - QUIET_START_S) * FAULTS_PER_S * options.intensity)
+    count = round((options.duration_s - QUIET_START_S) * per_s * options.intensity)
     times = sorted(dice.uniform(QUIET_START_S, options.duration_s) for _ in range(count))
     names = dice.choices(list(nemeses), [n.weight for n in nemeses.values()], k=len(times))
     faults = []

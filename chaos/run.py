@@ -12,7 +12,7 @@ from attrs import frozen
 
 from chaos.checkers import ALL as CHECKERS
 from chaos.checkers.verdict import Result, Verdict
-from chaos.cluster.pods import CannotStartError
+from chaos.cluster.pods import CannotStartError, Release
 from chaos.cluster.quiet import Patience, StuckError, dump, until_quiet
 from chaos.cluster.scale import SCALES, Scale
 from chaos.cluster.stage import APP, Stage, StagePlan
@@ -24,7 +24,7 @@ from chaos.plan import Options, Plan, chosen
 from chaos.probe import watch
 from chaos.quiet_kills import kill_quietly
 from chaos.schedule import LINGER_S, inject_all
-from chaos.workloads import old_jobs, schedules
+from chaos.workloads import deployments, old_jobs, schedules
 
 HISTORY: Final = "history.jsonl"
 SUBMITTED_WITHIN_S: Final = 180.0
@@ -102,7 +102,7 @@ async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None)
         pod_count=options.pods,
         workers=options.workers,
         scale=under.scale,
-        app=options.app or APP,
+        release=_release(plan),
         model_rules=plan.model_rules,
         disk_mib=_disk_mib(plan),
         delay_s=under.delay_s,
@@ -116,6 +116,11 @@ async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None)
         took_s = history.now_s
     verdicts = await asyncio.to_thread(_judge, evidence)
     return Outcome(plan=plan, evidence=evidence, verdicts=verdicts, stuck=stuck, took_s=took_s)
+
+
+def _release(plan: Plan) -> Release:
+    """The code that pods start with."""
+    return deployments.OLD if plan.rollouts else Release(app=plan.options.app or APP)
 
 
 def _disk_mib(plan: Plan) -> int | None:
@@ -138,7 +143,9 @@ async def _play(stage: Stage, plan: Plan, patience: Patience) -> str | None:
             faults = inject_all(stage, plan.faults, nemeses)
             storm = group.create_task(faults)
             load = group.create_task(_load(stage, plan, dice))
+            rolling = group.create_task(deployments.roll_out(stage, plan.rollouts))
             await storm
+            await rolling
             await stage.heal()
             await _until_submitted(load, within_s=SUBMITTED_WITHIN_S + plan.options.duration_s)
             await schedules.pause(stage)

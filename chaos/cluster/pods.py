@@ -10,7 +10,7 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from chaos.cluster.fork_server import ForkServer, Process
 from chaos.cluster.proxy import ProxyLine
@@ -221,12 +221,23 @@ class Pod:
         self.ended.set()
 
 
+@frozen(kw_only=True)
+class Release:
+    """The code that pods run."""
+
+    app: str
+    version: str | None = None
+    """What pods show as the version of their code; None: a digest of its sources."""
+
+
 @define(eq=False)
 class Place:
     """One of the places p1..pN, and its pods."""
 
     name: str
     line: ProxyLine
+    release: Release
+    """Of the pods that start here from now on."""
     lives: list[Pod] = field(factory=list)
     next_environment: dict[str, str] = field(factory=dict)
     """Of its next pod only, in addition to the common one."""
@@ -248,7 +259,7 @@ class Pods:
         self,
         fork_server: ForkServer,
         *,
-        app: str,
+        release: Release,
         folder: Path,
         environment: Mapping[str, str],
         history: History,
@@ -256,7 +267,7 @@ class Pods:
     ) -> None:
         """`pause_s` draws how long a place stays empty after a death."""
         self._fork_server = fork_server
-        self._app = app
+        self._release = release
         self._folder = folder
         self._environment = dict(environment)
         self._history = history
@@ -277,7 +288,7 @@ class Pods:
 
     def add(self, line: ProxyLine) -> Place:
         """Start a pod at a new place, named after its line, and keep one running there."""
-        place = Place(line.name, line)
+        place = Place(line.name, line, self._release)
         self.places.append(place)
         place.keeper = asyncio.create_task(self._keep(place), name=f"keeper of {place.name}")
         return place
@@ -304,9 +315,11 @@ class Pods:
         life = len(place.lives) + 1
         log_path = self._folder / f"{place.name}.{life}.log"
         stdout = log_path.with_suffix(".out")
+        named = place.release.version
+        version = [] if named is None else ["--code-version", named]
         with log_path.open("wb") as log, stdout.open("wb") as out:
             process = self._fork_server.start(
-                ["up", "--app", self._app, "--json"],
+                ["up", "--app", place.release.app, *version, "--json"],
                 env={**self._environment, "CORTEX_DSN": place.line.dsn, **place.next_environment},
                 cwd=self._folder,
                 stdout=out,

@@ -16,7 +16,7 @@ from chaos.cluster.disk import Disk
 from chaos.cluster.fork_server import ForkServer
 from chaos.cluster.ledger import Ledger
 from chaos.cluster.model import Model
-from chaos.cluster.pods import Pod, Pods, pod_environment
+from chaos.cluster.pods import Pod, Pods, Release, pod_environment
 from chaos.cluster.postgres import OWNER, Postgres
 from chaos.cluster.proxy import Proxy, ProxyLine
 from chaos.cluster.receiver import Receiver
@@ -46,7 +46,7 @@ class StagePlan:
     scale: Scale
     workers: int = 1
     """Processes of each pod."""
-    app: str = APP
+    release: Release = field(factory=lambda: Release(app=APP))
     model_rules: Sequence[Mapping[str, Any]] = ()
     """Rules of a fault file; their times count from the start of the load."""
     environment: Mapping[str, str] = field(factory=dict)
@@ -168,7 +168,7 @@ class Stage:
         self.environment = self._environment()
         self.pods_kept = Pods(
             fork_server,
-            app=self.plan.app,
+            release=self.plan.release,
             folder=self.folder,
             environment=self.environment,
             history=self.history,

@@ -69,6 +69,14 @@ class Number(click.FloatRange):
     show_default=True,
     help="Lease times: scaled down to seconds, or as in production.",
 )
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="How many are submitted [by the duration]."
+)
+@click.option(
+    "--deploy",
+    is_flag=True,
+    help="Roll out another release of an application and take it back, with pods killed beside it.",
+)
 @click.option("--app", metavar="FILE|MODULE", help="Your own application instead of the programs.")
 @click.option("--job", "job_type", metavar="TYPE", help="The job type to run; with --app.")
 @click.option("--payload", metavar="JSON", default="{}", help="Payload of each job.")
@@ -87,6 +95,8 @@ def run(
     faults: str | None,
     intensity: float,
     scale: str,
+    jobs: int | None,
+    deploy: bool,
     app: str | None,
     job_type: str | None,
     payload: str,
@@ -95,6 +105,8 @@ def run(
     """Break a cluster while it works, then judge what it did."""
     if (app is None) != (job_type is None):
         raise click.UsageError("--app and --job belong together")
+    if deploy and app is not None:
+        raise click.UsageError("--deploy has an application of its own: leave out --app")
     names = tuple(filter(None, (faults or "").split(",")))
     if faults is not None and not names:
         raise click.UsageError("--faults is empty; for a run without faults use --intensity 0")
@@ -109,6 +121,8 @@ def run(
         app=None if app is None else place_of(app),
         job_type=job_type or JOB_TYPE,
         payload=payload_of(payload),
+        jobs=jobs,
+        deploy=deploy,
     )
     try:
         plan = make_plan(options)

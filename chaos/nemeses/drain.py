@@ -45,7 +45,7 @@ class Drain:
             is_ended = await ends(stage, pod)
             took_s[pod.title] = round(stage.history.now_s - began_s, 3) if is_ended else None
             if pod is not chosen[-1]:
-                await _next_is_ready(stage, pod)
+                await next_is_ready(stage, pod)
         names = [title.partition(".")[0] for title in took_s]
         return {"pods": names, "took_s": took_s, "windows": sorted(windows)}
 
@@ -78,7 +78,8 @@ async def _is_busy(stage: Stage, pod: Pod) -> None:
                 await asyncio.sleep(BUSY_EVERY_S)
 
 
-async def _next_is_ready(stage: Stage, before: Pod) -> None:
+async def next_is_ready(stage: Stage, before: Pod) -> None:
+    """Wait until the pod after this one is ready, or should have been."""
     (place,) = [each for each in stage.pods_kept.places if each.name == before.name]
 
     def is_ready() -> bool:

@@ -36,7 +36,7 @@ class Tick:
         log_path = stage.folder / f"tick-{fault.number}.log"
         with log_path.open("wb") as log, log_path.with_suffix(".out").open("wb") as out:
             process = stage.fork_server.start(
-                ["tick", "--app", stage.plan.app, "--max", f"{MAX_S:g}s", "--json"],
+                ["tick", "--app", stage.plan.release.app, "--max", f"{MAX_S:g}s", "--json"],
                 env={**stage.environment, "CORTEX_DSN": stage.client_line.dsn},
                 cwd=stage.folder,
                 stdout=out,

@@ -14,6 +14,7 @@ from chaos.checkers import (
     i20_legal_transitions,
     i21_idempotency_keys,
     i24_liveness,
+    i35_deployments,
 )
 from chaos.checkers.timeline import Timeline
 from chaos.checkers.verdict import Checker, Result
@@ -22,6 +23,26 @@ from tests.support.healthy_run import healthy_run
 from tests.support.sick import Sicknesses, Spoil, assert_seen
 
 sick = Sicknesses()
+
+
+@sick(i35_deployments.check, "is FAILED")
+def job_fails_because_its_code_changed(run: Run) -> None:
+    run.jobs["deployed"].update(status="FAILED", error_message="step 'load' diverged")
+
+
+@sick(i35_deployments.check, "has made both fetch and load")
+def both_releases_make_their_step(run: Run) -> None:
+    run.step("deployed", "fetch", 44.25)
+
+
+@sick(i35_deployments.check, "has acted 2 times")
+def both_releases_act(run: Run) -> None:
+    run.apply("deployed", "0:idempotent", 44.35)
+
+
+@sick(i35_deployments.check, "has a dead letter")
+def job_that_waited_for_code_has_a_dead_letter(run: Run) -> None:
+    run.dead_letters.append({"job_id": uuid("deployed")})
 
 
 @sick(i01_acknowledged.check, "now missing")

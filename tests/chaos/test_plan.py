@@ -13,6 +13,7 @@ from chaos.commands.replay import options_of
 from chaos.plan import Options, UnknownFaultError, make_plan
 from chaos.report.keep import OPTIONS
 from chaos.run import deadline_s
+from chaos.workloads.deployments import FAULTS
 from chaos.workloads.draw import LENGTH_MAX, draw_programs
 from chaos.workloads.order import Repeat
 from chaos.workloads.program import EFFECTS, Op
@@ -86,6 +87,19 @@ def test_some_keys_are_asked_for_again_and_some_jobs_cancelled() -> None:
     repeats = Counter(order.repeat for order in orders)
     assert min(repeats[Repeat.SAME], repeats[Repeat.OTHER]) >= 5
     assert sum(order.cancel is not None for order in orders) >= 5
+
+
+def test_deployments_replace_programs_by_jobs_of_both_releases() -> None:
+    plan = make_plan(Options(seed=1, pods=4, deploy=True, jobs=400))
+    assert plan == make_plan(Options(seed=1, pods=4, deploy=True, jobs=400))
+    assert (plan.programs, len(plan.orders)) == ((), 400)
+    first, back, last = plan.rollouts
+    assert [each.release.version for each in plan.rollouts] == ["new", "old", "new"]
+    assert (first.first, back.first, last.first) == (0, 0, 2), "both releases stay"
+    requests = {(order.job_type, *sorted(order.payload)) for order in plan.orders}
+    assert {("deploy_added", "key"), ("deploy_added", "key", "site")} <= requests
+    assert {("deploy_removed", "first", "key"), ("deploy_removed", "key")} <= requests
+    assert {fault.nemesis for fault in plan.faults} == set(FAULTS)
 
 
 def test_own_jobs_take_the_place_of_programs() -> None:

@@ -136,6 +136,10 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
         (["--faults", "flood"], "there is no fault 'flood'; known: kill,"),
         (["--app", "mine.py"], "--app and --job belong together"),
         (["--app", "nosuch.py", "--job", "greet"], "app 'nosuch.py' does not exist"),
+        (
+            ["--deploy", "--app", "mine.py", "--job", "greet"],
+            "--deploy has an application of its own",
+        ),
         (["--payload", "[]"], "--payload is not a JSON object"),
     ],
 )

@@ -225,6 +225,7 @@ class Run:
         self.jobs[key] = {
             **nothing,
             "id": uuid(key),
+            "type": "chaos_program",
             "payload": payload,
             "status": "PENDING",
             "attempt": 0,

@@ -40,6 +40,7 @@ def healthy_run() -> Run:
     _published(run)
     _asked(run)
     _forgotten(run)
+    _deployed(run)
     return run
 
 
@@ -66,6 +67,16 @@ def _forgotten(run: Run) -> None:
     """A job from long before the run was archived and deleted."""
     run.tell(0.6, "run", "old", job=str(uuid("old")), is_needed=False)
     run.archived.add(str(uuid("old")))
+
+
+def _deployed(run: Run) -> None:
+    """A job that a pod of either release may run."""
+    run.submit("deployed", "idempotent", 44.0)
+    run.jobs["deployed"]["type"] = "deploy_step"
+    run.claim("deployed", "p3.1", 44.1)
+    run.step("deployed", "load", 44.2)
+    run.effect("deployed", "0:idempotent", 44.3)
+    run.move("deployed", "COMPLETED", 44.5)
 
 
 def _plain(run: Run) -> None:

@@ -359,7 +359,8 @@ END
         """,
         words={"mine.py": "{folder}/mine.py"},
         blocks={
-            "uv run python -m chaos run": RELEASE,
+            "uv run python -m chaos run --deploy": RELEASE,
+            "uv run python -m chaos run --seed": RELEASE,
             "seed 4:": SCORECARD,
             "uv run python -m chaos points": RELEASE,
         },
