@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return not item.nodeid.startswith(WAITING)
 
     items.sort(key=begins_late)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was absent, so that tests did not run; `-rs` would have a line for each of them."""
+    skipped = terminalreporter.getreports("skipped")
+    reasons = Counter(each.longrepr[2] for each in skipped if isinstance(each.longrepr, tuple))
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
