@@ -276,7 +276,7 @@ CREATE INDEX job_due_by_time ON cortex.job_record USING btree (next_retry_at) WH
 CREATE INDEX job_due_by_breaker ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text;
 CREATE INDEX job_prober ON cortex.job_record USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
 CREATE INDEX job_let_go ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
-CREATE INDEX job_origin ON cortex.job_record USING btree (origin_id) WHERE origin_id IS NOT NULL;
+CREATE UNIQUE INDEX job_origin ON cortex.job_record USING btree (origin_id) WHERE origin_id IS NOT NULL;
 CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
 CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
@@ -1785,12 +1785,19 @@ CREATE FUNCTION cortex.fingerprint(type text, code text, message text)
  IMMUTABLE PARALLEL SAFE
 RETURN substr(encode(sha256(convert_to(concat_ws(''::text, type, code, regexp_replace(regexp_replace(regexp_replace(regexp_replace("left"(message, 1000), '(?<!\w)(?!["''`][a-z_]([a-z_.-]{0,38}[a-z_])?["''`](?!\w))("[^"]*"|''[^'']*''|`[^`]*`)'::text, '""'::text, 'gi'::text), '(?<![\w/.:])~?/[\w.-][^\s"''`:,;)]*'::text, '/'::text, 'g'::text), '\m([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(0x)?[0-9a-f]*[0-9][0-9a-f]*)\M'::text, '#'::text, 'gi'::text), '[0-9#]+([.,:][0-9#]+)*'::text, '#'::text, 'g'::text)), 'UTF8'::name)), 'hex'::text), 1, 12);
 
--- The number of steps that a retry of a failed job keeps when the last model response is why it failed: those before that response. Null: all.
+-- The number of steps that a retry of a failed job keeps when the last model response or a denial is why it failed: those before it. Null: all.
 CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text)
  RETURNS integer
  LANGUAGE sql
  STABLE PARALLEL SAFE
-RETURN (SELECT (m.seq - 1) FROM (((SELECT s.seq, s.output FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'model'::text) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR (steps_kept.error_code = 'rejected'::text))) ORDER BY s.seq DESC LIMIT 1) m CROSS JOIN LATERAL (SELECT count(*) AS count FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.seq > m.seq))) later) CROSS JOIN LATERAL (SELECT count(*) AS count FROM json_array_elements(CASE WHEN (json_typeof((m.output -> 'content'::text)) = 'array'::text) THEN (m.output -> 'content'::text) ELSE NULL::json END) block(value) WHERE ((block.value ->> 'type'::text) = 'tool_use'::text)) asked) WHERE ((later.count = asked.count) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR ((asked.count = 0) AND ((m.output ->> 'stop_reason'::text) <> ALL (ARRAY['end_turn'::text, 'stop_sequence'::text]))))));
+RETURN COALESCE((SELECT (s.seq - 1) FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'approval'::text) AND (steps_kept.error_code = 'denied'::text) AND ((s.output ->> 'is_approved'::text) = 'false'::text)) ORDER BY s.seq DESC LIMIT 1), (SELECT (m.seq - 1) FROM (((SELECT s.seq, s.output FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.kind = 'model'::text) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR (steps_kept.error_code = 'rejected'::text))) ORDER BY s.seq DESC LIMIT 1) m CROSS JOIN LATERAL (SELECT count(*) AS count FROM cortex.job_step s WHERE ((s.job_id = steps_kept.job_id) AND (s.seq > m.seq))) later) CROSS JOIN LATERAL (SELECT count(*) AS count FROM json_array_elements(CASE WHEN (json_typeof((m.output -> 'content'::text)) = 'array'::text) THEN (m.output -> 'content'::text) ELSE NULL::json END) block(value) WHERE ((block.value ->> 'type'::text) = 'tool_use'::text)) asked) WHERE ((later.count = asked.count) AND ((steps_kept.error_class = 'INVALID_OUTPUT'::text) OR ((asked.count = 0) AND ((m.output ->> 'stop_reason'::text) <> ALL (ARRAY['end_turn'::text, 'stop_sequence'::text])))))));
+
+-- Whether people decided that a job fails, or let a question expire: it is no dead letter.
+CREATE FUNCTION cortex.is_decision(error_code text)
+ RETURNS boolean
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE
+RETURN COALESCE((error_code = ANY (ARRAY['denied'::text, 'approval_expired'::text])), false);
 
 -- The outcome of each failed job; payload, attempts and times are in its job.
 CREATE TABLE cortex.dead_letter (
@@ -1808,23 +1815,23 @@ CASE
     WHEN error_class = ANY (ARRAY['TRANSIENT_INFRA'::text, 'TRANSIENT_APP'::text]) THEN error_source
     ELSE NULL::text
 END) STORED,  -- The breaker whose closing triggers an automatic retry: the source of a transient error.
-    state text NOT NULL DEFAULT 'OPEN'::text,  -- OPEN: undecided · ESCALATED: an operator must change something first · RETRIED: another job continues it · DISCARDED: a person gave it up · ARCHIVED: no retry could read it.
+    state text NOT NULL DEFAULT 'OPEN'::text,  -- OPEN: undecided · ESCALATED: an operator must change something first · RETRIED: another job continues it · DISCARDED: a person gave it up · ARCHIVED: no handler could read its payload.
     created_at timestamptz NOT NULL,  -- When the job failed.
     triaged_at timestamptz,  -- When the triage handled it: if still OPEN, it waits for a person.
-    resolved_at timestamptz,  -- When it was retried, discarded or archived.
+    resolved_at timestamptz,  -- When it was retried or discarded.
     resolved_by text,  -- By whom.
-    reason text,  -- Why it was resolved or escalated.
+    reason text,  -- Why it was resolved, escalated or archived.
     retried_as uuid,  -- The job that continues it.
     is_automatic boolean NOT NULL DEFAULT false,  -- The triage retried it, which happens once per lineage.
     CONSTRAINT dead_letter_pkey PRIMARY KEY (job_id),
     CONSTRAINT automatic_only_in_retried CHECK (state = 'RETRIED'::text OR NOT is_automatic),
     CONSTRAINT dead_letter_resolved_by_check CHECK (length(resolved_by) >= 1 AND length(resolved_by) <= 200),
     CONSTRAINT dead_letter_state_check CHECK (state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text, 'RETRIED'::text, 'DISCARDED'::text, 'ARCHIVED'::text])),
-    CONSTRAINT resolved_when_done_with CHECK ((resolved_at IS NOT NULL) = (state = ANY (ARRAY['RETRIED'::text, 'DISCARDED'::text, 'ARCHIVED'::text])) AND (resolved_by IS NOT NULL) = (resolved_at IS NOT NULL)),
+    CONSTRAINT resolved_when_done_with CHECK ((resolved_at IS NOT NULL) = (state = ANY (ARRAY['RETRIED'::text, 'DISCARDED'::text])) AND (resolved_by IS NOT NULL) = (resolved_at IS NOT NULL)),
     CONSTRAINT retried_as_only_in_retried CHECK ((retried_as IS NOT NULL) = (state = 'RETRIED'::text))
 );
 CREATE INDEX dead_letter_newest ON cortex.dead_letter USING btree (created_at, job_id);
-CREATE INDEX dead_letter_unresolved ON cortex.dead_letter USING btree (created_at, job_id) WHERE state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text]);
+CREATE INDEX dead_letter_unresolved ON cortex.dead_letter USING btree (created_at, job_id) WHERE state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text, 'ARCHIVED'::text]);
 CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter USING btree (fingerprint text_pattern_ops, created_at);
 CREATE INDEX dead_letter_untriaged ON cortex.dead_letter USING btree (COALESCE(awaits, ''::text), created_at) WHERE state = 'OPEN'::text AND triaged_at IS NULL;
 -- A lineage of jobs is retried automatically once; then a person decides.
@@ -1857,7 +1864,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
 
-CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.status = 'FAILED'::cortex.job_status AND old.status <> 'FAILED'::cortex.job_status) EXECUTE FUNCTION cortex.dead_letter_of_failure();
+CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.status = 'FAILED'::cortex.job_status AND old.status <> 'FAILED'::cortex.job_status AND NOT cortex.is_decision(new.error_code)) EXECUTE FUNCTION cortex.dead_letter_of_failure();
 
 -- The longest pause, in seconds, before an application retry of a job after this many: by the policy that it started with, or that of its agent.
 CREATE FUNCTION cortex.backoff_s(of_type text, config_id integer, agent_id uuid, agent_version integer, retry_count integer)
@@ -2677,7 +2684,8 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
               AND cortex.breaker_state(b.state, b.open_until) = 'OPEN' AND b.name <> 'effects:all' LIMIT counted) open)::int,
        EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED'),
        (SELECT count(*) FROM (
-            SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT counted) dead)::int,
+            SELECT FROM cortex.dead_letter d
+            WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') LIMIT counted) dead)::int,
        pods.ready, pods.living,
        (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job_record'::regclass),
        (SELECT count(*) FROM (SELECT FROM cortex.effect e WHERE e.status = 'UNKNOWN' LIMIT counted) unknown)::int,
@@ -3324,7 +3332,8 @@ BEGIN
         WHERE NOT coalesce(j.finished_at < CASE WHEN j.status = 'COMPLETED' THEN done ELSE failed END, false)
            OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
            OR EXISTS (SELECT FROM cortex.reservation c WHERE c.job_id = j.id)
-           OR EXISTS (SELECT FROM cortex.dead_letter d WHERE d.job_id = j.id AND d.state IN ('OPEN', 'ESCALATED'))
+           OR EXISTS (SELECT FROM cortex.dead_letter d
+                      WHERE d.job_id = j.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))
            OR EXISTS (SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status IN ('PENDING', 'UNKNOWN'))
            OR EXISTS (SELECT FROM cortex.approval a WHERE a.job_id = j.id AND (
                 a.status = 'PENDING'

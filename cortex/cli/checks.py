@@ -167,7 +167,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     rows = call(breakers.page)
     yield doctor.of_breakers([r.name for r in rows if r.state is not BreakerState.CLOSED])
     yield doctor.of_letters(
-        waiting=figures.letters[DeadLetterState.OPEN],
+        waiting=sum(figures.letters.values()),
         escalated=figures.letters[DeadLetterState.ESCALATED],
     )
     yield doctor.of_effects(call(store.unknown_effects))

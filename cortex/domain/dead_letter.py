@@ -1,8 +1,7 @@
 """Dead letters: the triage's decision about a failed job, and the prospect of its retry."""
 
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -10,8 +9,12 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+import orjson
 
+from cortex.domain.argument_check import ArgumentChange, changes
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
 from cortex.domain.failure import FailureClass
+from cortex.domain.job import APPROVAL_NOTIFY, BULK
 
 NEWEST: Final = 0
 """Means the newest version of an agent."""
@@ -32,7 +35,10 @@ class DeadLetterState(StrEnum):
         return self in UNRESOLVED
 
 
-UNRESOLVED: Final = (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
+UNRESOLVED: Final = (DeadLetterState.OPEN, DeadLetterState.ESCALATED, DeadLetterState.ARCHIVED)
+
+DECISIONS: Final = frozenset({DeniedError.code, ApprovalExpiredError.code})
+"""Codes of errors with which people decide that a job fails: it is no dead letter."""
 
 
 @attrs.frozen(kw_only=True)
@@ -168,6 +174,8 @@ class DeadLetterDetail(DeadLetter):
     raw: str | None
     trace_id: str | None
     retried_status: str | None
+    payload_changes: Any
+    """The differences of the payload with which it was retried, as recorded; None: none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -225,7 +233,7 @@ class TriageVerdict:
 def judge(cause: FailureCause) -> TriageVerdict:
     """Decide about a dead letter whose cause is not transient."""
     if cause.is_unreadable:
-        return TriageVerdict(DeadLetterState.ARCHIVED, f"no handler can read it: {cause.message}")
+        return TriageVerdict(DeadLetterState.ARCHIVED, f"no handler could read it: {cause.message}")
     is_permanent = cause.error_class == FailureClass.PERMANENT
     if cause.is_escalated or (is_permanent and cause.code in REMEDIES):
         remedy = REMEDIES.get(cause.code or "", "a person has fixed it")
@@ -236,9 +244,9 @@ def judge(cause: FailureCause) -> TriageVerdict:
 def prospect(cause: FailureCause, *, step: str | None) -> str:
     """Describe in one line what a retry would do; `step`: the last one in the record."""
     if cause.is_unreadable:
-        return "fails again: no handler can read its payload"
+        return "fails again unless its payload is edited or its code changes: --payload FILE"
     if cause.code == "diverged":
-        return "fails again unless it restarts: --from-start"
+        return "fails again unless it restarts or its code changes: --from-start"
     start, remedy = _start(cause, step), _remedy(cause)
     breaker = f"the breaker of {cause.source} is {cause.breaker}"
     if remedy is None:
@@ -262,34 +270,73 @@ def _remedy(cause: FailureCause) -> str | None:
     return "its code or agent changes" if is_same else None
 
 
+EFFECTS_STAY: Final = "effects that it has applied are not repeated"
+"""What holds for every retry, from the start too: an effect belongs to the lineage of jobs."""
+CHANGES_KEPT: Final = 100
+VALUE_KEPT: Final = 500
+
+
+@attrs.frozen(kw_only=True)
+class PayloadEdit:
+    """Another payload for the job that continues a failed one; that of the failed job stays."""
+
+    payload: str
+    """JSON text."""
+    changes: tuple[ArgumentChange, ...]
+
+    @classmethod
+    def of(cls, job_type: str, old: Any, payload: str) -> "PayloadEdit":
+        """Compare a checked payload with that of the failed job.
+
+        Raises `UsageError` if they are the same, and for types whose jobs are requested by commands
+        and routes of their own.
+        """
+        if job_type in (BULK, APPROVAL_NOTIFY):
+            raise UsageError(f"the payload of a {job_type} job cannot be edited")
+        found = tuple(changes(old, orjson.loads(payload)))
+        if not found:
+            raise UsageError(
+                "the payload is the one that the job has", hint="retry it without --payload"
+            )
+        return cls(payload=payload, changes=found)
+
+    @property
+    def record(self) -> str:
+        """What is recorded of it, as JSON: the first differences, with the beginnings of values."""
+        return orjson.dumps(
+            [
+                {"field": each.field, "old": _beginning(each.old), "new": _beginning(each.new)}
+                for each in self.changes[:CHANGES_KEPT]
+            ]
+        ).decode()
+
+
+def _beginning(text: str | None) -> str | None:
+    if text is None or len(text) <= VALUE_KEPT:
+        return text
+    return f"{text[: VALUE_KEPT - 1]}…"
+
+
 MANY: Final = 100
 """Above this, the number has to be typed."""
-DIVERGED: Final = "diverged"
-UNREADABLE: Final = "undecodable"
 
 
 @attrs.frozen(kw_only=True)
 class DryRun:
-    """The dead letters that will be changed, and how many will not, and why."""
+    """The dead letters that will be changed."""
 
     job_ids: tuple[UUID, ...]
-    left_out: Mapping[str, int]
     has_more: bool = False
     """More dead letters match than one operation takes; these are the oldest."""
     last_id: UUID | None = None
-    """The job of the newest one that was examined."""
+    """The job of the newest of them."""
 
     @classmethod
     def first(cls, found: Sequence[UUID], *, limit: int) -> "DryRun":
         """Return the first `limit` of those found, of which there may be one more."""
         taken = tuple(found[:limit])
         last_id = taken[-1] if taken else None
-        return cls(job_ids=taken, left_out={}, has_more=len(found) > limit, last_id=last_id)
-
-    @property
-    def looked_count(self) -> int:
-        """How many were examined."""
-        return len(self.job_ids) + sum(self.left_out.values())
+        return cls(job_ids=taken, has_more=len(found) > limit, last_id=last_id)
 
     @property
     def wanted(self) -> str:
@@ -299,31 +346,4 @@ class DryRun:
     def words(self, verb: str, *, how: str) -> str:
         """Describe it in one line; `how` follows the number."""
         more = " of more, the oldest first," if self.has_more else ""
-        return f"{verb} {len(self.job_ids):,}{more}{how}{self.left_out_words}"
-
-    @property
-    def left_out_words(self) -> str:
-        """Describe how many will not be changed, and why: `, 3 not (undecodable)`."""
-        return "".join(f", {count:,} not ({why})" for why, count in self.left_out.items())
-
-
-def why_no_retry(row: DeadLetterHead, *, from_start: bool = False) -> str:
-    """Return in a word why another try could only fail; "": it may succeed.
-
-    `from_start`: the new job would get no steps.
-    """
-    cause = FailureCause.of(row)
-    if cause.is_unreadable:
-        return UNREADABLE
-    return DIVERGED if cause.code == DIVERGED and not from_start else ""
-
-
-def retries_of(rows: Sequence[DeadLetter], *, has_more: bool, from_start: bool = False) -> DryRun:
-    """Return which of these dead letters a retry may help."""
-    whys = [(row.job_id, why_no_retry(row, from_start=from_start)) for row in rows]
-    return DryRun(
-        job_ids=tuple(job_id for job_id, why in whys if not why),
-        left_out=Counter(why for _, why in whys if why),
-        has_more=has_more,
-        last_id=rows[-1].job_id if rows else None,
-    )
+        return f"{verb} {len(self.job_ids):,}{more}{how}"

@@ -111,6 +111,8 @@ class Rates:
     """Attempts that ended with an error."""
     call_retries: float
     """Calls repeated in their step."""
+    letters: float
+    """Jobs that became dead letters: not those that people's decisions failed."""
 
     def measures(self) -> list[Measure]:
         """Return the three rates."""
@@ -120,7 +122,7 @@ class Rates:
         return [
             _rate(FAILURE_RATE, self.attempt_errors, attempts),
             _rate(RETRY_CHURN, retried, attempts),
-            _rate(DEAD_LETTER_RATE, self.failed, jobs),
+            _rate(DEAD_LETTER_RATE, min(self.letters, jobs), jobs),
         ]
 
 

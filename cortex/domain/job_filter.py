@@ -353,7 +353,6 @@ class Refusal(Enum):
     UNTRIED = "not tried yet"
     DUE = "due already"
     SETTLED = "retried or discarded before"
-    HOPELESS = "would fail the same way"
     TOO_LARGE = "too large to go on from"
     GONE = "not there"
 
@@ -368,17 +367,8 @@ class JobSituation:
     """None: it has no task."""
     is_later: bool
     """Its task is due in the future."""
-    letter: "DeadLetterSituation | None" = None
-    """Its dead letter, if it has one."""
-
-
-@attrs.frozen(kw_only=True)
-class DeadLetterSituation:
-    """The state of a failed job's dead letter with respect to a retry."""
-
-    is_settled: bool
-    is_hopeless: bool
-    """Another try could only fail in the same way."""
+    is_settled: bool | None = None
+    """A failed job was retried or discarded before; None: no new job can continue it."""
 
 
 def why_not_cancel(status: JobStatus) -> Refusal | None:
@@ -389,10 +379,8 @@ def why_not_cancel(status: JobStatus) -> Refusal | None:
 def why_not_retry(job: JobSituation) -> Refusal | None:
     """Return why a job cannot be tried again; None if it can, a failed one in a new job."""
     is_between = job.status in (JobStatus.RUNNING, JobStatus.RETRY)
-    if job.status is JobStatus.FAILED and job.letter is not None:
-        if job.letter.is_settled:
-            return Refusal.SETTLED
-        return Refusal.HOPELESS if job.letter.is_hopeless else None
+    if job.status is JobStatus.FAILED and job.is_settled is not None:
+        return Refusal.SETTLED if job.is_settled else None
     if job.status.is_terminal:
         refusal = Refusal.ENDED
     elif job.status is JobStatus.PENDING:

@@ -157,6 +157,7 @@ class WhyFacts:
     cancel_reason: str | None
     error_message: str | None
     error_class: str | None
+    error_code: str | None
     waiting_on: str | None
     step: str | None
     """Number and key of the last committed step."""

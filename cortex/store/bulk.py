@@ -25,7 +25,7 @@ from cortex.domain.bulk import (
     BulkSlice,
     BulkVerb,
 )
-from cortex.domain.dead_letter import DeadLetterFilter, DryRun, retries_of
+from cortex.domain.dead_letter import DeadLetterFilter, DryRun
 from cortex.domain.errors import CortexError, NotFoundError, UsageError
 from cortex.domain.job import BULK, JobStatus
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter, why_not_cancel
@@ -107,18 +107,14 @@ def _plain(id_: UUID) -> UUID:
 
 
 async def choose_letters(db: Database, request: BulkRequest, which: DeadLetterFilter) -> JobChoice:
-    """Return the failed jobs whose dead letters match, oldest first, but for hopeless retries."""
+    """Return the failed jobs whose dead letters match, oldest first."""
     found = await dead_letters.choose(
         db, which, limit=request.limit + 1, through=request.letters_through
     )
     taken = DryRun.first(found, limit=request.limit)
-    if request.verb is BulkVerb.RETRY and taken.job_ids:
-        letters = await dead_letters.of_jobs(db, taken.job_ids)
-        taken = retries_of(letters, has_more=taken.has_more, from_start=request.from_start)
-    hopeless = sum(taken.left_out.values())
     return JobChoice(
         job_ids=list(taken.job_ids),
-        refused={Refusal.HOPELESS: hopeless} if hopeless else {},
+        refused={},
         has_more=taken.has_more,
         failed=len(taken.job_ids),
     )

@@ -1,7 +1,8 @@
 """Dead letters: one for each failed job, and the jobs that continue them.
 
-The database writes a dead letter when a job fails. A dead letter is settled once: a later request
-gets an error that names who settled it and when.
+The database writes a dead letter when a job fails, unless people's decision failed it: such a job
+can be continued all the same. A failed job is continued or discarded once: a later request gets an
+error that names who did it and when.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
+import orjson
 
 from cortex.domain.dead_letter import (
     UNRESOLVED,
@@ -18,10 +20,12 @@ from cortex.domain.dead_letter import (
     DeadLetterFilter,
     DeadLetterGroup,
     DeadLetterState,
+    PayloadEdit,
 )
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
+    DeniedError,
     InvalidValueError,
     NotFoundError,
     RejectedError,
@@ -72,6 +76,8 @@ class Resubmission:
     job_id: UUID
     new_id: UUID
     delay_s: float = 0.0
+    edit: PayloadEdit | None = None
+    """Another payload for the new job."""
 
 
 @attrs.frozen(kw_only=True)
@@ -85,11 +91,15 @@ class SettledDeadLetter:
 
 
 def resubmissions(
-    job_ids: Sequence[UUID], *, new_id: Callable[[], UUID], rate: float
+    job_ids: Sequence[UUID],
+    *,
+    new_id: Callable[[], UUID],
+    rate: float,
+    edit: PayloadEdit | None = None,
 ) -> list[Resubmission]:
     """Return what to resubmit: so many of the new jobs become due each second."""
     return [
-        Resubmission(job_id=job_id, new_id=new_id(), delay_s=float(number // rate))
+        Resubmission(job_id=job_id, new_id=new_id(), delay_s=float(number // rate), edit=edit)
         for number, job_id in enumerate(job_ids)
     ]
 
@@ -126,6 +136,8 @@ async def resubmit(
                 by,
                 [reason] * len(batch),
                 False,  # noqa: FBT003 -- a parameter of the query: not automatic
+                [None if each.edit is None else each.edit.payload for each in batch],
+                [None if each.edit is None else each.edit.record for each in batch],
             )
         except Exception as error:
             if from_start or not is_overdue(error):
@@ -225,7 +237,13 @@ async def show(db: Database, job_id: UUID) -> DeadLetterDetail:
     row = await db.fetch_one("dead_letters.show", job_id)
     if row is None:
         raise await refusal(db, job_id)
-    return row_of(DeadLetterDetail, row, payload=payload_of(row["payload"]))
+    changed = row["payload_changes"]
+    return row_of(
+        DeadLetterDetail,
+        row,
+        payload=payload_of(row["payload"]),
+        payload_changes=None if changed is None else orjson.loads(changed),
+    )
 
 
 async def refusal(db: Database, job_id: UUID) -> CortexError:
@@ -261,6 +279,22 @@ async def known(db: Database) -> dict[str, KnownValues]:
     return {row["kind"]: KnownValues(names=row["names"], is_all=row["is_all"]) for row in rows}
 
 
+async def settled(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, bool]:
+    """Return for failed jobs whether they were retried or discarded.
+
+    Those that no new job can continue are left out.
+    """
+    return {
+        job_id: row["retried_as"] is not None if row["is_decision"] else not _is_open(row)
+        for job_id, row in (await _state(db, job_ids)).items()
+        if row["is_decision"] or row["state"] is not None
+    }
+
+
+def _is_open(row: Record) -> bool:
+    return row["state"] in UNRESOLVED
+
+
 async def _state(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, Record]:
     """Read the current state: a statement that waited for another one has an older snapshot."""
     return {row["job_id"]: row for row in await db.fetch("dead_letters.standing", list(job_ids))}
@@ -271,7 +305,7 @@ def _retried(
 ) -> SettledDeadLetter:
     if row is not None and row["retried_as"] == request.new_id:
         return SettledDeadLetter(job_id=request.job_id, retried_as=request.new_id)
-    if row is not None and row["state"] in UNRESOLVED:
+    if row is not None and (_is_open(row) or (row["is_decision"] and row["retried_as"] is None)):
         return SettledDeadLetter(job_id=request.job_id, error=_no_version(row, agent_version))
     return SettledDeadLetter(job_id=request.job_id, error=_refusal(request.job_id, row))
 
@@ -287,6 +321,14 @@ def _refusal(job_id: UUID, row: Record | None) -> CortexError:
     """Return why nothing could be done with a dead letter."""
     if row is None:
         return NotFoundError(f"job {job_id} does not exist", hint="list them: cortex dead ls")
+    if row["is_decision"] and row["retried_as"] is None:
+        what = "was denied" if row["error_code"] == DeniedError.code else "got no decision in time"
+        return NotFoundError(
+            f"job {job_id} {what}: that is a decision, and no dead letter",
+            hint=f"ask again in a new job: cortex jobs retry {job_id}",
+        )
+    if row["is_decision"]:
+        return ConflictError(f"job {job_id} goes on already, as {row['retried_as']}")
     if row["state"] is None and row["status"] == "FAILED":
         what = f"job {job_id} failed too long ago: it got no dead letter"
         return NotFoundError(what, hint="submit it anew: cortex jobs submit")

@@ -83,6 +83,7 @@ async def _rates(db: Database, recent: Recent, span_s: float) -> Rates:
         failed=sum(each.failed for each in known),
         attempt_errors=scale * row["attempt_count"],
         call_retries=scale * row["call_count"],
+        letters=row["letter_count"],
     )
 
 

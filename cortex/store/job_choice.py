@@ -11,7 +11,6 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import DeadLetter, why_no_retry
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -22,7 +21,6 @@ from cortex.domain.idempotency import PERMANENT, error_document
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import (
     UNFINISHED,
-    DeadLetterSituation,
     JobFilter,
     JobSituation,
     Refusal,
@@ -30,10 +28,9 @@ from cortex.domain.job_filter import (
     why_not_retry,
 )
 from cortex.postgres.database import Database
-from cortex.store import jobs, retries
+from cortex.store import dead_letters, jobs, retries
 from cortex.store.job_pages import page
 from cortex.store.jobs import ListedJob
-from cortex.store.rows import row_of
 
 PAGE: Final = 500
 PAGES_MAX: Final = 250
@@ -162,29 +159,20 @@ async def why_not_retried(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, R
 
 
 async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSituation]:
-    """Return the situations of jobs towards a retry; failed ones with their dead letters."""
+    """Return the situations of jobs towards a retry; failed ones with whether they were settled."""
     rows = {row["id"]: row for row in await db.fetch("retries.standing", list(job_ids))}
     failed = [each for each, row in rows.items() if row["status"] == JobStatus.FAILED]
-    records = await db.fetch("dead_letters.of_jobs", failed) if failed else ()
-    dead_letters_by_job = {row["job_id"]: row_of(DeadLetter, row) for row in records}
+    settled = await dead_letters.settled(db, failed) if failed else {}
     return {
         job_id: JobSituation(
             status=JobStatus(row["status"]),
             waiting_on=row["waiting_on"],
             task_state=row["task_state"],
             is_later=bool(row["is_later"]),
-            letter=_letter(dead_letters_by_job.get(job_id)),
+            is_settled=settled.get(job_id),
         )
         for job_id, row in rows.items()
     }
-
-
-def _letter(letter: DeadLetter | None) -> DeadLetterSituation | None:
-    if letter is None:
-        return None
-    return DeadLetterSituation(
-        is_settled=not letter.state.is_unresolved, is_hopeless=bool(why_no_retry(letter))
-    )
 
 
 def why_not_resubmitted(error: CortexError) -> Refusal:

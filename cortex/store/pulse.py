@@ -11,7 +11,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState
 from cortex.domain.job import JobStatus
 from cortex.domain.messages.message import MessageStatus
 from cortex.postgres.database import Database, Record
@@ -27,10 +27,6 @@ COST_S: Final = 3_600.0
 CALLS_MAX: Final = 10_000
 ATTENTION_MAX: Final = 20
 """Of each kind."""
-FINAL_S: Final = 86_400.0
-"""How long failed jobs are shown that wait for nobody, because no retry could save them."""
-FINAL_AMONG: Final = 200
-"""The newest failed jobs, among which those are looked for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -109,7 +105,7 @@ class Need:
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """A failed job that waits for a person's decision, or that no retry could save."""
+    """A failed job that waits for a person's decision."""
 
     job_id: UUID
     type: str
@@ -118,8 +114,6 @@ class Failure:
     """Code of the error, or its class."""
     message: str | None
     at: datetime
-    is_final: bool = False
-    """It waits for nobody: no handler can read its payload."""
 
 
 @attrs.frozen(kw_only=True)
@@ -167,11 +161,11 @@ async def attention(db: Database) -> Attention:
     troubles: list[Trouble] = []
     needs: list[Need] = []
     failures: list[Failure] = []
-    for row in await db.fetch("pulse.attention", ATTENTION_MAX, FINAL_S, FINAL_AMONG):
+    for row in await db.fetch("pulse.attention", ATTENTION_MAX):
         match row["kind"]:
             case "breaker" | "pod" | "runner":
                 troubles.append(_trouble(row))
-            case "failure" | "final":
+            case "failure":
                 failures.append(_failure(row))
             case _:
                 needs.append(_need(row))
@@ -213,7 +207,6 @@ def _failure(row: Record) -> Failure:
         error=row["word"],
         message=row["text"],
         at=row["at"],
-        is_final=row["kind"] == "final",
     )
 
 
@@ -260,9 +253,7 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         due_count=row["due"],
         oldest_due_s=row["oldest_due_s"],
         stranded_count=row["stranded"],
-        letters={
-            state: row[state.lower()] for state in (DeadLetterState.OPEN, DeadLetterState.ESCALATED)
-        },
+        letters={state: row[state.lower()] for state in UNRESOLVED},
         messages={
             state: row[f"messages_{state.lower()}"]
             for state in MessageStatus

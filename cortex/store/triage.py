@@ -155,6 +155,8 @@ async def _retry(
             for row in rows
         ],
         True,  # noqa: FBT003
+        [None] * len(rows),
+        [None] * len(rows),
     )
 
 

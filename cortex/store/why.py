@@ -59,8 +59,8 @@ def _facts(row: Record) -> WhyFacts:
 _PLAIN = (
     *("now", "job_id", "type", "attempt", "retry_count", "max_retries", "started_at"),
     *("finished_at", "heartbeat_at", "suspended_at", "next_retry_at", "cancel_requested_at"),
-    *("cancelled_by", "cancel_reason", "error_message", "error_class", "waiting_on", "step"),
-    "ahead_count",
+    *("cancelled_by", "cancel_reason", "error_message", "error_class", "error_code", "waiting_on"),
+    *("step", "ahead_count"),
 )
 
 

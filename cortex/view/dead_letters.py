@@ -19,7 +19,7 @@ _STATES: Final = {
     DeadLetterState.ESCALATED: ("◆ escalated", "warn"),
     DeadLetterState.RETRIED: ("↻ retried", "retry"),
     DeadLetterState.DISCARDED: ("⊘ discarded", "dim"),
-    DeadLetterState.ARCHIVED: ("○ archived", "dim"),
+    DeadLetterState.ARCHIVED: ("○ archived", "warn"),
 }
 
 

@@ -303,12 +303,12 @@ def of_retention(setting: Retention | None, runner: RunnerRow | None) -> Finding
 
 
 def of_letters(*, waiting: int, escalated: int) -> Finding:
-    """Whether failed jobs wait for a person."""
-    if not waiting and not escalated:
+    """Whether failed jobs wait for a person, `escalated` of them for an operator."""
+    if not waiting:
         return ok("dead letters", "none waits for a person")
     text = "1 failed job waits" if waiting == 1 else f"{waiting:,} failed jobs wait"
     text += " for a person"
-    text += f", {escalated:,} for an operator" if escalated else ""
+    text += f", {escalated:,} of them for an operator" if escalated else ""
     return warn("dead letters", text, "cortex dead ls")
 
 

@@ -16,6 +16,7 @@ import attrs
 
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
+from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import BULK, JobStatus
 from cortex.domain.waiting import (
     PERSON,
@@ -101,7 +102,8 @@ def _ended(f: WhyFacts) -> _Found | None:
             return _Found("it has completed", since=f.finished_at)
         case JobStatus.FAILED:
             kind = f" with {f.error_class}" if f.error_class else ""
-            ways = (f"cortex jobs show {f.job_id}", f"cortex dead show {f.job_id}")
+            out = "jobs retry" if f.error_code in DECISIONS else "dead show"
+            ways = (f"cortex jobs show {f.job_id}", f"cortex {out} {f.job_id}")
             return _Found(
                 f"it failed{kind}: {_clipped(f.error_message)}", since=f.finished_at, ways_out=ways
             )

@@ -231,7 +231,8 @@ CREATE INDEX job_prober ON cortex.job_record (waiting_on, type, next_retry_at)
 -- Jobs released by a breaker or a quota that no pod has claimed yet.
 CREATE INDEX job_let_go ON cortex.job_record (waiting_on, next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
-CREATE INDEX job_origin ON cortex.job_record (origin_id) WHERE origin_id IS NOT NULL;
+-- A failed job is continued once.
+CREATE UNIQUE INDEX job_origin ON cortex.job_record (origin_id) WHERE origin_id IS NOT NULL;
 -- Jobs with a key that wait without a task: a new job with the same key replaces them.
 CREATE INDEX job_key ON cortex.job_record (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL
     AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');

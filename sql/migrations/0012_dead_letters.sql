@@ -1,4 +1,4 @@
--- Dead letters: one row for each failed job.
+-- Dead letters: one row for each failed job, unless people's decision failed it.
 
 CREATE FUNCTION cortex.fingerprint(type text, code text, message text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -17,7 +17,11 @@ COMMENT ON FUNCTION cortex.fingerprint IS
 
 CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text) RETURNS int
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN (
+    RETURN coalesce((
+        SELECT s.seq - 1 FROM cortex.job_step s
+        WHERE s.job_id = $1 AND s.kind = 'approval' AND $3 = 'denied' AND s.output->>'is_approved' = 'false'
+        ORDER BY s.seq DESC LIMIT 1
+    ), (
         SELECT m.seq - 1
         FROM (SELECT s.seq, s.output FROM cortex.job_step s
               WHERE s.job_id = $1 AND s.kind = 'model' AND ($2 = 'INVALID_OUTPUT' OR $3 = 'rejected')
@@ -31,10 +35,16 @@ CREATE FUNCTION cortex.steps_kept(job_id uuid, error_class text, error_code text
             WHERE block->>'type' = 'tool_use') asked
         -- Fewer: a call that the response requested failed. More: the job had continued after it.
         WHERE later.count = asked.count AND ($2 = 'INVALID_OUTPUT'
-            OR asked.count = 0 AND m.output->>'stop_reason' NOT IN ('end_turn', 'stop_sequence')));
+            OR asked.count = 0 AND m.output->>'stop_reason' NOT IN ('end_turn', 'stop_sequence'))));
 COMMENT ON FUNCTION cortex.steps_kept IS
-    'The number of steps that a retry of a failed job keeps when the last model response is why it failed: those '
-    'before that response. Null: all.';
+    'The number of steps that a retry of a failed job keeps when the last model response or a denial is why it failed: '
+    'those before it. Null: all.';
+
+CREATE FUNCTION cortex.is_decision(error_code text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN coalesce(error_code IN ('denied', 'approval_expired'), false);
+COMMENT ON FUNCTION cortex.is_decision IS
+    'Whether people decided that a job fails, or let a question expire: it is no dead letter.';
 
 CREATE TABLE cortex.dead_letter (
     job_id uuid PRIMARY KEY,
@@ -58,7 +68,7 @@ CREATE TABLE cortex.dead_letter (
     retried_as uuid,
     is_automatic boolean NOT NULL DEFAULT false,
     CONSTRAINT resolved_when_done_with CHECK (
-        (resolved_at IS NOT NULL) = (state IN ('RETRIED', 'DISCARDED', 'ARCHIVED'))
+        (resolved_at IS NOT NULL) = (state IN ('RETRIED', 'DISCARDED'))
         AND (resolved_by IS NOT NULL) = (resolved_at IS NOT NULL)),
     CONSTRAINT retried_as_only_in_retried CHECK ((retried_as IS NOT NULL) = (state = 'RETRIED')),
     CONSTRAINT automatic_only_in_retried CHECK (state = 'RETRIED' OR NOT is_automatic)
@@ -79,16 +89,17 @@ COMMENT ON COLUMN cortex.dead_letter.awaits IS
     'The breaker whose closing triggers an automatic retry: the source of a transient error.';
 COMMENT ON COLUMN cortex.dead_letter.state IS
     'OPEN: undecided · ESCALATED: an operator must change something first · RETRIED: another job continues it · '
-    'DISCARDED: a person gave it up · ARCHIVED: no retry could read it.';
+    'DISCARDED: a person gave it up · ARCHIVED: no handler could read its payload.';
 COMMENT ON COLUMN cortex.dead_letter.created_at IS 'When the job failed.';
 COMMENT ON COLUMN cortex.dead_letter.triaged_at IS 'When the triage handled it: if still OPEN, it waits for a person.';
-COMMENT ON COLUMN cortex.dead_letter.resolved_at IS 'When it was retried, discarded or archived.';
+COMMENT ON COLUMN cortex.dead_letter.resolved_at IS 'When it was retried or discarded.';
 COMMENT ON COLUMN cortex.dead_letter.resolved_by IS 'By whom.';
-COMMENT ON COLUMN cortex.dead_letter.reason IS 'Why it was resolved or escalated.';
+COMMENT ON COLUMN cortex.dead_letter.reason IS 'Why it was resolved, escalated or archived.';
 COMMENT ON COLUMN cortex.dead_letter.retried_as IS 'The job that continues it.';
 COMMENT ON COLUMN cortex.dead_letter.is_automatic IS 'The triage retried it, which happens once per lineage.';
 CREATE INDEX dead_letter_newest ON cortex.dead_letter (created_at, job_id);
-CREATE INDEX dead_letter_unresolved ON cortex.dead_letter (created_at, job_id) WHERE state IN ('OPEN', 'ESCALATED');
+CREATE INDEX dead_letter_unresolved ON cortex.dead_letter (created_at, job_id)
+    WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED');
 CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter (fingerprint text_pattern_ops, created_at);
 CREATE INDEX dead_letter_untriaged ON cortex.dead_letter (coalesce(awaits, ''), created_at)
     WHERE state = 'OPEN' AND triaged_at IS NULL;
@@ -120,7 +131,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_record
-    FOR EACH ROW WHEN (NEW.status = 'FAILED' AND OLD.status <> 'FAILED')
+    FOR EACH ROW WHEN (NEW.status = 'FAILED' AND OLD.status <> 'FAILED' AND NOT cortex.is_decision(NEW.error_code))
     EXECUTE FUNCTION cortex.dead_letter_of_failure();
 
 REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;

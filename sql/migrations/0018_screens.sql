@@ -72,7 +72,8 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
               AND cortex.breaker_state(b.state, b.open_until) = 'OPEN' AND b.name <> 'effects:all' LIMIT counted) open)::int,
        EXISTS (SELECT FROM cortex.breaker b WHERE b.name = 'effects:all' AND b.state <> 'CLOSED'),
        (SELECT count(*) FROM (
-            SELECT FROM cortex.dead_letter d WHERE d.state IN ('OPEN', 'ESCALATED') LIMIT counted) dead)::int,
+            SELECT FROM cortex.dead_letter d
+            WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') LIMIT counted) dead)::int,
        pods.ready, pods.living,
        (SELECT greatest(c.reltuples, 0)::bigint FROM pg_catalog.pg_class c WHERE c.oid = 'cortex.job_record'::regclass),
        (SELECT count(*) FROM (SELECT FROM cortex.effect e WHERE e.status = 'UNKNOWN' LIMIT counted) unknown)::int,

@@ -12,7 +12,7 @@
 --   effect.job_id, lineage_id        PENDING or UNKNOWN blocks, as a person may have to resolve it; else deleted with it
 --   approval.job_id, lineage_id      PENDING blocks, as does a link that still shows the outcome (a week); else deleted
 --   approval_vote                    deleted with its approval
---   dead_letter.job_id               OPEN or ESCALATED blocks: a retry continues the job; else deleted with it
+--   dead_letter.job_id               unresolved blocks: a retry continues the job; else deleted with it
 --   dead_letter.retried_as           same lineage
 --   budget.subject (scope job)       blocks: the budget counts this lineage
 --   budget_use.window_key            not a reference: a sum, which housekeeping deletes a week after the lineage ended
@@ -166,7 +166,8 @@ BEGIN
         WHERE NOT coalesce(j.finished_at < CASE WHEN j.status = 'COMPLETED' THEN done ELSE failed END, false)
            OR EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_id = j.id)
            OR EXISTS (SELECT FROM cortex.reservation c WHERE c.job_id = j.id)
-           OR EXISTS (SELECT FROM cortex.dead_letter d WHERE d.job_id = j.id AND d.state IN ('OPEN', 'ESCALATED'))
+           OR EXISTS (SELECT FROM cortex.dead_letter d
+                      WHERE d.job_id = j.id AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))
            OR EXISTS (SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status IN ('PENDING', 'UNKNOWN'))
            OR EXISTS (SELECT FROM cortex.approval a WHERE a.job_id = j.id AND (
                 a.status = 'PENDING'

@@ -1,20 +1,28 @@
 -- name: retry
--- Creates new jobs that continue failed ones, and settles their dead letters: each is retried once. Per dead letter: $1
--- failed jobs, $2 ids of the new ones, $3 delays in seconds, $7 why. For all: $4 agent version, null: the same, 0: the
+-- Creates new jobs that continue failed ones, and settles their dead letters: each is retried once. So is a job that
+-- people's decision failed, which has none. Per job: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7
+-- why, $9 another payload or null, $10 what is different in that. For all: $4 agent version, null: the same, 0: the
 -- newest; $5 whether to leave the steps out, $6 who, $8 whether it is the triage. The steps are copied if the agent's
--- specification is the same, up to a model response that failed the job. Locks: the dead letters (ordered); the new
--- job, its steps and its task belong to no one else yet. Returns the failed jobs whose dead letters were settled.
+-- specification is the same, up to a model response or a denial that failed the job. Locks: the dead letters (ordered);
+-- the new job, its steps and its task belong to no one else yet. Returns the failed jobs that are continued.
 WITH held AS MATERIALIZED (
-    SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s, a.reason
-    FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[]) AS a(job_id, new_id, delay_s, reason)
+    SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s, a.reason, a.payload, a.payload_changes
+    FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[], $9::jsonb[], $10::jsonb[])
+        AS a(job_id, new_id, delay_s, reason, payload, payload_changes)
     JOIN cortex.dead_letter d ON d.job_id = a.job_id
-    WHERE d.state IN ('OPEN', 'ESCALATED')
+    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
     ORDER BY d.job_id FOR UPDATE OF d
+), decided AS MATERIALIZED (
+    SELECT j.id AS job_id, NULL AS fingerprint, NULL AS state, a.new_id, a.delay_s, a.reason, a.payload, a.payload_changes
+    FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[], $9::jsonb[], $10::jsonb[])
+        AS a(job_id, new_id, delay_s, reason, payload, payload_changes)
+    JOIN cortex.job_record j ON j.id = a.job_id
+    WHERE j.status = 'FAILED' AND cortex.is_decision(j.error_code)
 ), chosen AS MATERIALIZED (
     SELECT h.*, v.version, NOT $5 AND v.digest IS NOT DISTINCT FROM own.digest AS keeps_steps,
            CASE WHEN v.digest <> own.digest THEN v.spec->'limits' END AS limits,
            cortex.steps_kept(o.id, o.error_class, o.error_code) AS kept
-    FROM held h
+    FROM (SELECT * FROM held UNION ALL SELECT * FROM decided) h
     JOIN cortex.job o ON o.id = h.job_id
     LEFT JOIN cortex.agent a ON a.id = o.agent_id
     LEFT JOIN cortex.agent_version own ON own.agent_id = o.agent_id AND own.version = o.agent_version
@@ -26,12 +34,12 @@ WITH held AS MATERIALIZED (
     SET state = 'RETRIED', resolved_at = cortex.now(), resolved_by = $6, reason = c.reason, retried_as = c.new_id,
         is_automatic = $8, triaged_at = coalesce(d.triaged_at, cortex.now())
     FROM chosen c WHERE d.job_id = c.job_id
-    RETURNING d.job_id, c.new_id
 ), job AS (
     INSERT INTO cortex.job_record AS j (
         id, origin_id, lineage_id, type, payload, tenant, agent_id, agent_version, config_id, queue_name, priority,
         worker_attempts, max_retries, timeout_s, run_at, checkpoint, worker_job_id, submitted_by, submitted_with, tags)
-    SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, o.payload, o.tenant, o.agent_id, c.version,
+    SELECT c.new_id, o.id, coalesce(o.lineage_id, o.id), o.type, coalesce(c.payload, o.payload), o.tenant, o.agent_id,
+           c.version,
            o.config_id, o.queue_name, o.priority,
            coalesce((c.limits->>'worker_attempts')::int, o.worker_attempts),
            coalesce((c.limits->>'max_retries')::int, o.max_retries),
@@ -52,13 +60,14 @@ WITH held AS MATERIALIZED (
             'cost_usd', CASE WHEN count(s.usage) > 0 THEN coalesce(sum(s.cost_usd), 0)::text END)) AS sum
         FROM cortex.job_step s WHERE s.job_id = c.job_id AND s.seq <= c.kept
         HAVING count(*) > 0) head ON true
+    ON CONFLICT (origin_id) WHERE origin_id IS NOT NULL DO NOTHING
     RETURNING j.*
 ), step AS (
     INSERT INTO cortex.job_step (
         job_id, seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid, parent_key)
     SELECT c.new_id, s.seq, 0, s.kind, s.key, s.digest, s.started_at, s.finished_at, s.cost_usd, s.usage, s.output,
            s.input, s.amid, s.parent_key
-    FROM chosen c JOIN cortex.job_step s ON s.job_id = c.job_id
+    FROM chosen c JOIN job j ON j.id = c.new_id JOIN cortex.job_step s ON s.job_id = c.job_id
     WHERE c.keeps_steps AND (c.kept IS NULL OR s.seq <= c.kept)
 ), task AS (
     INSERT INTO cortex_worker.task (id, task, job_id, state, priority, max_attempts, run_at, queue_name)
@@ -69,13 +78,15 @@ WITH held AS MATERIALIZED (
     FROM job j
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)
-    SELECT 'lifecycle', 'dead_letter_retried', 'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
+    SELECT 'lifecycle', CASE WHEN c.state IS NULL THEN 'decision_retried' ELSE 'dead_letter_retried' END,
+           'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
            jsonb_build_object('by', $6, 'reason', c.reason, 'before', c.state, 'after', 'RETRIED', 'retried_as', c.new_id,
                               'agent_version', c.version, 'keeps_steps', c.keeps_steps,
-                              'asks_again_after', CASE WHEN c.keeps_steps THEN c.kept END)
-    FROM chosen c JOIN cortex.job o ON o.id = c.job_id
+                              'asks_again_after', CASE WHEN c.keeps_steps THEN c.kept END,
+                              'payload_changes', c.payload_changes)
+    FROM chosen c JOIN job j ON j.id = c.new_id JOIN cortex.job o ON o.id = c.job_id
 )
-SELECT job_id, new_id FROM settled;
+SELECT origin_id AS job_id, id AS new_id FROM job;
 
 -- name: settle
 -- Settles dead letters without a new job. Per dead letter: $1 failed jobs, $2 states (OPEN: it waits for a person), $3
@@ -84,13 +95,13 @@ WITH held AS MATERIALIZED (
     SELECT d.job_id, d.state AS before, a.state, a.reason
     FROM unnest($1::uuid[], $2::text[], $3::text[]) AS a(job_id, state, reason)
     JOIN cortex.dead_letter d ON d.job_id = a.job_id
-    WHERE d.state IN ('OPEN', 'ESCALATED')
+    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
     ORDER BY d.job_id FOR UPDATE OF d
 ), settled AS (
     UPDATE cortex.dead_letter d
     SET state = h.state, reason = h.reason, triaged_at = coalesce(d.triaged_at, cortex.now()),
-        resolved_at = CASE WHEN h.state IN ('DISCARDED', 'ARCHIVED') THEN cortex.now() END,
-        resolved_by = CASE WHEN h.state IN ('DISCARDED', 'ARCHIVED') THEN $4 END
+        resolved_at = CASE WHEN h.state = 'DISCARDED' THEN cortex.now() END,
+        resolved_by = CASE WHEN h.state = 'DISCARDED' THEN $4 END
     FROM held h WHERE d.job_id = h.job_id
     RETURNING d.job_id, d.fingerprint, d.tenant, d.agent_id, h.before, d.state, d.reason
 ), fact AS (
@@ -104,9 +115,10 @@ SELECT job_id, fingerprint, state FROM settled;
 -- name: standing
 -- The state of these jobs' dead letters. $1 job ids. Also jobs without a dead letter; no row for unknown ids.
 SELECT j.id AS job_id, j.status, j.agent_version, a.name AS agent, d.state, d.resolved_at, d.resolved_by, d.reason,
-       d.retried_as
+       coalesce(d.retried_as, h.id) AS retried_as, cortex.is_decision(j.error_code) AS is_decision, j.error_code
 FROM cortex.job j
 LEFT JOIN cortex.dead_letter d ON d.job_id = j.id
+LEFT JOIN cortex.job_record h ON h.origin_id = j.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id
 WHERE j.id = ANY ($1::uuid[]);
 
@@ -231,7 +243,7 @@ ORDER BY f.last_at DESC, f.fingerprint;
 -- whether these were all.
 WITH looked AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
-    WHERE d.state IN ('OPEN', 'ESCALATED')
+    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $1
 ), found AS (
     SELECT l.fingerprint, count(*) AS count, count(*) FILTER (WHERE l.state = 'ESCALATED') AS escalated_count,
@@ -256,7 +268,7 @@ ORDER BY f.last_at DESC, f.fingerprint;
 -- read, $3 limit. `is_all`: there is no unread dead letter.
 WITH looked AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
-    WHERE d.state IN ('OPEN', 'ESCALATED')
+    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2
 )
 SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
@@ -298,7 +310,7 @@ WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type 
   AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
   AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
   AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
-  AND d.state IN ('OPEN', 'ESCALATED')
+  AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
   AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
   AND ($10::uuid IS NULL OR (d.created_at, d.job_id) <= (
       SELECT l.created_at, l.job_id FROM cortex.dead_letter l WHERE l.job_id = $10))
@@ -348,6 +360,7 @@ SELECT d.*, j.error_message, j.payload, j.attempt, j.worker_attempts, j.retry_co
        a.name AS agent, p.name AS pod, b.state AS breaker,
        nullif(concat_ws(' ', s.seq, s.key), '') AS step, s.finished_at AS step_at,
        coalesce(cost.spent, own.spent) AS spent_usd, e.stack, e.raw, e.trace_id, r.status AS retried_status,
+       edit.changes AS payload_changes,
        cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
 FROM cortex.dead_letter d
 JOIN cortex.job j ON j.id = d.job_id
@@ -365,4 +378,8 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT f.data->>'stack' AS stack, f.data->>'raw' AS raw, f.trace_id FROM cortex.fact f
     WHERE f.job_id = d.job_id AND f.type = 'error' ORDER BY f.id DESC LIMIT 1) e ON true
+LEFT JOIN LATERAL (
+    SELECT nullif(f.data->'payload_changes', 'null') AS changes FROM cortex.fact f
+    WHERE f.job_id = d.job_id AND f.type = 'lifecycle' AND f.subtype = 'dead_letter_retried'
+    ORDER BY f.id DESC LIMIT 1) edit ON true
 WHERE d.job_id = $1;

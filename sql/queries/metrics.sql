@@ -77,7 +77,7 @@ WITH RECURSIVE held AS MATERIALIZED (
             SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $1) t
         LIMIT $1) s
 ), letter AS MATERIALIZED (
-    SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED') LIMIT $1
+    SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED') LIMIT $1
 )
 SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDING' LIMIT $1) j) AS pending,
        (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'RUNNING' LIMIT $1) j) AS running,
@@ -89,6 +89,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        (SELECT count FROM stranded) AS stranded,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated,
+       (SELECT count(*) FROM letter WHERE state = 'ARCHIVED') AS archived,
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PENDING' LIMIT $1) o) AS messages_pending,
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PROCESSING' LIMIT $1) o) AS messages_processing,
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'FAILED' LIMIT $1) o) AS messages_failed,

@@ -58,10 +58,9 @@ ORDER BY b.ago DESC;
 
 -- name: attention
 -- What needs a person now, and what fails: breakers that admit no call, dead or silent pods, late runners, waiting
--- requests, effects of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs:
--- those that wait for a decision, and those that no retry could save ('final') and that failed less than $2 seconds ago,
--- looked for among the $3 newest failed jobs. $1 most of each. Locks: none. A breaker that is held open names who holds
--- it, why and until when. A request without a tool has its step's name.
+-- requests, effects of unknown outcome, jobs that wait for a budget, a quota or a person, and the newest failed jobs
+-- that wait for a decision. $1 most of each. Locks: none. A breaker that is held open names who holds it, why and until
+-- when. A request without a tool has its step's name.
 (SELECT 'breaker' AS kind, NULL::uuid AS id, NULL::uuid AS job_id, b.name, 'OPEN' AS word, NULL AS agent,
         b.opened_at AS at, b.open_until AS until, b.forced_by AS by, b.forced_reason AS text
  FROM cortex.breaker b
@@ -112,16 +111,9 @@ UNION ALL
  LEFT JOIN cortex.agent g ON g.id = j.agent_id
  ORDER BY j.suspended_at, j.id LIMIT $1::int)
 UNION ALL
-(SELECT CASE d.state WHEN 'ARCHIVED' THEN 'final' ELSE 'failure' END, d.job_id, d.job_id, d.type,
+(SELECT 'failure', d.job_id, d.job_id, d.type,
         coalesce(d.error_code, d.error_class), g.name, d.created_at, NULL, NULL, left(j.error_message, 300)
- FROM (SELECT * FROM (
-           (SELECT * FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED')
-            ORDER BY created_at DESC, job_id DESC LIMIT $1::int)
-           UNION ALL
-           (SELECT * FROM (
-                SELECT * FROM cortex.dead_letter WHERE created_at > cortex.now() - $2::float8 * interval '1 second'
-                ORDER BY created_at DESC, job_id DESC LIMIT $3::int) newest
-            WHERE state = 'ARCHIVED')) either
+ FROM (SELECT * FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
        ORDER BY created_at DESC, job_id DESC LIMIT $1::int) d
  JOIN cortex.job j ON j.id = d.job_id
  LEFT JOIN cortex.agent g ON g.id = d.agent_id
@@ -129,7 +121,8 @@ UNION ALL
 
 -- name: errors
 -- Counts the errors of the last $1 seconds, the newest $2 at most: of attempts, and of calls that were repeated in their
--- step. Returns with them how many seconds back it read. Locks: none.
+-- step. Returns with them how many seconds back it read, and the dead letters of the last $1 seconds, $2 at most. Locks:
+-- none.
 WITH error AS MATERIALIZED (
     SELECT f.at, f.step IS NULL AS is_of_attempt, f.step IS NOT NULL AND f.data ? 'max' AS is_repeated
     FROM cortex.fact f
@@ -137,5 +130,8 @@ WITH error AS MATERIALIZED (
     ORDER BY f.at DESC LIMIT $2::int
 )
 SELECT count(*) FILTER (WHERE is_of_attempt) AS attempt_count, count(*) FILTER (WHERE is_repeated) AS call_count,
-       (CASE WHEN count(*) < $2::int THEN $1::float8 ELSE extract(epoch FROM cortex.now() - min(at)) END)::float8 AS span_s
+       (CASE WHEN count(*) < $2::int THEN $1::float8 ELSE extract(epoch FROM cortex.now() - min(at)) END)::float8 AS span_s,
+       (SELECT count(*) FROM (
+            SELECT FROM cortex.dead_letter d WHERE d.created_at > cortex.now() - $1::float8 * interval '1 second'
+            LIMIT $2::int) l) AS letter_count
 FROM error;

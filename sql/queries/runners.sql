@@ -106,7 +106,7 @@ SELECT key, cortex.announce('work.stranded', key, data) FROM newly ORDER BY key;
 -- many, $2 most to count. Records a fact of it. Locks: the alarm. Returns how many there are if that was announced.
 WITH counted AS MATERIALIZED (
     SELECT count(*) AS n FROM (
-        SELECT FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED') LIMIT $2::bigint) l
+        SELECT FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED') LIMIT $2::bigint) l
 ), moved AS MATERIALIZED (
     SELECT c.n, c.n >= 2 * b.level AS is_growth,
            CASE WHEN c.n >= 2 * b.level THEN c.n ELSE least(c.n, b.level) END AS level

@@ -13,7 +13,8 @@ WITH held AS MATERIALIZED (
 )
 SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.started_at,
        j.finished_at, j.heartbeat_at, j.suspended_at, j.next_retry_at, j.cancel_requested_at, j.cancelled_by,
-       j.cancel_reason, j.error_message, j.error_class, j.waiting_on,
+       j.cancel_reason, j.error_message, j.error_class, j.error_code,
+       j.waiting_on,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
        p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)

@@ -277,3 +277,38 @@ def test_retries_of_named_ones_become_due_at_the_rate(cortex: Cortex, database: 
     assert [job_count(database, due.format(after)) for after in (0, 1.5, 2.5, 3.5)] == [
         *(30, 20, 10, 0)
     ]
+
+
+# --- another payload
+
+
+def test_an_archived_letter_is_retried_with_an_edited_payload(
+    cortex: Cortex, database: str, tmp_path: Path
+) -> None:
+    submitted = {"type": "llm_generate", "payload": '{"model": "m", "promt": "hi"}'}
+    why = "payload of 'x' has promt"
+    (job_id,) = fail(database, submitted=submitted, error_code="invalid_value", error_message=why)
+    sql(database, "UPDATE cortex.dead_letter SET state = 'ARCHIVED', triaged_at = cortex.now()")
+    listed = cortex("dead", "ls", "--each", "-o", "json").document["letters"]
+    assert [(each["job_id"], each["state"]) for each in listed] == [(str(job_id), "ARCHIVED")]
+    file = tmp_path / "payload.json"
+    ask = ("dead", "retry", str(job_id), *WHY, "--payload", str(file))
+    for text, code, error in (
+        ("{", 2, "payload is not JSON"),
+        (submitted["payload"], 2, "payload"),  # this handler does not take it
+        ('{"model": "m", "prompt": 3}', 2, "prompt"),
+    ):
+        file.write_text(text)
+        refused = cortex(*ask)
+        assert (refused.code, error in refused.err) == (code, True), refused.err
+    file.write_text('{"model": "m", "prompt": "hi"}')
+    filtered = cortex("dead", "retry", "--type", "llm_generate", *WHY, "--payload", str(file))
+    assert (filtered.code, "one named job" in filtered.err) == (2, True)
+    done = cortex(*ask)
+    assert done.code == 0
+    assert "effects that it has applied are not repeated" in done.err
+    assert 'promt\n      - "hi"\n    prompt\n      + "hi"' in done.err
+    shown = cortex("dead", "show", str(job_id)).out
+    assert 'with another payload: promt from "hi" to nothing, prompt from nothing to "hi"' in shown
+    heir = letter(database, job_id)["retried_as"]
+    assert json.loads(job_row(database, heir)["payload"]) == {"model": "m", "prompt": "hi"}

@@ -197,17 +197,43 @@ def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
     assert (again.status, again.json["letters"], again.json["done_count"]) == (200, [], 0)
 
 
-def test_what_no_retry_could_help_is_left_out(server: HttpServer, operator: str) -> None:
+def test_a_selection_takes_letters_whatever_failed_them(server: HttpServer, operator: str) -> None:
     fail(server.dsn, 2, submitted={"type": "work"})
     fail(server.dsn, error_code="diverged", submitted={"type": "work"})
     choice = {"which": {"type": "work"}}
     tried = act(server, operator, "/retry", choice | {"dry_run": True}).json
-    assert (len(tried["letters"]), tried["left_out"]) == (2, {"diverged": 1})
-    begun = act(server, operator, "/retry", choice)
-    assert (begun.status, begun.json["left_out"]) == (202, {"diverged": 1})
-    assert request_of(server, begun.json["id"])["limit"] == 3, "as many as were looked at"
+    assert len(tried["letters"]) == 3
     anew = act(server, operator, "/retry", choice | {"from_start": True}).json
-    assert (anew["count"], request_of(server, anew["id"])["from_start"]) == (3, True)
+    request = request_of(server, anew["id"])
+    assert (anew["count"], request["limit"], request["from_start"]) == (3, 3, True)
+
+
+def test_a_letter_is_retried_with_another_payload(server: HttpServer, operator: str) -> None:
+    (failed,) = fail(server.dsn, submitted={"type": "work", "payload": '{"url": "a", "n": 1}'})
+    path = f"/v1/dead-letters/{failed}"
+    body = {"reason": "typo", "payload": {"url": "b", "n": 1}}
+    same = server.post(
+        f"{path}/retry", token=operator, json_body=body | {"payload": {"url": "a", "n": 1}}
+    )
+    assert (same.status, same.json["code"]) == (400, "usage")
+    done = server.post(f"{path}/retry", token=operator, json_body=body)
+    assert done.status == 200
+    heir = job_row(server.dsn, UUID(done.json["retried_as"]))
+    assert json.loads(heir["payload"]) == {"url": "b", "n": 1}
+    shown = server.get(path, token=operator).json
+    assert (shown["payload"], shown["payload_changes"]) == (
+        {"url": "a", "n": 1},
+        [{"field": "url", "old": '"a"', "new": '"b"'}],
+    )
+
+
+def test_only_an_administrator_edits_the_payload_of_a_tool_call(
+    server: HttpServer, operator: str
+) -> None:
+    (failed,) = fail(server.dsn, submitted={"type": "execute_tool", "payload": '{"tool": "a"}'})
+    body = {"reason": "typo", "payload": {"tool": "b"}}
+    path = f"/v1/dead-letters/{failed}/retry"
+    assert server.post(path, token=operator, json_body=body).status == 403
 
 
 def test_a_job_of_that_type_is_submitted_in_no_other_way(server: HttpServer, operator: str) -> None:

@@ -1,6 +1,7 @@
 """Requests for approval: how they are asked, decided, expire, and what follows for their jobs."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -10,11 +11,12 @@ import pytest
 
 from cortex.domain.approvals.approval import Approval, ApprovalStatus, Risk
 from cortex.domain.canonical import canonical, digest
+from cortex.domain.dead_letter import UNRESOLVED
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import agents, approvals, dead_letters, jobs, retries, tasks
+from cortex.store import agents, approvals, dead_letters, jobs, pulse, retries, tasks
 from cortex.store.dead_letters import Resubmission
 from tests.support.records.approvals import (
     ARGUMENTS,
@@ -100,9 +102,37 @@ def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
     )
     assert row["error_message"] == "refund was denied by li: too much"
     assert [new for _, new, _ in history(askers.dsn, failed_job)][-1] == "FAILED"
-    letter = askers.call(dead_letters.show, failed_job)
-    assert (letter.state, letter.error_code) == ("OPEN", "denied")
+    assert sql(askers.dsn, "SELECT FROM cortex.dead_letter") == []
     assert_one_truth(askers.dsn)
+
+
+@pytest.mark.parametrize("decision", ["denied", "approval_expired"])
+def test_a_job_that_people_failed_is_no_dead_letter_and_asks_again_in_a_new_job(
+    askers: Askers, decision: str
+) -> None:
+    request = a_request(on_deny="fail")
+    job_id = askers.ask(request)
+    if decision == "denied":
+        askers.decide(request, is_approved=False, by="li", reason="too much")
+    else:
+        move_clock(askers.dsn, 3601)
+        assert askers.call(approvals.expire).count == 1
+    assert sql(askers.dsn, "SELECT FROM cortex.dead_letter") == []
+    assert askers.call(pulse.figures).letters == dict.fromkeys(UNRESOLVED, 0)
+    with pytest.raises(NotFoundError, match="that is a decision, and no dead letter"):
+        askers.call(dead_letters.show, job_id)
+    done = askers.call(retries.retry_now, job_id, by="ana", reason="agreed", new_id=new_id)
+    assert done.retried_as is not None
+    heir = job_row(askers.dsn, done.retried_as)
+    assert (heir["status"], heir["origin_id"]) == ("PENDING", job_id)
+    with pytest.raises(ConflictError, match="goes on already"):
+        askers.call(retries.retry_now, job_id, by="bo", reason="", new_id=new_id)
+    assert len(sql(askers.dsn, "SELECT FROM cortex.job WHERE origin_id IS NOT NULL")) == 1
+    ((what, data),) = sql(
+        askers.dsn,
+        "SELECT subtype, data::json FROM cortex.fact WHERE subtype = 'decision_retried'",
+    )
+    assert (what, json.loads(data)["by"]) == ("decision_retried", "ana")
 
 
 def test_who_comes_second_is_told_who_was_first(askers: Askers) -> None:

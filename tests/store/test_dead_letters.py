@@ -567,7 +567,10 @@ def test_statements_look_only_at_the_letters_that_they_need(database: str) -> No
         "dead_letters.of_jobs": (some,),
         "dead_letters.show": (ids[0],),
         "dead_letters.settle": (some, ones, why, "ana"),
-        "dead_letters.retry": (some, new_ids, [0.0] * WANTED, None, False, "ana", why, False),
+        "dead_letters.retry": (
+            *(some, new_ids, [0.0] * WANTED, None, False, "ana", why, False),
+            *([None] * WANTED, [None] * WANTED),
+        ),
     }
     sql(database, "ANALYZE cortex.dead_letter, cortex.job_record")
     offences = [

@@ -200,20 +200,13 @@ def test_the_newest_failed_jobs_that_wait_come_first(store: Session, database: s
     assert store(pulse.attention).failures == ()
 
 
-def test_failures_that_no_retry_could_save_are_shown_for_a_day(
-    store: Session, database: str
-) -> None:
+def test_an_archived_failure_is_shown_as_long_as_it_waits(store: Session, database: str) -> None:
     life = Life(store, database)
     life.type()
-    old, recent, undecided = [life.failed(f"no page {number}") for number in range(3)]
-    for job, ago_s in ((old, pulse.FINAL_S + 60), (recent, pulse.FINAL_S - 60)):
-        life.sql(RESOLVE, "ARCHIVED", job)
-        life.sql(AGE, ago_s, job)
-    failures = store(pulse.attention).failures
-    assert [(each.job_id, each.is_final) for each in failures] == [
-        (undecided, False),
-        (recent, True),
-    ]
+    old = life.failed("no page")
+    life.sql("UPDATE cortex.dead_letter SET state = 'ARCHIVED'")
+    life.sql(AGE, 10 * 86_400.0, old)
+    assert [each.job_id for each in store(pulse.attention).failures] == [old]
 
 
 def test_what_goes_into_the_space_of_deleted_history_is_counted(

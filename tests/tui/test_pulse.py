@@ -293,25 +293,6 @@ async def test_enter_opens_what_the_cursor_is_on(cluster: FakeBackend, sit: Open
 
 
 @on_asyncio
-async def test_failures_that_wait_for_nobody_are_no_calm(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
-    now = instant(cluster.clock)
-    final = tuple(a_failure(number, now, is_final=True) for number in (1, 2))
-    cluster.pulse.attention_seen = Attention(failures=(*final, a_failure(3, now)))
-    cluster.heads["dead"] = 1
-    async with sit(first="pulse") as seat:
-        await seat.pass_time(3)
-        assert "failing       1 failed job waits · 2 failed for good in 24 h" in seat.text
-        cluster.heads["dead"] = 0
-        cluster.pulse.attention_seen = Attention(failures=final)
-        await seat.pass_time(6)
-        assert "✓ nothing needs you" in seat.text
-        assert "failing       2 failed for good in 24 h" in seat.text
-        assert "✗ digest" in seat.text
-
-
-@on_asyncio
 async def test_the_cursor_stays_on_its_row_while_others_come(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:

@@ -39,7 +39,7 @@ def begin(
             reason=request.reason or "",
             letters=request.which,
             letters_through=chosen.last_id,
-            limit=chosen.looked_count,
+            limit=len(chosen.letters),
             rate_per_s=request.rate,
             agent_version=agent_version,
             from_start=from_start,
@@ -61,4 +61,4 @@ def begin(
     none = BulkReport(counts=BulkCounts(), has_more=False)
     output.record(none.document, name="0", page=list)
     if output.is_for_people:
-        output.say(f"{chosen.empty}{chosen.left_out}", "dim")
+        output.say(chosen.empty, "dim")

@@ -22,13 +22,13 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, RATE_DEFAULT, BulkVerb
 from cortex.domain.dead_letter import (
+    EFFECTS_STAY,
     DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
     DeadLetterHead,
     DeadLetterState,
     DryRun,
-    retries_of,
 )
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
@@ -137,25 +137,16 @@ class ChosenDeadLetters:
     """Whether more dead letters match than the limit allows."""
     empty: str = ""
     """Message if there are none."""
-    left_out: str = ""
-    """How many matches are left out, and why."""
-    looked_count: int = 0
-    """How many matches there are within the limit, with those left out."""
     last_id: UUID | None = None
-    """The job of the newest one of these."""
+    """The job of the newest one."""
 
     @property
     def ids(self) -> list[UUID]:
         return [letter.job_id for letter in self.letters]
 
 
-def choose(
-    call: Session, request: DeadLetterRequest, verb: BulkVerb, *, from_start: bool = False
-) -> ChosenDeadLetters:
-    """Find the dead letters: by id in any state, by a filter the unresolved ones.
-
-    A filter leaves out those that no retry could help; a named one is retried all the same.
-    """
+def choose(call: Session, request: DeadLetterRequest) -> ChosenDeadLetters:
+    """Find the dead letters: by id in any state, by a filter the unresolved ones."""
     if request.names:
         ids = list(dict.fromkeys(call(jobs.find, name) for name in request.names))
         return ChosenDeadLetters(call(dead_letters.of_jobs, ids), has_more=False)
@@ -164,17 +155,7 @@ def choose(
         return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, request.which))
     dry_run = DryRun.first(found, limit=request.limit)
     letters = call(dead_letters.of_jobs, dry_run.job_ids)
-    if verb is BulkVerb.RETRY:
-        dry_run = retries_of(letters, has_more=dry_run.has_more, from_start=from_start)
-    helped = frozenset(dry_run.job_ids)
-    return ChosenDeadLetters(
-        [letter for letter in letters if letter.job_id in helped],
-        dry_run.has_more,
-        empty="no retry could help" if not helped else "",
-        left_out=dry_run.left_out_words,
-        looked_count=len(letters),
-        last_id=dry_run.last_id,
-    )
+    return ChosenDeadLetters(letters, dry_run.has_more, last_id=dry_run.last_id)
 
 
 def agree(
@@ -188,7 +169,9 @@ def agree(
     else:
         errors = len({letter.fingerprint for letter in chosen.letters})
         kinds = "the same error" if errors == 1 else f"{errors} different errors"
-        question = f"{word} {count:,} dead letters with {kinds}{chosen.left_out}"
+        question = f"{word} {count:,} dead letters with {kinds}"
+    if verb is BulkVerb.RETRY:
+        question = f"{question}; {EFFECTS_STAY}"
     if request.names:
         confirm(safe(question), options, is_agreed=request.is_agreed)
     else:
@@ -202,7 +185,7 @@ def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
     else:
         _errors(chosen.letters, output, LETTER_COLUMNS)
     more = "; more match: raise --limit" if chosen.has_more else ""
-    text = f"{letters_text(len(chosen.letters))} would be {verb.done}{chosen.left_out}"
+    text = f"{letters_text(len(chosen.letters))} would be {verb.done}"
     output.say(f"dry run: {text}{more}", "dim")
 
 
@@ -220,7 +203,8 @@ def report(
     for error in errors.values():
         if error is not None:
             raise error_from(error)
-    output.say(f"{verb.done} {letters_text(len(rows))}", "dim")
+    stay = f"; {EFFECTS_STAY}" if verb is BulkVerb.RETRY else ""
+    output.say(f"{verb.done} {letters_text(len(rows))}{stay}", "dim")
 
 
 def _are_listed(letters: Sequence[DeadLetter], output: Output) -> bool:

@@ -27,7 +27,7 @@ def discard(options: Options, *, request: DeadLetterRequest) -> None:
     output = Output(options)
     verb = BulkVerb.DISCARD
     with session(options) as call:
-        chosen = choose(call, request, verb)
+        chosen = choose(call, request)
         if request.is_dry_run:
             preview(chosen, output, verb)
             return

@@ -27,7 +27,7 @@ NO_OLDER: Final = "no older ones"
     multiple=True,
     type=click.Choice([*(s.value.lower() for s in DeadLetterState), "all"], case_sensitive=False),
     metavar="STATE",
-    help="open, escalated, retried, discarded, archived or all [open, escalated].",
+    help="open, escalated, retried, discarded, archived or all [open, escalated, archived].",
 )
 @click.option("--each", is_flag=True, help="One line per dead letter, not per error.")
 @click.option(

@@ -1,7 +1,7 @@
 """`cortex dead show`: why a job failed, and the effect of a retry."""
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
@@ -21,6 +21,7 @@ from cortex.view.jobs import OUTCOMES, retry_text
 from cortex.view.steps import last_step
 
 LABEL_CELLS: Final = 11
+CHANGES_SHOWN: Final = 5
 RAW_CHARS_MAX: Final = 2000
 """Shown of the raw text of a model or a tool."""
 FIELDS: Final = (
@@ -29,6 +30,7 @@ FIELDS: Final = (
     *("attempt", "worker_attempts", "retry_count", "max_retries", "timeout_s", "pod"),
     *("submitted_at", "started_at", "finished_at", "triaged_at", "step", "step_at", "spent_usd"),
     *("resolved_at", "resolved_by", "reason", "retried_as", "retried_status", "is_automatic"),
+    "payload_changes",
     *("origin_id", "lineage_id", "asks_again_after", "trace_id", "raw", "stack"),
 )
 
@@ -134,7 +136,18 @@ def _settled(letter: DeadLetterDetail, terminal: Terminal) -> str:
     text += f": {reason}" if reason.strip() else ""
     if letter.retried_as is None:
         return text
+    if letter.payload_changes:
+        text += f" · with another payload: {', '.join(_changed(letter.payload_changes))}"
     return f"{text} · {letter.retried_as} is {letter.retried_status}"
+
+
+def _changed(recorded: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the first differences of the payload that a dead letter was retried with."""
+    for each in recorded[:CHANGES_SHOWN]:
+        old, new = (each[side] or "nothing" for side in ("old", "new"))
+        yield f"{each['field']} from {old} to {new}"
+    if len(recorded) > CHANGES_SHOWN:
+        yield f"{len(recorded) - CHANGES_SHOWN} more: --json has them"
 
 
 def _is_unresolved(letter: DeadLetterDetail) -> bool:

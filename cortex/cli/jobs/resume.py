@@ -15,7 +15,6 @@ from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
 from cortex.cli.target import data_dir, session, settings_from
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import ConflictError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
@@ -87,7 +86,7 @@ def _failed(call: Session, job_id: UUID) -> ShownJob:
 
 def _is_open(call: Session, job_id: UUID) -> bool:
     """Whether the job has not been resumed yet: a successor's files must not be touched."""
-    return DeadLetterState(call(dead_letters.show, job_id).state).is_unresolved
+    return call(dead_letters.settled, [job_id]).get(job_id) is False
 
 
 def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+import orjson
 from starlette.responses import Response
 
 from cortex.domain.bulk import (
@@ -21,16 +22,19 @@ from cortex.domain.bulk import (
     BulkRequest,
     BulkVerb,
 )
-from cortex.domain.dead_letter import DryRun, retries_of
+from cortex.domain.dead_letter import DryRun, PayloadEdit
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.token import Role
+from cortex.durable.codec import parse_payload
+from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
 from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, DeadLetterChoice
+from cortex.http.routes.job_submit import require_right
 from cortex.http.routes.jobs import JOB
 from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
@@ -70,6 +74,10 @@ class DeadLetterRetry(DeadLetterDiscard):
 
     agent_version: int | None = _version_field()
     from_start: bool = _start_field()
+    payload: dict[str, Any] | None = field(
+        doc="payload of the new job; null: that of the failed one, which keeps its own",
+        default=None,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -131,7 +139,6 @@ class DeadLettersSettled:
     letters: list[DeadLetterSettled]
     done_count: int
     has_more: bool = field(doc="more dead letters match than the limit allows: repeat the request")
-    left_out: dict[str, int] = field(doc="number of matches that no retry could help, by reason")
     is_dry_run: bool
 
 
@@ -142,7 +149,6 @@ class DeadLettersStarted:
     id: UUID
     count: int = field(doc="dead letters that match; the job's result has how many were changed")
     has_more: bool = field(doc="more dead letters match than the limit allows: repeat the request")
-    left_out: dict[str, int] = field(doc="number of matches that no retry could help, by reason")
 
 
 # --- handlers
@@ -154,8 +160,27 @@ async def discard_letter(request: CheckedRequest[None, DeadLetterDiscard], api: 
 
 
 async def retry_letter(request: CheckedRequest[None, DeadLetterRetry], api: Api) -> Response:
-    given = attrs.asdict(request.body)
-    return await _one(request, api, DeadLettersRetry(job_ids=[request.path["job_id"]], **given))
+    job_id = request.path["job_id"]
+    given = attrs.asdict(request.body, recurse=False)
+    payload = given.pop("payload")
+    edit = None if payload is None else await _edit(request, api, job_id, payload)
+    return await _one(request, api, DeadLettersRetry(job_ids=[job_id], **given), edit=edit)
+
+
+async def _edit(
+    request: CheckedRequest[None, Any], api: Api, job_id: UUID, given: dict[str, Any]
+) -> PayloadEdit:
+    """Return the checked payload for the job that continues a failed one."""
+    letter = await api.port(dead_letters.show, job_id)
+    require_right(letter.type, request.principal)
+
+    def checked() -> PayloadEdit:
+        confined = confine(letter.type, given, api.pod.folder_roots)
+        payload = parse_payload(orjson.dumps(confined))
+        api.pod.check_payload(letter.type, payload)
+        return PayloadEdit.of(letter.type, letter.payload, payload)
+
+    return await api.apart(checked, size=request.size)
 
 
 async def discard_letters(request: CheckedRequest[None, DeadLettersDiscard], api: Api) -> Response:
@@ -166,9 +191,15 @@ async def retry_letters(request: CheckedRequest[None, DeadLettersRetry], api: Ap
     return await _many(request, api, request.body)
 
 
-async def _one(request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:
+async def _one(
+    request: CheckedRequest[None, Any],
+    api: Api,
+    body: DeadLettersDiscard,
+    *,
+    edit: PayloadEdit | None = None,
+) -> Response:
     """Process the dead letter of the path. Raises its error, if any."""
-    (text,), headers = await _settle(request, api, body, body.job_ids)
+    (text,), headers = await _settle(request, api, body, body.job_ids, edit=edit)
     if text.error is not None:
         raise error_from(attrs.asdict(text.error))
     return answer(text, headers=headers)
@@ -196,7 +227,6 @@ def _settled_answer(
         letters=letters,
         done_count=0 if is_dry_run else sum(each.error is None for each in letters),
         has_more=chosen.has_more,
-        left_out=dict(chosen.left_out),
         is_dry_run=is_dry_run,
     )
     return answer(done, headers=headers)
@@ -212,13 +242,9 @@ async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
     if len(body.job_ids) > ACTED_MAX:
         raise UsageError(f"{len(body.job_ids)} job_ids are more than {ACTED_MAX}")
     if body.which is None or body.job_ids:
-        return DryRun(job_ids=tuple(dict.fromkeys(body.job_ids)), left_out={})
+        return DryRun(job_ids=tuple(dict.fromkeys(body.job_ids)))
     found = await api.port(dead_letters.choose, body.which.as_filter(), limit=body.limit + 1)
-    taken = DryRun.first(found, limit=body.limit)
-    if not isinstance(body, DeadLettersRetry):
-        return taken
-    rows = await api.port(dead_letters.of_jobs, taken.job_ids)
-    return retries_of(rows, has_more=taken.has_more, from_start=body.from_start)
+    return DryRun.first(found, limit=body.limit)
 
 
 async def _begin(
@@ -232,7 +258,7 @@ async def _begin(
         verb=BulkVerb.RETRY if isinstance(body, DeadLettersRetry) else BulkVerb.DISCARD,
         letters=(body.which or DeadLetterChoice()).as_filter(),
         letters_through=chosen.last_id,
-        limit=max(1, chosen.looked_count),
+        limit=max(1, len(chosen.job_ids)),
         rate_per_s=body.rate,
         reason=body.reason,
         agent_version=body.agent_version if isinstance(body, DeadLettersRetry) else None,
@@ -257,14 +283,18 @@ async def _begin(
         id=UUID(done.response),
         count=len(chosen.job_ids),
         has_more=chosen.has_more,
-        left_out=dict(chosen.left_out),
     )
     location = {"Location": JOB.format(job_id=begun.id)}
     return answer(begun, status=202, headers=location | headers_of(done))
 
 
 async def _settle(
-    request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: Sequence[UUID]
+    request: CheckedRequest[None, Any],
+    api: Api,
+    body: DeadLettersDiscard,
+    chosen: Sequence[UUID],
+    *,
+    edit: PayloadEdit | None = None,
 ) -> tuple[list[DeadLetterSettled], dict[str, str]]:
     by, reason = request.principal.name, body.reason
     act: Callable[[Database], Awaitable[list[SettledDeadLetter]]]
@@ -272,7 +302,9 @@ async def _settle(
         operation = "dead.retry"
         act = partial(
             dead_letters.resubmit,
-            wanted=dead_letters.resubmissions(chosen, new_id=api.chance.new_id, rate=body.rate),
+            wanted=dead_letters.resubmissions(
+                chosen, new_id=api.chance.new_id, rate=body.rate, edit=edit
+            ),
             by=by,
             reason=reason,
             agent_version=body.agent_version,
@@ -285,7 +317,8 @@ async def _settle(
     async def work(db: Database) -> list[dict[str, Any]]:
         return dead_letters.documents(await act(db))
 
-    done = await once(request, api, work, operation=operation, request=_request(body))
+    wish = _request(body) | ({} if edit is None else {"payload": edit.payload})
+    done = await once(request, api, work, operation=operation, request=wish)
     return [_settled(each) for each in done.response], headers_of(done)
 
 

@@ -73,7 +73,7 @@ class DeadLetterChoice:
 class DeadLetterErrorsQuery(DeadLetterChoice):
     """Selects errors, the most recent first."""
 
-    state: list[DeadLetterState] = field(doc="[OPEN, ESCALATED]", factory=list)
+    state: list[DeadLetterState] = field(doc="[OPEN, ESCALATED, ARCHIVED]", factory=list)
     limit: int = limit_field()
 
 
@@ -162,6 +162,9 @@ class ShownDeadLetter(DeadLetter):
     step_at: datetime | None
     spent_usd: float | None
     retried_status: JobStatus | None
+    payload_changes: list[dict[str, Any]] | None = field(
+        doc="differences of the payload that it was retried with: field, old, new; null: none"
+    )
     origin_id: UUID | None
     asks_again_after: int | None
     trace_id: str | None

@@ -32,6 +32,7 @@ from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest, PodView
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.principal import Principal
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB
@@ -87,11 +88,7 @@ class Submitted:
 
 async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -> Response:
     """Submit a job; for a used key, return the id of the first request."""
-    if requested.body.type == execute_tool.NAME and not requested.principal.may(Role.ADMIN):
-        raise ForbiddenError(
-            f"job type {execute_tool.NAME} needs a token with role {Role.ADMIN}",
-            hint="it calls any tool of a pod, without the rules of an agent or a flow",
-        )
+    require_right(requested.body.type, requested.principal)
     new_id = api.chance.new_id()
     submission = await api.apart(
         partial(_submission, requested.body, new_id, api.pod, _traceparent(requested)),
@@ -112,6 +109,15 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     request = await api.apart(partial(request_of, submission), size=requested.size)
     done = await once(requested, api, work, operation="jobs.submit", request=request)
     return _submitted(UUID(done.response), headers_of(done))
+
+
+def require_right(job_type: str, principal: Principal) -> None:
+    """Raise `ForbiddenError` unless the requester may choose the payload of such a job."""
+    if job_type == execute_tool.NAME and not principal.may(Role.ADMIN):
+        raise ForbiddenError(
+            f"job type {execute_tool.NAME} needs a token with role {Role.ADMIN}",
+            hint="it calls any tool of a pod, without the rules of an agent or a flow",
+        )
 
 
 def _submission(

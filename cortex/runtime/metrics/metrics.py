@@ -15,6 +15,7 @@ from prometheus_client.core import Metric as Family
 from cortex.actors.runner import Run
 from cortex.domain import breaker, errors
 from cortex.domain.approvals.approval import ApprovalStatus
+from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.errors import CortexError
 from cortex.domain.failure import CODES, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, Suspend
@@ -255,7 +256,8 @@ class Metrics:
         self._job_attempts.add((), claim.lease.attempt)
         self._job_time.add((claim.type,), claim.due_for_s + ran_s)
         if ending.status is JobStatus.FAILED:
-            self._dead_letters.add((claim.type,))
+            if ending.code not in DECISIONS:
+                self._dead_letters.add((claim.type,))
             self._failed(claim, ending.error_class, ending.code)
         elif ending.status is JobStatus.COMPLETED and (
             claim.retry_count or claim.attempts_spent > 1

@@ -1,10 +1,18 @@
 """The triage's decision on a failed job, and the description of a retry."""
 
+import json
 from typing import Any
 
 import pytest
 
-from cortex.domain.dead_letter import REMEDIES, DeadLetterState, FailureCause, judge, prospect
+from cortex.domain.dead_letter import (
+    REMEDIES,
+    DeadLetterState,
+    FailureCause,
+    PayloadEdit,
+    judge,
+    prospect,
+)
 from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.domain.failure import CODES
 
@@ -95,12 +103,12 @@ def test_each_cause_has_its_verdict(cause: FailureCause, state: DeadLetterState)
         (
             a_cause(error_class="PERMANENT", code="diverged"),
             "1 a",
-            "fails again unless it restarts: --from-start",
+            "fails again unless it restarts or its code changes: --from-start",
         ),
         (
             a_cause(code="invalid_value", message="payload of 'x' lacks url"),
             None,
-            "fails again: no handler can read its payload",
+            "fails again unless its payload is edited or its code changes: --payload FILE",
         ),
     ],
 )
@@ -110,8 +118,32 @@ def test_a_retry_is_foretold_in_one_line(
     assert prospect(cause, step=step) == output
 
 
-def test_only_open_and_escalated_letters_wait_for_a_decision() -> None:
-    assert [state for state in DeadLetterState if state.is_unresolved] == ["OPEN", "ESCALATED"]
+def test_archived_letters_wait_for_a_decision_like_the_others() -> None:
+    waiting = [state for state in DeadLetterState if state.is_unresolved]
+    assert waiting == ["OPEN", "ESCALATED", "ARCHIVED"]
+
+
+def test_a_payload_edit_records_the_first_differences_briefly() -> None:
+    old = {"url": "a", "n": 1, "gone": True}
+    edit = PayloadEdit.of("work", old, '{"url": "' + "b" * 1000 + '", "n": 1.0, "new": null}')
+    assert [each.field for each in edit.changes] == ["url", "n", "gone", "new"]
+    (url, number, gone, new) = json.loads(edit.record)
+    assert (url["old"], len(url["new"])) == ('"a"', 500)
+    assert (number, gone) == (
+        {"field": "n", "old": "1", "new": "1.0"},
+        {"field": "gone", "old": "true", "new": None},
+    )
+    assert new == {"field": "new", "old": None, "new": "null"}
+    many = PayloadEdit.of("work", {}, json.dumps({str(n): n for n in range(300)}))
+    assert len(json.loads(many.record)) == 100
+
+
+@pytest.mark.parametrize("job_type, payload", [("work", '{"n": 1}'), ("bulk", "{}")])
+def test_a_payload_that_is_the_same_or_has_a_command_of_its_own_is_refused(
+    job_type: str, payload: str
+) -> None:
+    with pytest.raises(UsageError):
+        PayloadEdit.of(job_type, {"n": 1}, payload)
 
 
 def test_what_an_operator_can_mend_is_a_code_that_errors_have() -> None:

@@ -24,20 +24,20 @@ def test_a_rate_of_few_is_never_bad() -> None:
 
 
 def test_nothing_to_measure_is_ok() -> None:
-    rates = Rates(completed=0, failed=0, attempt_errors=0, call_retries=0).measures()
+    rates = Rates(completed=0, failed=0, attempt_errors=0, call_retries=0, letters=0).measures()
     assert [(each.value, each.word) for each in rates] == [(None, Word.OK)] * 3
 
 
 def test_rates_are_parts_of_what_ended() -> None:
-    rates = Rates(completed=80, failed=5, attempt_errors=20, call_retries=10).measures()
+    rates = Rates(completed=80, failed=5, attempt_errors=20, call_retries=10, letters=3).measures()
     failure, churn, dead = rates
     assert (failure.value, failure.among) == (20 / 100, 100)
     assert (churn.value, churn.among) == ((15 + 10) / 100, 100)
-    assert (dead.value, dead.among) == (5 / 85, 85)
+    assert (dead.value, dead.among) == (3 / 85, 85)
 
 
 def test_jobs_that_failed_without_an_attempt_take_nothing_from_the_churn() -> None:
-    rates = Rates(completed=90, failed=10, attempt_errors=4, call_retries=0).measures()
+    rates = Rates(completed=90, failed=10, attempt_errors=4, call_retries=0, letters=0).measures()
     assert rates[1].value == 0
 
 

@@ -182,7 +182,7 @@ def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
         (doctor.of_breakers([]), Grade.OK),
         (doctor.of_breakers(["llm:claude"]), Grade.WARN),
         (doctor.of_letters(waiting=0, escalated=0), Grade.OK),
-        (doctor.of_letters(waiting=0, escalated=1), Grade.WARN),
+        (doctor.of_letters(waiting=1, escalated=1), Grade.WARN),
         (doctor.of_effects(0), Grade.OK),
         (doctor.of_schedules([]), Grade.OK),
         (doctor.of_schedules([("a", "no living pod runs x"), ("b", "y")]), Grade.FAIL),

@@ -22,6 +22,7 @@ BRIEF_CHARS: Final = 80
 _STATES: Final = {
     DeadLetterState.OPEN: Cell("✗ open", "fail"),
     DeadLetterState.ESCALATED: Cell("◆ escal.", "warn"),
+    DeadLetterState.ARCHIVED: Cell("○ arch.", "warn"),
 }
 _BREAKERS: Final = {"CLOSED": "done", "HALF_OPEN": "warn"}
 

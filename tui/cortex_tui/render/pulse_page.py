@@ -122,8 +122,6 @@ def _failing(pulse: Pulse, alert_count: int, width: int) -> Iterator[Cell]:
         if not dead
         else ["1 failed job waits" if dead == 1 else f"{count(dead)} failed jobs wait"]
     )
-    if final := sum(each.is_final for each in pulse.attention.failures):
-        parts.append(f"{final} failed for good in 24 h")
     if alert_count:
         parts.append("1 alert" if alert_count == 1 else f"{alert_count} alerts")
     if not parts:

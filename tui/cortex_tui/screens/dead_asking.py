@@ -14,11 +14,8 @@ from cortex.domain.dead_letter import (
     DeadLetterFilter,
     DeadLetterGroup,
     DryRun,
-    retries_of,
-    why_no_retry,
 )
 from cortex.domain.errors import CortexError
-from cortex.domain.safe import safe
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.render.dead_letter_rows import error_briefly, letter_words, on_retry
@@ -28,24 +25,16 @@ from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
 COUNTING: Final = "counting …"
-READ_MAX: Final = 500
-"""Letters read in one statement before they are retried."""
 
 Work = Callable[[str], Awaitable[str]]
 """Takes the reason; returns the outcome."""
 
 
-async def dry_run(desk: AppContext, verb: BulkVerb, row: DeadLetterGroup) -> DryRun:
+async def dry_run(desk: AppContext, row: DeadLetterGroup) -> DryRun:
     """Count what an operation on all letters of an error would change. Raises `CortexError`s."""
     dead = desk.backend.dead
     found = await dead.choose(row.fingerprint, limit=LIMIT_MAX + 1)
-    taken = DryRun.first(found, limit=LIMIT_MAX)
-    if verb is BulkVerb.DISCARD:
-        return taken
-    rows: list[DeadLetter] = []
-    for start in range(0, len(taken.job_ids), READ_MAX):
-        rows += await dead.of_jobs(taken.job_ids[start : start + READ_MAX])
-    return retries_of(rows, has_more=taken.has_more)
+    return DryRun.first(found, limit=LIMIT_MAX)
 
 
 async def ask_group(
@@ -61,7 +50,7 @@ async def ask_group(
     `typed`: the return value of the strip's `expect`.
     """
     try:
-        found = await dry_run(desk, verb, row)
+        found = await dry_run(desk, row)
     except CortexError as error:
         strip.show(f"✗ {failed(error)}", "fail")
         return
@@ -69,10 +58,10 @@ async def ask_group(
         strip.drop(COUNTING)
         return  # the operator has left this screen
     if not found.job_ids:
-        strip.show(_nothing(found), "warn")
+        strip.show("no letter of this error waits any more", "warn")
         return
     how = " from their last checkpoint" if verb is BulkVerb.RETRY else f" · {error_briefly(row)}"
-    which = ("--fingerprint", row.fingerprint, "--limit", str(found.looked_count))
+    which = ("--fingerprint", row.fingerprint, "--limit", str(len(found.job_ids)))
     by = desk.session.actor
 
     async def begin(reason: str) -> str:
@@ -81,7 +70,7 @@ async def ask_group(
             reason=reason,
             letters=DeadLetterFilter(fingerprint=row.fingerprint),
             letters_through=found.last_id,
-            limit=found.looked_count,
+            limit=len(found.job_ids),
             rate_per_s=RATE_DEFAULT,
         )
         return begun(await desk.backend.jobs.begin(request, by=by))
@@ -113,9 +102,6 @@ def ask_one(
     `command`: the words of another command that does the same. `what`: consequences beyond those
     that the letter states. `typed`: the return value of the strip's `expect`.
     """
-    if verb is BulkVerb.RETRY and (why := why_no_retry(row)):
-        strip.show(f"a retry of {safe(letter_words(row))} would fail the same way: {why}", "warn")
-        return
     how = on_retry(row) if verb is BulkVerb.RETRY else error_briefly(row)
     job_id, by, dead = row.job_id, desk.session.actor, desk.backend.dead
     settle = dead.retry if verb is BulkVerb.RETRY else dead.discard
@@ -149,10 +135,3 @@ def _ask(
         return Action(question=text, command=words, work=lambda: work(reason))
 
     propose(desk, strip, text, act, is_required=True, wanted=wanted, typed=typed)
-
-
-def _nothing(found: DryRun) -> str:
-    if not found.left_out:
-        return "no letter of this error waits any more"
-    whys = ", ".join(f"{count:,} {why}" for why, count in found.left_out.items())
-    return f"no retry could help: {whys}; X discards them"

@@ -9,7 +9,7 @@ from textual.events import Key
 
 from cortex.domain.budget import LIMIT_MAX, Unit, worded
 from cortex.domain.bulk import BulkVerb
-from cortex.domain.dead_letter import DeadLetterState
+from cortex.domain.dead_letter import DECISIONS, DeadLetterState
 from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
@@ -82,13 +82,18 @@ def retry(
         if (refusal := desk.actions.why_not()) is not None:
             strip.show(refusal, "warn")
             return None
-        return _retry_failed(desk, strip, row, typed=strip.expect(READING))
-    if row.status.is_terminal:
+        if row.error_code not in DECISIONS:
+            return _retry_failed(desk, strip, row, typed=strip.expect(READING))
+        # People decided that: it is no dead letter, and the new job asks them again.
+    elif row.status.is_terminal:
         strip.show(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
         return None
     job_id, by = row.id, desk.session.actor
+    question = f"retry now {job_words(row)}"
+    if row.status is JobStatus.FAILED:
+        question = f"ask again for {job_words(row)}: {HEIR}"
     action = Action(
-        question=f"retry now {job_words(row)}",
+        question=question,
         command=("jobs", "retry", str(job_id)),
         work=lambda: desk.backend.jobs.retry(job_id, by=by),
     )
