@@ -291,6 +291,17 @@ def test_commands_for_developers_name_what_exists(page: str, start: str) -> None
     assert any(os.access(ROOT / word, os.X_OK) for word in words if word.startswith(".ci/"))
 
 
+def test_each_guarantee_names_tests_that_exist() -> None:
+    _, *sections = (ROOT / "docs" / "guarantees.md").read_text("utf-8").split("\n## ")
+    for section in sections:
+        title = section.splitlines()[0]
+        found = re.findall(r"^- `(tests/[\w/]+\.py)::(\w+)`$", section, re.MULTILINE)
+        assert found or title == "What is not promised", title
+        for path, name in found:
+            source = (ROOT / path).read_text("utf-8")
+            assert re.search(rf"^(async )?def {name}\(", source, re.MULTILINE), (path, name)
+
+
 def test_the_scorecard_has_every_rule() -> None:
     sources = [each.read_text("utf-8") for each in (ROOT / "chaos" / "checkers").glob("i*.py")]
     rules = dict(re.findall(r'Findings\(\s*"(I\d+)",\s*"([^"]+)"', "".join(sources)))
