@@ -41,6 +41,7 @@ from cortex.demo.script import (
 from cortex.demo.script_echo import echo
 from cortex.demo.script_inspect import inspect
 from cortex.demo.script_tools import tools
+from cortex.demo.validation import refusal_of
 from cortex.demo.wire import HttpRequest, Wire
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
@@ -50,6 +51,10 @@ BACKLOG = 1024  # connections that may wait to be accepted at once
 
 _JSON = "application/json"
 _WEB_PAGE = b"<!doctype html><title>Sign in</title><h1>Welcome to the guest network</h1>"
+
+
+class RefusedRequestError(ValueError):
+    """The Messages API refuses this request."""
 
 
 @frozen
@@ -108,6 +113,9 @@ async def _answer_call(
         return True
     try:
         call = parse_call(request.body)
+    except RefusedRequestError as error:
+        await _refuse(wire, Refusal(status=400, message=str(error)))
+        return True
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         await _refuse(wire, Refusal(status=400, message=f"not a Messages request: {error!r}"))
         return True
@@ -219,11 +227,15 @@ def _retry_after(refusal: Refusal) -> Iterator[tuple[str, str]]:
 
 
 def parse_call(body: bytes) -> Call:
-    """Return the call in a request body; raises ValueError and the like."""
+    """Return the call in a request body.
+
+    Raises `RefusedRequestError` for a request that the API refuses, ValueError and the like for
+    JSON that is none.
+    """
     fields = orjson.loads(body)
+    if (refusal := refusal_of(fields)) is not None:
+        raise RefusedRequestError(refusal)
     system = fields.get("system", "")
-    if not fields["messages"]:
-        raise ValueError("messages is empty")
     return Call(
         model=fields["model"],
         system=system if isinstance(system, str) else text_of({"content": system}),

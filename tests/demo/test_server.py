@@ -105,7 +105,8 @@ async def test_a_client_that_leaves_is_noted(
     [
         (b"not json", 400, "not a Messages request"),
         (b"[]", 400, "not a Messages request"),
-        (b'{"model": "m", "max_tokens": 1, "messages": []}', 400, "messages is empty"),
+        (b'{"model": "m", "max_tokens": 1, "messages": []}', 400, "at least one message"),
+        (orjson.dumps(body(" ")), 400, "messages.0.content.0.text: text content blocks must"),
         (orjson.dumps(body("no program here")), 400, "not a program"),
         (orjson.dumps(body('{"turns": [{"txet": "typo"}]}')), 400, "txet"),
     ],
