@@ -16,6 +16,9 @@ RETRIES_MAX: Final = 100
 # Far above any sensible value; larger ones are typing errors.
 BUDGET_USD_MAX: Final = 1_000_000
 BUDGET_TOKENS_MAX: Final = 1_000_000_000_000
+TOOL_RESULT_TOKENS: Final = 25_000
+"""The most of one tool result that a model gets, if its agent sets no other limit."""
+TOOL_RESULT_TOKENS_LIMITS: Final = (500, 1_000_000)
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
@@ -92,6 +95,10 @@ class AgentLimits:
     connect_timeout_seconds: float | None = attrs.field(default=None, validator=_of("llm_connect"))
     tool_timeouts: dict[str, float] = attrs.field(factory=dict, validator=_tool_timeouts)
     """Seconds by the tool's name; each replaces the tool's own figure."""
+    tool_result_tokens: int | None = attrs.field(
+        default=None, validator=within(*TOOL_RESULT_TOKENS_LIMITS)
+    )
+    """The most of one tool result that the model gets, estimated; None: `TOOL_RESULT_TOKENS`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,3 +127,10 @@ class OnStop:
     refusal: Literal["ask", "fail"] = "fail"
     empty: Literal["continue", "ask", "fail"] = "continue"
     """The model ended its turn with an empty answer."""
+    context_window: Literal["continue", "ask", "fail"] = "continue"
+    """The model stopped because its context is full; it goes on with shortened tool results."""
+
+    def policy(self, stop: str) -> str:
+        """Return the reaction to a stop; a stop without a policy is continued."""
+        name = "context_window" if stop == "model_context_window_exceeded" else stop
+        return str(getattr(self, name, "continue"))

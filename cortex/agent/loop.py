@@ -2,7 +2,8 @@
 
 A handler like any other, built on `Context`: each finished response is committed before its tools
 run, each tool result as it arrives. A killed job continues where its record ends: all decisions of
-the loop depend only on recorded steps.
+the loop depend only on recorded steps. Responses are recorded as they came; `Transcript` makes of
+them what the API takes back.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,15 @@ from typing import Any, Final
 import attrs
 import orjson
 
+from cortex.agent.limits import TOOL_RESULT_TOKENS
+from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tools.tool import ToolInputError
+from cortex.agent.tools.read_file import read_file
+from cortex.agent.tools.tool import CutCallError, ToolInputError
+from cortex.agent.transcript import ToolText, Transcript
 from cortex.domain.canonical import canonical
+from cortex.domain.classification import failure_of
 from cortex.domain.errors import (
     ApprovalExpiredError,
     CortexError,
@@ -25,8 +31,9 @@ from cortex.domain.errors import (
     RejectedError,
     TimedOutError,
 )
+from cortex.domain.failure import PROMPT_TOO_LONG
 from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
-from cortex.domain.redaction import clean_text
+from cortex.domain.redaction import clean_text, redact, secret_in, storable
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision
@@ -41,20 +48,30 @@ MISFITS_MAX: Final = 2
 """After this many turns in a row whose tool input does not fit, the next one fails."""
 CONTINUED_MAX: Final = 3
 """How many times in a row the model is asked to continue; the next stop fails."""
+NAME_CHARS_MAX: Final = 300
+"""The most of a tool's name, as a model gives it, in the name of its step."""
+FULL: Final = frozenset({PROMPT_TOO_LONG, "request_too_large"})
+"""Codes of a request that is too long for the model."""
 
+CONTEXT: Final = "model_context_window_exceeded"
 GO_ON: Final = {
     "max_tokens": "Your answer was cut off: it reached the limit of one response. Go on exactly "
     "where it stopped and repeat nothing.",
+    CONTEXT: "Your answer was cut off: the context was full. The oldest tool results are shortened "
+    "now. Go on exactly where your answer stopped and repeat nothing.",
     "empty": "Your answer was empty. Go on; if you are done, say what came of it.",
     "refusal": "A person has looked at this and wants you to go on with the task.",
+    "tool_use": "Your answer ended for a tool call, but contains none. Make the call, or go on "
+    "without it; if you are done, say what came of it.",
+    "pause_turn": "You have paused. Go on.",
 }
 STOPPED: Final = {
-    "max_tokens": "stopped with 'max_tokens'",
-    "refusal": "stopped with 'refusal'",
     "empty": "gave an empty answer",
+    "tool_use": "stopped with 'tool_use', but called no tool,",
 }
 HINTS: Final = {
     "max_tokens": "raise max_tokens in the agent's specification",
+    CONTEXT: "give it a smaller task, or lower tool_result_tokens in its limits",
     "refusal": "change what it is asked for",
 }
 
@@ -82,7 +99,8 @@ async def run_agent(
 
     Raises:
         UsageError: the pod does not have one of the agent's tools.
-        RejectedError: the agent used up its steps, or the model stopped for an unknown reason.
+        RejectedError: the agent used up its steps, or the model stopped for an unknown reason, or
+            its context is full and there is nothing left to shorten.
         InvalidOutputError: the model stopped in a way that the agent's `on_stop` fails, or gave
             tools unfit input in three turns in a row, or the result of a required tool does not
             fit its type.
@@ -116,27 +134,26 @@ class _Run:
         self._folder = folder
         self._prefix = prefix
         self._offered = ctx.services.tools.offer(spec.tools)
-        self._messages: list[Mapping[str, Any]] = [{"role": "user", "content": prompt}]
+        self._transcript = Transcript(
+            prompt,
+            result_tokens=spec.limits.tool_result_tokens or TOOL_RESULT_TOKENS,
+            can_read=read_file.name in spec.tools,
+        )
         # Each request is the previous one and what has come since, and so is its input, at constant
         # cost. Only the names of the tools are part of it (in the specification): a better
-        # docstring does not make another job.
-        prompted = {"agent": spec.to_json(), "messages": self._messages}
+        # docstring does not make another job. It is made of what is on record, not of its repairs.
+        prompted = {"agent": spec.to_json(), "messages": list(self._transcript.messages)}
         self._given = input_of(prompted, what="the agent's prompt")
         self._begun = ""
         """Text of an answer that is being continued."""
         self._continued = 0
         self._misfits = 0
+        self._is_full = False
+        """The last answer has filled the context."""
 
     async def turn(self, number: int) -> str | None:
         """Take one turn; return the agent's last text if it was the last one."""
-        request = ModelRequest(
-            model=self._spec.model,
-            messages=tuple(self._messages),
-            system=self._spec.system,
-            tools=self._offered,
-            max_tokens=self._spec.max_tokens,
-        )
-        response = await self._ctx.ask(f"{self._prefix}{number} model", request, given=self._given)
+        response = await self._ask(number)
         stop = self._stop(response)
         if stop is not None:
             await self._judge_stop(stop, response, number)
@@ -148,88 +165,208 @@ class _Run:
             return self._begun + response.text
         else:
             raise RejectedError(f"the model stopped with {response.stop_reason!r} in step {number}")
+        self._is_full = stop == CONTEXT
         return None
+
+    # --- the request, and a context that is full
+
+    async def _ask(self, number: int) -> ModelResponse:
+        """Ask the model; while the request is too long for it, shorten the oldest tool results.
+
+        A replay finds on record how often that was done, and makes only the request after it.
+        """
+        times, refusal, is_full = 0, None, self._is_full
+        while True:
+            while is_full or self._ctx.was_recorded(self._shortening(number, times + 1)):
+                times += 1
+                await self._shorten(number, times, refusal)
+                is_full = False
+            name = f"{self._prefix}{number} model{', shortened' if times else ''}"
+            request = ModelRequest(
+                model=self._spec.model,
+                messages=self._transcript.messages,
+                system=self._spec.system,
+                tools=self._offered,
+                max_tokens=self._spec.max_tokens,
+            )
+            try:
+                return await self._ctx.ask(_again(name, times), request, given=self._given)
+            except CortexError as error:
+                if failure_of(error).code not in FULL:
+                    raise
+                refusal, is_full = error, True
+
+    async def _shorten(self, number: int, times: int, refusal: CortexError | None) -> None:
+        """Shorten the oldest tool results: one recorded step."""
+
+        async def choose() -> int:
+            count = self._transcript.count_to_shorten()
+            if count is None:
+                raise self._nothing_left(number, refusal) from refusal
+            return count
+
+        before = {"shortened": self._transcript.shortened}
+        count = await self._ctx.group(self._shortening(number, times), choose, given=before)
+        for each in self._transcript.to_shorten(count):
+            await self._keep(each)
+        self._transcript.shorten(count)
+
+    def _nothing_left(self, number: int, refusal: CortexError | None) -> RejectedError:
+        said = "" if refusal is None else f" ({refusal.message})"
+        return RejectedError(
+            f"the context of model {self._spec.model!r} is full in step {number}, and no tool "
+            f"result is left to shorten: {HINTS[CONTEXT]}{said}"
+        )
+
+    def _shortening(self, number: int, times: int) -> str:
+        return _again(f"{self._prefix}{number} shorten", times)
+
+    # --- answers that cannot stand by themselves
 
     def _stop(self, response: ModelResponse) -> str | None:
         """Return why the response cannot stand by itself; None if it can."""
-        if response.stop_reason in ("max_tokens", "refusal"):
+        if response.stop_reason in ("max_tokens", CONTEXT, "refusal"):
             return response.stop_reason
-        is_end = response.stop_reason in DONE and not response.tool_calls
+        if response.tool_calls:
+            return None
+        if response.stop_reason in ("tool_use", "pause_turn"):
+            return response.stop_reason
+        is_end = response.stop_reason in DONE
         return "empty" if is_end and not (self._begun + response.text).strip() else None
 
     async def _judge_stop(self, stop: str, response: ModelResponse, number: int) -> None:
         """Fail, or ask a person whether to go on, as the agent's specification says."""
         is_worn_out = self._continued >= CONTINUED_MAX and not response.tool_calls
-        policy = getattr(self._spec.on_stop, stop)
+        policy = self._spec.on_stop.policy(stop)
+        stopped = STOPPED.get(stop, f"stopped with {stop!r}")
         if policy == "ask":
             await self._ctx.approve(
                 f"{self._prefix}{number} {stop}",
                 detail={"model": self._spec.model, "answer": self._begun + response.text},
                 effect="the agent goes on",
-                reason=f"the model {STOPPED[stop]}",
+                reason=f"the model {stopped.rstrip(',')}",
             )
         elif policy == "fail" or is_worn_out:
             again = f", after being asked {CONTINUED_MAX} times to go on" if is_worn_out else ""
+            hint = f": {HINTS[stop]}" if stop in HINTS else ""
             raise InvalidOutputError(
-                f"the model {STOPPED[stop]} in step {number}{again}",
-                hint=HINTS.get(stop),
+                f"the model {stopped} in step {number}{again}{hint}",
                 raw=raw_text(self._begun + response.text),
             )
 
     def _ask_to_go_on(self, stop: str, response: ModelResponse, number: int) -> None:
         self._continued += 1
-        answer: list[Mapping[str, Any]] = []
-        if response.text.strip():  # the API refuses an answer without text
-            self._begun += response.text
-            answer.append(response.as_message())
-        self._grow([*answer, {"role": "user", "content": GO_ON[stop]}], number)
+        request = {"role": "user", "content": GO_ON[stop]}
+        answer = [_recorded(response)] if response.text.strip() else []
+        if stop != "tool_use":  # its text announced a call and is no part of the result
+            self._begun += response.text if response.text.strip() else ""
+        repaired = self._transcript.add_answer(response, number, may_pause=stop == "pause_turn")
+        if not repaired.is_paused:
+            self._transcript.add_text(GO_ON[stop])
+        self._grow([*answer, request], number)
+
+    # --- tool calls
 
     async def _use_tools(self, response: ModelResponse, number: int) -> None:
         """Call the tools of one response concurrently; append it and their results, in order."""
         self._begun, self._continued = "", 0
         uses = response.tool_calls
-        said = response.text
-        notes: dict[str, str] = {}
-        calls = (self._use_tool(use, number, said=said, notes=notes) for use in uses)
+        use_ids = self._transcript.add_answer(response, number).call_ids
+        notes: dict[int, str] = {}
+        calls = [self._use_tool(response, place, number, notes=notes) for place in range(len(uses))]
         outputs = await self._ctx.gather(*calls)
-        pairs = list(zip(uses, outputs, strict=True))
-        self._count_misfits(pairs)
-        results = [_result_block(use["id"], output, notes.get(use["id"])) for use, output in pairs]
-        self._grow([response.as_message(), {"role": "user", "content": results}], number)
+        self._count_misfits(response, list(zip(uses, outputs, strict=True)))
+        texts = [
+            _tool_text(f"{self._prefix}{number} {tool_name(use)}", output, notes.get(place))
+            for place, (use, output) in enumerate(zip(uses, outputs, strict=True))
+        ]
+        for each in texts:
+            if len(each.text.encode()) > self._transcript.limit_bytes:
+                await self._keep(each)
+        self._transcript.add_results(use_ids, texts)
+        results = [
+            _result_block(use.get("id"), text) for use, text in zip(uses, texts, strict=True)
+        ]
+        self._grow([_recorded(response), {"role": "user", "content": results}], number)
 
-    def _use_tool(self, use: Block, number: int, *, said: str, notes: dict[str, str]) -> Any:
-        name, key = use["name"], f"{self._prefix}{number} {use['name']}"
+    def _use_tool(
+        self, response: ModelResponse, place: int, number: int, *, notes: dict[int, str]
+    ) -> Any:
+        use = response.tool_calls[place]
+        name = str(use.get("name") or "")
+        key = f"{self._prefix}{number} {_keyed(name)}"
         if name not in self._spec.tools:
-            return self._ctx.step(key, _tell_of_no_tool, name, self._spec.tools)
+            return self._ctx.step(key, _tell_of_no_tool, name[:NAME_CHARS_MAX], self._spec.tools)
+        is_cut = response.is_cut(use)
         return self._ctx.tool(
             key,
             name,
-            {INVALID_INPUT: use[INVALID_INPUT]} if INVALID_INPUT in use else use["input"],
+            _arguments(use),
             folder=self._folder,
             timeout=self._spec.limits.tool_timeouts.get(name),
-            said=said,
-            on_edited=lambda decision: notes.update({use["id"]: _edited(decision)}),
+            said=response.text,
+            on_edited=lambda decision: notes.update({place: _edited(decision)}),
             on_error=partial(_error_output, is_required=self._ctx.services.tools.is_required(name)),
+            refused=CutCallError(name, raw=str(use.get(INVALID_INPUT, ""))) if is_cut else None,
         )
 
-    def _count_misfits(self, pairs: list[tuple[Block, Any]]) -> None:
+    async def _keep(self, text: ToolText) -> None:
+        """Keep a whole result in a file of the workspace; without room for it there is none."""
+        if text.file is None:
+            keep = self._ctx.services.tools.keep
+            text.file = await keep(self._ctx.workspace, text.name, text.text)
+
+    def _count_misfits(self, response: ModelResponse, pairs: list[tuple[Block, Any]]) -> None:
         """Fail after too many turns in a row in which the model gave a tool unfit input."""
         wrong = [(use, output) for use, output in pairs if _is_misfit(output)]
         self._misfits = self._misfits + 1 if wrong else 0
-        if self._misfits > MISFITS_MAX:
-            use, output = wrong[0]
-            raw = use.get(INVALID_INPUT, use["input"])
+        if self._misfits <= MISFITS_MAX:
+            return
+        use, output = next((each for each in wrong if response.is_cut(each[0])), wrong[0])
+        raw = use.get(INVALID_INPUT, use.get("input"))
+        if response.is_cut(use):
+            hint = HINTS.get(response.stop_reason)
             raise InvalidOutputError(
-                f"the model gave input that does not fit {self._misfits} times in a row, "
-                f"the last time to tool {use['name']!r}: {show(raw)}",
-                hint=output[ERROR],
+                f"the model's answer ended before the arguments of a tool call {self._misfits} "
+                f"times in a row, the last time with {response.stop_reason!r} in a call of tool "
+                f"{use.get('name')!r}" + (f": {hint}" if hint else ""),
                 raw=raw_text(raw),
             )
+        raise InvalidOutputError(
+            f"the model gave input that does not fit {self._misfits} times in a row, "
+            f"the last time to tool {use.get('name')!r}: {show(raw)}",
+            hint=output[ERROR],
+            raw=raw_text(raw),
+        )
 
     def _grow(self, turn: list[Mapping[str, Any]], number: int) -> None:
-        self._messages += turn
+        """Make what is on record of a turn part of the next request's input."""
         what = f"transcript after step {number}"
         self._given = input_of({"before": self._given.digest.hex(), "turn": turn}, what=what)
+
+
+def _again(name: str, times: int) -> str:
+    return f"{name} {times}" if times > 1 else name
+
+
+def _arguments(use: Block) -> dict[str, Any]:
+    """Return the arguments of a call, or the text in place of them."""
+    given = use.get("input") or {}
+    if INVALID_INPUT in use:
+        return {INVALID_INPUT: use[INVALID_INPUT]}
+    return given if isinstance(given, dict) else {INVALID_INPUT: raw_text(given)}
+
+
+def _recorded(response: ModelResponse) -> Mapping[str, Any]:
+    """Return the assistant's message as it came, without what the client added."""
+    content = [{k: v for k, v in each.items() if k != INVALID_INPUT} for each in response.content]
+    return {"role": "assistant", "content": content}
+
+
+def _keyed(name: str) -> str:
+    """Return a tool's name, as the model gave it, for the name of a step."""
+    is_usable = len(name) <= NAME_CHARS_MAX and storable(name) == name and secret_in(name) is None
+    return name if is_usable else tool_name({"name": redact(name)})
 
 
 def _error_output(error: Exception, *, is_required: bool) -> dict[str, str]:
@@ -276,14 +413,18 @@ def _edited(decision: Decision) -> str:
     return f"{decision.by} changed the arguments before the call to {arguments}"
 
 
-def _result_block(use_id: str, output: Any, note: str | None) -> Mapping[str, Any]:
+def _result_block(use_id: Any, text: ToolText) -> Mapping[str, Any]:
+    """Return a result as it is part of the next request's input: whole."""
+    whole = text.text if text.note is None else f"{text.text}\n\n[{text.note}]"
+    block = {"type": "tool_result", "tool_use_id": use_id, "content": whole}
+    return {**block, "is_error": True} if text.is_error else block
+
+
+def _tool_text(name: str, output: Any, note: str | None) -> ToolText:
     is_error = _is_error(output)
     content = output[ERROR] if is_error else output
     text = content if isinstance(content, str) else orjson.dumps(content).decode()
-    if note is not None:
-        text = f"{text}\n\n[{note}]"
-    block = {"type": "tool_result", "tool_use_id": use_id, "content": text}
-    return {**block, "is_error": True} if is_error else block
+    return ToolText(name=name, text=text, is_error=is_error, note=note)
 
 
 def _result(ctx: Context, text: str, number: int) -> AgentResult:

@@ -7,8 +7,9 @@ tools: [http_request, write_file]
 limits:
   timeout_seconds: 1800
   tool_timeouts: {http_request: 30}
+  tool_result_tokens: 10000
 budget: {usd: 1.00, per: run}
-on_stop: {max_tokens: continue, refusal: fail, empty: continue}
+on_stop: {max_tokens: continue, refusal: fail, empty: continue, context_window: continue}
 commands: {network: false, interrupted: tell, read_only: [git status, ls]}
 approvals:
 - {tool: http_request, when: {method: {not: GET}}, approve: true, risk: HIGH}
@@ -109,6 +110,8 @@ class AgentSpec:
         stored = attrs.asdict(self, filter=lambda _, value: value is not None and value != {})
         if self.on_stop == OnStop():
             del stored["on_stop"]
+        elif self.on_stop.context_window == OnStop().context_window:
+            del stored["on_stop"]["context_window"]
         if self.commands == CommandTerms():
             del stored["commands"]
         if not self.approvals:

@@ -112,6 +112,12 @@ class Tools(Protocol):
         Raises an error for an unknown tool or invalid input.
         """
 
+    async def keep(self, workspace: Path, name: str, text: str) -> str | None:
+        """Keep a text in a file of a workspace; return its path there, None if it cannot be kept.
+
+        The same text has the same file, which may exist already.
+        """
+
 
 class Models(Protocol):
     """Answers model requests; given by the pod."""

@@ -43,7 +43,7 @@ from cortex.durable.repeating import repeated
 from cortex.durable.stray import raise_all, unless_cancelled
 from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input
-from cortex.durable.tool_calls import call_tool
+from cortex.durable.tool_calls import call_tool, refusing
 
 T = TypeVar("T")
 GATE_NAME_MAX = 480
@@ -296,13 +296,15 @@ class Context:
         said: str | None = None,
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
+        refused: Exception | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Call a tool once in the life of the job; return its result as plain JSON.
 
         `folder` is where the tool reads, the job's workspace by default. `timeout` is in seconds,
         the tool's own by default, at most 600. An error of the tool is raised and not recorded,
         unless `on_error` converts it to a result, which is recorded. If people must approve first,
-        they see `said`, and `on_edited` gets the arguments that they changed.
+        they see `said`, and `on_edited` gets the arguments that they changed. A call that is
+        `refused` fails with this error: the tool does not run, and nobody is asked.
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
@@ -315,6 +317,7 @@ class Context:
             said=said,
             on_error=on_error,
             on_edited=on_edited,
+            planner=None if refused is None else partial(refusing, refused),
         )
 
     def planned(

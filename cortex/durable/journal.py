@@ -376,6 +376,14 @@ class Journal:
         await trio.lowlevel.checkpoint()
         raise LeaseLost("the pod is shutting down, the job goes on elsewhere")
 
+    def has_begun(self, key: str) -> bool:
+        """Return whether an earlier attempt left an effect of this key open."""
+        return self._replay.has_begun(key)
+
+    def forget(self, key: str) -> None:
+        """Let the replay go on without the step of this key, if it is on record."""
+        self._replay.mark_recorded(key)
+
     def recorded(self, key: str) -> bool:
         """Return whether an earlier attempt has recorded a step under this key."""
         return key in self._memo

@@ -110,6 +110,10 @@ class Replay:
             return Amid.ERROR
         return Amid.FAILURE if self._has_failed else None
 
+    def has_begun(self, key: str) -> bool:
+        """Return whether this is an effect that an earlier attempt left open."""
+        return key in self._begun
+
     def lets(self, key: str) -> bool:
         """Return whether step `key` may begin at once; else it has to wait, see `settled`."""
         return key in self._begun or not any(self._due())

@@ -8,6 +8,7 @@ import attrs
 
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, RejectedError, UsageError
 from cortex.durable.attempt import Attempt, EffectTerms, Planner, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
@@ -50,6 +51,24 @@ async def call_tool(
         await attempt.caller(call.key), failure, resolution="reported to the model"
     )
     return StepOutcome(value=result, effect=outside.effect_outcome(ended))
+
+
+async def refusing(error: Exception, attempt: Attempt, call: ToolCall) -> ToolPlan:
+    """Plan a call that must not run: raise the error.
+
+    Only a call that an earlier attempt has begun is planned, so that its fate is found out; it is
+    not called again.
+    """
+    journal = attempt.journal
+    journal.forget(call.gate_key)
+    if not journal.has_begun(call.key):
+        raise error
+    plan = await attempt.services.tools.plan(attempt, call)
+
+    async def refuse(_: Invocation | None) -> Any:
+        raise error
+
+    return attrs.evolve(plan, gate=None, run=refuse)
 
 
 async def _ended(

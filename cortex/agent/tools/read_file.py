@@ -1,10 +1,13 @@
 """Reads a text file, piece by piece."""
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from cortex.agent.tools.tool import ToolContext, tool
+from cortex.agent.workspace.fitting import FOLDER as KEPT_OUTPUT
 from cortex.agent.workspace.jail import open_file
-from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.errors import InvalidValueError, NotFoundError, RejectedError
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 
 READ_BYTES_DEFAULT = 65_536
@@ -34,7 +37,7 @@ def read_file(
         raise InvalidValueError(
             f"read_file: offset {offset}, limit {limit}", hint="offset from 0, limit from 1"
         )
-    with open_file(context.folder, path) as file:
+    with _opened(context, path) as file:
         size = os.fstat(file).st_size
         if offset > size:
             raise InvalidValueError(f"read_file: offset {offset}, but {path!r} has {size} bytes")
@@ -62,6 +65,19 @@ def read_file(
     if following < size:
         text += f"\n[… truncated at byte {following} of {size}: continue with offset={following}]"
     return text
+
+
+@contextmanager
+def _opened(context: ToolContext, path: str) -> Iterator[int]:
+    """Open a file of the folder, or an output that was kept in the workspace beside it."""
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(open_file(context.folder, path))
+        except NotFoundError:
+            if not path.startswith(f"{KEPT_OUTPUT}/"):
+                raise
+            file = opened.enter_context(open_file(context.workspace, path))
+        yield file
 
 
 def _without_end_of_secret(before: str, text: str) -> str:

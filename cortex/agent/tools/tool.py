@@ -114,6 +114,21 @@ class ToolInputError(InvalidOutputError):
         self.problems = problems
 
 
+class CutCallError(ToolInputError):
+    """The model's answer ended before the arguments of a call; they are nobody's to guess."""
+
+    def __init__(self, tool: str, *, raw: str) -> None:
+        InvalidOutputError.__init__(
+            self,
+            f"your answer was cut before the arguments of this call were complete: {tool!r} did "
+            "not run",
+            hint="call it again, with shorter arguments or in several calls",
+            raw=raw_text(raw),
+        )
+        self.tool = tool
+        self.problems = ()
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class Tool:
     """A function and everything that a model must know to call it.

@@ -20,12 +20,12 @@ from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.tool import NAME, Tool, ToolContext
-from cortex.agent.workspace.fitting import fitted
+from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
 from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.policy import Gate as PolicyGate
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
+from cortex.domain.errors import CortexError, ForbiddenError, RejectedError, UsageError
 from cortex.domain.why_facts import MISSING_TOOL
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
@@ -114,6 +114,20 @@ class Toolbox:
             limit_s=call.timeout_s or tool.timeout_s,
         )
 
+    async def keep(self, workspace: Path, name: str, text: str) -> str | None:
+        """Keep a text in a file of a workspace; return its path there, None if it cannot be kept.
+
+        The same text has the same file, which may exist already.
+        """
+        with trio.move_on_after(WRITE_S):
+            try:
+                return await trio.to_thread.run_sync(
+                    _kept, workspace, name, text, abandon_on_cancel=True
+                )
+            except (CortexError, OSError):
+                return None  # no room, or not ours: the model gets the text's beginning
+        return None
+
     async def _rules(self, attempt: Attempt) -> tuple[ApprovalRule, ...]:
         if attempt.agent is None:
             return ()
@@ -186,6 +200,10 @@ def _terms(tool: Tool, rule: EffectRule) -> EffectTerms:
 def _gate(gate: PolicyGate, tool: Tool) -> Gate:
     terms = attrs.asdict(gate, recurse=False)
     return Gate(policy=terms.pop("reason"), schema=tool.input_schema, **terms)
+
+
+def _kept(workspace: Path, name: str, text: str) -> str:
+    return keep_text(_made(workspace, Secrets()), name, text)
 
 
 def _made(folder: Path, agent_secrets: Secrets) -> Path:

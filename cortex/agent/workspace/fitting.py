@@ -6,7 +6,9 @@ result's size: that is cut and kept.
 """
 
 import hashlib
+import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ import trio
 from attrs import frozen
 
 from cortex.agent.plain import raw_text
-from cortex.agent.workspace.jail import open_folder, write_whole
+from cortex.agent.workspace.jail import open_file, open_folder, write_whole
 from cortex.domain.errors import CortexError, RejectedError, UnavailableError
 from cortex.domain.limits import CHECKPOINT, TOOL_OUTPUT
 from cortex.domain.timeouts import clipped
@@ -64,6 +66,18 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
         }
 
 
+def keep_text(workspace: Path, name: str, text: str) -> str:
+    """Write a text to a file of the workspace, unless it is there; return its path. Blocks.
+
+    Raises `CortexError` if it cannot be written.
+    """
+    data = text.encode()
+    artefact = _Artefact(_path(name, data, "txt"), data, {})
+    if not artefact.exists(workspace):
+        artefact.write(workspace)
+    return artefact.path
+
+
 @frozen
 class _Artefact:
     """A file to be written."""
@@ -71,6 +85,12 @@ class _Artefact:
     path: str
     data: bytes
     details: dict[str, Any]
+
+    def exists(self, workspace: Path) -> bool:
+        """Return whether a file of this length is there: its name contains the digest."""
+        with suppress(CortexError, OSError), open_file(workspace, self.path) as file:
+            return os.fstat(file).st_size == len(self.data)
+        return False
 
     def write(self, workspace: Path) -> None:
         *outer, name = self.path.split("/")
@@ -95,5 +115,10 @@ def _artefact(text: str, key: str) -> _Artefact:
         "sha256": digest,
         "beginning": clipped(content, BEGINNING_BYTES),
     }
+    return _Artefact(_path(key, data, ending), data, details)
+
+
+def _path(key: str, data: bytes, ending: str) -> str:
     name = _NOT_IN_NAMES.sub("-", key)[:KEY_CHARS_MAX]
-    return _Artefact(f"{FOLDER}/{name}-{digest[:DIGEST_CHARS]}.{ending}", data, details)
+    digest = hashlib.sha256(data).hexdigest()[:DIGEST_CHARS]
+    return f"{FOLDER}/{name}-{digest}.{ending}"

@@ -196,6 +196,9 @@ class EchoTools:
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
+    async def keep(self, workspace: Path, name: str, text: str) -> str | None:  # noqa: ARG002
+        return None
+
     async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         async def run(invocation: Invocation | None) -> Any:
             self.called.append((call.tool, f"{attempt.job_id}/{call.key}"))

@@ -18,9 +18,9 @@ from cortex.domain.errors import ApprovalExpiredError
 from cortex.domain.model import ModelRequest
 from cortex.durable.calls import Caller
 from cortex.durable.journal import StepOutcome
+from tests.support.agent_turns import Script, calls, says
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
-from tests.unit.agent.test_loop import Script, calls, says
 
 ASKED = {"customer": "c", "amount": 12.4}
 EDITED = '{"amount":9,"customer":"d"}'

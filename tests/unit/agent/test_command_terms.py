@@ -15,9 +15,9 @@ from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import UsageError
+from tests.support.agent_turns import Script, calls, says
 from tests.support.records.factories import LedgerDesk, a_claim, a_context
 from tests.support.records.rows import new_id
-from tests.unit.agent.test_loop import Script, calls, says
 
 YAML = "name: a\nmodel: m\nsystem: s\ntools: [run_command]\n"
 

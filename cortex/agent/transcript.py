@@ -1,0 +1,160 @@
+"""The messages of one agent's conversation: each request is the previous one and what came since.
+
+Tool results that are too long for a model are cut when they are sent; the record, and a file in the
+job's workspace, keep them whole. When the context is full, the oldest results are cut further.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from cortex.agent.models.repairs import AnswerRepairs, RepairedAnswer
+from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN
+from cortex.domain.model import ModelResponse
+from cortex.domain.timeouts import clipped
+
+SHORTENED_BYTES: Final = 1_000
+"""The beginning of a result that is left when the context is full."""
+END_SHARE: Final = 0.25
+"""How much of a result that is cut to its limit is its end."""
+NO_TEXT: Final = "(no output)"
+
+
+@attrs.define
+class ToolText:
+    """One tool result as text, under the name of its step."""
+
+    name: str
+    text: str
+    is_error: bool
+    note: str | None
+    """What a person changed in the call."""
+    file: str | None = None
+    """The path of the whole in the workspace; None without one."""
+
+    def block(self, use_id: str, limit_bytes: int, *, can_read: bool) -> dict[str, Any]:
+        """Return the block for the model, its text cut to the limit."""
+        text = self._within(limit_bytes, can_read=can_read)
+        if self.note is not None:
+            text = f"{text}\n\n[{self.note}]"
+        block = {"type": "tool_result", "tool_use_id": use_id, "content": text}
+        return {**block, "is_error": True} if self.is_error else block
+
+    def _within(self, limit_bytes: int, *, can_read: bool) -> str:
+        if not self.text.strip():
+            return NO_TEXT
+        size = len(self.text.encode())
+        if size <= limit_bytes:
+            return self.text
+        end_bytes = 0 if limit_bytes <= SHORTENED_BYTES else int(limit_bytes * END_SHARE)
+        beginning = clipped(self.text, limit_bytes - end_bytes)
+        end = self.text.encode()[size - end_bytes :].decode(errors="ignore") if end_bytes else ""
+        left_out = size - len(beginning.encode()) - len(end.encode())
+        ways = ["ask for less"]
+        if self.file is not None:
+            whole = f"the whole is in the file {self.file} of the workspace"
+            ways.insert(0, f"{whole}: read it in parts with read_file" if can_read else whole)
+        note = f"[… {left_out:,} of {size:,} bytes are left out here; {', or '.join(ways)}]"
+        return "\n\n".join(filter(None, (beginning, note, end)))
+
+
+@attrs.define
+class _Results:
+    """The tool results of one turn: the message at a place of the conversation."""
+
+    place: int
+    use_ids: Sequence[str]
+    texts: Sequence[ToolText]
+
+
+@attrs.define
+class Transcript:
+    """Grows turn by turn; always one that the Messages API takes."""
+
+    prompt: str
+    result_tokens: int
+    """The most of one tool result."""
+    can_read: bool
+    """The agent has the tool `read_file`."""
+    shortened: int = 0
+    """How many results are shortened: the oldest ones."""
+    _repairs: AnswerRepairs = attrs.field(factory=AnswerRepairs, init=False)
+    _messages: list[dict[str, Any]] = attrs.field(init=False)
+    _results: list[_Results] = attrs.field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._messages = [{"role": "user", "content": self.prompt}]
+
+    @property
+    def messages(self) -> tuple[Mapping[str, Any], ...]:
+        """The messages of the next request."""
+        return tuple(self._messages)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The most of one tool result: a token is about four bytes."""
+        return int(self.result_tokens * LIKELY_BYTES_PER_TOKEN)
+
+    def add_answer(
+        self, response: ModelResponse, turn: int, *, may_pause: bool = False
+    ) -> RepairedAnswer:
+        """Append an answer, if anything of it can go back; return it as repaired."""
+        repaired = self._repairs.repaired(response.content, turn=turn, may_pause=may_pause)
+        if repaired.content:
+            self._messages.append({"role": "assistant", "content": list(repaired.content)})
+        return repaired
+
+    def add_text(self, text: str) -> None:
+        """Append what the user says."""
+        self._messages.append({"role": "user", "content": text})
+
+    def add_results(self, use_ids: Sequence[str], texts: Sequence[ToolText]) -> None:
+        """Append the results of an answer's calls, in their order."""
+        self._results.append(_Results(len(self._messages), use_ids, texts))
+        self._messages.append({})
+        self._render(len(self._results) - 1)
+
+    def count_to_shorten(self) -> int | None:
+        """Return how many of the oldest results must be shortened to halve what all of them take.
+
+        None: there is nothing left to shorten.
+        """
+        sizes = [
+            min(len(each.text.encode()), self.limit_bytes if place >= self.shortened else 0)
+            for place, each in enumerate(self._texts())
+        ]
+        spare = [max(0, size - SHORTENED_BYTES) for size in sizes]
+        freed, goal = 0, sum(spare) / 2
+        for place, size in enumerate(spare):
+            freed += size
+            if freed and freed >= goal:
+                return place + 1
+        return None
+
+    def to_shorten(self, count: int) -> list[ToolText]:
+        """Return the results that `shorten` would cut now, so that each can be kept in a file."""
+        texts = self._texts()[self.shortened : count]
+        return [each for each in texts if len(each.text.encode()) > SHORTENED_BYTES]
+
+    def shorten(self, count: int) -> None:
+        """Cut the oldest `count` results to their beginning."""
+        self.shortened = max(self.shortened, count)
+        for turn in range(len(self._results)):
+            self._render(turn)
+
+    def _texts(self) -> list[ToolText]:
+        return [text for each in self._results for text in each.texts]
+
+    def _render(self, turn: int) -> None:
+        first = sum(len(each.texts) for each in self._results[:turn])
+        results = self._results[turn]
+        blocks = [
+            text.block(
+                use_id,
+                SHORTENED_BYTES if first + place < self.shortened else self.limit_bytes,
+                can_read=self.can_read,
+            )
+            for place, (use_id, text) in enumerate(zip(results.use_ids, results.texts, strict=True))
+        ]
+        self._messages[results.place] = {"role": "user", "content": blocks}
