@@ -6,9 +6,12 @@ recognises errors of libraries that this package may not import by their attribu
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
+
+import attrs
 
 from cortex.domain.errors import CortexError, TimedOutError
 from cortex.domain.failure import (
@@ -99,6 +102,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 # ---
 
 
+_SOURCE: Final = "__cortex_source__"
 _members_of: Final = BaseExceptionGroup.exceptions.__get__
 _OK: Final = 200
 _SQLSTATE_CHARS: Final = 5
@@ -146,6 +150,12 @@ def failure_of_call(facts: CallFailure, message: str) -> Failure:
     )
 
 
+def mark_source(error: BaseException, breaker: str) -> None:
+    """Note the breaker behind which a call failed: the source of its failure, if that may pass."""
+    with suppress(Exception):  # an error whose class refuses attributes stays without it
+        setattr(error, _SOURCE, breaker)
+
+
 def code_of_status(status: int) -> str | None:
     """Return the code of an HTTP status; None for 2xx, which is no failure."""
     if status // 100 == _OK // 100:
@@ -176,7 +186,13 @@ def describe(error: BaseException) -> str:
 def _judged_at_least(error: BaseException, now: datetime | None) -> Failure:
     """Classify an error that is no group; one whose own code fails meanwhile says nothing."""
     try:
-        return _judged(error, now, set())
+        failure = _judged(error, now, set())
+        source = attribute(error, _SOURCE)
+        if failure.source is not None or not isinstance(source, str):
+            return failure
+        # What is this side's own mistake does not pass when the other side recovers.
+        is_theirs = failure.cls.is_transient and failure.code != UNKNOWN
+        return attrs.evolve(failure, source=source) if is_theirs else failure
     except BaseException:  # noqa: BLE001 -- attributes and texts of errors are foreign code
         return Failure(cls=CODES[UNKNOWN].cls, code=UNKNOWN, message=describe(error))
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.domain.classification import failure_of
+from cortex.domain.classification import failure_of, mark_source
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import TransientError
 from cortex.domain.failure import UNKNOWN
@@ -56,6 +56,7 @@ async def _report(
     attempt: Attempt, admission: Admission, error: Exception, *, name: str, step: str
 ) -> None:
     """Count a failure. Raises `Suspended` when it opened the breaker, within a bound."""
+    mark_source(error, name)
     failure = attrs.evolve(failure_of(error), source=name)
     if not failure.cls.is_transient or failure.code == UNKNOWN:
         return
@@ -81,5 +82,7 @@ async def _admitted(attempt: Attempt, name: str) -> AsyncIterator[Admission]:
             if attempt.waits_count < WAITS_MAX:
                 raise
             hint = f"the job waited for it {attempt.waits_count} times"
-            raise TransientError(suspended.reason, hint=hint) from None
+            error = TransientError(suspended.reason, hint=hint)
+            mark_source(error, name)
+            raise error from None
         yield admission

@@ -15,7 +15,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import TransientError
 from cortex.domain.failure import Failure
-from cortex.domain.job import Suspend
+from cortex.domain.job import Finish, JobStatus, Suspend
 from cortex.durable.context import Context
 from cortex.durable.guarding import WAITS_MAX
 from cortex.runtime.jobs.job_ending import ending_of
@@ -110,6 +110,26 @@ async def test_the_failure_that_opens_the_breaker_is_recorded(tmp_path: Path) ->
         "connection_reset",
         "the job waits for tool:remote",
     )
+
+
+@pytest.mark.parametrize(
+    "how, waits_count, is_open, source",
+    [
+        ("cut", 0, False, "tool:remote"),
+        ("fine", WAITS_MAX, True, "tool:remote"),
+        ("bug", 0, False, None),
+    ],
+)
+async def test_a_job_that_fails_for_good_names_the_breaker_that_its_letter_awaits(
+    tmp_path: Path, how: str, waits_count: int, is_open: bool, source: str | None
+) -> None:
+    claim = a_claim(attempts_spent=3, max_attempts=3, retry_count=2, max_retries=2)
+    ctx = a_job(tmp_path, ClosedBreakers(suspended=OPEN if is_open else None), waits_count)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 -- several kinds
+        await call(ctx, how, tmp_path)
+    ending = ending_of(claim, caught.value, backoff=Backoff(), rng=seeded_random())
+    assert isinstance(ending, Finish)
+    assert (ending.status, ending.error_source) == (JobStatus.FAILED, source)
 
 
 async def test_a_job_waits_for_a_tool_only_so_often(tmp_path: Path) -> None:

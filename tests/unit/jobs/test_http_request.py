@@ -236,3 +236,11 @@ async def test_another_variable_of_the_pod_stays_there(
     error = await Job(server).error(headers={"X": "env:DATABASE_PASSWORD"})
     assert isinstance(error, ForbiddenError)
     assert server.asked == []
+
+
+async def test_a_failure_that_may_pass_names_its_host_for_the_triage(server: WebServer) -> None:
+    server.reply = answer(503, b"busy")
+    error = await Job(server).error()
+    assert failure_of(error).source == "http:127.0.0.1"
+    server.reply = answer(404, b"gone")
+    assert failure_of(await Job(server).error()).source is None
