@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,7 +32,7 @@ from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
 from cortex.runtime.jobs.running import Stop
 from cortex.store import jobs, tasks
-from tests.support.eventually import eventually_async
+from tests.support.eventually import eventually, eventually_async
 from tests.support.records.bulk import a_request
 from tests.support.records.dead_letters import fail
 from tests.support.records.factories import Bench, EchoTools
@@ -155,8 +156,33 @@ async def guarded(ctx: Context) -> list[str]:
     return ["a", "b", "c"]
 
 
+def start_daemon(path: Path) -> None:
+    """Start a program in a session of its own, whose parent is gone."""
+    daemon = f"setsid sh -c 'echo $$ > {path}; exec sleep 1000' &"
+    subprocess.run(["/bin/sh", "-c", daemon], check=True)
+    eventually(lambda: path.exists() and path.read_text() != "", what="the daemon runs")
+
+
+@job("starts", timeout=5)
+async def starts(_: Context, path: str, then: str) -> None:
+    start_daemon(Path(path))
+    if then == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if then == "hangs":
+        while True:
+            pass
+
+
 async def process_id() -> int:
     return os.getpid()
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def frame(**message: Any) -> bytes:
@@ -167,6 +193,7 @@ def frame(**message: Any) -> bytes:
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, grows, spins),
     *(steps_then_dies, raises, waits, rests, hangs, pid, guarded, babbles, bulk, meddles),
+    starts,
 )
 
 
@@ -245,6 +272,20 @@ async def test_everything_that_a_job_does_in_its_own_process_is_on_record(
     row = job_row(database, job_id)
     assert (row["checkpoint"]["seq"], row["checkpoint"]["input_tokens"]) == (6, 10)
     assert_one_truth(database)
+
+
+@pytest.mark.parametrize("then", ["ends", "dies", "hangs"])
+async def test_programs_that_a_job_has_started_end_with_it(
+    isolated: Bench, database: str, tmp_path: Path, then: str
+) -> None:
+    path = tmp_path / "pid"
+    payload = json.dumps({"path": str(path), "then": then})
+    await runs(isolated, database, "starts", payload=payload)
+    if then == "hangs":
+        await eventually_async(path.exists, what="the daemon runs")
+        isolated.running.end_all(Stop.CANCELLED)
+    await isolated.running.wait_until_empty()
+    await eventually_async(lambda: not is_alive(int(path.read_text())), what="the daemon is gone")
 
 
 async def test_its_calls_go_through_the_breakers_of_the_pod(isolated: Bench, database: str) -> None:

@@ -9,6 +9,7 @@ import trio
 from cortex.actors.runner import TickBudget
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
+from cortex.domain.errors import UnavailableError
 from cortex.domain.job import (
     Finish,
     JobStatus,
@@ -20,7 +21,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.prices import LIST_PRICES
-from cortex.runtime.liveness.sweeper import Sweeper
+from cortex.runtime.liveness.sweeper import CALM_S, Sweeper
 from cortex.store import configs, jobs, pods, retries, steps, tasks
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding
@@ -305,6 +306,39 @@ async def test_who_may_have_had_an_outage_waits_one_threshold(
     self_fence._steady_since -= ZOMBIE_S
     await sweeper.tick(TickBudget())
     assert statuses(database) == {"RETRY": 1}
+
+
+async def test_a_young_pod_ends_what_outlives_its_time_out_once_the_database_was_calm(
+    bench: Bench, database: str
+) -> None:
+    (claim,) = await bench.claimed(timeout_s=60)
+    sweeper, self_fence = a_sweeper(bench), bench.self_fence
+    move_clock(database, 200)
+    sql(database, "UPDATE cortex_worker.task SET heartbeat_at = cortex.now()")
+    for age_s, status in ((0.0, "RUNNING"), (CALM_S - 1, "RUNNING"), (CALM_S, "FAILED")):
+        self_fence._steady_since = trio.current_time() - age_s
+        result = await sweeper.tick(TickBudget())
+        assert statuses(database) == {status: 1}, age_s
+        assert result.next_s == (SWEEP_S if status == "FAILED" else CALM_S)
+    assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
+    assert_one_truth(database)
+
+
+async def test_after_an_outage_no_job_is_ended_before_its_pod_could_report(
+    bench: Bench, database: str
+) -> None:
+    await bench.claimed(timeout_s=60)
+    bench.port.refuse(tasks.sweep)
+    sweeper = a_sweeper(bench)
+    move_clock(database, 200)
+    sql(database, "UPDATE cortex_worker.task SET heartbeat_at = cortex.now()")
+    with pytest.raises(UnavailableError):
+        await sweeper.tick(TickBudget())
+    await sweeper.tick(TickBudget())
+    assert statuses(database) == {"RUNNING": 1}
+    sweeper._troubled_at -= CALM_S
+    await sweeper.tick(TickBudget())
+    assert statuses(database) == {"FAILED": 1}
 
 
 async def test_nobody_is_swept_until_the_server_has_served_for_one_threshold(

@@ -3,8 +3,8 @@
 The fork server is forked from the pod's process before that has threads or connections. It has
 imported the same code, so a runner costs one `fork`. It runs no job itself: on request it forks or
 kills a runner, and it reports how each ended. Fork server and runners die with the pod
-(`PR_SET_PDEATHSIG`). They ignore signals that a terminal or a service manager sends to all
-processes.
+(`PR_SET_PDEATHSIG`), and so do the programs that their jobs have started. They ignore signals that
+a terminal or a service manager sends to all processes.
 
 On failure: a fork server that was killed or does not answer takes its runners along, and is
 replaced. The new one is a new program, since a process that has threads by now cannot be forked
@@ -33,6 +33,7 @@ import trio
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
+from cortex.runtime.isolation.descendants import adopt_orphans, end_children
 
 PR_SET_PDEATHSIG: Final = 1
 PR_GET_DUMPABLE: Final = 3
@@ -352,8 +353,10 @@ class _ForkServerProcess:
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        die_with(self._owner)
+        # A signal that it hears: it ends what its jobs have started before itself.
+        die_with(self._owner, by=signal.SIGTERM)
         os.setsid()
+        adopt_orphans()
         _hear_nothing()
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, _nothing)
@@ -364,7 +367,11 @@ class _ForkServerProcess:
         poll.register(reading, select.POLLIN)
         self._send({"ready": os.getpid()})
         while True:
-            for file, _ in poll.poll():
+            ready = poll.poll()
+            if os.getppid() != self._owner:
+                self._end()
+                return
+            for file, _ in ready:
                 if file == reading:
                     with suppress(BlockingIOError):
                         os.read(reading, MESSAGE_BYTES_MAX)
@@ -414,6 +421,7 @@ class _ForkServerProcess:
         try:
             die_with(parent)
             os.setsid()
+            adopt_orphans()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for each in self._wakeup:
@@ -429,14 +437,18 @@ class _ForkServerProcess:
             os._exit(code)
 
     def _reap(self) -> None:
-        while self._children:
-            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if not pid:
                 return
             if pid in self._children:
                 self._children.discard(pid)
-                # Processes that it left in its group must not go on without it.
+                # What its job has started must not go on without it.
                 _kill_group(pid)
+                end_children(spared=self._children)
                 self._send({"gone": pid, "status": status, "rss_kb": usage.ru_maxrss})
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -446,12 +458,13 @@ class _ForkServerProcess:
     def _end(self) -> None:
         for pid in self._children:
             _kill_group(pid)
+        end_children()
 
 
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; exit if it is dead already."""
+def die_with(parent: int, *, by: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when its parent dies; exit if it is dead already."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -47,6 +47,7 @@ from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
 from cortex.runtime.hooks import hooked
 from cortex.runtime.isolation.channels import RemoteChannels
+from cortex.runtime.isolation.descendants import end_children
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.jobs.job_ending import ending_of, not_judged
@@ -211,6 +212,7 @@ class _Runner:
         )
 
     def send_end(self, line: Channel, ending: Operation | None, **details: Any) -> None:
+        end_children()  # the programs that the job has started end with it
         name = None if ending is None else type(ending).__name__
         grown_kb = _most_held_kb() - self._most_kb
         operation = None if ending is None else plain(ending)

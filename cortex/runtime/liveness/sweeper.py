@@ -7,7 +7,8 @@ Invariants: oldest first, at most `batch_max` in each period of all pods togethe
 does not become a stampede. No pod is swept before the server, and this pod's own link to it, have
 been healthy for one full threshold: until then the other pods' heartbeats may be late for the same
 reason. A process without a pod does not live that long: there the looks of all such processes must
-have followed each other without a gap.
+have followed each other without a gap. Jobs past their time-outs end sooner after a trouble, once
+their pods could report what they kept back meanwhile.
 
 Jobs that neither the sweeper nor a takeover can take, since another session holds their rows, are
 reported as long as that lasts: in the log, as a metric, and as a fact once it has lasted for
@@ -42,6 +43,9 @@ OVERDUE_S: Final = 15.0
 suspended."""
 ALARM_S: Final = 20.0
 """Longer than any transaction of a pod may stay open."""
+CALM_S: Final = 30.0
+"""After a database trouble, pods report the ends that they kept back; their pauses are at most
+five seconds."""
 ALARM_AGAIN_S: Final = 600.0
 TURN: Final = 0.9
 """Part of the period in which no pod sweeps again: no pod's own pause is shorter."""
@@ -85,25 +89,31 @@ class Sweeper(Runner):
         self._zombie_s = zombie_s
         self._batch_max = batch_max
         self._on_retries = on_retries
-        self._not_before = -math.inf
+        self._troubled_at = -math.inf
         self._blocked_since = math.inf
 
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Take one batch of jobs whose pods are silent, if it is this pod's turn."""
         result = TickResult()
-        is_steady = await self._is_steady()
         if self._trouble() is not None:
-            self._not_before = trio.current_time() + self._zombie_s
+            self._troubled_at = trio.current_time()
+        calm_s = min(CALM_S, self._zombie_s)
+        limit = min(self._batch_max, budget.items)
         try:
-            if is_steady and trio.current_time() >= self._not_before:
-                result = await self._sweep(min(self._batch_max, budget.items))
+            is_steady = await self._is_steady()
+            is_calm = is_steady or self._is_steady_for(calm_s)
+            if is_steady:
+                result = await self._sweep(limit)
+            if is_calm:
+                expired_count = await self._expire(limit)
+                result = attrs.evolve(result, items=result.items + expired_count)
             if self._self_fence is None or self._self_fence.is_sure:
                 await self._report_blocked()
         except UnavailableError as error:
             if not error.is_locked:
-                self._not_before = trio.current_time() + self._zombie_s
+                self._troubled_at = trio.current_time()
             raise
-        return attrs.evolve(result, next_s=self._sweep_s)
+        return attrs.evolve(result, next_s=self._sweep_s if is_calm else min(self._sweep_s, calm_s))
 
     @property
     def longest_s(self) -> float:
@@ -112,8 +122,15 @@ class Sweeper(Runner):
     async def _is_steady(self) -> bool:
         """Return whether the others' heartbeats could arrive for one full threshold."""
         if self._self_fence is None:
-            return await self._port(tasks.is_watched, gap_s=self._zombie_s)
-        return self._self_fence.is_steady_for(self._zombie_s)
+            is_watched = await self._port(tasks.is_watched, gap_s=self._zombie_s)
+            return is_watched and trio.current_time() >= self._troubled_at + self._zombie_s
+        return self._is_steady_for(self._zombie_s)
+
+    def _is_steady_for(self, seconds: float) -> bool:
+        """Return whether a pod has seen no trouble for this long."""
+        if self._self_fence is None or trio.current_time() < self._troubled_at + seconds:
+            return False
+        return self._self_fence.is_steady_for(seconds)
 
     async def _sweep(self, limit: int) -> TickResult:
         crash_point("before_sweep")
@@ -126,8 +143,7 @@ class Sweeper(Runner):
         )
         if swept.is_skipped:
             return TickResult(is_skipped=True)
-        expired_count = await self._port(tasks.expire, limit=limit, every_s=TURN * self._sweep_s)
-        if swept.count or expired_count:
+        if swept.count:
             crash_point("after_sweep")
         if swept.retried_count:
             self._on_retries()
@@ -139,13 +155,18 @@ class Sweeper(Runner):
                 failed=swept.failed_count,
                 cancelled=swept.cancelled_count,
             )
-        if expired_count:
-            self._metrics.expired(expired_count)
-            _log.warning("jobs past their time-out ended", failed=expired_count)
         crash_point("before_retire")
         await self._port(pods.retire_silent, silent_s=2 * self._zombie_s)
         crash_point("after_retire")
-        return TickResult(items=swept.count + expired_count)
+        return TickResult(items=swept.count)
+
+    async def _expire(self, limit: int) -> int:
+        """End jobs that outlive their time-outs; return how many."""
+        count = await self._port(tasks.expire, limit=limit, every_s=TURN * self._sweep_s)
+        if count:
+            self._metrics.expired(count)
+            _log.warning("jobs past their time-out ended", failed=count)
+        return count
 
     async def _report_blocked(self) -> None:
         """Report the jobs that cannot be taken."""
