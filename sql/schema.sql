@@ -546,7 +546,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,  -- The job.
     seq integer NOT NULL,  -- Order of commit within the job: 1, 2, 3 … without gaps.
     attempt integer NOT NULL,  -- The attempt that committed it.
-    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published.
+    kind text NOT NULL,  -- step: the job's own function · model: a model response · tool: a tool call · effect: the job's own call with an outside result · approval: a decision · message: a message that it published · patch: which branch of a change to its code it takes.
     key text NOT NULL,  -- Its name in the job's code; unique within the job.
     digest bytea NOT NULL,  -- Digest of its input: a replay with another input has diverged.
     started_at timestamptz NOT NULL,  -- When it began.
@@ -561,9 +561,10 @@ CREATE TABLE cortex.job_step (
     CONSTRAINT job_step_key_once UNIQUE (job_id, key),
     CONSTRAINT job_step_amid_check CHECK (amid = ANY (ARRAY['error'::text, 'failure'::text])),
     CONSTRAINT job_step_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
-    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text])),
+    CONSTRAINT job_step_kind_check CHECK (kind = ANY (ARRAY['step'::text, 'model'::text, 'tool'::text, 'effect'::text, 'approval'::text, 'message'::text, 'patch'::text])),
     CONSTRAINT job_step_seq_check CHECK (seq >= 1)
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX job_step_patch ON cortex.job_step USING btree (job_id) WHERE kind = 'patch'::text;
 GRANT INSERT, SELECT ON cortex.job_step TO cortex_runtime;
 GRANT SELECT ON cortex.job_step TO cortex_reader;
 

@@ -20,7 +20,7 @@ from chaos.workloads.app import (
 )
 from cortex import Applied, Context, Invocation, NotApplied, Retry, ToolContext, job, tool
 from cortex.domain.backoff import Backoff
-from cortex.domain.errors import TransientError
+from cortex.domain.errors import RejectedError, TransientError
 
 __all__ = [
     "chaos_idempotent",
@@ -66,6 +66,25 @@ async def refused(ctx: Context, account: str) -> str:
     """Call an effect that the other side refuses: it is never applied, and the job fails."""
     await ctx.tool("refused", "chaos_idempotent", {"account": account, "takes_ms": 0})
     return DONE
+
+
+@job("points_patched", retry=QUICK)
+async def patched(ctx: Context) -> str:
+    """Take the new branch whenever it is killed: all pods have this code."""
+
+    async def changed() -> None:
+        if not ctx.patched("points"):
+            raise RejectedError("a job of this code took the old branch")
+        await ctx.step("new", _settled)
+
+    await ctx.step("load", _settled)
+    await ctx.gather(changed(), ctx.step("beside", _settled))
+    await changed()
+    return DONE
+
+
+async def _settled() -> None:
+    await trio.lowlevel.checkpoint()
 
 
 @job("points_later", retry=QUICK)

@@ -176,6 +176,7 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         settings={"zombie_s": 3.0},  # no pod sweeps before it has been healthy this long
     ),
     _of(Kind.STEP, Op.SLEEP),
+    _job("patched", "points_patched", Kind.STEP),
     _job("bulk", BULK, Kind.STEP, cancels_idle=True),
     _of(Kind.MODEL, Op.MODEL),
     _of(Kind.TOOL, Op.PURE),

@@ -68,6 +68,10 @@ cli = Root(
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),
             "runners": ("cortex.cli.runners:runners", "List background work and its health."),
             "queues": ("cortex.cli.queues:queues", "List, pause and resume worker queues."),
+            "patches": (
+                "cortex.cli.patches:patches",
+                "List which jobs need which branch of changed code.",
+            ),
             "schedules": (
                 "cortex.cli.schedules:schedules",
                 "Submit jobs by the clock: apply, list, pause.",

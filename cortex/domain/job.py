@@ -14,6 +14,8 @@ from cortex.domain.model import Usage
 
 SEND_NOTIFICATION: Final = "send_notification"
 APPROVAL_NOTIFY: Final = "approval_notify"
+PATCH_PREFIX: Final = "patched: "
+"""Before a patch's id: the key of the step that records which branch its job takes."""
 UPKEEP: Final = ("expire_approvals", "sweep_zombies")
 """The types of the built-in schedules' jobs, which lists show only by type or id."""
 RUN_FLOW: Final = "run_flow"
@@ -54,7 +56,7 @@ TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
 
 
 class StepKind(StrEnum):
-    """The kind of a step: own function or effect, response, tool call, decision, message."""
+    """The kind of a step: own function or effect, response, tool call, decision, message, patch."""
 
     STEP = "step"
     MODEL = "model"
@@ -62,6 +64,7 @@ class StepKind(StrEnum):
     EFFECT = "effect"
     APPROVAL = "approval"
     MESSAGE = "message"
+    PATCH = "patch"
 
 
 @attrs.frozen(kw_only=True)
@@ -115,8 +118,8 @@ class Claim:
     left_s: float
     """Seconds until the job's own time-out."""
     timeout_s: int
-    has_effects: bool = False
-    """An earlier attempt began effects: those without a step must be loaded, too."""
+    has_open: bool = False
+    """An earlier attempt began effects or asked people: what has no step must be loaded, too."""
     tenant: str = "default"
     retry_count: int = 0
     max_retries: int = 3
@@ -165,6 +168,16 @@ class OpenEffect:
     key: str
     """Of its step."""
     status: str
+
+
+@attrs.frozen(kw_only=True)
+class Past:
+    """What is known of a job's earlier attempts, beside their steps and effects."""
+
+    questions: tuple[str, ...] = ()
+    """Keys of the steps that wait for people's decisions, or that have not found theirs yet."""
+    is_same_code: bool = False
+    """They all ran on pods with this pod's code."""
 
 
 @attrs.frozen

@@ -18,6 +18,7 @@ import trio
 
 from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, Risk
 from cortex.domain.control_flow import Suspended, together
+from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
@@ -47,6 +48,7 @@ from cortex.durable.tool_calls import call_tool, refusing
 
 T = TypeVar("T")
 GATE_NAME_MAX = 480
+PATCH_CHARS_MAX = 200
 
 
 class Context:
@@ -178,6 +180,21 @@ class Context:
 
         group = self._journal.once(StepKind.STEP, key, given=stands_for, run=run)
         return self._journal.promised(key, group)
+
+    def patched(self, patch: str) -> bool:
+        """Return whether the job takes the new branch of a change to its code.
+
+        True if the job comes here first under this code, and recorded: with its next step, or
+        before it calls anything outside or waits. False if it came here under older code: if its
+        record, made by another code version, holds anything that this code has not requested yet
+        (a step, an effect, a question to people). One decision per job and `patch`, at whatever
+        places it is asked for; text of 1 to 200 characters. See docs/guides/code-changes.md.
+        """
+        if not 1 <= len(patch) <= PATCH_CHARS_MAX:
+            raise InvalidValueError(
+                f"patch {patch!r:.60} is not text of 1 to {PATCH_CHARS_MAX} characters"
+            )
+        return self._journal.patched(patch)
 
     def was_recorded(self, name: str) -> bool:
         """Return whether an earlier attempt has recorded a step of this name."""

@@ -3,13 +3,14 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from cortex.domain.control_flow import Suspended
 from cortex.domain.hot import hot
-from cortex.domain.job import Claim, OpenEffect, Step
+from cortex.domain.job import Claim, OpenEffect, Past, Step
 from cortex.domain.tracing import current
 from cortex.durable.attempt import Services
 from cortex.durable.codec import encode
 from cortex.durable.context import Context
-from cortex.durable.journal import Journal, LeaveRequest, Recorder
+from cortex.durable.journal import NO_PAST, Journal, LeaveRequest, Recorder
 from cortex.durable.registry import Registry
 from cortex.durable.step_scope import StepScope
 
@@ -23,6 +24,7 @@ class Recorded:
     """Those that have begun and whose steps are not recorded."""
     recall: Callable[[str], Awaitable[str | None]] | None
     """Returns the recorded input of the step with a key."""
+    past: Past = NO_PAST
 
     def journal(
         self,
@@ -37,6 +39,7 @@ class Recorded:
             recorder,
             self.steps,
             effects=self.effects,
+            past=self.past,
             recall=self.recall,
             leave=leave,
             step_scope=step_scope,
@@ -61,6 +64,9 @@ async def run_handler(
     try:
         result = await job_type.handler(context, **arguments)
         journal.check_end()
+    except (Exception, Suspended):
+        await journal.send_patches()  # noqa: ASYNC120 -- a cancellation wins
+        raise
     finally:
         journal.close()
     return encode(result, what=f"result of job type {claim.type!r}")

@@ -17,11 +17,20 @@ from cortex.domain.classification import leaves
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import DivergedError, InvalidValueError, TimedOutError, UsageError
 from cortex.domain.hot import hot
-from cortex.domain.job import EffectOutcome, Lease, OpenEffect, Step, StepDone, StepKind
+from cortex.domain.job import (
+    PATCH_PREFIX,
+    EffectOutcome,
+    Lease,
+    OpenEffect,
+    Past,
+    Step,
+    StepDone,
+    StepKind,
+)
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.model import Usage
 from cortex.domain.redaction import secret_in
-from cortex.durable.codec import StepInput, decode, encode, refuse_unstorable
+from cortex.durable.codec import NO_INPUT, StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference
 from cortex.durable.progress import StepUnderWay
 from cortex.durable.replay import Amid, Replay
@@ -60,6 +69,7 @@ class StepClock:
 
 KEY_CHARS_MAX: Final = 500
 FORGOTTEN_MAX: Final = 5
+NO_PAST: Final = Past()
 T = TypeVar("T")
 StepLimit = float | Callable[[], Awaitable[float]]
 """Seconds, or what finds them once the step runs."""
@@ -73,6 +83,12 @@ class Recorder(Protocol):
 
     async def record(self, operation: StepDone) -> None:
         """Return when the operation is committed. Raises `LeaseLost` if it was refused."""
+
+    async def send_ahead(self, operation: StepDone) -> None:
+        """Send an operation that is committed before anything that the job sends later.
+
+        Does not wait for that. After `trio.Cancelled` it is not sent.
+        """
 
 
 @hot(kw_only=True)
@@ -99,11 +115,14 @@ class Journal:
     """Steps of one attempt of one job. Concurrent steps of the job may use it at once."""
 
     __slots__ = (
+        "_ahead",
         "_decisions",
         "_diverged",
         "_lease",
         "_leave",
         "_memo",
+        "_past",
+        "_patches",
         "_promised",
         "_recall",
         "_recorder",
@@ -123,6 +142,7 @@ class Journal:
         steps: Sequence[Step],
         *,
         effects: Sequence[OpenEffect] = (),
+        past: Past = NO_PAST,
         recall: Callable[[str], Awaitable[str | None]] | None = None,
         leave: LeaveRequest | None = None,
         step_scope: StepScope | None = None,
@@ -135,6 +155,10 @@ class Journal:
         self._leave = leave
         self._recall = recall
         self._replay = Replay(steps, effects)
+        self._past = past
+        self._patches: dict[str, bool] = {}
+        self._ahead: list[StepDone] = []
+        """Decisions about patches, to be sent before anything else is."""
         self._diverged: DivergedError | None = None
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
@@ -240,6 +264,8 @@ class Journal:
             finally:
                 _parent.reset(token)
             done = self._done(step, given, outcome, amid=amid, parent_key=parent_key)
+            if self._ahead:
+                await self.send_patches()
             if self.clock is None:
                 await self._recorder.record(done)
             else:
@@ -300,6 +326,7 @@ class Journal:
         if self._diverged is not None:
             raise self._diverged
         if self._replay.lets(key):
+            await self.send_patches()
             return
         step = self.progress.under_way(key)
         if step is not None:
@@ -316,6 +343,43 @@ class Journal:
             await self._stop_here(leave)
         if step is not None:
             step.is_held = False
+        await self.send_patches()
+
+    def patched(self, patch: str) -> bool:
+        """Return which branch of a change to its code the job takes: see `Context.patched`."""
+        key = f"{PATCH_PREFIX}{patch}"
+        decided = self._patches.get(key)
+        if decided is not None:
+            return decided
+        memo = self._memo.get(key)
+        is_taken = key in self._requested if memo is None else memo.kind is not StepKind.PATCH
+        if is_taken:
+            raise UsageError(
+                f"patch {patch!r} has the name of a step: {key!r}", hint="rename the step"
+            )
+        # From here on a step of this name is another one.
+        self.key(key)
+        if memo is not None:
+            decided = bool(decode(memo.output))
+        else:
+            decided = self._past.is_same_code or (
+                self._replay.is_caught_up
+                and all(question in self._requested for question in self._past.questions)
+            )
+            step = StepUnderWay(StepKind.PATCH, key, trio.current_time())
+            outcome = StepOutcome(value=decided)
+            parent_key = _parent.get()
+            self._ahead.append(
+                self._done(step, NO_INPUT, outcome, amid=None, parent_key=parent_key)
+            )
+        self._patches[key] = decided
+        return decided
+
+    async def send_patches(self) -> None:
+        """Send the decisions that nothing has carried so far."""
+        while self._ahead:
+            await self._recorder.send_ahead(self._ahead[0])
+            del self._ahead[0]
 
     def promised(self, key: str, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a step that job code has made and must await; see `check_end`."""
@@ -372,6 +436,7 @@ class Journal:
         The job is cancelled then; where job code is shielded, `LeaseLost` ends it.
         """
         await self.progress.none_under_way()
+        await self.send_patches()
         leave.hand_back()
         await trio.lowlevel.checkpoint()
         raise LeaseLost("the pod is shutting down, the job goes on elsewhere")

@@ -63,7 +63,12 @@ class Replay:
 
     def __init__(self, steps: Sequence[Step], effects: Sequence[OpenEffect]) -> None:
         """`effects` are those whose step is not on record."""
-        self._left: dict[str, Step | OpenEffect] = {step.key: step for step in steps}
+        self._left: dict[str, Step | OpenEffect] = {
+            # Code without its patches any more is what they were for.
+            step.key: step
+            for step in steps
+            if step.kind is not StepKind.PATCH
+        }
         self._children: dict[str, list[str]] = {}
         for step in steps:
             if step.parent_key is not None:
@@ -102,6 +107,11 @@ class Replay:
     def ended(self) -> None:
         """A step of this attempt is on record: its branch goes on."""
         self._changes += 1
+
+    @property
+    def is_caught_up(self) -> bool:
+        """The code has requested all steps and effects on record, also those that it may skip."""
+        return not self._left
 
     @property
     def amid(self) -> Amid | None:

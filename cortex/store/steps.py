@@ -1,20 +1,23 @@
 """Steps: the append-only checkpoints of a job."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 import orjson
 
-from cortex.domain.job import NumberedStep, Step, StepKind
+from cortex.domain.job import NumberedStep, OpenEffect, Past, Step, StepKind
 from cortex.domain.model import Usage
 from cortex.postgres.database import Database, Record, affected
+from cortex.store import effects
 from cortex.store.jobs import StepRow
 from cortex.store.rows import rows_of, unless_all_null
 
 PAGE_MAX = 100
 """Steps loaded at once: outputs may be 4 MiB each."""
+PATCHED_JOBS_MAX: Final = 100_000
+"""Jobs that a list looks at, oldest first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,6 +102,36 @@ async def of_job(db: Database, job_id: UUID) -> list[Step]:
     ]
 
 
+@attrs.frozen(kw_only=True)
+class JobRecord:
+    """What a job has on record when an attempt begins."""
+
+    steps: list[Step]
+    effects: list[OpenEffect]
+    past: Past
+
+
+async def record_of(
+    db: Database, job_id: UUID, *, lineage_id: UUID, of_line: bool, has_steps: bool, has_open: bool
+) -> JobRecord:
+    """Return the record of a job that a pod runs.
+
+    `of_line`: what earlier jobs of its lineage left open counts, too. `has_steps`, `has_open`: it
+    has steps, and has had effects or questions.
+    """
+    committed = await of_job(db, job_id) if has_steps else []
+    left = []
+    if has_open or of_line:
+        left = await effects.unrecorded(db, job_id, lineage_id=lineage_id, of_line=of_line)
+    row = await db.fetch_one("steps.past", job_id, lineage_id, of_line)
+    past = (
+        Past()
+        if row is None
+        else Past(questions=tuple(row["questions"]), is_same_code=row["is_same_code"])
+    )
+    return JobRecord(steps=committed, effects=left, past=past)
+
+
 async def input_of(db: Database, job_id: UUID, key: str) -> str | None:
     """Return the stored input of a committed step; None for a step older than this column."""
     row = await db.fetch_one("steps.input_of", job_id, key)
@@ -135,3 +168,30 @@ async def _all(db: Database, job_id: UUID, *, with_inputs: bool) -> list[Record]
         rows += page
         if len(page) < PAGE_MAX:
             return rows
+
+
+# --- Patches: which unfinished jobs need which branch of a change to their code.
+
+
+@attrs.frozen(kw_only=True)
+class PatchRow:
+    """A patch in one job type."""
+
+    patch: str
+    type: str
+    old: int
+    """Unfinished jobs that keep the old branch."""
+    new: int
+    """Unfinished jobs that take the new branch."""
+    undecided: int
+    """Unfinished jobs of the type that have steps, but not this decision: they may need either."""
+    old_job: UUID | None
+    """The oldest that keeps the old branch."""
+    undecided_job: UUID | None
+    is_capped: bool
+    """There are more than `PATCHED_JOBS_MAX` jobs: newer ones are not counted."""
+
+
+async def patches(db: Database) -> list[PatchRow]:
+    """Return the patches that unfinished jobs have reached, by name, then by type."""
+    return rows_of(PatchRow, await db.fetch("steps.patches", PATCHED_JOBS_MAX))

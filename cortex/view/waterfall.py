@@ -34,6 +34,7 @@ STYLES: Final = {
     StepKind.EFFECT: "accent",
     StepKind.APPROVAL: "appr",
     StepKind.MESSAGE: "accent",
+    StepKind.PATCH: "dim",
 }
 """The colour of a bar, here and in the terminal UI."""
 

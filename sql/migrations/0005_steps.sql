@@ -4,7 +4,7 @@ CREATE TABLE cortex.job_step (
     job_id uuid NOT NULL,
     seq int NOT NULL CHECK (seq >= 1),
     attempt int NOT NULL,
-    kind text NOT NULL CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval', 'message')),
+    kind text NOT NULL CHECK (kind IN ('step', 'model', 'tool', 'effect', 'approval', 'message', 'patch')),
     key text NOT NULL CHECK (length(key) BETWEEN 1 AND 500),
     digest bytea NOT NULL,
     started_at timestamptz NOT NULL,
@@ -24,7 +24,8 @@ COMMENT ON COLUMN cortex.job_step.seq IS 'Order of commit within the job: 1, 2, 
 COMMENT ON COLUMN cortex.job_step.attempt IS 'The attempt that committed it.';
 COMMENT ON COLUMN cortex.job_step.kind IS
     'step: the job''s own function · model: a model response · tool: a tool call · effect: the job''s own call with '
-    'an outside result · approval: a decision · message: a message that it published.';
+    'an outside result · approval: a decision · message: a message that it published '
+    '· patch: which branch of a change to its code it takes.';
 COMMENT ON COLUMN cortex.job_step.key IS 'Its name in the job''s code; unique within the job.';
 COMMENT ON COLUMN cortex.job_step.digest IS 'Digest of its input: a replay with another input has diverged.';
 COMMENT ON COLUMN cortex.job_step.started_at IS 'When it began.';
@@ -41,6 +42,8 @@ COMMENT ON COLUMN cortex.job_step.amid IS
 COMMENT ON COLUMN cortex.job_step.parent_key IS
     'Key of the step whose function called it; null: the handler did. A replay that finds the parent recorded skips '
     'it.';
+-- `cortex patches` looks at the jobs that are not over; other steps have no entry in it.
+CREATE INDEX job_step_patch ON cortex.job_step (job_id) WHERE kind = 'patch';
 CREATE TRIGGER job_step_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_step
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 

@@ -67,6 +67,19 @@ SELECT seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage
        CASE WHEN $4 THEN input END AS input
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
+-- name: past
+-- Of a job that a pod runs: the keys of questions to people whose answers are not recorded as steps, and whether all of
+-- its earlier attempts ran on pods with the code of this one. $1 job, $2 first job of its lineage, $3 whether it
+-- continues an earlier job's steps: then that job's questions count, too, and its code is not looked at.
+SELECT ARRAY(SELECT DISTINCT a.key FROM cortex.approval a
+             WHERE a.lineage_id = $2 AND ($3 OR a.job_id = $1) AND a.status <> 'CANCELLED'
+               AND NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = $1 AND s.key = a.key)) AS questions,
+       -- Of many attempts, surely some ran older code; counting them again and again would cost more each time.
+       NOT $3 AND t.attempt <= 100 AND p.code_id IS NOT NULL AND t.attempt - 1 = (
+           SELECT count(*) FROM cortex.job_attempt e JOIN cortex.pod ep ON ep.id = e.pod_id
+           WHERE e.job_id = $1 AND ep.code_id = p.code_id) AS is_same_code
+FROM cortex_worker.task t LEFT JOIN cortex.pod p ON p.id = t.locked_by WHERE t.job_id = $1;
+
 -- name: input_of
 -- The stored input of one step. $1 job id, $2 key.
 SELECT input FROM cortex.job_step WHERE job_id = $1 AND key = $2;
@@ -86,3 +99,31 @@ FROM (
     FROM (SELECT * FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3::int + 1) s
 ) s
 WHERE n <= $3 AND (bytes <= $4 OR n = 1) ORDER BY seq;
+
+-- name: patches
+-- Per patch and job type, the jobs that need each of its branches. Of jobs that are not over and have begun, at most $1,
+-- oldest first. Locks: none.
+WITH live AS MATERIALIZED (
+    SELECT s.id, s.type FROM cortex.job_state s
+    -- A job that is PENDING has never run: it has no record and takes the new branch.
+    WHERE s.state IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
+    ORDER BY s.id LIMIT $1
+), decided AS MATERIALIZED (
+    SELECT l.id, l.type, s.key, s.output::text = 'true' AS is_new
+    FROM live l JOIN cortex.job_step s ON s.job_id = l.id WHERE s.kind = 'patch'
+), known AS (
+    SELECT d.key, d.type, count(*) FILTER (WHERE NOT d.is_new) AS old, count(*) FILTER (WHERE d.is_new) AS new,
+           min(d.id::text) FILTER (WHERE NOT d.is_new)::uuid AS old_job
+    FROM decided d GROUP BY d.key, d.type
+), begun AS MATERIALIZED (
+    SELECT l.id, l.type FROM live l
+    WHERE l.type IN (SELECT k.type FROM known k)
+      AND (SELECT s.seq FROM cortex.job_step s WHERE s.job_id = l.id AND s.seq = 1) IS NOT NULL
+)
+SELECT substr(k.key, length('patched: ') + 1) AS patch, k.type, k.old, k.new, coalesce(u.count, 0) AS undecided,
+       k.old_job, u.job AS undecided_job, (SELECT count(*) = $1 FROM live) AS is_capped
+FROM known k LEFT JOIN LATERAL (
+    SELECT count(*), min(b.id::text)::uuid AS job FROM begun b
+    WHERE b.type = k.type AND NOT EXISTS (
+        SELECT FROM decided d WHERE d.id = b.id AND d.key = k.key)) u ON true
+ORDER BY k.key, k.type;

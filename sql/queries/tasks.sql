@@ -89,8 +89,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
           j.agent_id, j.agent_version, t.queue_name IS NOT NULL AS is_queued,
           j.cancel_requested_at IS NOT NULL AS cancel_requested,
           j.checkpoint <> '{}' AS has_steps,
-          -- Not EXISTS: it could become a scan of all effects, hashed.
-          j.has_open AND (SELECT e.job_id FROM cortex.effect e WHERE e.job_id = j.id LIMIT 1) IS NOT NULL AS has_effects,
+          j.has_open,
           -- Time without a pod does not count towards the timeout.
           greatest(0, j.timeout_s + cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at)
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,

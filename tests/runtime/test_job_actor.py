@@ -385,7 +385,7 @@ async def test_the_next_attempt_goes_on_after_the_last_committed_step(
     await ended(committing)
     sql(database, "UPDATE cortex_worker.task SET state = 'READY'")
     (again,) = await committing.claim()
-    committing.port.refuse(steps.of_job)  # an outage costs time, but no attempt
+    committing.port.refuse(steps.record_of)  # an outage costs time, but no attempt
     committing.run(again)
     await ended(committing)
     assert ran == ["a", "b", "c"]

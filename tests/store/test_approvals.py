@@ -80,7 +80,7 @@ def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
     )
     again = askers.claim(job_id)
     assert (again.lease.attempt, again.attempts_spent) == (2, 1), "waiting is no trial"
-    assert not again.has_effects, "a request alone leaves nothing to load"
+    assert again.has_open, "its question must be loaded"
     found = askers.call(approvals.of_line, job_id, request.key)
     assert found is not None
     assert (found.status, found.by) == (ApprovalStatus.APPROVED, "ana")

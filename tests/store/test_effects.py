@@ -37,8 +37,8 @@ def test_the_first_intent_is_let_through_and_is_in_the_ledger(doers: Doers) -> N
     assert (row["status"], row["job_id"], row["attempt"]) == ("PENDING", claim.lease.job_id, 1)
     assert (row["tool"], row["calls_count"], row["is_sure"]) == ("pay", 1, False)
     assert job_row(doers.dsn, claim.lease.job_id)["has_open"]
-    assert not claim.has_effects
-    assert doers.again(claim).has_effects, "the next attempt must load it"
+    assert not claim.has_open
+    assert doers.again(claim).has_open, "the next attempt must load it"
 
 
 def test_a_repeated_statement_is_let_through_again_and_counts_once(doers: Doers) -> None:

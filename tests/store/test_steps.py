@@ -12,12 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cortex.domain.errors import RejectedError
-from cortex.domain.job import Claim, NumberedStep, StepDone, StepKind
+from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind
 from cortex.domain.model import Usage
 from cortex.durable.codec import decode, encode
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps
+from tests.support.life import Life
+from tests.support.records.approvals import Askers, a_request
 from tests.support.records.rows import new_id
+from tests.support.servers.postgres import sql
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 VALUES = st.recursive(
@@ -167,3 +170,110 @@ def assert_same(store: Session, running: Claim, pod_id: UUID, value: Any) -> Non
     store(steps.commit, pod_id=pod_id, operations=[numbered(running, seq, output=text)])
     stored = store(steps.of_job, job_id)[-1]
     assert orjson.dumps(decode(stored.output)) == orjson.dumps(decode(text))
+
+
+# --- patches, and what an attempt knows of the ones before it
+
+
+@pytest.fixture
+def life(store: Session, database: str) -> Life:
+    made = Life(store, database)
+    made.type()
+    return made
+
+
+@pytest.fixture
+def askers(store: Session, database: str) -> Askers:
+    return Askers(store, database)
+
+
+def past(life: Life, claim: Claim) -> Past:
+    job_id = claim.lease.job_id
+    return life.call(
+        steps.record_of, job_id, lineage_id=job_id, of_line=False, has_steps=True, has_open=True
+    ).past
+
+
+def test_a_record_knows_whether_all_of_it_was_made_by_the_same_code(life: Life) -> None:
+    old, older, new = (life.pod(f"pod {n}", code=n) for n in ("1", "1", "2"))
+    life.job()
+    first = life.claim(old)
+    assert past(life, first).is_same_code
+    life.release(old, first, "handed_back")
+    second = life.claim(older)
+    assert past(life, second).is_same_code, "another pod with the same code"
+    life.release(older, second, "handed_back")
+    third = life.claim(new)
+    assert not past(life, third).is_same_code
+    life.release(new, third, "handed_back")
+    assert not past(life, life.claim(old)).is_same_code
+
+
+def test_pods_of_unknown_code_do_not_count_as_the_same(life: Life) -> None:
+    pod = life.pod()
+    life.job()
+    life.release(pod, life.claim(pod), "handed_back")
+    assert not past(life, life.claim(pod)).is_same_code
+
+
+def test_a_list_counts_the_jobs_that_need_each_branch(life: Life) -> None:
+    life.type("other")
+    pod = life.pod("pod", "digest", "other")
+
+    def begun(job_type: str = "digest") -> tuple[UUID, Claim]:
+        job_id = life.job(job_type)
+        claim = life.claim(pod, job_type)
+        life.step(pod, claim, 1, "load")
+        return job_id, claim
+
+    old = [begun() for _ in range(2)]
+    for _, claim in old:
+        life.patch(pod, claim, 2, "new way", is_new=False)
+    _, new = begun()
+    life.patch(pod, new, 2, "new way", is_new=True)
+    life.patch(pod, new, 3, "other way", is_new=True)
+    undecided, _ = begun()
+    begun("other")
+    life.job()  # has not begun
+    life.job()
+    life.claim(pod)  # has begun and recorded nothing
+    _, over = begun()
+    life.patch(pod, over, 2, "new way", is_new=False)
+    life.finish(pod, over)
+
+    first, second = life.call(steps.patches)
+    assert (first.patch, first.type, first.old, first.new, first.undecided) == (
+        "new way",
+        "digest",
+        2,
+        1,
+        1,
+    )
+    assert (first.old_job, first.undecided_job) == (min(each for each, _ in old), undecided)
+    assert (second.patch, second.old, second.new, second.undecided) == ("other way", 0, 1, 3)
+    assert not first.is_capped
+
+
+def test_a_question_of_an_earlier_attempt_is_known_until_its_decision_is_a_step(
+    askers: Askers, database: str
+) -> None:
+    request = a_request()
+    job_id = askers.ask(request)
+
+    def questions() -> tuple[str, ...]:
+        found: Past = askers.call(
+            steps.record_of, job_id, lineage_id=job_id, of_line=False, has_steps=True, has_open=True
+        ).past
+        return found.questions
+
+    askers.decide(request)
+    askers.claim(job_id)
+    assert questions() == (request.key,)
+    sql(
+        database,
+        "INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at,"
+        " finished_at) VALUES ($1, 1, 2, 'approval', $2, 'x', now(), now())",
+        job_id,
+        request.key,
+    )
+    assert questions() == ()

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from cortex.domain.clock import system_chance
 from cortex.domain.job import (
+    PATCH_PREFIX,
     Claim,
     Finish,
     JobStatus,
@@ -83,6 +84,20 @@ class Life:
             head |= {"input_tokens": 1200, "output_tokens": 34, "cost_usd": "0.0123"}
         numbered = NumberedStep(done, seq, json.dumps(head))
         assert self.call(steps.commit, pod_id=pod, operations=[numbered]) == {claim.lease.job_id}
+
+    def patch(self, pod: UUID, claim: Claim, seq: int, patch: str, *, is_new: bool) -> None:
+        """Record which branch of a patch a job takes."""
+        done = StepDone(
+            lease=claim.lease,
+            kind=StepKind.PATCH,
+            key=f"{PATCH_PREFIX}{patch}",
+            digest=b"digest",
+            duration_s=0.0,
+            output=json.dumps(is_new),
+            number=lambda: (seq, None),
+        )
+        operations = [NumberedStep(done, seq, None)]
+        assert self.call(steps.commit, pod_id=pod, operations=operations)
 
     def finish(
         self,

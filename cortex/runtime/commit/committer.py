@@ -131,6 +131,13 @@ class Committer:
         await self._send(Entry(operation, reply))
         await reply.wait()
 
+    async def send_ahead(self, operation: StepDone) -> None:
+        """Send a step whose commit nobody waits for.
+
+        What its job sends later is committed after it. After `trio.Cancelled` it is not sent.
+        """
+        await self._send(Entry(operation, Reply()))
+
     async def post(self, ending: Finish, reply: EndReply) -> None:
         """Send the end of a job and return without waiting for its answer, which `reply` gets.
 

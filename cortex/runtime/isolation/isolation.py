@@ -66,8 +66,7 @@ from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
 STOP_S: Final = 3.0
 """How long a stopped job may take to end by itself, before its process is killed."""
 DEATH_PAUSE_S: Final = 0.25
-"""Wait before a death is counted: when runners and pod are killed together, the job is not to
-blame."""
+"""Wait before a death is counted: runners and pod may be killed together."""
 BEGIN_WITHIN_S: Final = 20.0
 """For a runner to read what it is to run; it waits for nothing else then."""
 LOOK_S: Final = 0.25
@@ -309,6 +308,7 @@ class _Hosted:
                 claim=plain(attrs.evolve(self.claim, traceparent=self._handed_on)),
                 steps=plain(list(self.recorded.steps)),
                 effects=plain(list(self.recorded.effects)),
+                past=plain(self.recorded.past),
                 is_leaving=is_leaving,
             )
             async with trio.open_nursery() as calls:

@@ -33,6 +33,7 @@ from cortex.domain.job import (
     Lease,
     OpenEffect,
     Operation,
+    Past,
     Step,
     StepDone,
 )
@@ -53,6 +54,8 @@ from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.jobs.job_ending import ending_of, not_judged
 
 T = TypeVar("T")
+AHEAD_S: Final = 5.0
+"""How long a cancellation waits for what is being recorded."""
 OUT_OF_MEMORY: Final = 86
 """Exit code of a runner whose job requested more memory than it may use."""
 
@@ -86,6 +89,7 @@ class RunnerParts:
         shaped(plain(claim), Claim)
         shaped([], list[Step])
         shaped([], list[OpenEffect])
+        shaped(plain(Past()), Past)
         plain(Finish(lease=lease, status=JobStatus.COMPLETED))
         encode({}, what="result")
         trio.run(trio.lowlevel.checkpoint)
@@ -152,6 +156,7 @@ class _Runner:
         recorded = Recorded(
             steps=shaped(message["steps"], list[Step]),
             effects=shaped(message["effects"], list[OpenEffect]),
+            past=shaped(message["past"], Past),
             recall=remote.recall,
         )
         leave = LeaveRequest(
@@ -244,6 +249,11 @@ class _Remote:
         if isinstance(operation, StepDone):
             operation.number()
             operation.committed()
+
+    async def send_ahead(self, operation: StepDone) -> None:
+        """The pod may do calls in any order: wait. A cancellation would leave its outcome open."""
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + AHEAD_S):
+            await self.record(operation)
 
     async def recall(self, key: str) -> str | None:
         kept: str | None = await self._line.call("recall", key=key)

@@ -15,7 +15,7 @@ raises. A limit that ends an attempt leaves its receipt first, see `receipts`.
 """
 
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final, Protocol
@@ -34,10 +34,8 @@ from cortex.domain.job import (
     Finish,
     JobStatus,
     Lease,
-    OpenEffect,
     Operation,
     Release,
-    Step,
 )
 from cortex.domain.policy import JobPolicy
 from cortex.domain.redaction import clean_text
@@ -56,7 +54,7 @@ from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, p
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.store import effects, steps
+from cortex.store import steps
 
 NO_PROCESS_PAUSE_S: Final = 1.0
 """Delay before a job is due again for which no process could be forked."""
@@ -328,7 +326,7 @@ class JobActors:
 
     def _handle(self, claim: Claim, job: RunningJob) -> Coroutine[Any, Any, str]:
         """Return the run of a handler; of a new job without a frame of its own."""
-        if claim.has_steps or claim.has_effects:
+        if claim.has_steps or claim.has_open:
             return self._resumed(claim, job)
         return self._begun(claim, job, NOTHING_RECORDED)
 
@@ -353,16 +351,24 @@ class JobActors:
         answered = partial(
             retry_while_unavailable, log=_log, event="steps not loaded", rng=self.rng
         )
-        committed_steps: Sequence[Step] = ()
-        left: Sequence[OpenEffect] = ()
-        if claim.has_steps:
-            committed_steps = await answered(lambda: self.port(steps.of_job, job_id))
-        if claim.has_effects or goes_on:
-            line = claim.lineage_id or job_id
-            left = await answered(
-                lambda: self.port(effects.unrecorded, job_id, lineage_id=line, of_line=goes_on)
+        if not (claim.has_steps or claim.has_open):
+            return NOTHING_RECORDED
+        record = await answered(
+            lambda: self.port(
+                steps.record_of,
+                job_id,
+                lineage_id=claim.lineage_id or job_id,
+                of_line=goes_on,
+                has_steps=claim.has_steps,
+                has_open=claim.has_open,
             )
-        return Recorded(steps=committed_steps, effects=left, recall=partial(self._recall, job_id))
+        )
+        return Recorded(
+            steps=record.steps,
+            effects=record.effects,
+            past=record.past,
+            recall=partial(self._recall, job_id),
+        )
 
     async def _recall(self, job_id: UUID, key: str) -> str | None:
         """Return the recorded input of a step; None at once if it is unavailable."""

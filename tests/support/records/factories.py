@@ -44,7 +44,7 @@ from cortex.durable.attempt import (
     UpkeepResult,
 )
 from cortex.durable.calls import Caller
-from cortex.durable.codec import input_of
+from cortex.durable.codec import NO_INPUT
 from cortex.durable.context import Context
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, StepOutcome
@@ -115,8 +115,7 @@ def a_pod(**fields: Any) -> Pod:
 
 def a_step(key: str = "step", *, seq: int = 1, output: str = "null") -> Step:
     """A committed step that was given nothing."""
-    digest = input_of({}, what="input").digest
-    return Step(seq=seq, key=key, digest=digest, output=output, usage=None, cost_usd=None)
+    return Step(seq=seq, key=key, digest=NO_INPUT.digest, output=output, usage=None, cost_usd=None)
 
 
 @define
@@ -150,6 +149,9 @@ class Record:
                 parent_key=operation.parent_key,
             )
         )
+
+    async def send_ahead(self, operation: StepDone) -> None:
+        await self.record(operation)
 
     async def recall(self, key: str) -> str | None:
         return self.inputs.get(key)
@@ -430,8 +432,7 @@ def services(**fields: Any) -> Services:
 
 def a_context(record: Record | None = None, claim: Claim | None = None, **lent: Any) -> Context:
     """The context of a new attempt that finds what is in the record."""
-    record = record or Record()
-    claim = claim or a_claim()
+    record, claim = record or Record(), claim or a_claim()
     journal = Journal(claim.lease, record, list(record.steps), recall=record.recall)
     return Context(claim, journal, services(**lent))
 

@@ -1,0 +1,63 @@
+"""`cortex patches`: which unfinished jobs need which branch of a change to their code."""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.table import Column, only_on_demand
+from cortex.cli.target import session
+from cortex.domain.phrases import NOTHING, short_id
+from cortex.domain.safe import safe
+from cortex.store import steps as store
+from cortex.store.steps import PatchRow
+from cortex.view.cells import Cell
+
+EMPTY: Final = "no unfinished job has reached a patch, which is a ctx.patched in job code"
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def patches(options: Options) -> None:
+    """List patches in job code, and how many unfinished jobs need each branch.
+
+    `old` jobs reached `ctx.patched` under older code and keep the old branch, `new` ones take the
+    new branch. `undecided` ones have begun and not reached it: they may need either. Delete the
+    old branch when `old` and `undecided` are 0 for all types.
+    """
+    output = Output(options)
+    with session(options) as call:
+        rows = call(store.patches)
+    output.listing("patches", COLUMNS, rows, empty=EMPTY)
+    if rows and rows[0].is_capped:
+        output.say(
+            f"only the oldest {store.PATCHED_JOBS_MAX:,} unfinished jobs are counted", "warn"
+        )
+
+
+def _count(count: int, style: str) -> Cell:
+    return Cell(f"{count:,}", style if count else "dim")
+
+
+def _job(job: UUID | None) -> Cell:
+    return Cell(NOTHING, "dim") if job is None else Cell(short_id(job))
+
+
+COLUMNS: Final[Sequence[Column[PatchRow]]] = (
+    Column(name="patch", shown=lambda r: Cell(safe(r.patch), "bold"), least=16),
+    Column(name="type", shown=lambda r: Cell(safe(r.type))),
+    Column(name="old", shown=lambda r: _count(r.old, "warn"), is_right=True),
+    Column(name="new", shown=lambda r: _count(r.new, ""), is_right=True),
+    Column(name="undecided", shown=lambda r: _count(r.undecided, "warn"), is_right=True),
+    Column(name="old_job", title="an old one", shown=lambda r: _job(r.old_job)),
+    Column(
+        name="undecided_job",
+        title="an undecided one",
+        shown=lambda r: _job(r.undecided_job),
+        is_spare=True,
+    ),
+    *only_on_demand("is_capped"),
+)
