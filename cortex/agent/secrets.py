@@ -16,7 +16,7 @@ import attrs
 
 from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, structure
-from cortex.http_client.client import Origin
+from cortex.http_client.proxies import Origin
 from cortex.http_client.secret_values import (
     FILE,
     FILE_CHARS_MAX,

@@ -44,6 +44,7 @@ def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
         yield _refused("config", error)
     else:
         yield from _of_database(settings)
+    yield from _of_surroundings()
     yield _of_terminal(terminal)
 
 
@@ -71,6 +72,17 @@ def _of_config(sources: dict[str, str]) -> Finding:
             "config", f"{found}; not a setting: {names}", f"set {', '.join(wrong.values())}"
         )
     return ok("config", found)
+
+
+def _of_surroundings() -> Iterator[Finding]:
+    """Check the proxies, certificates and temporary folder of this environment."""
+    from cortex.runtime.surroundings import problems
+
+    found = list(problems())
+    for problem in found:
+        yield warn("environment", problem.message, problem.hint)
+    if not found:
+        yield ok("environment", "proxies, certificates and temporary files are usable")
 
 
 def _of_database(settings: Settings) -> Iterator[Finding]:

@@ -181,6 +181,7 @@ CODES: Final[dict[str, Meaning]] = {
     "not_messages_api": Meaning(
         _PERMANENT, "two answers could not be read: the server does not speak the Messages API"
     ),
+    "redirected": Meaning(_PERMANENT, "the model's address leads to another host"),
     "unknown_stop_reason": Meaning(_PERMANENT, "unknown stop reason of the model"),
     # time-outs
     "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),

@@ -34,6 +34,7 @@ from cortex.http_client.client import (
     failure_of_response,
     text_of,
 )
+from cortex.http_client.proxies import Proxies
 from cortex.http_client.secret_values import PermittedSecrets
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -178,7 +179,8 @@ class HttpCall:
             body=self.content,
             secrets=PermittedSecrets.of_environment(),
         )
-        async with HttpClient(AllowedAddresses.of_environment(), limits) as client:
+        allowed, proxies = AllowedAddresses.of_environment(), Proxies.of_environment()
+        async with HttpClient(allowed, limits, proxies=proxies) as client:
             if invocation is None:
                 response = await client.follow(request)
             else:

@@ -90,7 +90,7 @@ async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str,
 
     Raises `ForbiddenError` if any one of them is off limits, `NotSentError` if there is none.
     """
-    addresses = (host,) if _is_numeric(host) else await _looked_up(host, port)
+    addresses = (host,) if _is_numeric(host) else await looked_up(host, port)
     if (host.lower(), port) not in allowed.endpoints:
         for address in addresses:
             if not allowed.permits(ipaddress.ip_address(address)):
@@ -111,7 +111,8 @@ def _is_numeric(host: str) -> bool:
     return True
 
 
-async def _looked_up(host: str, port: int) -> tuple[str, ...]:
+async def looked_up(host: str, port: int) -> tuple[str, ...]:
+    """Return the numeric addresses of `host`, unchecked. Raises `NotSentError`."""
     try:
         entries = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

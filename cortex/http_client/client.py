@@ -5,7 +5,9 @@
 
 A name is resolved once for each request, its addresses are checked, and the connection goes to the
 checked address: no second look-up can lead elsewhere. A client that lives longer reuses idle
-connections.
+connections. Through a proxy the same check is made, but the proxy resolves the name again: proxies
+admit names, and set the Host header from them. With https the certificate proves that the request
+goes to that host; with http only the proxy can refuse a name that has turned private meanwhile.
 
 The library is imported on first use: it is a tenth of the time that a pod takes to start.
 """
@@ -33,6 +35,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.redaction import begun_in
 from cortex.domain.retry import retry_after_of
 from cortex.http_client.addresses import AllowedAddresses, resolve
+from cortex.http_client.proxies import PORTS, Origin, Proxies, Proxy, library_proxy, require_public
 from cortex.http_client.tls import trusted
 
 if TYPE_CHECKING:
@@ -44,7 +47,6 @@ HOST_CHARS_MAX: Final = 253  # the limit of DNS
 QUIET_S: Final = 60.0
 KEPT_MAX: Final = 100
 """Servers whose idle connections are kept."""
-PORTS: Final = {"http": 80, "https": 443}
 KEY_HEADER: Final = "Idempotency-Key"
 ATTEMPT_HEADER: Final = "Cortex-Attempt"
 # Set by the client: they decide the target, the identity of the request, and its framing.
@@ -70,8 +72,7 @@ SERVER_ERROR: Final = 500
 CREDENTIAL_HEADERS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 DROP_BODY: Final = frozenset({301, 302, 303})
 
-Origin = tuple[str, str, int]
-"""Scheme, host and port."""
+PROXY_PASSWORD_REQUIRED: Final = 407
 
 
 class HeaderSecrets(Protocol):
@@ -195,8 +196,16 @@ class HttpClient:
     have been (`UnavailableError`), or got no complete answer in time (`TimedOutError`).
     """
 
-    def __init__(self, allowed: AllowedAddresses, limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self,
+        allowed: AllowedAddresses,
+        limits: HttpLimits | None = None,
+        *,
+        proxies: Proxies | None = None,
+    ) -> None:
+        """Without `proxies` every request goes directly."""
         self._allowed = allowed
+        self._proxies = Proxies() if proxies is None else proxies
         self._limits = HttpLimits() if limits is None else limits
         self._kept: OrderedDict[tuple[Origin, str], _Connections] = OrderedDict()
 
@@ -281,13 +290,21 @@ class HttpClient:
         import httpx2  # noqa: PLC0415 -- see the head of this file
 
         filled = request.filled()
-        _, host, port = origin_of(request.url)
+        origin = origin_of(request.url)
         limits = self._limits
         refusal: httpx2.HTTPError | None = None
-        for address in await resolve(host, port, self._allowed):
+        proxy = self._proxies.of(origin)
+        for address in await self._addresses(origin, proxy):
             try:
-                async with self._connections(origin_of(request.url), address) as library:
-                    return await _ask(library, address, filled, limits)
+                async with self._connections(origin, address, proxy) as library:
+                    answer = await _ask(library, address, filled, limits)
+                    if proxy is not None and answer.status == PROXY_PASSWORD_REQUIRED:
+                        raise NotSentError(f"{proxy} asks for a name and a password")
+                    return answer
+            except httpx2.ProxyError as error:
+                raise NotSentError(
+                    f"{proxy} does not connect to {origin[1]}: {_reason(error)}"
+                ) from error
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 refusal = error
             except httpx2.LocalProtocolError as error:
@@ -306,20 +323,29 @@ class HttpClient:
                 scope="connect",
                 limit_s=limits.connect_s,
             ) from refusal
-        raise NotSentError(f"{request.url} cannot be reached: {_reason(refusal)}") from refusal
+        way = "" if proxy is None else f" through {proxy}"
+        raise NotSentError(f"{request.url} cannot be reached{way}: {_reason(refusal)}") from refusal
+
+    async def _addresses(self, origin: Origin, proxy: Proxy | None) -> tuple[str, ...]:
+        """Return the addresses to connect to, checked; a proxy gets the name."""
+        _, host, port = origin
+        if proxy is None:
+            return await resolve(host, port, self._allowed)
+        await require_public(host, port, self._allowed)
+        return (host,)
 
     @asynccontextmanager
     async def _connections(
-        self, origin: Origin, address: str
+        self, origin: Origin, address: str, proxy: Proxy | None
     ) -> "AsyncIterator[httpx2.AsyncClient]":
         """Lend the connections to one address of one origin.
 
         Never those of another origin at the same address: their certificate names another host.
         """
-        key = origin, address
+        key = origin, address if proxy is None else proxy.url
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = _Connections(_opened(self._limits))
+            kept = self._kept[key] = _Connections(_opened(self._limits, proxy))
         self._kept.move_to_end(key)
         kept.users += 1
         try:
@@ -343,11 +369,16 @@ class _Connections:
     users: int = 0
 
 
-def _opened(limits: HttpLimits) -> "httpx2.AsyncClient":
+def _opened(limits: HttpLimits, proxy: Proxy | None) -> "httpx2.AsyncClient":
     import httpx2  # noqa: PLC0415 -- see the head of this file
 
     timeout = httpx2.Timeout(limits.quiet_s, connect=limits.connect_s)
-    return httpx2.AsyncClient(verify=trusted(), trust_env=False, timeout=timeout)
+    return httpx2.AsyncClient(
+        verify=trusted(),
+        trust_env=False,
+        timeout=timeout,
+        proxy=None if proxy is None else library_proxy(proxy),
+    )
 
 
 async def _ask(

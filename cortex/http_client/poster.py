@@ -11,7 +11,6 @@ a megabyte and every method, for which a post of a message has no use.
 """
 
 import select
-import ssl
 from collections.abc import Sequence
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
@@ -21,13 +20,14 @@ import h11
 import trio
 
 from cortex.domain.classification import class_of_status, code_of_status
+from cortex.domain.effect import NotSentError
 from cortex.domain.errors import InvalidValueError, TimedOutError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.redaction import excerpt
 from cortex.domain.retry import retry_after_of
-from cortex.http_client.addresses import AllowedAddresses, resolve
-from cortex.http_client.client import PORTS, Origin
-from cortex.http_client.tls import trusted
+from cortex.http_client.addresses import AllowedAddresses, looked_up, resolve
+from cortex.http_client.proxies import PORTS, Origin, Proxies, Proxy, require_public
+from cortex.http_client.tunnel import encrypted, tunnelled
 
 CONNECT_S: Final = 10.0
 READ_MAX_BYTES: Final = 65_536
@@ -52,6 +52,11 @@ class Target:
     origin: Origin
     netloc: str
     path: str
+
+    @property
+    def whole(self) -> str:
+        """The URL as a proxy gets it."""
+        return f"{self.origin[0]}://{self.netloc}{self.path}"
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -117,6 +122,8 @@ class _Connection:
     transport: trio.SocketStream
     protocol: h11.Connection
     used_at: float
+    proxy: Proxy | None = None
+    """It forwards requests, which name their target in full."""
 
     @property
     def is_usable(self) -> bool:
@@ -131,8 +138,10 @@ class _Connection:
 class Poster:
     """Posts to permitted addresses; keeps idle connections until it is closed."""
 
-    def __init__(self, allowed: AllowedAddresses) -> None:
+    def __init__(self, allowed: AllowedAddresses, *, proxies: Proxies | None = None) -> None:
+        """Without `proxies` every post goes directly."""
         self._allowed = allowed
+        self._proxies = Proxies() if proxies is None else proxies
         self._idle: dict[Origin, list[_Connection]] = {}
 
     async def post(self, target: Target, headers: Headers, body: bytes) -> Answer:
@@ -173,21 +182,13 @@ class Poster:
 
     async def _connect(self, target: Target) -> _Connection:
         scheme, host, port = target.origin
+        proxy = self._proxies.of(target.origin)
         with trio.move_on_after(CONNECT_S):
-            addresses = await resolve(host, port, self._allowed)
-            transport = await _dialled(addresses, port)
-            if scheme == "http":
-                return _connection(transport, transport)
-            stream = trio.SSLStream(
-                transport, trusted(), server_hostname=host, https_compatible=True
-            )
-            try:
-                await stream.do_handshake()
-            except BaseException as error:
-                await trio.aclose_forcefully(transport)
-                if isinstance(error.__cause__, ssl.SSLError):
-                    raise UnavailableError(f"{host}: {error.__cause__}") from error  # noqa: ASYNC104 -- no cancellation has this cause
-                raise
+            if proxy is not None:
+                await require_public(host, port, self._allowed)
+                return await _through(proxy, target)
+            transport = await _dialled(await resolve(host, port, self._allowed), port)
+            stream = transport if scheme == "http" else await encrypted(transport, host)
             return _connection(stream, transport)
         raise TimedOutError(
             f"no connection to {host}:{port} within {CONNECT_S:g} s",
@@ -203,10 +204,11 @@ class Poster:
         try:
             request = h11.Request(
                 method="POST",
-                target=target.path,
+                target=target.path if connection.proxy is None else target.whole,
                 headers=[
                     ("Host", target.netloc),
                     ("Content-Length", str(len(body))),
+                    *_proxy_headers(connection.proxy),
                     *headers,
                 ],
             )
@@ -231,8 +233,39 @@ class Poster:
             idle.pop(0).transport.socket.close()
 
 
-def _connection(stream: trio.abc.Stream, transport: trio.SocketStream) -> _Connection:
-    return _Connection(stream, transport, h11.Connection(h11.CLIENT), trio.current_time())
+def _connection(
+    stream: trio.abc.Stream, transport: trio.SocketStream, proxy: Proxy | None = None
+) -> _Connection:
+    return _Connection(
+        stream, transport, h11.Connection(h11.CLIENT), trio.current_time(), proxy=proxy
+    )
+
+
+async def _through(proxy: Proxy, target: Target) -> _Connection:
+    """Connect through a proxy, whose own address the operator has chosen."""
+    proxy_scheme, proxy_host, proxy_port = proxy.origin
+    try:
+        transport = await _dialled(await looked_up(proxy_host, proxy_port), proxy_port)
+    except OSError as error:
+        raise NotSentError(f"{proxy} cannot be reached: {error}") from error
+    stream: trio.abc.Stream = transport
+    if proxy_scheme == "https":
+        stream = await encrypted(transport, proxy_host)
+    scheme, host, port = target.origin
+    if scheme == "http":
+        return _connection(stream, transport, proxy)
+    try:
+        await tunnelled(stream, proxy, host, port)
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return _connection(await encrypted(stream, host), transport)
+
+
+def _proxy_headers(proxy: Proxy | None) -> Headers:
+    if proxy is None or proxy.authorization is None:
+        return ()
+    return (("Proxy-Authorization", proxy.authorization),)
 
 
 async def _dialled(addresses: Sequence[str], port: int) -> trio.SocketStream:

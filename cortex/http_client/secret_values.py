@@ -17,7 +17,7 @@ import attrs
 
 from cortex.domain import redaction
 from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError, UsageError
-from cortex.http_client.client import Origin
+from cortex.http_client.proxies import Origin
 
 SETTING: Final = "CORTEX_HTTP_SECRETS"
 MEANING: Final = (

@@ -25,6 +25,7 @@ from cortex.http_client.client import (
     origin_of,
     parse_url,
 )
+from cortex.http_client.proxies import Proxies
 from cortex.http_client.secret_values import PermittedSecrets, SecretPlace
 from cortex.http_client.webhooks import signed_headers
 
@@ -90,7 +91,8 @@ class Webhook:
         headers = with_traceparent(headers, attempt.traceparent(key))
         headers["Content-Type"] = "application/json"
         request = Request.made("POST", self.url, headers=headers, body=body)
-        async with HttpClient(AllowedAddresses.of_environment(), limits) as client:
+        allowed, proxies = AllowedAddresses.of_environment(), Proxies.of_environment()
+        async with HttpClient(allowed, limits, proxies=proxies) as client:
             response = await client.settle(request)
         return result_of(response, HTTP_OK, method="POST", is_repeatable=True)
 

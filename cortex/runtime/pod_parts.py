@@ -19,6 +19,7 @@ from cortex.agent.models.client import ModelClient
 from cortex.agent.tools import BUILT_IN
 from cortex.agent.tools.tool import tools_by_name
 from cortex.agent.tools.toolbox import Toolbox, close_workspaces
+from cortex.domain.classification import describe
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
@@ -26,6 +27,7 @@ from cortex.durable.attempt import Tools
 from cortex.durable.message_handlers import MessageHandler, handlers_by_name
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
+from cortex.runtime.surroundings import problems
 
 CORTEX_VERSION: Final = f"cortex {cortex.__version__}"
 """Version of the code of a pod without an application."""
@@ -107,6 +109,8 @@ def _names_a_key() -> bool:
 
 
 def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
+    for problem in problems():
+        _log.warning("environment unusable", error=problem.message, hint=problem.hint)
     # A pod without models is fine for jobs that need none, and saves the second of the SDK's
     # import.
     if not has_key:
@@ -115,6 +119,8 @@ def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
         client.preload()
     except UsageError as error:
         return ModelTrouble("model calls will fail", error.message, hint=error.hint)
+    except Exception as error:  # noqa: BLE001 -- each call will raise it: no reason to end the pod
+        return ModelTrouble("model calls will fail", describe(error))
     return None
 
 

@@ -20,8 +20,9 @@ from cortex.agent.models.client import CallLimits
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.demo.script import Call, Reply
 from cortex.demo.server import serve
+from cortex.domain import classification
 from cortex.domain.errors import CortexError, UsageError
-from cortex.domain.failure import CallFailure
+from cortex.domain.failure import CallFailure, FailureClass
 from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
 from tests.support.eventually import eventually_async
 from tests.support.servers.scripted_model import (
@@ -30,6 +31,7 @@ from tests.support.servers.scripted_model import (
     ScriptedModel,
     program,
 )
+from tests.support.servers.web_server import open_server
 
 PATIENT = CallLimits(total_s=30, idle_s=20, connect_s=10)
 ENDLESS = {"text": "many words " * 500, "chunks": 500, "delay_s": 0.05}
@@ -428,6 +430,59 @@ async def test_certificates_that_cannot_be_read_are_named(
         await AnthropicModel(api_key="sk").respond(asking({"text": "never sent"}))
     assert f"SSL_CERT_FILE={path}" in str(caught.value)
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "location, is_followed",
+    [
+        ("http://localhost:1/v1/messages", False),
+        ("http://127.0.0.1:{port}/v1/messages/", True),
+        ("/v1/messages/", True),
+        ("//metadata.test/", False),
+    ],
+)
+async def test_a_redirect_to_another_host_gets_no_key(
+    nursery: trio.Nursery,
+    location: str,
+    is_followed: bool,
+) -> None:
+    web = await open_server(nursery)
+    target = location.format(port=web.port)
+    moved = f"HTTP/1.1 307 Moved\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"
+    web.reply = moved.encode()
+    client = AnthropicModel(api_key="sk", base_url=web.url(path=""))
+    with pytest.raises((ModelRejectedError, ModelUnavailableError)) as caught, trio.fail_after(9):
+        await client.respond(asking({"text": "no"}))
+    await client.aclose()
+    assert (len(web.asked) > 1) is is_followed
+    if not is_followed:
+        failure = classification.failure_of(caught.value)
+        assert (failure.code, failure.cls) == ("redirected", FailureClass.PERMANENT)
+        assert target.split("/")[2].partition(":")[0] in failure.message
+        assert "ANTHROPIC_BASE_URL" in (caught.value.hint or "")
+
+
+async def test_a_proxy_takes_calls_to_the_model(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web = await open_server(nursery)
+    web.reply = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+    monkeypatch.setenv("HTTP_PROXY", web.url())
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.delenv("no_proxy", raising=False)
+    client = AnthropicModel(api_key="sk", base_url="http://model.test")
+    with pytest.raises(ModelRejectedError):
+        await client.respond(asking({"text": "no"}))
+    await client.aclose()
+    assert web.asked[0].startswith("POST http://model.test/v1/messages HTTP/1.1")
+    for variables in ({"HTTP_PROXY": "socks5://p:1"}, {"HTTP_PROXY": "", "ALL_PROXY": "ftp://p"}):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UsageError, match="only http and https proxies") as caught:
+            await AnthropicModel(api_key="sk", base_url="http://model.test").respond(
+                asking({"text": "no"})
+            )
+        assert "NO_PROXY" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("base_url", ["localhost:8080", "ftp://example.com", "http://[::1"])

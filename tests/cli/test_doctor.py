@@ -106,6 +106,26 @@ def test_a_variable_that_sets_nothing_is_a_finding(cortex_nowhere: Cortex) -> No
     assert config["fix"] == "set CORTEX_SLOTS"
 
 
+@pytest.mark.parametrize(
+    "variable, text",
+    [
+        ("ALL_PROXY=socks5://ana:hunter2@proxy:1", "ALL_PROXY is a proxy of the kind 'socks5'"),
+        ("SSL_CERT_FILE=/none.pem", "SSL_CERT_FILE=/none.pem: "),
+        ("SSL_CERT_DIR=/none", "SSL_CERT_DIR=/none: "),
+    ],
+)
+def test_an_unusable_environment_is_a_finding(
+    cortex_nowhere: Cortex, variable: str, text: str
+) -> None:
+    name, _, value = variable.partition("=")
+    ended = cortex_nowhere("doctor", "--json", env={name: value})
+    assert "environment" in grades(ended, "warn")
+    finding = checks(ended)["environment"]
+    assert text in finding["found"]
+    assert name.rpartition("_")[0] in finding["fix"] or "NO_PROXY" in finding["fix"]
+    assert "hunter2" not in ended.out
+
+
 def test_a_schema_that_is_not_there(tmp_path: Path, empty_database: str) -> None:
     ended = Cortex(tmp_path, empty_database)("doctor", "--json")
     assert grades(ended, "FAIL") == {"schema"}
@@ -129,7 +149,7 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
             "queue",
             "breakers",
         ),
-        *("dead letters", "effects", "approvals", "schedules", "terminal"),
+        *("dead letters", "effects", "approvals", "schedules", "environment", "terminal"),
     ]
     assert found["config"]["found"] == (
         "data from CORTEX_DATA, dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"

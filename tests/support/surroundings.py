@@ -37,6 +37,9 @@ def isolate(environ: MutableMapping[str, str] = os.environ) -> None:
             del environ[name]
     # Root's data folder is not below its home: it has to be named.
     environ.update(installers, HOME=str(home), CORTEX_DATA=str(home / "data"))
+    # Servers of tests are reached directly, whatever proxy the machine has for installers.
+    for name in ("NO_PROXY", "no_proxy"):
+        environ[name] = ",".join(filter(None, (environ.get(name), "127.0.0.0/8,localhost,::1")))
     # Each worker and each process would compile all that it imports: a third of a run's CPU.
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 from shutil import which
@@ -524,7 +524,9 @@ def best_means() -> Confinement:
     """Return the best means by which a trivial program ran."""
     if platform.machine() not in ARCHITECTURES or sys.platform != "linux":
         return Confinement.NONE
-    return next((means for means in MEANS if works(means)), Confinement.NONE)
+    with suppress(FileNotFoundError):  # there is no folder for temporary files
+        return next((means for means in MEANS if works(means)), Confinement.NONE)
+    return Confinement.NONE
 
 
 def works(means: Confinement) -> bool:

@@ -5,7 +5,6 @@ about retries. Pings would reset the SDK's read time-out, while only content cou
 the SDK takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Lock
@@ -21,8 +20,10 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.redaction import excerpt
 
 if TYPE_CHECKING:
+    import httpx2
     from anthropic import AsyncAnthropic, AsyncAPIResponse
 
 CONNECTIONS_MAX = 1_100  # a thousand streams, and room for closing ones
@@ -206,28 +207,34 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
     import httpx2  # noqa: PLC0415 - with the SDK
     from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient  # noqa: PLC0415 - slow to import
 
+    from cortex.http_client.client import origin_of  # noqa: PLC0415 - with httpx2
+    from cortex.http_client.proxies import Proxies, library_proxy  # noqa: PLC0415 - with httpx2
     from cortex.http_client.tls import trusted  # noqa: PLC0415 - with httpx2
 
     limits = httpx2.Limits(
         max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_IDLE_MAX
     )
+    certificates = trusted()
+    plain = DefaultAsyncHttpxClient(limits=limits, verify=certificates, trust_env=False)
     try:
         client = AsyncAnthropic(
             api_key=api_key,
             base_url=base_url,
             max_retries=0,
             open_telemetry=False,  # the pod traces its steps itself
-            http_client=DefaultAsyncHttpxClient(limits=limits, verify=trusted()),
+            http_client=plain,
         )
     except httpx2.InvalidURL as error:
         raise UsageError(f"the model's base URL is not a URL: {error}", hint=_BASE_URL) from error
-    except OSError as error:  # includes TLS errors: nothing else is read or opened here
-        raise UsageError(
-            f"the certificates for model calls cannot be read: {_certificates()}: {error}",
-            hint="set SSL_CERT_FILE or SSL_CERT_DIR to readable ones, or unset them",
-        ) from error
     if client.base_url.scheme not in ("http", "https"):
         raise UsageError(f"the model's base URL is {str(client.base_url)!r}", hint=_BASE_URL)
+    proxy = Proxies.of_environment().of(origin_of(client.base_url))
+    if proxy is not None:
+        plain = DefaultAsyncHttpxClient(
+            limits=limits, verify=certificates, trust_env=False, proxy=library_proxy(proxy)
+        )
+        client = client.with_options(http_client=plain)
+    plain.event_hooks = {"response": [_refuse_redirect]}
     if not (client.api_key or client.auth_token or client.credentials):
         raise UsageError("there is no API key for the model", hint="set ANTHROPIC_API_KEY")
     for secret in (client.api_key, client.auth_token):
@@ -241,15 +248,22 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
     return client
 
 
-def _certificates() -> str:
-    """Where the HTTP library looks for certificates."""
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-        if value := os.environ.get(name):
-            return f"{name}={value}"
-    return "those of this machine"
-
-
 _BASE_URL = "set ANTHROPIC_BASE_URL to an address such as https://api.anthropic.com, or unset it"
+
+
+async def _refuse_redirect(response: "httpx2.Response") -> None:
+    """Refuse to follow a redirect to another host: the SDK would send it the key."""
+    if not response.has_redirect_location:
+        return
+    asked = response.request.url
+    place = asked.join(response.headers["location"])
+    is_upgrade = (asked.scheme, place.scheme) == ("http", "https")
+    if place.host == asked.host and (place.scheme == asked.scheme or is_upgrade):
+        return
+    address = f"{place.scheme}://{place.netloc.decode('ascii', 'replace')}"
+    raise BrokenAnswerError(
+        "redirected", f"redirects to {excerpt(address)}, which gets no key and no request"
+    )
 
 
 def _status_error(event: ErrorEventError, response: "AsyncAPIResponse[Any]") -> Exception:

@@ -35,6 +35,7 @@ HINTS = {
     "not_a_stream": CHECK_ADDRESS,
     "not_messages_api": CHECK_ADDRESS,
     "prompt_too_long": "shorten the conversation",
+    "redirected": "if that host is the model's, set ANTHROPIC_BASE_URL to it",
     "tls_failed": CHECK_ADDRESS,
 }
 _TOO_LONG = (
@@ -60,6 +61,8 @@ def translate(
         case APIStatusError():
             facts = _facts_of_status(error, blank, now)
             return _raised(facts, excerpt(error.api_message or error.message))
+        case APIConnectionError() if (refused := _refused_redirect(error)) is not None:
+            return _raised(evolve(blank, type=refused.type), str(refused))
         case APIConnectionError() | httpx2.TransportError():
             facts = evolve(blank, type=failure_of(error).code)
             return _raised(_with_limit(facts, limits), _message(error))
@@ -70,6 +73,11 @@ def translate(
             return _raised(evolve(blank, type="malformed_answer"), excerpt(str(error)))
         case _:
             return None
+
+
+def _refused_redirect(error: Exception) -> BrokenAnswerError | None:
+    """Return our own error that the SDK took for one of the connection."""
+    return next((each for each in causes(error) if isinstance(each, BrokenAnswerError)), None)
 
 
 def _raised(facts: CallFailure, message: str) -> ModelUnavailableError | ModelRejectedError:

@@ -18,6 +18,7 @@ from cortex.http_client.client import (
     breaker_of,
     text_of,
 )
+from cortex.http_client.proxies import Proxies
 
 CONNECT_S: Final = 10.0
 
@@ -68,7 +69,8 @@ async def http_request(
         secrets=context.secrets,
     )
     limits = HttpLimits(connect_s=CONNECT_S, body_max=BODY_MAX_BYTES)
-    async with HttpClient(AllowedAddresses.of_environment(), limits) as client:
+    allowed, proxies = AllowedAddresses.of_environment(), Proxies.of_environment()
+    async with HttpClient(allowed, limits, proxies=proxies) as client:
         if context.invocation is None or method in SAFE_METHODS:
             return _reply(await client.follow(request))
         return _reply(await client.change(request, context.invocation))

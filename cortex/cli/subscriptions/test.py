@@ -17,6 +17,7 @@ from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.safe import safe
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
+from cortex.http_client.proxies import Proxies
 from cortex.runtime.outbox.senders import SEND_S, SenderParts, send_within
 from cortex.store import clock
 from cortex.store.background import subscriptions as store
@@ -63,7 +64,7 @@ def test(options: Options, *, name: str) -> None:
 
 async def _send(subscription: Subscription, message: Message, chance: Chance) -> Failure | None:
     allowed = AllowedAddresses.of_environment()
-    poster = Poster(allowed)
+    poster = Poster(allowed, proxies=Proxies.of_environment())
     try:
         sender = SenderParts(
             poster=poster, allowed=allowed, unix_ms=chance.unix_ms, send_s=SEND_S

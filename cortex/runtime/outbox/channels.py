@@ -17,6 +17,7 @@ from cortex.domain.messages.message import Message
 from cortex.durable.attempt import ApprovalReminder
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
+from cortex.http_client.proxies import Proxies
 from cortex.postgres.bridge import Port
 from cortex.runtime.outbox.senders import SenderParts, send_within
 from cortex.store import agents, approvals, jobs
@@ -38,7 +39,7 @@ class StoreChannels:
         if subscription is None:
             return _gone(name)
         allowed = AllowedAddresses.of_environment()
-        poster = Poster(allowed)
+        poster = Poster(allowed, proxies=Proxies.of_environment())
         parts = SenderParts(
             poster=poster, allowed=allowed, unix_ms=self.chance.unix_ms, send_s=limit_s
         )

@@ -45,6 +45,7 @@ from cortex.durable.message_handlers import MessageHandler
 from cortex.durable.tracing import Deliveries, Untraced
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
+from cortex.http_client.proxies import Proxies
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import BREAKER, OUTBOX
 from cortex.runtime.maintenance.hints import POD_LOST
@@ -125,7 +126,7 @@ class Outbox(Runner):
         self._allowed = AllowedAddresses.of_environment() if allowed is None else allowed
         self._meter: Meter = meter or NoMeter()
         self._deliveries: Deliveries = deliveries or Untraced()
-        self._poster = Poster(self._allowed)
+        self._poster = Poster(self._allowed, proxies=Proxies.of_environment())
         self._parts = SenderParts(
             poster=self._poster,
             allowed=self._allowed,

@@ -139,10 +139,16 @@ async def test_an_error_status_is_a_reply(context: ToolContext, server: Server) 
     assert (reply["status"], reply["body"]) == (404, "none")
 
 
-async def test_the_environments_proxy_is_not_used(
+async def test_the_environments_proxy_is_used(
     context: ToolContext, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", server.url())
+    server.replies["http://hooks.test/x"] = server.replies["/"]
+    assert (await call(context, "http://hooks.test/x"))["status"] == 200
+    with pytest.raises(ForbiddenError):
+        await call(context, "http://127.0.0.2/x")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.0/8")
     assert (await call(context, server.url()))["status"] == 200
 
 
