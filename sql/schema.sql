@@ -208,7 +208,7 @@ CREATE TABLE cortex.job_record (
     pod_deaths integer NOT NULL DEFAULT 0,  -- Pods that died while running it, consecutively and without a step in between: makes it a suspect, but does not condemn it.
     timeout_s integer NOT NULL DEFAULT 3600,  -- Seconds from started_at to its timeout.
     priority smallint NOT NULL DEFAULT 0,  -- Smaller runs first.
-    queue_name text,  -- Jobs of one named queue run one after another.
+    queue_name text,  -- Jobs of one named queue run one after another; of a strict one, the next begins when the one before has ended.
     pod_id uuid,  -- The pod that runs it, or ran it last; null between attempts.
     worker_job_id bigint,  -- Its task: a soft reference, null when it has no task.
     next_retry_at timestamptz,  -- When RETRY becomes due.
@@ -279,6 +279,7 @@ CREATE INDEX job_let_go ON cortex.job_record USING btree (waiting_on, next_retry
 CREATE UNIQUE INDEX job_origin ON cortex.job_record USING btree (origin_id) WHERE origin_id IS NOT NULL;
 CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
+CREATE INDEX job_begun_in_queue ON cortex.job_record USING btree (queue_name) WHERE queue_name IS NOT NULL AND (status = ANY (ARRAY['RUNNING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
 CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id);
@@ -769,7 +770,7 @@ GRANT SELECT ON cortex_worker.task TO cortex_reader;
 --   pod_deaths: Pods that died while running it, consecutively and without a step in between: makes it a suspect, but does not condemn it.
 --   timeout_s: Seconds from started_at to its timeout.
 --   priority: Smaller runs first.
---   queue_name: Jobs of one named queue run one after another.
+--   queue_name: Jobs of one named queue run one after another; of a strict one, the next begins when the one before has ended.
 --   pod_id: The pod that runs it, or ran it last; null between attempts.
 --   worker_job_id: Its task: a soft reference, null when it has no task.
 --   next_retry_at: When RETRY becomes due.
@@ -1015,6 +1016,18 @@ CREATE TABLE cortex_worker.queue_pause (
 );
 GRANT DELETE, INSERT, SELECT ON cortex_worker.queue_pause TO cortex_runtime;
 GRANT SELECT ON cortex_worker.queue_pause TO cortex_reader;
+
+-- Named queues whose next job begins only when the one before has ended. Without a row, a queue is relaxed: the next job runs while the one before sleeps, asks people or waits for a retry.
+CREATE TABLE cortex_worker.strict_queue (
+    queue text NOT NULL,  -- Name of the queue. Bulk operations take turns: theirs is relaxed.
+    set_by text NOT NULL,  -- Who made it strict.
+    set_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when.
+    CONSTRAINT strict_queue_pkey PRIMARY KEY (queue),
+    CONSTRAINT strict_queue_queue_check CHECK (length(queue) >= 1 AND length(queue) <= 100 AND queue <> 'bulk'::text),
+    CONSTRAINT strict_queue_set_by_check CHECK (length(set_by) >= 1 AND length(set_by) <= 200)
+);
+GRANT DELETE, INSERT, SELECT ON cortex_worker.strict_queue TO cortex_runtime;
+GRANT SELECT ON cortex_worker.strict_queue TO cortex_reader;
 
 -- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)

@@ -17,7 +17,7 @@ from cortex.postgres.database import Database
 from cortex.store import queues as store
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
-from cortex.view.queues import parse_queue, pause_text, queue_shown
+from cortex.view.queues import parse_named_queue, parse_queue, pause_text, queue_shown
 
 LATE_S: Final = 60.0
 """A ready task that waits longer is highlighted."""
@@ -27,7 +27,8 @@ queues = Group(
     help=(
         "List worker queues, pause and resume them.\n\nJobs of a named queue run "
         "one after another; jobs without one are in `default`, and run as pods "
-        "have room. Jobs in a paused queue are not claimed; running ones "
+        "have room. In a strict queue, the next job begins only when the one "
+        "before has ended. Jobs in a paused queue are not claimed; running ones "
         "continue."
     ),
     sections={
@@ -35,6 +36,7 @@ queues = Group(
         "Change": {
             "pause": ("cortex.cli.queues:pause", "Claim no more jobs from a queue."),
             "resume": ("cortex.cli.queues:resume", "Resume a paused queue."),
+            "order": ("cortex.cli.queues:order", "Make a named queue strict, or relaxed."),
         },
     },
 )
@@ -77,6 +79,25 @@ def resume(change: ChangeRequest, *, queue: str) -> None:
     _act(change, store.resume, queue, remark="was not paused")
 
 
+@click.command(cls=Command)
+@click.argument("queue", metavar="QUEUE")
+@click.argument("rule", metavar="RULE", type=click.Choice(["strict", "relaxed"]))
+@changes("Stored with the change.", is_reason_required=True)
+def order(change: ChangeRequest, *, queue: str, rule: str) -> None:
+    """Choose when the next job of a named queue begins.
+
+    \b
+    relaxed  when the job before does not run: also while that sleeps, asks
+             people or waits for a retry (what every queue does at first)
+    strict   when the job before has ended
+
+    The rule holds for the jobs that are in the queue, too.
+    """  # noqa: D301 -- the mark keeps the lines as they are
+    name = parse_named_queue(queue)
+    act = store.make_strict if rule == "strict" else store.make_relaxed
+    _act(change, act, name, remark=f"was {rule} already")
+
+
 def _act(
     change: ChangeRequest, act: Callable[..., Awaitable[bool]], queue: str, *, remark: str
 ) -> None:
@@ -105,7 +126,7 @@ def _state(row: QueueRow) -> str:
 
 def _state_cell(row: QueueRow) -> Cell:
     if row.paused_at is None:
-        return Cell("● open", "done")
+        return Cell("● open, strict" if row.is_strict else "● open", "done")
     return Cell(safe(f"◆ {pause_text(row, row.now)}"), "warn")
 
 
@@ -133,5 +154,5 @@ COLUMNS: Final[Sequence[Column[QueueRow]]] = (
     Column(name="running", shown=lambda r: _count(r, r.running), is_right=True),
     Column(name="later", title="due later", shown=lambda r: _count(r, r.later), is_right=True),
     Column(name="oldest_ready_s", title="oldest ready", shown=_oldest, is_right=True),
-    *only_on_demand("paused_by", "paused_at", "reason", "is_capped"),
+    *only_on_demand("is_strict", "paused_by", "paused_at", "reason", "is_capped"),
 )

@@ -49,6 +49,8 @@ class QueueFacts:
     head_id: UUID | None
     """The job whose turn it is; None for a moment between two."""
     is_head_running: bool
+    head_waits: JobStatus | None = None
+    """The state of that job, if the queue is strict and it waits; None: it does not."""
 
 
 @attrs.frozen(kw_only=True)

@@ -25,6 +25,8 @@ class QueueRow:
     paused_by: str | None
     paused_at: datetime | None
     reason: str | None
+    is_strict: bool
+    """The next job begins only when the one before has ended, not while that waits."""
     ready: int
     """This and the next two up to `COUNTED_MAX`."""
     running: int
@@ -50,10 +52,20 @@ async def resume(db: Database, queue: str | None, *, by: str, reason: str = "") 
     return bool(await db.fetch("queues.resume", queue or "", by, reason))
 
 
+async def make_strict(db: Database, queue: str, *, by: str, reason: str) -> bool:
+    """Have the next job of a named queue wait until the one before has ended; False: it did."""
+    return bool(await db.fetch("queues.make_strict", queue, by, reason))
+
+
+async def make_relaxed(db: Database, queue: str, *, by: str, reason: str) -> bool:
+    """Let the next job of a named queue run while the one before waits; False: it did."""
+    return bool(await db.fetch("queues.make_relaxed", queue, by, reason))
+
+
 async def page(
     db: Database, only: Sequence[str | None] | None = None, *, limit: int = QUEUES_MAX
 ) -> list[QueueRow]:
-    """Return queues: the default one, the paused ones, then by name those that have tasks.
+    """Return queues: the default one, the paused ones, then those that have tasks or are strict.
 
     With `only`, those queues, whether they have tasks or not.
     """

@@ -91,7 +91,10 @@ def _queue(row: Record) -> QueueFacts | None:
     if row["queue_name"] is None:
         return None
     return QueueFacts(
-        name=row["queue_name"], head_id=row["head_id"], is_head_running=row["head_is_running"]
+        name=row["queue_name"],
+        head_id=row["head_id"],
+        is_head_running=row["head_is_running"],
+        head_waits=None if row["head_waits"] is None else JobStatus(row["head_waits"]),
     )
 
 

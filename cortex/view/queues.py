@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.errors import UsageError
+from cortex.domain.job import BULK
 from cortex.domain.phrases import time_of_day
 from cortex.store.queues import QueueRow
 
@@ -26,6 +27,18 @@ def parse_queue(text: str) -> str | None:
     if not 1 <= len(name) <= NAME_MAX:
         raise UsageError(f"a queue's name has 1 to {NAME_MAX} characters, not {len(name)}")
     return name
+
+
+def parse_named_queue(text: str) -> str:
+    """Return the named queue whose order a person changes. Raises `UsageError` for others."""
+    queue = parse_queue(text)
+    if queue is None:
+        raise UsageError(
+            "jobs of the default queue run in no order", hint="name a queue: --queue NAME"
+        )
+    if queue == BULK:
+        raise UsageError("bulk operations take turns: their queue stays relaxed")
+    return queue
 
 
 def pause_text(row: QueueRow, now: datetime) -> str:

@@ -311,9 +311,21 @@ def _queue(f: WhyFacts) -> _Found | None:
     ahead = f"{_ahead(f)} before it" if f.ahead_count else "it comes next"
     if f.queue.head_id is None:
         return _Found(f"{one}; {ahead}") if f.ahead_count else None
+    if f.queue.head_waits is not None:
+        one = f"its queue {f.queue.name} is strict"
+        waits = _WAITS[f.queue.head_waits]
+        sentence = f"{one}: job {f.queue.head_id} has begun and {waits}; {ahead}"
+        return _Found(sentence, ways_out=(f"cortex why {f.queue.head_id}",))
     does = "is running" if f.queue.is_head_running else "is about to"
     sentence = f"{one}, and job {f.queue.head_id} {does}; {ahead}"
     return _Found(sentence, ways_out=(f"cortex why {f.queue.head_id}",))
+
+
+_WAITS: Final = {
+    JobStatus.RUNNING: "waits for its next attempt",
+    JobStatus.RETRY: "waits to go on",
+    JobStatus.WAITING_FOR_APPROVAL: "waits for a person",
+}
 
 
 def _draining(f: WhyFacts) -> _Found | None:

@@ -167,7 +167,8 @@ COMMENT ON COLUMN cortex.job_record.pod_deaths IS
     'condemn it.';
 COMMENT ON COLUMN cortex.job_record.timeout_s IS 'Seconds from started_at to its timeout.';
 COMMENT ON COLUMN cortex.job_record.priority IS 'Smaller runs first.';
-COMMENT ON COLUMN cortex.job_record.queue_name IS 'Jobs of one named queue run one after another.';
+COMMENT ON COLUMN cortex.job_record.queue_name IS
+    'Jobs of one named queue run one after another; of a strict one, the next begins when the one before has ended.';
 COMMENT ON COLUMN cortex.job_record.pod_id IS 'The pod that runs it, or ran it last; null between attempts.';
 COMMENT ON COLUMN cortex.job_record.worker_job_id IS 'Its task: a soft reference, null when it has no task.';
 COMMENT ON COLUMN cortex.job_record.next_retry_at IS 'When RETRY becomes due.';
@@ -238,6 +239,9 @@ CREATE INDEX job_key ON cortex.job_record (job_key) WHERE job_key IS NOT NULL AN
     AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
 CREATE INDEX job_waits_for_budget ON cortex.job_record (waiting_on, id)
     WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL AND waiting_on LIKE 'budget:%';
+-- The jobs of a named queue that have begun and have no pod: the next one of a strict queue waits for them.
+CREATE INDEX job_begun_in_queue ON cortex.job_record (queue_name)
+    WHERE queue_name IS NOT NULL AND status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL');
 CREATE INDEX job_lineage ON cortex.job_record (lineage_id) WHERE lineage_id IS NOT NULL;
 CREATE INDEX job_waits_for_quota ON cortex.job_record (waiting_on, suspended_at)
     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'quota:%';

@@ -220,6 +220,24 @@ COMMENT ON COLUMN cortex_worker.queue_pause.reason IS 'Why.';
 
 GRANT SELECT, INSERT, DELETE ON cortex_worker.queue_pause TO cortex_runtime;
 
+-- ------------------------------------------------------------------ strict queues
+
+-- A property of the queue, not of a submit: two programs that submit to it cannot disagree. What blocks the next job is
+-- not stored, but follows from the records of its jobs: nothing is left behind when a pod dies.
+CREATE TABLE cortex_worker.strict_queue (
+    queue text PRIMARY KEY CHECK (length(queue) BETWEEN 1 AND 100 AND queue <> 'bulk'),
+    set_by text NOT NULL CHECK (length(set_by) BETWEEN 1 AND 200),
+    set_at timestamptz NOT NULL DEFAULT cortex.now()
+);
+COMMENT ON TABLE cortex_worker.strict_queue IS
+    'Named queues whose next job begins only when the one before has ended. Without a row, a queue is relaxed: the next '
+    'job runs while the one before sleeps, asks people or waits for a retry.';
+COMMENT ON COLUMN cortex_worker.strict_queue.queue IS 'Name of the queue. Bulk operations take turns: theirs is relaxed.';
+COMMENT ON COLUMN cortex_worker.strict_queue.set_by IS 'Who made it strict.';
+COMMENT ON COLUMN cortex_worker.strict_queue.set_at IS 'Since when.';
+
+GRANT SELECT, INSERT, DELETE ON cortex_worker.strict_queue TO cortex_runtime;
+
 -- ------------------------------------------------------------------ tasks of jobs that waited
 
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) RETURNS SETOF uuid

@@ -28,8 +28,36 @@ WITH resumed AS (
 )
 SELECT resumed.queue FROM resumed LEFT JOIN hinted ON true;
 
+-- name: make_strict
+-- Makes a named queue strict: the next job begins only when the one before has ended. $1 queue, $2 who, $3 why. Locks:
+-- the row. No row comes back if it was strict.
+WITH made AS (
+    INSERT INTO cortex_worker.strict_queue (queue, set_by) VALUES ($1, $2)
+    ON CONFLICT (queue) DO NOTHING
+    RETURNING queue
+)
+INSERT INTO cortex.fact (type, subtype, source, data)
+SELECT 'lifecycle', 'queue_made_strict', 'queue:' || queue, jsonb_build_object('by', $2::text, 'reason', $3::text)
+FROM made
+RETURNING id;
+
+-- name: make_relaxed
+-- Lets the next job of a queue run while the one before waits, and notifies all pods. $1 queue, $2 who, $3 why. Locks:
+-- the row. No row comes back if it was relaxed.
+WITH made AS (
+    DELETE FROM cortex_worker.strict_queue WHERE queue = $1 RETURNING queue, set_by, set_at
+), noted AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'queue_made_relaxed', 'queue:' || queue,
+           jsonb_build_object('by', $2::text, 'reason', $3::text, 'set_by', set_by, 'set_at', set_at)
+    FROM made
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM made
+)
+SELECT made.queue FROM made LEFT JOIN hinted ON true;
+
 -- name: list
--- Queues for people: the default one, the paused ones, then by name those that have tasks. Reads at most $3 tasks of
+-- Queues for people: the default one, the paused ones, then by name those that have tasks or are strict. Reads at most $3 tasks of
 -- each in each state. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none. In a named queue, the
 -- oldest ready task is the oldest of those that were read. A task that was handed back keeps its place, and is ready
 -- again since its attempt ended, as in metrics.figures: tasks behind it may be older.
@@ -44,11 +72,13 @@ WITH RECURSIVE waiting AS (
     SELECT unnest($1::text[]) AS queue
     UNION SELECT '' WHERE $1 IS NULL
     UNION (SELECT queue FROM cortex_worker.queue_pause WHERE $1 IS NULL ORDER BY queue LIMIT $2)
+    UNION (SELECT queue FROM cortex_worker.strict_queue WHERE $1 IS NULL ORDER BY queue LIMIT $2)
     UNION (SELECT queue FROM waiting WHERE $1 IS NULL AND queue IS NOT NULL LIMIT $2)
     UNION (SELECT queue_name FROM cortex_worker.task
            WHERE $1 IS NULL AND queue_name IS NOT NULL AND state IN ('READY', 'LOCKED') ORDER BY queue_name LIMIT $2)
 ), shown AS MATERIALIZED (
-    SELECT n.queue, p.paused_by, p.paused_at, p.reason
+    SELECT n.queue, p.paused_by, p.paused_at, p.reason,
+           EXISTS (SELECT FROM cortex_worker.strict_queue o WHERE o.queue = n.queue) AS is_strict
     FROM named n LEFT JOIN cortex_worker.queue_pause p ON p.queue = n.queue
     ORDER BY n.queue <> '', p.queue IS NULL, n.queue LIMIT $2
 ), figure AS MATERIALIZED (
@@ -129,7 +159,7 @@ WITH RECURSIVE waiting AS (
                            (SELECT min(found) FROM search)) AS oldest_at) o
         WHERE s.queue = '') f
 )
-SELECT nullif(s.queue, '') AS queue, s.paused_by, s.paused_at, s.reason,
+SELECT nullif(s.queue, '') AS queue, s.paused_by, s.paused_at, s.reason, s.is_strict,
        least(f.ready, $3)::int AS ready, least(f.running, $3)::int AS running, least(f.later, $3)::int AS later,
        greatest(f.ready, f.running, f.later) >= $3 AS is_capped,
        CASE WHEN f.ready > 0 THEN greatest(0, extract(epoch FROM cortex.now() - f.oldest_at))::float8 END

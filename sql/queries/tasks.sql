@@ -1,5 +1,6 @@
 -- name: promote
--- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. $1
+-- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. In a
+-- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none. $1
 -- limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready. If a queue's head became
 -- ready meanwhile, task_queue_head refuses: repeat the statement.
 WITH RECURSIVE later AS MATERIALIZED (
@@ -17,7 +18,8 @@ WITH RECURSIVE later AS MATERIALIZED (
             ORDER BY t.queue_name LIMIT 1)
     FROM queue q WHERE q.queue_name IS NOT NULL
 ), idle AS MATERIALIZED (
-    SELECT q.queue_name FROM queue q
+    SELECT q.queue_name, EXISTS (SELECT FROM cortex_worker.strict_queue s WHERE s.queue = q.queue_name) AS is_strict
+    FROM queue q
     WHERE q.queue_name IS NOT NULL AND NOT EXISTS (
         SELECT FROM cortex_worker.task t
         WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
@@ -28,6 +30,17 @@ WITH RECURSIVE later AS MATERIALIZED (
         SELECT job_id FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
         ORDER BY priority, run_at, id LIMIT 1) t
+    -- A running job is READY or LOCKED in its queue. One that has begun has another state than PENDING in its record.
+    WHERE NOT idle.is_strict OR NOT EXISTS (
+        SELECT FROM cortex.job_record j
+        WHERE j.queue_name = idle.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL'))
+    UNION ALL
+    SELECT t.job_id FROM idle CROSS JOIN LATERAL (
+        SELECT t.job_id FROM cortex.job_record j JOIN cortex_worker.task t ON t.job_id = j.id
+        WHERE j.queue_name = idle.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
+          AND t.state = 'QUEUED' AND t.run_at <= cortex.now()
+        ORDER BY t.priority, t.run_at, t.id LIMIT 1) t
+    WHERE idle.is_strict
     LIMIT $1
 ), ready AS (
     UPDATE cortex_worker.task t SET state = 'READY'

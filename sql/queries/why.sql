@@ -20,7 +20,9 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
             ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
        p.silent_after_s, p.zombie_s, p.sweep_s,
-       t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, head.job_id AS head_id, coalesce(head.state = 'LOCKED', false) AS head_is_running,
+       t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, coalesce(head.job_id, begun.id) AS head_id,
+       coalesce(head.state = 'LOCKED', false) AS head_is_running,
+       CASE WHEN head.job_id IS NULL THEN begun.status::text END AS head_waits,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
        b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
@@ -39,6 +41,13 @@ LEFT JOIN cortex.budget_use u ON u.budget_id = g.id AND u.window_key = CASE g.pe
 LEFT JOIN LATERAL (
     SELECT h.job_id, h.state FROM cortex_worker.task h
     WHERE h.queue_name = t.queue_name AND h.state IN ('READY', 'LOCKED') AND h.job_id <> j.id) head ON true
+LEFT JOIN LATERAL (
+    -- The oldest of those that have begun and wait; the next one of a strict queue waits for it.
+    SELECT r.id, r.status FROM cortex.job_record r
+    WHERE t.state = 'QUEUED' AND j.status = 'PENDING' AND r.queue_name = t.queue_name
+      AND r.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
+      AND EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name)
+    ORDER BY r.created_at, r.id LIMIT 1) begun ON true
 LEFT JOIN LATERAL (
     SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source FROM cortex.job_attempt e
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true

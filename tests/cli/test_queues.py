@@ -62,3 +62,22 @@ def test_a_queue_whose_name_looks_like_an_option_is_paused(cortex: Cortex, life:
     done = cortex("queues", "pause", "--reason", "deploy", "--json", "--as", "ana", "--", "--help")
     (paused,) = done.document["queues"]
     assert (paused["queue"], paused["state"]) == ("--help", "paused")
+
+
+def test_a_named_queue_is_made_strict_and_relaxed(cortex: Cortex, life: Life) -> None:
+    why = ("--reason", "in order", "--as", "ana")
+    (row,) = cortex("queues", "order", "mail", "strict", *why, "-o", "json").document["queues"]
+    assert (row["queue"], row["state"]) == ("mail", "open")
+    (listed,) = [
+        each
+        for each in cortex("queues", "ls", "--columns", "queue,is_strict", "--json").document[
+            "queues"
+        ]
+        if each["queue"] == "mail"
+    ]
+    assert listed["is_strict"] is True, "it is listed without tasks"
+    assert "was strict already" in cortex("queues", "order", "mail", "strict", *why).err
+    assert cortex("queues", "order", "mail", "relaxed", *why).code == 0
+    for name, error in (("default", "in no order"), ("bulk", "take turns")):
+        refused = cortex("queues", "order", name, "strict", *why)
+        assert (refused.code, error in refused.err) == (2, True)

@@ -29,3 +29,19 @@ def test_the_retention_is_shown(server: HttpServer) -> None:
 
 def test_it_is_not_public(server: HttpServer) -> None:
     assert server.get("/v1/health").status == 401
+
+
+def test_a_named_queue_is_made_strict(server: HttpServer) -> None:
+    operator = server.token("operator")
+    body = {"queue": "mail", "order": "strict", "reason": "in order"}
+    made = server.post("/v1/queues/order", token=operator, json_body=body)
+    assert made.status == 200
+    ((mail),) = made.json["queues"]
+    assert (mail["queue"], mail["is_strict"]) == ("mail", True)
+    listed = server.get("/v1/queues", token=operator).json["queues"]
+    assert [(each["queue"], each["is_strict"]) for each in listed] == [
+        (None, False),
+        ("mail", True),
+    ]
+    refused = server.post("/v1/queues/order", token=operator, json_body=body | {"queue": "bulk"})
+    assert refused.status == 400

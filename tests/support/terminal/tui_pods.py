@@ -115,6 +115,7 @@ class FakeQueues(_Fake[QueueRow]):
             "paused_by": None,
             "paused_at": None,
             "reason": None,
+            "is_strict": False,
             "ready": 4,
             "running": 2,
             "later": 0,

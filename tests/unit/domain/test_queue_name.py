@@ -38,6 +38,7 @@ def test_a_pause_tells_who_when_and_why() -> None:
         paused_by="ana",
         paused_at=at,
         reason="deploy",
+        is_strict=False,
         ready=0,
         running=0,
         later=0,

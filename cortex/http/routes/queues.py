@@ -1,0 +1,104 @@
+"""`/v1/queues`: worker queues, and the order of a named one."""
+
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import field, record, text
+from cortex.http.reason import reason_field
+from cortex.postgres.database import Database
+from cortex.store import queues as store
+from cortex.view.queues import NAME_MAX, parse_named_queue
+
+
+@attrs.frozen(kw_only=True)
+class QueuesQuery:
+    """Limits the list."""
+
+    limit: int = limit_field(store.QUEUES_MAX)
+
+
+@attrs.frozen(kw_only=True)
+class Queue:
+    """A worker queue, and what waits in it."""
+
+    queue: str | None = field(doc="null: the default one, of jobs without a queue")
+    is_strict: bool = field(doc="its next job begins only when the one before has ended")
+    paused_by: str | None
+    paused_at: datetime | None
+    reason: str | None = field(doc="why it is paused")
+    ready: int = field(doc=f"this and the next two are counted up to {store.COUNTED_MAX:,}")
+    running: int
+    later: int = field(doc="due in the future")
+    is_capped: bool = field(doc="one of the counts ended there")
+    oldest_ready_s: float | None = field(doc="how long the first task has been ready")
+
+
+@attrs.frozen(kw_only=True)
+class Queues:
+    """The default queue, the paused ones, then by name those that have tasks or are strict."""
+
+    queues: list[Queue]
+
+
+@attrs.frozen(kw_only=True)
+class QueueOrder:
+    """When the next job of a named queue begins."""
+
+    queue: str = text(doc="a named queue", length_min=1, length_max=NAME_MAX)
+    order: Literal["strict", "relaxed"] = field(
+        doc="strict: when the job before has ended; relaxed: also while that waits"
+    )
+    reason: str = reason_field()
+
+
+async def list_queues(request: CheckedRequest[QueuesQuery, None], api: Api) -> Response:
+    return answer(await _listed(api, limit=request.query.limit))
+
+
+async def order_queue(requested: CheckedRequest[None, QueueOrder], api: Api) -> Response:
+    body, by = requested.body, requested.principal.name
+    queue = parse_named_queue(body.queue)
+    act = store.make_strict if body.order == "strict" else store.make_relaxed
+
+    async def work(db: Database) -> bool:
+        return await act(db, queue, by=by, reason=body.reason)
+
+    request = {"name": queue, "by": by, "reason": body.reason}
+    operation = f"queues.{act.__name__}"
+    done = await once(requested, api, work, operation=operation, request=request)
+    return answer(await _listed(api, [queue]), headers=headers_of(done))
+
+
+async def _listed(api: Api, *only: Any, **which: Any) -> Queues:
+    return Queues(queues=[record(Queue, row) for row in await api.port(store.page, *only, **which)])
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path="/v1/queues",
+        handle=list_queues,
+        role=Role.VIEWER,
+        summary="List worker queues, and what waits in each.",
+        query=QueuesQuery,
+        answers={200: Queues},
+    ),
+    Route(
+        method=Method.POST,
+        path="/v1/queues/order",
+        handle=order_queue,
+        role=Role.OPERATOR,
+        summary="Make a named queue strict or relaxed: when its next job begins.",
+        body=QueueOrder,
+        answers={200: Queues},
+        takes_key=True,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Strict queues: the next job begins only when the one before has ended, whatever that awaits."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, Suspend
+from cortex.postgres.session import Session
+from cortex.store import jobs, queues, retries, tasks, why
+from cortex.view.why import why as explain
+from tests.support.records.rows import job_row, move_clock, new_id
+from tests.support.servers.postgres import sql
+
+POD = UUID(int=7)
+Submits = Callable[..., UUID]
+Claims = Callable[..., list[Claim]]
+
+
+def is_tried_again(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=60.0, is_counted=True, error="busy")
+    store(tasks.suspend, pod_id=POD, operations=[operation])
+
+
+def sleeps(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=60.0, is_counted=False, waiting_on="sleep")
+    store(tasks.suspend, pod_id=POD, operations=[operation])
+
+
+def asks_a_person(store: Session, lease: Lease) -> None:
+    operation = Suspend(lease=lease, delay_s=None, is_counted=False, waiting_on="person:billing")
+    store(tasks.suspend, pod_id=POD, operations=[operation])
+
+
+def fails_a_worker_attempt(store: Session, lease: Lease) -> None:
+    operation = Release(lease=lease, outcome="failed", delay_s=60.0, is_counted=True)
+    store(tasks.release, pod_id=POD, operations=[operation])
+
+
+def go_on(store: Session, dsn: str, job_id: UUID) -> None:
+    """Let the job that waits go on."""
+    move_clock(dsn, 100)
+    if job_row(dsn, job_id)["status"] == JobStatus.WAITING_FOR_APPROVAL:
+        store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
+    else:
+        store(retries.due)
+
+
+def ids(claims: list[Claim]) -> list[UUID]:
+    return [each.lease.job_id for each in claims]
+
+
+def finish(store: Session, claimed: Claim, status: JobStatus = JobStatus.COMPLETED) -> None:
+    error = {"error": "no", "error_class": "PERMANENT"} if status is JobStatus.FAILED else {}
+    done = Finish(lease=claimed.lease, status=status, **error)
+    store(jobs.finish, pod_id=POD, operations=[done])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        (is_tried_again, True),
+        (sleeps, True),
+        (asks_a_person, True),
+        (fails_a_worker_attempt, True),
+        (sleeps, False),
+    ],
+    ids=["retry", "sleep", "person", "worker attempt", "relaxed"],
+)
+def test_the_next_job_of_a_strict_queue_waits_until_the_one_before_has_ended(
+    database: str,
+    store: Session,
+    submit: Submits,
+    claim: Claims,
+    how: tuple[Callable[[Session, Lease], None], bool],
+) -> None:
+    waits, is_strict = how
+    if is_strict:
+        assert store(queues.make_strict, "q", by="ana", reason="in order")
+    first = submit(queue_name="q")
+    (claimed,) = claim(POD)
+    second = submit(queue_name="q", priority=-5)
+    waits(store, claimed.lease)
+    if not is_strict:
+        assert ids(claim(POD)) == [second]
+        return
+    assert claim(POD) == []
+    found = explain(store(why.facts_of, second))
+    assert found.sentence.startswith(f"its queue q is strict: job {first} has begun and waits")
+    assert found.ways_out == (f"cortex why {first}",)
+    go_on(store, database, first)
+    (again,) = claim(POD)
+    assert again.lease.job_id == first, "the one that has begun goes first, whatever its priority"
+    finish(store, again, JobStatus.FAILED)
+    assert ids(claim(POD)) == [second]
+
+
+def test_a_job_that_is_handed_back_or_loses_its_pod_keeps_the_turn_of_a_strict_queue(
+    database: str, store: Session, submit: Submits, claim: Claims
+) -> None:
+    sql(
+        database,
+        "INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, state)"
+        " VALUES ($1, 7, 'p', '1', '{work}', 1, 'lock', 'DEAD')",
+        POD,
+    )
+    store(queues.make_strict, "q", by="ana", reason="in order")
+    first = submit(queue_name="q")
+    (claimed,) = claim(POD)
+    submit(queue_name="q", priority=-5)
+    operation = Release(lease=claimed.lease, outcome="handed_back", is_counted=False)
+    store(tasks.release, pod_id=POD, operations=[operation])
+    assert ids(claim(POD)) == [first]
+    assert store(tasks.take_over, pod_id=POD, lock_key=7, deaths_max=3, limit=10).freed_count == 1
+    assert ids(claim(POD)) == [first]
+
+
+def test_a_queue_that_becomes_strict_finishes_what_has_begun_first(
+    database: str, store: Session, submit: Submits, claim: Claims
+) -> None:
+    begun = [submit(queue_name="q") for _ in range(2)]
+    for _ in begun:
+        (claimed,) = claim(POD)
+        sleeps(store, claimed.lease)
+    last = submit(queue_name="q", priority=-5)
+    assert store(queues.make_strict, "q", by="ana", reason="in order")
+    assert not store(queues.make_strict, "q", by="ben", reason="again")
+    assert claim(POD) == []
+    move_clock(database, 100)
+    store(retries.due)
+    for _ in begun:
+        (claimed,) = claim(POD)
+        assert claimed.lease.job_id in begun
+        finish(store, claimed)
+    assert ids(claim(POD)) == [last]
+    (row,) = store(queues.page, ["q"])
+    assert row.is_strict
+    assert store(queues.make_relaxed, "q", by="ana", reason="enough")
+    assert not store(queues.make_relaxed, "q", by="ana", reason="enough")
+    facts = sql(database, "SELECT subtype FROM cortex.fact WHERE source = 'queue:q' ORDER BY id")
+    assert [each["subtype"] for each in facts] == ["queue_made_strict", "queue_made_relaxed"]
