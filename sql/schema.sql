@@ -589,6 +589,17 @@ GRANT SELECT ON cortex.code TO cortex_reader;
 
 CREATE TRIGGER code_is_immutable BEFORE DELETE OR UPDATE OF id, digest, version, created_at OR TRUNCATE ON cortex.code FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
+-- The arguments that a code takes for each of its job types: what the command line and the HTTP API check payloads by. cortex.submit_job does not.
+CREATE TABLE cortex.code_arguments (
+    code_id integer NOT NULL,  -- The code.
+    type text NOT NULL,  -- The job type.
+    schema jsonb NOT NULL,  -- JSON Schema of an object of them.
+    CONSTRAINT code_arguments_pkey PRIMARY KEY (code_id, type),
+    CONSTRAINT code_arguments_code FOREIGN KEY (code_id) REFERENCES cortex.code(id) ON DELETE CASCADE
+);
+GRANT INSERT, SELECT ON cortex.code_arguments TO cortex_runtime;
+GRANT SELECT ON cortex.code_arguments TO cortex_reader;
+
 -- Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, beats, drains and is taken over by itself; people see the rows of one run as one pod.
 CREATE TABLE cortex.pod (
     id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is a new pod.
@@ -3182,12 +3193,14 @@ BEGIN
     IF jsonb_typeof(inputs) <> 'object' THEN
         wrong := format('must be an object by their names, got %s', left(inputs::text, 80));
     ELSE
-        SELECT coalesce(
-            (SELECT format('have the unknown name "%s"; known: %s', left(given, 100), coalesce(
-                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
-             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false) LIMIT 1),
+        SELECT nullif(concat_ws('; ',
             (SELECT 'lack ' || string_agg(k, ', ' ORDER BY k) FROM jsonb_each(kept_spec->'inputs') AS i(k, declared)
-             WHERE (declared->>'required')::boolean AND NOT inputs ? k)) INTO wrong;
+             WHERE (declared->>'required')::boolean AND NOT inputs ? k),
+            (SELECT format('have the unknown name%s %s; known: %s', CASE WHEN count(*) > 1 THEN 's' END,
+                           left(string_agg(format('"%s"', left(given, 100)), ', ' ORDER BY given), 500), coalesce(
+                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
+             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false)
+             HAVING count(*) > 0)), '') INTO wrong;
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong

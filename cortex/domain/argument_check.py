@@ -1,10 +1,12 @@
-"""Checks that edited arguments still fit the schema that was stored with the request.
+"""Checks arguments against a stored schema, where the code that takes them is not at hand.
 
-The tool itself may be in another process. This accepts exactly what the tool's own check accepts,
-except for what a schema cannot express: the validators of a tool's own classes. A schema with an
-unknown keyword accepts nothing.
+Edited arguments of a tool fit the schema that was stored with the request, and payloads those of
+the pods that serve the job type. This accepts exactly what the code's own check accepts, except for
+what a schema cannot express: the validators of its own classes. A schema with an unknown keyword
+accepts nothing.
 """
 
+import difflib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +41,7 @@ Found = Iterator[tuple[Path, str]]
 
 
 def _misfits(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
-    unknown = sorted(schema.keys() - _SAYS_NOTHING - _KNOWN)
+    unknown = sorted(schema.keys() - _SAYS_NOTHING - KEYWORDS)
     if unknown:
         yield path, f"cannot be checked: its schema has {', '.join(map(safe, unknown))}"
         return
@@ -139,7 +141,7 @@ def _got(value: Any) -> str:
 
 
 _SAYS_NOTHING: Final = frozenset({"default", "description", "title"})
-_KNOWN: Final = frozenset(
+KEYWORDS: Final = frozenset(
     {
         "additionalProperties",
         "anyOf",
@@ -169,6 +171,64 @@ _FORMATS: Final[dict[Any, tuple[str, Callable[[str], object]]]] = {
     "date": ("a date such as 2026-01-31", date.fromisoformat),
     "date-time": ("a time such as 2026-01-31T12:00:00+00:00", datetime.fromisoformat),
 }
+
+
+@attrs.frozen(kw_only=True)
+class CodeArguments:
+    """The arguments that one code takes for a job type."""
+
+    version: str
+    """Of the code, for people."""
+    schema: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class PayloadMisfit:
+    """What about a payload does not fit one code, all at once."""
+
+    job_type: str
+    code: CodeArguments
+    problems: tuple[str, ...]
+    meant: tuple[str, ...]
+    """Arguments that unknown keys resemble."""
+
+    def error(self, *, names_code: bool) -> InvalidValueError:
+        """Return the error for people; `names_code`: there are others."""
+        which = (
+            f"code {self.code.version} of {self.job_type!r}" if names_code else repr(self.job_type)
+        )
+        return InvalidValueError(
+            f"payload of {which} {'; '.join(self.problems)}",
+            hint=f"did you mean {', '.join(map(repr, self.meant))}?" if self.meant else None,
+        )
+
+
+def payload_misfit(
+    job_type: str, code: CodeArguments, payload: Mapping[str, Any]
+) -> PayloadMisfit | None:
+    """Return what about a payload does not fit a code's arguments; None: it fits."""
+    properties: Mapping[str, Any] = code.schema.get("properties", {})
+    missing = [name for name in code.schema.get("required", ()) if name not in payload]
+    unknown = [name for name in payload if name not in properties]
+    problems = [f"lacks {', '.join(missing)}"] if missing else []
+    if unknown:
+        keys = "an unknown key" if len(unknown) == 1 else "unknown keys"
+        problems.append(f"has {keys} {', '.join(map(repr, unknown))}")
+    for name, value in payload.items():
+        if name in properties:
+            wrong = _misfits(properties[name], value, ("payload", name))
+            problems += [f"{field_of(path)} {reason}" for path, reason in wrong]
+    close = [difflib.get_close_matches(name, properties, n=1) for name in unknown]
+    return (
+        PayloadMisfit(
+            job_type=job_type,
+            code=code,
+            problems=tuple(problems),
+            meant=tuple(dict.fromkeys(near[0] for near in close if near)),
+        )
+        if problems
+        else None
+    )
 
 
 EDITED_BYTES_MAX: Final = 1_048_576

@@ -1,7 +1,6 @@
 """Retries and time limits: the policy of each job type, and its bounds."""
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Self
 
 import attrs
@@ -182,25 +181,15 @@ def require_agent(name: str, agent: str | None) -> None:
         raise UsageError(f"{RUN_AGENT} needs an agent", hint="name it as the job's agent")
 
 
-def check_type(name: str, built_in: Iterable[str], *, way_out: str) -> None:
-    """Raise `UsageError` unless the job type is in `built_in`; `way_out`: how to add it."""
-    names = sorted(set(built_in))
-    if name not in names:
-        close = difflib.get_close_matches(name, names, n=1)
-        raise UsageError(
-            f"unknown job type {name!r}", hint=f"did you mean {close[0]!r}?" if close else way_out
-        )
-
-
-def default_timeout_s(job_type: str, registered: Mapping[str, int]) -> int:
-    """Return the seconds that a job of this type may run; `registered`: types as pods have them."""
+def default_timeout_s(job_type: str, registered_s: int | None) -> int:
+    """Return the seconds that a job of this type may run; `registered_s`: as pods have it."""
     built_in = policy_for(job_type).timeout_s
-    return built_in if job_type in POLICIES else registered.get(job_type, built_in)
+    return built_in if job_type in POLICIES or registered_s is None else registered_s
 
 
 def hard_timeout_s(job_type: str, timeout_s: int) -> int:
     """Return the longest time-out of a job whose type is registered with this one."""
-    return int(JOB_HARD * default_timeout_s(job_type, {job_type: timeout_s}))
+    return int(JOB_HARD * default_timeout_s(job_type, timeout_s))
 
 
 def check_timeout(job_type: str, timeout_s: int, *, default_s: int, name: str) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import attrs
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.classification import describe
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
+from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
 from cortex.durable.structuring import structure_discreetly, structure_openly, unstructurable
 
@@ -65,6 +65,11 @@ class JobType:
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the handler itself, with a context that the caller has made."""
         return await self.handler(*args, **kwargs)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the arguments."""
+        return arguments_schema(self.handler, self.parameters)
 
     def arguments(self, payload: str) -> dict[str, Any]:
         """Convert a payload to the types of the handler's arguments.
@@ -275,17 +280,6 @@ class Registry:
             if isinstance(value, JobType):
                 self.add(value)
 
-    def check_payload(self, name: str, payload: str) -> None:
-        """Raise `InvalidValueError` if the handler cannot take it; unknown types pass."""
-        if name not in self._types:
-            return
-        try:
-            self._types[name].check_payload(payload)
-        except Exception:
-            raise
-        except BaseException as error:
-            raise InvalidValueError(f"payload of {name!r}: {describe(error)}") from error
-
     def get(self, name: str) -> JobType:
         """Return a job type. Raises `UsageError` that suggests the nearest one."""
         try:
@@ -322,6 +316,15 @@ class Registry:
         """The schedules that job types declare, by name."""
         declared = (self._types[name].schedule for name in self.names)
         return tuple(each for each in declared if each is not None)
+
+    @property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """The arguments of each type, as JSON Schema."""
+        return {name: self._types[name].schema for name in self.names}
+
+    def find(self, name: str) -> JobType | None:
+        """Return a job type, or None if it is not here."""
+        return self._types.get(name)
 
     @property
     def policies(self) -> dict[str, JobPolicy]:

@@ -331,6 +331,14 @@ def _make_class_hook(target: Any, converter: Converter) -> Hook:
     return lambda value, to: inner({k: v for k, v in value.items() if k not in derived}, to)
 
 
+def _make_dataclass_hook(target: Any, converter: Converter) -> Hook:
+    return make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+
+
+def _is_dataclass(target: Any) -> bool:
+    return isinstance(target, type) and dataclasses.is_dataclass(target)
+
+
 def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Problem]:
     """Yield every leaf of cattrs' tree of errors, with the path that leads to it."""
     match error:
@@ -342,7 +350,8 @@ def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Pro
             for other in others:
                 yield from _problems(other, path)
         case ForbiddenExtraKeysError():
-            names = tuple(each.name for each in attrs.fields(error.cl))
+            fields: Any = attrs.fields if attrs.has(error.cl) else dataclasses.fields
+            names = tuple(each.name for each in fields(error.cl))
             for extra in sorted(error.extra_fields, key=str):
                 reason = f"is unknown; {suggestion(str(extra), names)}"
                 yield Problem((*path, str(extra)), reason)
@@ -399,6 +408,7 @@ def _make_converter() -> Converter:
         (is_any_set, list, "a list", _make_set_hook),
         (_is(dict, Mapping), dict, "a mapping", mapping_structure_factory),
         (attrs.has, dict, "a mapping", _make_class_hook),
+        (_is_dataclass, dict, "a mapping", _make_dataclass_hook),
     )
     for predicate, kind, expected, factory in collections:
         made.register_structure_hook_factory(predicate, _only(kind, expected, factory))

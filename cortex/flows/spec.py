@@ -170,18 +170,17 @@ class FlowSpec:
 
     def inputs_of(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return all inputs. Raises `InvalidValueError` for one that is missing or unknown."""
-        for name in given:
-            if name not in self.inputs:
-                known = ", ".join(self.inputs) or "none"
-                raise InvalidValueError(
-                    f"flow {self.name!r} has no input {name!r:.100}", hint=f"its inputs: {known}"
-                )
         missing = [
             name for name, each in self.inputs.items() if each.required and name not in given
         ]
-        if missing:
-            names = ", ".join(map(repr, missing))
-            raise InvalidValueError(f"flow {self.name!r} lacks input {names}")
+        problems = [f"lacks input {', '.join(map(repr, missing))}"] if missing else []
+        if unknown := [name for name in given if name not in self.inputs]:
+            problems.append(f"has no input {', '.join(f'{name!r:.100}' for name in unknown)}")
+        if problems:
+            known = ", ".join(self.inputs) or "none"
+            raise InvalidValueError(
+                f"flow {self.name!r} {'; '.join(problems)}", hint=f"its inputs: {known}"
+            )
         return {name: given.get(name, each.default) for name, each in self.inputs.items()}
 
     def needs(self, index: int) -> tuple[str, ...]:

@@ -267,7 +267,7 @@ class _Pod:
         self._metrics.runner_ran(run, unix_s=self._chance.unix_ms() / 1000)
 
     def _introduction(self, name: str) -> pods.Pod:
-        self._code = Code(version=self._parts.code_version)
+        self._code = Code(version=self._parts.code_version, arguments=self._parts.registry.schemas)
         return pods.Pod(
             id=self._chance.new_id(),
             lock_key=self._rng.getrandbits(63),
@@ -407,7 +407,7 @@ class _Pod:
                 follow=self._feeds.follow,
                 exposition=self._metrics_page.exposition if worker is None else worker.exposition,
                 answered=self._metrics.http_answered,
-                check_payload=self._parts.registry.check_payload,
+                find_type=self._parts.registry.find,
                 folder_roots=self._settings.folder_roots,
             ),
             host=host,

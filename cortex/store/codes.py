@@ -1,11 +1,15 @@
 """Codes of pods: immutable, so that pods and attempts can name the code that they ran."""
 
+from collections.abc import Mapping
 from hashlib import sha256
+from typing import Any
 
 import attrs
 import orjson
 
+from cortex.domain.argument_check import CodeArguments
 from cortex.postgres.database import Database
+from cortex.store.rows import row_of, rows_of
 
 
 @attrs.frozen(kw_only=True)
@@ -14,15 +18,58 @@ class Code:
 
     version: str
     """What people see: the operator's word for it, or a digest of its sources."""
+    arguments: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    """JSON Schema of the arguments of each job type."""
 
     @property
     def digest(self) -> bytes:
         """Return what tells this code from others."""
-        content = {"version": self.version}
+        content = {"version": self.version, "arguments": self.arguments}
         return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).digest()
+
+
+@attrs.frozen(kw_only=True)
+class ServedType:
+    """What the database knows of a job type, and the pods that serve it."""
+
+    is_served: bool
+    """Ready pods have it."""
+    timeout_s: int | None
+    """Its default; None: it is neither built in, nor has a pod ever had it."""
+    others: tuple[str, ...]
+    """All types, for suggestions, where this one is none of them."""
+    codes: tuple[CodeArguments, ...]
+    """What the codes of ready pods take, the newest one first."""
+
+
+@attrs.frozen(kw_only=True)
+class ListedType:
+    """A job type in the list of all."""
+
+    type: str
+    is_live: bool
+    """A ready pod runs it."""
+    codes: tuple[CodeArguments, ...]
+    """What the codes of ready pods take, the newest one first."""
 
 
 async def ensure(db: Database, code: Code) -> int:
     """Store a code unless it exists; return its id."""
-    (row,) = await db.fetch("pods.ensure_code", code.digest, code.version)
+    types = list(code.arguments)
+    schemas = [orjson.dumps(code.arguments[name]).decode() for name in types]
+    (row,) = await db.fetch("pods.ensure_code", code.digest, code.version, types, schemas)
     return int(row["id"])
+
+
+async def served(db: Database, job_type: str, *, is_exact: bool) -> ServedType:
+    """Return which pods serve a job type, and the arguments that they take.
+
+    `is_exact` leaves out pods that have died in the last seconds, which takes a read of all locks.
+    """
+    (row,) = await db.fetch("pods.served", job_type, is_exact)
+    return row_of(ServedType, row)
+
+
+async def types(db: Database) -> list[ListedType]:
+    """Return all job types that pods have registered, or that are built in."""
+    return rows_of(ListedType, await db.fetch("pods.types"))

@@ -364,11 +364,6 @@ async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
     )
 
 
-async def type_timeouts(db: Database) -> dict[str, int]:
-    """Return every job type, built in or once registered by a pod, with its timeout in seconds."""
-    return {row["name"]: row["timeout_s"] for row in await db.fetch("jobs.types")}
-
-
 async def show(db: Database, job_id: UUID) -> ShownJob:
     """Return one job with its agent, pod and task. Raises `NotFoundError`."""
     row = await db.fetch_one("jobs.show", job_id)

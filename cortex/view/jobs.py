@@ -1,12 +1,14 @@
 """Describes jobs to people: state, progress, and why a job is in that state."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 import attrs
 
 from cortex.domain.approvals.approval import ApprovalStatus
+from cortex.domain.canonical import canonical
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
@@ -20,10 +22,13 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
+from cortex.store.codes import ServedType
 from cortex.store.jobs import JobRow
 from cortex.view.cells import Cell
 from cortex.view.why import needs_person
 
+NAMES_MAX: Final = 12
+"""Known job types that one line lists."""
 OUTCOMES: Final = {
     "failed": "failed",
     "retry": "failed",
@@ -34,6 +39,35 @@ OUTCOMES: Final = {
     "lease_expired": "its pod fell silent",
 }
 """Why an attempt ended before its job did."""
+
+
+def unserved(job_type: str, served: ServedType, *, is_known: bool = False) -> str | None:
+    """Return why a job of this type waits for now, None if a ready pod has its type.
+
+    `is_known`: the type exists, although no pod has had it yet.
+    """
+    if served.is_served:
+        return None
+    if served.timeout_s is not None or is_known:
+        return f"no ready pod runs {job_type!r} yet"
+    close = difflib.get_close_matches(job_type, served.others, n=1)
+    known = ", ".join(served.others[:NAMES_MAX])
+    more = ", …" if len(served.others) > NAMES_MAX else ""
+    way_out = f"did you mean {close[0]!r}?" if close else f"known: {known}{more}"
+    return f"no pod has ever had job type {job_type!r} ({way_out})"
+
+
+def arguments_text(schema: Mapping[str, Any]) -> str:
+    """Return the arguments of a job type on one line: `urls, note=null`; not safe yet."""
+    required = schema.get("required", ())
+    return ", ".join(
+        name if name in required else f"{name}={_default(each)}"
+        for name, each in schema.get("properties", {}).items()
+    )
+
+
+def _default(schema: Mapping[str, Any]) -> str:
+    return canonical(schema["default"]) if "default" in schema else "…"
 
 
 @attrs.frozen

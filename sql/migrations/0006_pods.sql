@@ -18,7 +18,21 @@ COMMENT ON COLUMN cortex.code.used_at IS 'When a pod last started with it.';
 CREATE TRIGGER code_is_immutable BEFORE UPDATE OF id, digest, version, created_at OR DELETE OR TRUNCATE ON cortex.code
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
+CREATE TABLE cortex.code_arguments (
+    code_id int NOT NULL CONSTRAINT code_arguments_code REFERENCES cortex.code ON DELETE CASCADE,
+    type text NOT NULL,
+    schema jsonb NOT NULL,
+    PRIMARY KEY (code_id, type)
+);
+COMMENT ON TABLE cortex.code_arguments IS
+    'The arguments that a code takes for each of its job types: what the command line and the HTTP API check payloads by. '
+    'cortex.submit_job does not.';
+COMMENT ON COLUMN cortex.code_arguments.code_id IS 'The code.';
+COMMENT ON COLUMN cortex.code_arguments.type IS 'The job type.';
+COMMENT ON COLUMN cortex.code_arguments.schema IS 'JSON Schema of an object of them.';
+
 GRANT SELECT, INSERT, UPDATE (used_at) ON cortex.code TO cortex_runtime;
+GRANT SELECT, INSERT ON cortex.code_arguments TO cortex_runtime;
 
 CREATE TABLE cortex.pod (
     id uuid PRIMARY KEY,

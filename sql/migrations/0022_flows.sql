@@ -62,12 +62,14 @@ BEGIN
     IF jsonb_typeof(inputs) <> 'object' THEN
         wrong := format('must be an object by their names, got %s', left(inputs::text, 80));
     ELSE
-        SELECT coalesce(
-            (SELECT format('have the unknown name "%s"; known: %s', left(given, 100), coalesce(
-                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
-             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false) LIMIT 1),
+        SELECT nullif(concat_ws('; ',
             (SELECT 'lack ' || string_agg(k, ', ' ORDER BY k) FROM jsonb_each(kept_spec->'inputs') AS i(k, declared)
-             WHERE (declared->>'required')::boolean AND NOT inputs ? k)) INTO wrong;
+             WHERE (declared->>'required')::boolean AND NOT inputs ? k),
+            (SELECT format('have the unknown name%s %s; known: %s', CASE WHEN count(*) > 1 THEN 's' END,
+                           left(string_agg(format('"%s"', left(given, 100)), ', ' ORDER BY given), 500), coalesce(
+                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(kept_spec->'inputs') AS k), 'none'))
+             FROM jsonb_object_keys(inputs) AS given WHERE NOT coalesce(kept_spec->'inputs' ? given, false)
+             HAVING count(*) > 0)), '') INTO wrong;
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION 'inputs of flow "%" %', wanted, wrong

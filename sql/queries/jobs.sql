@@ -413,10 +413,6 @@ SET worker_attempts = excluded.worker_attempts, max_retries = excluded.max_retri
 WHERE (t.worker_attempts, t.max_retries, t.timeout_s, t.timeout_max_s)
       IS DISTINCT FROM (excluded.worker_attempts, excluded.max_retries, excluded.timeout_s, excluded.timeout_max_s);
 
--- name: types
--- Every job type that a pod has ever registered, with its timeout in seconds.
-SELECT name, timeout_s FROM cortex.job_type ORDER BY name;
-
 -- name: resumed
 -- What traces of jobs lack that an earlier pod could not export. $1 job ids, $2 their attempts now. Of each: the failed
 -- job that it continues, and the attempts right before this one that ended with their pods. Locks: none.

@@ -1,8 +1,47 @@
 -- name: ensure_code
--- Stores the code of a pod, once, and notes that it is used. $1 digest, $2 version. Locks: only the row. Returns its id.
-INSERT INTO cortex.code (digest, version) VALUES ($1, $2)
-ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at
-RETURNING id;
+-- Stores the code of a pod, once, and notes that it is used. $1 digest, $2 version, $3 job types, $4 the schemas of their
+-- arguments. Locks: only the row. Returns its id.
+WITH made AS (
+    INSERT INTO cortex.code (digest, version) VALUES ($1, $2)
+    ON CONFLICT (digest) DO UPDATE SET used_at = excluded.used_at
+    RETURNING id
+), stored AS (
+    INSERT INTO cortex.code_arguments (code_id, type, schema)
+    SELECT made.id, k.type, k.schema::jsonb FROM made, unnest($3::text[], $4::text[]) AS k(type, schema)
+    ON CONFLICT DO NOTHING
+)
+SELECT id FROM made;
+
+-- name: served
+-- What is known of a job type. $1 type, $2 whether to leave out pods whose session has ended, which others have not
+-- marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.
+WITH held AS MATERIALIZED (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), living AS MATERIALIZED (
+    SELECT p.code_id FROM cortex.pod p
+    WHERE p.state = 'READY' AND $1 = ANY (p.job_types) AND p.drain_requested_at IS NULL
+      AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
+      AND (NOT $2::boolean OR p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
+)
+SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
+       CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
+        FROM cortex.code_arguments a JOIN cortex.code c ON c.id = a.code_id
+        WHERE a.type = $1 AND a.code_id IN (SELECT code_id FROM living)) AS codes
+FROM (VALUES ($1)) AS asked(name) LEFT JOIN cortex.job_type t ON t.name = asked.name;
+
+-- name: types
+-- Every job type that is built in or that a pod has ever had, with the arguments that the codes of ready pods take.
+WITH living AS MATERIALIZED (
+    SELECT p.code_id, p.job_types FROM cortex.pod p WHERE p.state = 'READY'
+)
+SELECT t.name AS type, EXISTS (SELECT FROM living l WHERE t.name = ANY (l.job_types)) AS is_live,
+       (SELECT coalesce(jsonb_agg(jsonb_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
+        FROM cortex.code_arguments a JOIN cortex.code c ON c.id = a.code_id
+        WHERE a.type = t.name AND a.code_id IN (SELECT code_id FROM living)) AS codes
+FROM cortex.job_type t ORDER BY t.name;
 
 -- name: register
 -- Registers a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what shows that it lives,

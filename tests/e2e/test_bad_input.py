@@ -58,7 +58,9 @@ def test_a_payload_that_cannot_be_run_is_refused(
     assert job_count(database, "true") == 0
 
 
-def test_an_unknown_type_and_an_unknown_agent_are_refused(database: str, tmp_path: Path) -> None:
+def test_a_type_that_the_named_app_lacks_and_an_unknown_agent_are_refused(
+    database: str, tmp_path: Path
+) -> None:
     ran = run_cli(*SUBMIT, "misbehav", dsn=database, folder=tmp_path)
     error = ran.refused(exit_code=2)
     assert error["message"] == "unknown job type 'misbehav'"

@@ -11,8 +11,11 @@ import pytest
 from cortex.cli.jobs.job_page import JOB_FIELDS
 from cortex.domain.job import JobStatus
 from cortex.domain.policy import JobPolicy
+from cortex.durable.registry import job
 from cortex.http.routes import jobs as routes
-from cortex.store import agents, job_pages, jobs
+from cortex.store import agents, codes, job_pages, jobs, pods
+from cortex.store.codes import Code
+from tests.support.records.factories import a_pod
 from tests.support.records.rows import job_count, job_row, move_clock, new_id, submit
 from tests.support.servers.http_server import Answered, HttpServer
 from tests.support.servers.postgres import sql
@@ -113,7 +116,6 @@ def test_a_job_continues_the_trace_of_its_request(server: HttpServer, operator: 
 
 
 NO_JOBS: list[tuple[Any, int, str]] = [
-    ({"type": "digets"}, 400, "unknown job type 'digets'"),
     ({"type": ""}, 422, "type is 0 characters"),
     ({}, 422, "body.type is missing"),
     ({"type": "digest", "payload": []}, 422, "body.payload"),
@@ -140,11 +142,35 @@ def test_what_is_no_job_is_documented_why(server: HttpServer, operator: str) -> 
         assert why in message.json["detail"], ascii(body)
 
 
-def test_a_type_that_only_other_pods_know_takes_any_payload(
-    server: HttpServer, operator: str
+def test_a_payload_is_checked_by_what_ready_pods_take(
+    server: HttpServer, operator: str, database: str
 ) -> None:
-    body = {"type": "other", "payload": {"x": [1]}}
-    assert server.post("/v1/jobs", token=operator, json_body=body).status == 201
+    @job("other")
+    async def other(ctx: object, y: int) -> None: ...
+
+    @job("digest")
+    async def newer(ctx: object, site: str) -> None: ...
+
+    def submit(job_type: str, **payload: Any) -> tuple[int, str | None]:
+        body = {"type": job_type, "payload": payload}
+        message = server.post("/v1/jobs", token=operator, json_body=body).json
+        return message.get("status", 201), message.get("detail", message.get("remark"))
+
+    assert submit("other", x=[1]) == (201, "no ready pod runs 'other' yet")
+    never = "no pod has ever had job type 'digets' (did you mean 'digest'?)"
+    assert submit("digets") == (201, never)
+    code = Code(version="v2", arguments={"other": other.schema, "digest": newer.schema})
+    pod = a_pod(job_types=("other", "digest"), code=code)
+    server.store(lambda db: codes.ensure(db, code))
+    server.store(lambda db: pods.register(db, pod))
+    sql(database, "UPDATE cortex.pod SET liveness = 'heartbeat'")
+    assert submit("other", x=[1]) == (422, "payload of 'other' lacks y; has an unknown key 'x'")
+    assert submit("other", y=1) == (201, None)
+    # The server's own pod has older code, which would refuse it.
+    assert submit("digest", site="x") == (201, None)
+    assert submit("digest", sites="x")[0] == 422
+    sql(database, "UPDATE cortex.pod SET liveness = 'lock'")  # and no session holds its lock
+    assert submit("other", x=[1]) == (201, "no ready pod runs 'other' yet")
 
 
 def test_only_an_admin_calls_a_tool_without_an_agent(

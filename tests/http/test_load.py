@@ -85,5 +85,5 @@ def _pod() -> PodView:
         follow=follow,
         exposition=exposition,
         answered=lambda **_: None,
-        check_payload=lambda *_: None,
+        find_type=lambda _: None,
     )

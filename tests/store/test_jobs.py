@@ -14,7 +14,7 @@ from cortex.domain.phrases import since_s
 from cortex.domain.policy import JobPolicy
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs, tasks
+from cortex.store import agents, codes, jobs, tasks
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import assert_one_truth, job_row, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
@@ -76,8 +76,8 @@ def test_defaults_are_those_that_pods_wrote_last(store: Session, submit: Submit)
     first = {"work": JobPolicy(timeout_s=10), "other": JobPolicy()}
     store(jobs.ensure_types, first)
     store(jobs.ensure_types, {"work": JobPolicy(timeout_s=20, worker_attempts=2)})
-    timeouts = store(jobs.type_timeouts)
-    assert (timeouts["work"], "other" in timeouts) == (20, True)
+    found = [store(codes.served, name, is_exact=False).timeout_s for name in ("work", "none")]
+    assert found == [20, None]
     shown = store(jobs.show, submit())
     assert (shown.timeout_s, shown.worker_attempts) == (20, 2)
 

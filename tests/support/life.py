@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from cortex.domain.clock import system_chance
+from cortex.domain.drain import Liveness
 from cortex.domain.job import (
     PATCH_PREFIX,
     Claim,
@@ -19,6 +20,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
+from cortex.durable.registry import JobType
 from cortex.postgres.session import Session
 from cortex.store import agents, codes, jobs, pods, steps, tasks
 from cortex.store.codes import Code
@@ -34,9 +36,20 @@ class Life:
         self.call = call
         self.dsn = dsn
 
-    def pod(self, name: str = "pod-1", *types: str, code: str | None = None) -> UUID:
+    def pod(
+        self,
+        name: str = "pod-1",
+        *types: str,
+        code: str | None = None,
+        takes: JobType | None = None,
+        liveness: Liveness = Liveness.LOCK,
+    ) -> UUID:
+        """Register a pod; `takes`: its code has this job type. No session holds its lock."""
+        known = None
         if code is not None:
-            self.call(codes.ensure, Code(version=code))
+            arguments = {} if takes is None else {takes.name: takes.schema}
+            known = Code(version=code, arguments=arguments)
+            self.call(codes.ensure, known)
         pod = pods.Pod(
             id=CHANCE.new_id(),
             lock_key=CHANCE.rng.getrandbits(62),
@@ -44,7 +57,8 @@ class Life:
             version="1.0",
             job_types=types or ("digest",),
             slots=10,
-            code=None if code is None else Code(version=code),
+            code=known,
+            liveness=liveness,
         )
         self.call(pods.register, pod)
         return pod.id

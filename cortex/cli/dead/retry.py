@@ -25,10 +25,11 @@ from cortex.domain.bulk import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST, PayloadEdit
 from cortex.domain.errors import UsageError
+from cortex.durable.argument_schema import check_payload
 from cortex.durable.codec import PAYLOAD_BYTES_MAX, parse_payload
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import dead_letters
+from cortex.store import codes, dead_letters
 from cortex.store.dead_letters import documents, resubmissions, resubmit
 
 VERSION_MAX: Final = 2**31 - 1
@@ -152,5 +153,6 @@ def _edit(
     (letter,) = chosen.letters
     content = read_bytes(payload_file, what="payload", bytes_max=PAYLOAD_BYTES_MAX)
     payload = parse_payload(content)
-    registry_of(app).check_payload(letter.type, payload)
+    live = call(codes.served, letter.type, is_exact=True).codes
+    check_payload(letter.type, payload, own=registry_of(app).find(letter.type), live=live)
     return PayloadEdit.of(letter.type, call(dead_letters.show, letter.job_id).payload, payload)

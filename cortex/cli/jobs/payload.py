@@ -1,6 +1,6 @@
 """A job's payload from the command line: inline, from a file or stdin, or from arguments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,15 @@ import orjson
 from cortex.cli.files import read_bytes
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable.codec import PAYLOAD_BYTES_MAX, parse_payload
-from cortex.durable.registry import JobType
 
 
-def read_payload(given: str | None, arguments: Sequence[str], job_type: JobType | None) -> str:
-    """Return the checked payload: `--payload`, overridden by each `--arg`.
+def read_payload(
+    given: str | None, arguments: Sequence[str], schemas: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return the payload: `--payload`, overridden by each `--arg`.
 
-    An argument's value is JSON if it parses as JSON, else text; where the handler takes text it is
-    text. Raises `InvalidValueError` and `UsageError` that name the place and the error.
+    An argument's value is JSON if it parses as JSON, else text; where all of the `schemas` take
+    text it is text. Raises `InvalidValueError` and `UsageError` that name the place and the error.
     """
     text = "{}" if given is None else _source(given)
     try:
@@ -24,10 +25,8 @@ def read_payload(given: str | None, arguments: Sequence[str], job_type: JobType 
     except InvalidValueError as error:
         raise _with_hint(error, given) from error
     if arguments:
-        merged = orjson.loads(payload) | dict(_argument(each, job_type) for each in arguments)
+        merged = orjson.loads(payload) | dict(_argument(each, schemas) for each in arguments)
         payload = parse_payload(_dumped(merged))
-    if job_type is not None:
-        job_type.check_payload(payload)
     return payload
 
 
@@ -39,16 +38,23 @@ def _source(given: str) -> str | bytes:
     return given
 
 
-def _argument(text: str, job_type: JobType | None) -> tuple[str, Any]:
+def _argument(text: str, schemas: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"--arg {text!r} is not NAME=VALUE", hint="such as --arg count=3")
-    if job_type is not None and job_type.parameters.get(name) in {str, str | None}:
+    kinds = [each.get("properties", {}).get(name, {}) for each in schemas]
+    if kinds and all(map(_is_text, kinds)):
         return name, value
     try:
         return name, orjson.loads(value)
     except orjson.JSONDecodeError:
         return name, value
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema takes any text, and nothing else but null."""
+    members = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    return all(each.get("type") == "string" and "enum" not in each for each in members)
 
 
 def _dumped(value: dict[str, Any]) -> bytes:

@@ -26,19 +26,19 @@ from cortex.domain.policy import (
     RETRIES_MAX,
     TIMEOUT_MAX_S,
     check_timeout,
-    check_type,
     default_timeout_s,
     refuse_bulk,
     request_of,
     require_agent,
 )
 from cortex.domain.tracing.traceparent import TraceParent
+from cortex.durable.argument_schema import check_payload
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import approvals, jobs, pods, pulse
+from cortex.store import approvals, codes, jobs, pulse
+from cortex.view.jobs import unserved
 
 ENVIRONMENT: Final = "TRACEPARENT"
-_WAY_OUT: Final = "load your types with --app, or start a pod that has it; known: cortex jobs types"
 
 
 @click.command(cls=Command)
@@ -116,47 +116,46 @@ def submit(
 ) -> None:
     """Submit a job and print its id.
 
-    For types loaded here (--app, built-in), the payload is checked against the handler.
+    The payload is checked against what the ready pods that run the type take, and against the
+    handler where it is here (--app, built-in). Without such a pod the job is accepted, and waits.
     """
     refuse_bulk(job_type, queue)
     require_agent(job_type, agent)
     output = change.output
     registry = registry_of(app)
-    local = registry.get(job_type) if job_type in registry.names else None
-    submission = Submission(
-        id=system_chance().new_id(),
-        type=job_type,
-        payload=read_payload(payload, arguments, local),
-        agent=agent,
-        tenant=tenant,
-        queue_name=queue,
-        priority=priority,
-        delay_s=delay,
-        timeout_s=timeout,
-        max_retries=max_retries,
-        job_key=key,
-        tags=tags,
-        traceparent=_traceparent(traceparent),
-    )
+    own = registry.find(job_type)
     with session(change.options) as call:
-        registered = call(jobs.type_timeouts) if local is None else {}
-        if local is None:
-            check_type(job_type, [*registered, *registry.names], way_out=_WAY_OUT)
+        served = call(codes.served, job_type, is_exact=True)
+        if app is not None and own is None and served.timeout_s is None:
+            registry.get(job_type)  # raises: the application was named for this type
+        schemas = [each.schema for each in served.codes] if own is None else [own.schema]
+        submission = Submission(
+            id=system_chance().new_id(),
+            type=job_type,
+            payload=read_payload(payload, arguments, schemas),
+            agent=agent,
+            tenant=tenant,
+            queue_name=queue,
+            priority=priority,
+            delay_s=delay,
+            timeout_s=timeout,
+            max_retries=max_retries,
+            job_key=key,
+            tags=tags,
+            traceparent=_traceparent(traceparent),
+        )
+        check_payload(job_type, submission.payload, own=own, live=served.codes)
         if timeout is not None:
             default_s = (
-                default_timeout_s(job_type, registered) if local is None else local.policy.timeout_s
+                own.policy.timeout_s if own else default_timeout_s(job_type, served.timeout_s)
             )
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
         if job_type == APPROVAL_NOTIFY:
             call(approvals.require_named, submission)
         job_id = _submit(change, call, submission)
-        is_lonely = job_type not in call(pods.live_types)
         _tell_submitted(output, job_id, is_waiting=wait)
-        if is_lonely:
-            if call(pulse.figures).ticked_s is None:
-                output.say(f"no ready pod runs {job_type!r} yet: cortex up", "warn")
-            else:
-                output.say(f"no ready pod runs {job_type!r}: it waits for cortex tick", "dim")
+        if (remark := unserved(job_type, served, is_known=own is not None)) is not None:
+            _say_lonely(output, call, remark)
         if wait:
             ended = wait_for(call, job_id, output=output)
             if output.is_for_people:
@@ -164,6 +163,13 @@ def submit(
             else:
                 output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
             exit_by([ended])
+
+
+def _say_lonely(output: Output, call: Session, remark: str) -> None:
+    if call(pulse.figures).ticked_s is None:
+        output.say(f"{remark}: cortex up", "warn")
+    else:
+        output.say(f"{remark}: it waits for cortex tick", "dim")
 
 
 def _traceparent(option: str | None) -> str | None:

@@ -21,10 +21,11 @@ from cortex.domain.errors import InvalidValueError, NotFoundError
 from cortex.domain.job import RUN_FLOW
 from cortex.domain.safe import safe
 from cortex.domain.schedules.schedule import Schedule
+from cortex.durable.argument_schema import check_payload
 from cortex.flows.spec import FlowSpec
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import flows
+from cortex.store import codes, flows
 from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
 from cortex.view.schedules import needs
@@ -40,13 +41,13 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     remove them with `cortex schedules rm`.
     """
     wanted = read_definitions(files, what="schedules", parse=parse_schedules)
-    _check_arguments(wanted)
 
     async def work(db: Database, *, by: str, reason: str) -> list[store.ScheduleChange]:
         return await store.apply(db, wanted, by=by, reason=reason)
 
     request = {"schedules": [attrs.asdict(each) for each in wanted]}
     with session(change.options) as call:
+        _check_arguments(call, wanted)
         _check_flows(call, wanted)
         rows = change.write(call, work, operation="schedules.apply", request=request)
         listed = [call(store.show, each.name) for each in wanted]
@@ -55,15 +56,18 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
         _warn(change.output, row)
 
 
-def _check_arguments(wanted: Sequence[Schedule]) -> None:
-    """Check the arguments of built-in job types. Raises `InvalidValueError` for what must fail."""
+def _check_arguments(call: Session, wanted: Sequence[Schedule]) -> None:
+    """Raise `InvalidValueError` for arguments that neither this Cortex nor a ready pod takes."""
     registry = registry_of(None)
+    types = {each.type for each in wanted}
+    live = {name: call(codes.served, name, is_exact=True).codes for name in types}
     for each in wanted:
-        if each.agent is None and each.type in registry.names:
+        if each.agent is None:
             instant = {} if each.instant_as is None else {each.instant_as: "2026-01-01T00:00:00Z"}
             payload = orjson.dumps({**each.arguments, **instant}).decode()
             with _named(each):
-                registry.check_payload(each.type, payload)
+                own = registry.find(each.type)
+                check_payload(each.type, payload, own=own, live=live[each.type])
 
 
 def _check_flows(call: Session, wanted: Sequence[Schedule]) -> None:

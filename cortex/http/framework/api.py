@@ -14,6 +14,7 @@ from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
 from cortex.domain.job_feed import JobEvent, JobState, Position
+from cortex.durable.registry import JobType
 from cortex.http.auth import Authenticator
 from cortex.http.framework.apart import Apart
 from cortex.http.framework.limits import Buckets, Rate
@@ -75,11 +76,8 @@ class PodView:
     exposition: Callable[[], Awaitable[tuple[bytes, str]]]
     """Metrics and their content type."""
     answered: RequestObserver
-    check_payload: Callable[[str, str], object]
-    """Takes a job type and a payload.
-
-    Raises `InvalidValueError` if the pod knows the type and its handler cannot take the payload.
-    """
+    find_type: Callable[[str], JobType | None]
+    """Returns a job type of this pod, None if it is not here."""
     folder_roots: Sequence[Path] = ()
     """Folders that agents of jobs submitted here may read."""
 

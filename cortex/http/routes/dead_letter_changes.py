@@ -34,7 +34,7 @@ from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
 from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, DeadLetterChoice
-from cortex.http.routes.job_submit import require_right
+from cortex.http.routes.job_submit import check_live, require_right
 from cortex.http.routes.jobs import JOB
 from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
@@ -174,13 +174,14 @@ async def _edit(
     letter = await api.port(dead_letters.show, job_id)
     require_right(letter.type, request.principal)
 
-    def checked() -> PayloadEdit:
+    def parsed() -> str:
         confined = confine(letter.type, given, api.pod.folder_roots)
-        payload = parse_payload(orjson.dumps(confined))
-        api.pod.check_payload(letter.type, payload)
-        return PayloadEdit.of(letter.type, letter.payload, payload)
+        return parse_payload(orjson.dumps(confined))
 
-    return await api.apart(checked, size=request.size)
+    payload = await api.apart(parsed, size=request.size)
+    await check_live(letter.type, payload, api, size=request.size)
+    edit = partial(PayloadEdit.of, letter.type, letter.payload, payload)
+    return await api.apart(edit, size=request.size)
 
 
 async def discard_letters(request: CheckedRequest[None, DeadLettersDiscard], api: Api) -> Response:

@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from cortex.crash_points import crash_point
-from cortex.domain.errors import ForbiddenError
+from cortex.domain.errors import ForbiddenError, InvalidValueError
 from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
@@ -19,7 +19,6 @@ from cortex.domain.policy import (
     RETRIES_MAX,
     TIMEOUT_MAX_S,
     check_timeout,
-    check_type,
     default_timeout_s,
     refuse_bulk,
     request_of,
@@ -27,6 +26,7 @@ from cortex.domain.policy import (
 )
 from cortex.domain.token import Role
 from cortex.domain.tracing.traceparent import HEADER, TraceParent
+from cortex.durable.argument_schema import check_payload
 from cortex.durable.codec import parse_payload
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest, PodView
@@ -38,9 +38,9 @@ from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB
 from cortex.jobs import execute_tool
 from cortex.postgres.database import Database
-from cortex.store import approvals, jobs
-
-KNOWN_SHOWN: Final = 20
+from cortex.store import approvals, codes, jobs
+from cortex.store.codes import ServedType
+from cortex.view.jobs import unserved
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +84,9 @@ class Submitted:
     """The job is recorded, and will run."""
 
     id: UUID
+    remark: str | None = field(
+        doc="why it waits for now: no ready pod has its job type, so nothing checked its payload"
+    )
 
 
 async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -> Response:
@@ -94,13 +97,13 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
         partial(_submission, requested.body, new_id, api.pod, _traceparent(requested)),
         size=requested.size,
     )
-    await _check(submission, api)
+    remark = await _check(submission, api, size=requested.size)
     by, credential = requested.principal.name, requested.principal.credential
     if requested.key is None:
         crash_point("before_act")
         await api.port(jobs.submit_once, submission, by=by, credential=credential)
         crash_point("after_act")
-        return _submitted(submission.id, {})
+        return _submitted(submission.id, remark, {})
 
     async def work(db: Database) -> UUID:
         await jobs.submit(db, [submission], by=by, credential=credential)
@@ -108,7 +111,7 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
 
     request = await api.apart(partial(request_of, submission), size=requested.size)
     done = await once(requested, api, work, operation="jobs.submit", request=request)
-    return _submitted(UUID(done.response), headers_of(done))
+    return _submitted(UUID(done.response), remark, headers_of(done))
 
 
 def require_right(job_type: str, principal: Principal) -> None:
@@ -126,7 +129,6 @@ def _submission(
     refuse_bulk(body.type, body.queue)  # its requests are checked by their own routes
     require_agent(body.type, body.agent)
     payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
-    pod.check_payload(body.type, payload)
     return Submission(
         id=new_id,
         type=body.type,
@@ -151,21 +153,33 @@ def _traceparent(requested: CheckedRequest[None, JobSubmission]) -> str | None:
     return None if parent is None else str(parent)
 
 
-async def _check(submission: Submission, api: Api) -> None:
-    registered = await api.port(jobs.type_timeouts)
-    known = sorted(registered)
-    more = ", …" if len(known) > KNOWN_SHOWN else ""
-    check_type(submission.type, known, way_out=f"known: {', '.join(known[:KNOWN_SHOWN])}{more}")
+async def check_live(job_type: str, payload: str, api: Api, *, size: int) -> ServedType:
+    """Raise `InvalidValueError` for a payload that no ready pod takes; return what they serve."""
+    check = partial(check_payload, job_type, payload, own=api.pod.find_type(job_type))
+    served = await api.port(codes.served, job_type, is_exact=False)
+    try:
+        await api.apart(partial(check, live=served.codes), size=size)
+    except InvalidValueError:  # by the code of a pod that has just died, perhaps
+        served = await api.port(codes.served, job_type, is_exact=True)
+        await api.apart(partial(check, live=served.codes), size=size)
+    return served
+
+
+async def _check(submission: Submission, api: Api, *, size: int) -> str | None:
+    """Refuse what no ready pod takes; return why the job waits, if no such pod has its type."""
+    job_type = submission.type
+    served = await check_live(job_type, submission.payload, api, size=size)
     if submission.timeout_s is not None:
-        default_s = default_timeout_s(submission.type, registered)
-        check_timeout(submission.type, submission.timeout_s, default_s=default_s, name="timeout_s")
-    if submission.type == APPROVAL_NOTIFY:
+        default_s = default_timeout_s(job_type, served.timeout_s)
+        check_timeout(job_type, submission.timeout_s, default_s=default_s, name="timeout_s")
+    if job_type == APPROVAL_NOTIFY:
         await api.port(approvals.require_named, submission)
+    return unserved(job_type, served)
 
 
-def _submitted(job_id: UUID, headers: dict[str, str]) -> Response:
+def _submitted(job_id: UUID, remark: str | None, headers: dict[str, str]) -> Response:
     location = {"Location": JOB.format(job_id=job_id)}
-    return answer(Submitted(id=job_id), status=201, headers=headers | location)
+    return answer(Submitted(id=job_id, remark=remark), status=201, headers=headers | location)
 
 
 ROUTES: Final = (

@@ -4,7 +4,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.canonical import DEPTH_MAX
+from cortex.domain.drain import Liveness
 from cortex.durable.codec import PAYLOAD_BYTES_MAX
+from cortex.durable.registry import job
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
@@ -60,7 +62,7 @@ def test_without_a_reason_a_submission_is_in_its_history_alone(cortex: Cortex, l
 
 def test_a_pod_that_can_run_it_needs_no_remark(cortex: Cortex, life: Life) -> None:
     life.type()
-    life.pod()
+    life.pod(liveness=Liveness.HEARTBEAT)
     assert cortex("jobs", "submit", "digest").err == ""
     shown = cortex("jobs", "submit", "digest", "--json").document
     assert shown["job"].keys() == {"id", "status"}
@@ -181,15 +183,53 @@ def test_what_a_built_in_type_cannot_take_is_refused(cortex: Cortex, life: Life)
     assert (ended.code, ended.err[:37]) == (2, "error: run_agent needs an agent\nhint:")
 
 
-def test_an_unknown_type_is_refused_with_the_nearest_one(cortex: Cortex, life: Life) -> None:
+def test_a_type_that_no_pod_has_ever_had_is_accepted_with_a_remark(
+    cortex: Cortex, life: Life
+) -> None:
     life.type()
-    ended = cortex("jobs", "submit", "digset")
-    assert (ended.code, ended.err) == (
-        2,
-        "error: unknown job type 'digset'\nhint: did you mean 'digest'?\n",
+    ended = cortex("jobs", "submit", "digset", "--arg", "x=1")
+    remark = "no pod has ever had job type 'digset' (did you mean 'digest'?): cortex up\n"
+    assert (ended.code, ended.err) == (0, remark)
+    assert payload_of(cortex, ended.out) == {"x": 1}
+    assert "(known: approval_notify, bulk, digest, " in cortex("jobs", "submit", "x").err
+
+
+@job("shop")
+async def old_shop(ctx: object, item: str, count: int = 1) -> None: ...
+
+
+@job("shop")
+async def new_shop(ctx: object, item: str, colour: str) -> None: ...
+
+
+def test_a_payload_is_checked_by_what_ready_pods_take(cortex: Cortex, life: Life) -> None:
+    life.type("shop")
+    old = life.pod("old", "shop", code="v1", takes=old_shop, liveness=Liveness.HEARTBEAT)
+    life.pod("dead", "shop", code="v0", takes=new_shop)  # no session holds its lock
+
+    def submit(*arguments: str) -> str:
+        return cortex("jobs", "submit", "shop", *arguments).err
+
+    refused = submit("--arg", "cuont=3", "--arg", "colour=red", "--arg", "count=many")
+    assert refused == (
+        "error: payload of 'shop' lacks item; has unknown keys 'cuont', 'colour'; "
+        'payload.count must be a whole number, got "many"\n'
+        "hint: did you mean 'count'?\n"
     )
-    built_in = cortex("jobs", "submit", "run_agnt", "--json")
-    assert built_in.error["hint"] == "did you mean 'run_agent'?"
+    assert life.sql("SELECT FROM cortex.job") == []
+    numbers = cortex("jobs", "submit", "shop", "--arg", "item=007", "--arg", "count=3")
+    assert payload_of(cortex, numbers.out) == {"item": "007", "count": 3}
+    life.pod("new", "shop", code="v2", takes=new_shop, liveness=Liveness.HEARTBEAT)
+    assert submit("--arg", "item=x", "--arg", "colour=red") == ""
+    assert "code v1 of 'shop' lacks item" in submit("--arg", "count=3")
+    (shown,) = (
+        row for row in cortex("jobs", "types", "--json").document["types"] if row["type"] == "shop"
+    )
+    assert [each["version"] for each in shown["codes"]] == ["v2", "v0", "v1"]
+    assert "item, colour (code v2; others: v1)" in cortex("jobs", "types").out
+    life.sql("UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now() WHERE id <> $1", old)
+    life.sql("UPDATE cortex.pod SET heartbeat_at = cortex.now() - interval '1 day'")
+    assert submit("--arg", "x=1") == "no ready pod runs 'shop' yet: cortex up\n"
 
 
 def test_an_unknown_agent_is_not_found(cortex: Cortex, life: Life) -> None:

@@ -16,7 +16,7 @@ import trio
 from cortex.domain.errors import CortexError, OutcomeUnknownError, RejectedError, UnavailableError
 from cortex.postgres.bridge import Lane, Port, open_port
 from cortex.postgres.database import Database, Profile
-from cortex.store import jobs
+from cortex.store import codes, jobs
 from tests.support.eventually import WITHIN_S, eventually, eventually_async
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import seeded_random
@@ -137,7 +137,7 @@ async def test_with_sessions_that_are_killed_only_the_broken_ones_are_in_doubt(
 
 async def works(port: Port) -> bool:
     try:
-        await port(jobs.type_timeouts)
+        await port(codes.types)
     except UnavailableError:
         return False
     return True
@@ -279,7 +279,7 @@ async def test_trouble_that_asyncio_reports_is_logged_and_kills_nothing(database
             sql(database, "SELECT pg_notify('cortex_test', '')")
             await eventually_async(lambda: bool(lines), what="the trouble is logged")
         assert "in a callback" in lines[0]["error"]
-        assert await port(jobs.type_timeouts)
+        assert await port(codes.types)
         await port.cross(session.close)
 
 

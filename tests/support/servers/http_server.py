@@ -198,7 +198,7 @@ class HttpServer:
                 follow=hall.feeds.follow,
                 exposition=hall.page.exposition,
                 answered=hall.metrics.http_answered,
-                check_payload=Registry(JOB_TYPES).check_payload,
+                find_type=Registry(JOB_TYPES).find,
             )
             api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
             app = application(routes, api, address_rate=address_rate, token_rate=token_rate)

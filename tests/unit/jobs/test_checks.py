@@ -37,6 +37,6 @@ def test_a_payload_that_must_fail_is_refused(
     name: str, payload: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        builtin_registry().check_payload(name, orjson.dumps(payload).decode())
+        builtin_registry().get(name).check_payload(orjson.dumps(payload).decode())
     assert message in caught.value.message
     assert "\n" not in caught.value.message
