@@ -55,6 +55,8 @@ TIMEOUTS: Final[dict[str, Limit]] = {
 }
 """By scope. A step of an agent is one model response and the tool calls that it requests."""
 
+ABANDONED_AFTER_S: Final = 30.0
+"""How long after its cancellation a handler that goes on is ended; a cleanup may take that long."""
 JOB_EXPIRY_S: Final = 60.0
 """How long after its time-out another pod ends a job whose own pod has not."""
 

@@ -139,6 +139,19 @@ class AttemptFacts:
 
 
 @attrs.frozen(kw_only=True)
+class DeafFacts:
+    """The job was stopped, and its handler runs on: see `runtime.jobs.deaf_handlers`."""
+
+    stopped_by: str
+    """`time-out`, or the reason of a stop in lower case."""
+    over_s: float
+    """For how long by `at`, when that was last reported."""
+    at: datetime
+    stands_at: str
+    """The line of its code."""
+
+
+@attrs.frozen(kw_only=True)
 class WhyFacts:
     """All that is known of a job at one instant of the database's clock."""
 
@@ -175,3 +188,4 @@ class WhyFacts:
     awaited: Awaited | None
     """The approval, unknown effect, quota or freeze that it waits for."""
     last: AttemptFacts | None
+    deaf: DeafFacts | None = None

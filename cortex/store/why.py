@@ -13,6 +13,7 @@ from cortex.domain.why_facts import (
     AttemptFacts,
     BreakerFacts,
     BudgetFacts,
+    DeafFacts,
     FleetFacts,
     OwnerFacts,
     PauseFacts,
@@ -53,6 +54,7 @@ def _facts(row: Record) -> WhyFacts:
         budget=_budget(row),
         awaited=None if row["awaited"] is None else awaited_of(orjson.loads(row["awaited"])),
         last=_last(row),
+        deaf=_deaf(row),
     )
 
 
@@ -72,6 +74,18 @@ def _task(row: Record) -> TaskFacts | None:
         run_at=row["task_run_at"],
         attempts_spent=row["attempts_spent"],
         max_attempts=row["max_attempts"],
+    )
+
+
+def _deaf(row: Record) -> DeafFacts | None:
+    if row["deaf"] is None:
+        return None
+    data = orjson.loads(row["deaf"])
+    return DeafFacts(
+        stopped_by=data["stopped_by"],
+        over_s=data["over_s"],
+        at=row["deaf_at"],
+        stands_at=next(reversed(data["stands_at"]), "an unknown place"),
     )
 
 

@@ -18,6 +18,7 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import BULK, JobStatus
+from cortex.domain.timeouts import ABANDONED_AFTER_S
 from cortex.domain.waiting import (
     PERSON,
     SLEEP,
@@ -43,6 +44,7 @@ class Cause(StrEnum):
 
     ENDED = "ended"
     ORPHANED = "orphaned"
+    DEAF = "deaf"
     CANCELLING = "cancelling"
     RUNNING = "running"
     BUDGET = "budget"
@@ -143,6 +145,16 @@ def _orphaned(f: WhyFacts) -> _Found | None:
     swept_at = f.heartbeat_at + timedelta(seconds=f.owner.swept_after_s)
     sentence = f"its pod {name} lives, but has been silent for too long; it will be {then}"
     return _Found(sentence, max(swept_at, f.now), f.heartbeat_at, ("cortex pods ls",))
+
+
+def _deaf(f: WhyFacts) -> _Found | None:
+    if not _is_taken(f) or f.owner is None or f.deaf is None:
+        return None
+    since = f.deaf.at - timedelta(seconds=f.deaf.over_s)
+    by = f.deaf.stopped_by.replace("_", " ")
+    sentence = f"its handler ignores its cancellation ({by}), at {_clipped(f.deaf.stands_at)}"
+    ended_at = max(f.now, since + timedelta(seconds=ABANDONED_AFTER_S))
+    return _Found(f"{sentence}; pod {f.owner.name} ends it", ended_at, since)
 
 
 def _cancelling(f: WhyFacts) -> _Found | None:
@@ -382,6 +394,7 @@ def _ready(f: WhyFacts) -> _Found:
 PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]] = (
     (Cause.ENDED, _ended),
     (Cause.ORPHANED, _orphaned),
+    (Cause.DEAF, _deaf),
     (Cause.CANCELLING, _cancelling),
     (Cause.RUNNING, _running),
     (Cause.BUDGET, _budget),

@@ -27,7 +27,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
-       a.error_code AS last_error_code, a.error_source AS last_error_source
+       a.error_code AS last_error_code, a.error_source AS last_error_source, deaf.data AS deaf, deaf.at AS deaf_at
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 LEFT JOIN cortex.tool_set s ON s.task = t.task
@@ -51,6 +51,10 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source FROM cortex.job_attempt e
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
+LEFT JOIN LATERAL (
+    SELECT e.data, e.at FROM cortex.fact e
+    WHERE t.state = 'LOCKED' AND e.job_id = j.id AND e.attempt = j.attempt
+      AND e.subtype = 'handler_ignores_cancellation' ORDER BY e.id DESC LIMIT 1) deaf ON true
 CROSS JOIN LATERAL (
     -- The tools of its agent; for a job that met a pod without one of its tools: that tool.
     SELECT coalesce(s.tools, CASE WHEN j.waiting_on LIKE 'tools:%' THEN ARRAY[substr(j.waiting_on, 7)] END, '{}') AS tools) needed

@@ -1,7 +1,10 @@
 """Handlers that ignore cancellation are reported: which, for how long, and where their code is."""
 
+import threading
 import time
 from collections.abc import MutableMapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
@@ -15,6 +18,8 @@ from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.jobs.running import Stop
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench
+from tests.support.records.many_jobs import ManyJobs, statuses
+from tests.support.records.rows import assert_one_truth
 from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
@@ -24,17 +29,20 @@ def reports(lines: Lines) -> Lines:
     return [line for line in lines if line["event"] == "handler ignores cancellation"]
 
 
+def watching(bench: Bench, *, abandon_after_s: float = 30.0) -> DeafHandlers:
+    return DeafHandlers(
+        bench.port,
+        pod_id=bench.pod.id,
+        running=bench.running,
+        report_after_s=0.05,
+        abandon_after_s=abandon_after_s,
+        look_s=0.01,
+    )
+
+
 async def watched(bench: Bench) -> None:
     await bench.start_committing()
-    await bench.start(
-        DeafHandlers(
-            bench.port,
-            pod_id=bench.pod.id,
-            running=bench.running,
-            report_after_s=0.05,
-            look_s=0.01,
-        )
-    )
+    await bench.start(watching(bench))
 
 
 async def reported(database: str) -> dict[str, Any]:
@@ -121,3 +129,85 @@ async def test_who_listens_is_not_reported(bench: Bench, log_lines: Lines) -> No
     bench.run(attrs.evolve(claim, left_s=0.5))
     await bench.running.wait_until_empty()
     assert reports(log_lines) == []
+
+
+# --- abandoned
+
+
+async def swallows(ctx: Context) -> None:
+    while True:
+        with suppress(BaseException):
+            await trio.lowlevel.checkpoint()
+
+
+async def swallows_in_steps(ctx: Context) -> None:
+    while True:
+        with suppress(BaseException):
+            await ctx.step("x", trio.sleep_forever)
+
+
+async def swallows_in_gather(ctx: Context) -> None:
+    while True:
+        with suppress(BaseException):
+            await ctx.gather(*(ctx.step("x", trio.sleep_forever) for _ in range(3)))
+
+
+async def swallows_below(ctx: Context) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(swallows, ctx)
+
+
+async def shields(ctx: Context) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+
+async def shields_again(ctx: Context) -> None:
+    while True:
+        with suppress(BaseException):
+            await shields(ctx)
+
+
+async def shields_below(ctx: Context) -> None:
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shields_again, ctx)
+            nursery.start_soon(swallows_in_steps, ctx)
+
+
+async def stays(ctx: Context) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(RELEASED.wait)
+
+
+RELEASED = threading.Event()
+DEAF = (
+    *(swallows, swallows_in_steps, swallows_in_gather, swallows_below, shields, shields_again),
+    *(shields_below, stays),
+)
+
+
+@pytest.mark.parametrize("why", [None, Stop.CANCELLED, Stop.HANDED_BACK, Stop.LEASE_LOST])
+async def test_a_handler_that_goes_on_is_ended_by_its_pod(
+    bench: Bench, database: str, log_lines: Lines, why: Stop | None
+) -> None:
+    RELEASED.clear()
+    pod, deaf = ManyJobs(bench), watching(bench, abandon_after_s=0.3)
+    await bench.start_committing()
+    await bench.start(deaf)
+    handlers = {each.__name__: each for each in DEAF}
+    actors = bench.actors()
+    bench.running.on_deaf = partial(actors.abandon, bench.jobs)
+    ids = await pod.begin(handlers, timeout_s=1 if why is None else 60)
+    await eventually_async(lambda: all(job.task for job in bench.running.jobs), what="all run")
+    if why is not None:
+        bench.running.end_all(why)
+    await bench.running.wait_until_empty()
+    ends = {None: "FAILED", Stop.CANCELLED: "CANCELLED"}
+    assert set(statuses(database, ids).values()) == {ends.get(why, "RUNNING")}
+    await eventually_async(lambda: deaf.left_count == 1, what="all have ended but the thread")
+    RELEASED.set()
+    await eventually_async(lambda: deaf.left_count == 0, what="all have ended")
+    assert len([each for each in log_lines if each["event"] == "handler abandoned"]) == len(DEAF)
+    assert_one_truth(database)

@@ -1,9 +1,12 @@
-"""Reports handlers that ignore cancellation: their job was stopped, and their code still runs.
+"""Reports and ends handlers that ignore cancellation: their job was stopped, but their code runs.
 
 A handler must end when a time-out, a person or the pod's shutdown cancels it. A handler that
-shields itself, or computes without an `await`, holds its slot or the whole pod (see `loop_guard`).
+shields itself or swallows the cancellation holds its slot: after a while its job ends without it,
+and its code with the job (see `abandoning`). One that computes without an `await` holds the whole
+pod (see `loop_guard`).
 
-Owns: a thread that polls the running jobs, since a busy loop stops everything on trio's.
+Owns: a thread that polls the running jobs, since a busy loop stops everything on trio's; the tasks
+of abandoned handlers until they have ended.
 Writes: one log line and one fact for each report, again each time that the excess has doubled.
 On failure: a fact that cannot be written is only in the log.
 On stop: the thread ends by itself.
@@ -22,7 +25,9 @@ import trio
 
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
+from cortex.domain.timeouts import ABANDONED_AFTER_S
 from cortex.postgres.bridge import Port
+from cortex.runtime.jobs.abandoning import end
 from cortex.runtime.jobs.running import RunningJob, RunningJobs
 from cortex.runtime.liveness.loop_guard import LINES_MAX, stack_of
 from cortex.store import facts
@@ -30,6 +35,7 @@ from cortex.store.facts import Fact
 
 REPORT_AFTER_S: Final = 5.0
 """How long a handler may take to clean up."""
+ENDING_LOOK_S: Final = 0.1
 LOOK_S: Final = 1.0
 ANSWER_S: Final = 1.0
 """An event loop that does not answer for this long is blocked."""
@@ -72,9 +78,12 @@ class DeafHandlers:
         pod_id: UUID,
         running: RunningJobs,
         report_after_s: float = REPORT_AFTER_S,
+        abandon_after_s: float = ABANDONED_AFTER_S,
         look_s: float = LOOK_S,
     ) -> None:
         self._port = port
+        self._abandon_after_s = abandon_after_s
+        self._ending: list[tuple[trio.lowlevel.Task, trio.CancelScope]] = []
         self._pod_id = pod_id
         self._running = running
         self._report_after_s = report_after_s
@@ -92,12 +101,46 @@ class DeafHandlers:
             daemon=True,
         )
         watch.start()
+        self._running.on_cut = self._cut
         try:
-            task_status.started()
-            async for handler in receive:
-                await self._record(handler)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._abandon_late)
+                task_status.started()
+                async for handler in receive:
+                    await self._record(handler)
         finally:
             stopped.set()
+
+    @property
+    def left_count(self) -> int:
+        """Abandoned handlers whose code has not ended yet."""
+        return len(self._ending)
+
+    async def _abandon_late(self) -> None:
+        while True:
+            late_since = time.monotonic() - self._abandon_after_s
+            for job in self._running.jobs:
+                if job.due_at <= late_since:
+                    self._abandon(job)
+            self._end()
+            await trio.sleep(ENDING_LOOK_S if self._ending else self._look_s)
+
+    def _cut(self) -> None:
+        for job in self._running.jobs:
+            self._abandon(job)
+        self._end()
+
+    def _abandon(self, job: RunningJob) -> None:
+        if job.task is None or job.scope is None:
+            return
+        job.scope.cancel(reason="abandoned")
+        self._ending.append((job.task, job.scope))
+        lease = job.lease
+        _log.error("handler abandoned", job=str(lease.job_id), attempt=lease.attempt, type=job.type)
+        self._running.on_deaf(job)
+
+    def _end(self) -> None:
+        self._ending = [each for each in self._ending if not end(each[0], below=each[1])]
 
     async def _record(self, handler: DeafHandler) -> None:
         lease = handler.job.lease

@@ -174,6 +174,7 @@ class Dispatcher:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         self._running.on_ended = self.on_ended
         self._running.on_freed = self.on_freed
+        self._running.on_deaf = partial(self._actors.abandon, self._jobs_nursery)
         self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
         try:

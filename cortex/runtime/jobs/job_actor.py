@@ -158,6 +158,8 @@ class JobActors:
                 await trio.lowlevel.checkpoint_if_cancelled()
                 raised = error
             await close_nurseries(task)
+            if attempt is not None and attempt[1].is_abandoned:
+                attempt = None
             if attempt is not None:
                 claim, job = attempt
                 job.task = job.scope = job.step_scope = None
@@ -167,10 +169,26 @@ class JobActors:
             self.running.give_up_posted()
             raise
         finally:
-            if attempt is not None:
+            if attempt is not None and not attempt[1].is_abandoned:
                 claim, job = attempt
                 job.task = job.scope = job.step_scope = None
                 self._forget(claim, job)
+
+    def abandon(self, nursery: trio.Nursery, job: RunningJob) -> None:
+        """End an attempt without its handler, whose code ignores its cancellation.
+
+        What that code still calls through its context is refused: another attempt may own the job.
+        """
+        if job.claim is not None:
+            job.is_abandoned = True
+            job.task = job.scope = job.step_scope = None
+            nursery.start_soon(self._conclude_abandoned, job.claim, job)
+
+    async def _conclude_abandoned(self, claim: Claim, job: RunningJob) -> None:
+        try:
+            await self._conclude(claim, job, Ran(None, None, is_cut=True))
+        finally:
+            self._forget(claim, job)
 
     async def _post(self, claim: Claim, job: RunningJob, result: str) -> None:
         """Pass a completed job to the committer, whose answer this actor does not wait for."""

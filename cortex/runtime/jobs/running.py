@@ -44,6 +44,7 @@ class RunningJob:
     deadline: float
     """When its handler must have ended, by trio's clock."""
     type: str = ""
+    claim: Claim | None = None
     scope: trio.CancelScope | None = None
     """Around its handler while that runs. Its actor runs other jobs in it later."""
     is_isolated: bool = False
@@ -69,6 +70,8 @@ class RunningJob:
     is_answered: bool = False
     """The database has confirmed its end, or that another attempt owns the job."""
     is_removed: bool = False
+    is_abandoned: bool = False
+    """Its end was decided without its handler, which ignores its cancellation."""
 
     def hand_back(self) -> None:
         """Stop the handler: another pod goes on from its last checkpoint."""
@@ -118,6 +121,10 @@ class RunningJobs:
         """Jobs whose ends the database refuses: left to the sweep, which counts them."""
         self.on_freed: Callable[[], None] = lambda: None
         """Called when a slot is free again."""
+        self.on_deaf: Callable[[RunningJob], None] = lambda _: None
+        """Called with a job whose handler still runs long after its cancellation: abandon it."""
+        self.on_cut: Callable[[], None] = lambda: None
+        """Called when the pod can wait no longer for handlers that it has cancelled."""
         self.on_ended: Callable[[RunningJob], None] = lambda _: None
         self.when_ended: list[Callable[[UUID], None]] = []
         """Called with each job that has left its slot: its end is in the record, if it came to
@@ -190,6 +197,7 @@ class RunningJobs:
             claim.is_queued,
             now + claim.left_s,
             type=claim.type,
+            claim=claim,
             is_isolated=is_isolated,
             is_extra=claim.type == BULK,
             due_at=time.monotonic() + claim.left_s,

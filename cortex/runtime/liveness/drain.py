@@ -47,6 +47,8 @@ class Shutdown:
 
 REPORT_EVERY_S: Final = 1.0
 """How often people get the count of remaining jobs."""
+PATIENCE: Final = 0.95
+"""Part of the time for handing back after which handlers that ignore that are abandoned."""
 NAMED_MAX: Final = 10
 """How many jobs are named that could not be handed back; all are counted."""
 ORDER: Final = {phase: place for place, phase in enumerate(DrainPhase)}
@@ -100,6 +102,9 @@ class Drain:
             _log.warning("handing back", jobs=len(self._running))
             self._running.end_all(Stop.HANDED_BACK)
         self.is_over.set()
+        with trio.move_on_after(PATIENCE * self.left_s(DrainPhase.HAND_BACK)):
+            await self._running.wait_until_empty()
+        self._running.on_cut()
 
     def enter(self, phase: DrainPhase) -> None:
         """A phase begins, unless a later one has; the first one sets the deadlines."""

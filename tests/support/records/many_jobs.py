@@ -32,6 +32,13 @@ class ManyJobs:
 
     async def run(self, handlers: Mapping[str, Handler], **fields: Any) -> dict[str, UUID]:
         """Run all at once, each in one attempt to its end; return the jobs."""
+        ids = await self.begin(handlers, **fields)
+        with trio.fail_after(WITHIN_S):
+            await self.bench.running.wait_until_empty()
+        return ids
+
+    async def begin(self, handlers: Mapping[str, Handler], **fields: Any) -> dict[str, UUID]:
+        """Start all at once; return the jobs."""
         bench = self.bench
         actors = bench.actors()
         gateway = StoreEffectGateway(
@@ -48,8 +55,6 @@ class ManyJobs:
             ids[name] = claim.lease.job_id
             self.handlers[claim.lease.job_id] = handler
             bench.jobs.start_soon(actors.run, claim, bench.running.add(claim))
-        with trio.fail_after(WITHIN_S):
-            await bench.running.wait_until_empty()
         return ids
 
 

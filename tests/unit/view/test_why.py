@@ -20,6 +20,7 @@ from cortex.domain.why_facts import (
     AttemptFacts,
     BreakerFacts,
     BudgetFacts,
+    DeafFacts,
     FleetFacts,
     OwnerFacts,
     PauseFacts,
@@ -126,6 +127,17 @@ def breaker(**fields: Any) -> BreakerFacts:
 
 # Facts, their cause, words of the sentence, and seconds until it is expected to change.
 CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
+    (
+        running(
+            cancel_requested_at=at(-9),
+            deaf=DeafFacts(
+                stopped_by="cancelled", over_s=5.0, at=at(-3), stands_at="job.py:7 work"
+            ),
+        ),
+        Cause.DEAF,
+        "its handler ignores its cancellation (cancelled), at job.py:7 work; pod",
+        22,
+    ),
     (in_queue(pause=PAUSED), Cause.PAUSED, "its queue mail was paused by ana: a deploy", None),
     (facts(), Cause.READY, "1 pod with 3 free slots can take it; none is ahead of it", 0),
     (facts(ahead_count=1), Cause.READY, "1 is ahead", 0),
