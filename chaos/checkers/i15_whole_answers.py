@@ -3,9 +3,18 @@
 from chaos.checkers.timeline import operations_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
+from chaos.workloads.program import Op
 
 REASONS = frozenset(
-    {"end_turn", "max_tokens", "stop_sequence", "tool_use", "pause_turn", "refusal"}
+    {
+        "end_turn",
+        "max_tokens",
+        "model_context_window_exceeded",
+        "pause_turn",
+        "refusal",
+        "stop_sequence",
+        "tool_use",
+    }
 )
 LAST_WORDS = "all is well"
 """How the scripted model ends each answer to a program."""
@@ -18,7 +27,8 @@ def check(evidence: Evidence) -> Verdict:
         if step["kind"] != "model":
             continue
         findings.count()
-        for why in _wrong(step, is_scripted=step["job_id"] in programs):
+        is_scripted = step["job_id"] in programs and f":{Op.AGENT}: " not in step["key"]
+        for why in _wrong(step, is_scripted=is_scripted):
             findings.broken(f"job {step['job_id']}, step {step['key']}: {why}", job=step["job_id"])
     return findings.verdict()
 

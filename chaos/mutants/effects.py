@@ -199,4 +199,30 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="cut-call",
+        what="a tool call runs although the model's answer was cut before its arguments",
+        scene="agents",
+        invariant="I34",
+        patches=(
+            Patch(
+                "cortex/domain/model.py",
+                '        return raw is not None or not call.get("input")\n',
+                "        return raw is not None\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="odd-transcript",
+        what="answers go back to the model with the blank text that its API refuses",
+        scene="agents",
+        invariant="I34",
+        patches=(
+            Patch(
+                "cortex/agent/models/repairs.py",
+                "            return fresh if _has_text(block) else None\n",
+                "            return fresh\n",
+            ),
+        ),
+    ),
 )

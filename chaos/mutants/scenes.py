@@ -403,6 +403,12 @@ SCENES: Final = {
             old_job_count=40,
         ),
         Scene(
+            name="agents",
+            what="agents whose model's answers are cut and odd; nothing goes wrong outside",
+            jobs=6 * (_ops(agent=40),),
+            pods=2,
+        ),
+        Scene(
             name="busy",
             what="only steps and heartbeats",
             jobs=36 * (40 * _ops(pure=0),),

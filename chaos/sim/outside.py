@@ -13,10 +13,12 @@ from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER, Terms
 from chaos.cluster.receiver import ID_HEADER
 from chaos.evidence import Application, Delivery, LedgerRequest, ModelCall
 from chaos.sim.host import Scene
+from chaos.workloads.model_script import answer
 from chaos.workloads.program import BUSY_MODEL
 from chaos.workloads.terms import terms_of
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
-from cortex.agent.models.errors import ModelUnavailableError
+from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.demo.validation import refusal_of
 from cortex.domain.failure import CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 
@@ -171,7 +173,11 @@ class Model:
                 on_open()
             if on_usage is not None:
                 on_usage(Usage(input_tokens=len(message)))
-            text = f"answer to {conversation}: all is well"
+            if (why := refusal_of(request.to_json())) is not None:
+                raise _refused(request, why)
+            turn = sum(each["role"] == "assistant" for each in request.messages)
+            blocks, stop_reason = answer(conversation, turn)
+            text = "".join(block.get("text", "") for block in blocks)
             for piece in text.split(" "):
                 await self._world.sleep(takes_s / 16)
                 if on_text is not None:
@@ -179,8 +185,8 @@ class Model:
             self._fail(request)
         return ModelResponse(
             model=request.model,
-            content=({"type": "text", "text": text},),
-            stop_reason="end_turn",
+            content=tuple(blocks),
+            stop_reason=stop_reason,
             usage=Usage(input_tokens=len(message), output_tokens=len(text)),
             message_id=f"msg_{len(self.calls)}",
         )
@@ -193,7 +199,7 @@ class Model:
         try:
             yield number
             outcome = "answered"
-        except ModelUnavailableError:
+        except (ModelUnavailableError, ModelRejectedError):
             outcome = "refused"
             raise
         finally:
@@ -216,6 +222,11 @@ class Model:
                 status = OVERLOADED if type_ == "overloaded_error" else None
                 raise _failed(request, type_, status=status)
             drawn -= chance
+
+
+def _refused(request: ModelRequest, why: str) -> ModelRejectedError:
+    failure = CallFailure(model=request.model, host="sim", type="invalid_request_error", status=400)
+    return ModelRejectedError(failure, why)
 
 
 def _failed(

@@ -18,8 +18,8 @@ import trio
 from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from chaos.cluster.receiver import ID_HEADER
 from chaos.workloads.messages import BY_STEP
-from chaos.workloads.model_script import first_message
-from chaos.workloads.program import NOTE, Op, account, model_of
+from chaos.workloads.model_script import AGENT_TOOL, first_message
+from chaos.workloads.program import MODEL, NOTE, Op, account, model_of
 from cortex import (
     Applied,
     Context,
@@ -33,6 +33,8 @@ from cortex import (
     job,
     tool,
 )
+from cortex.agent.loop import run_agent
+from cortex.agent.spec import AgentSpec
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
@@ -44,6 +46,9 @@ MODEL_CALL_S: Final = 8.0
 APPROVAL_EXPIRES_S: Final = 3600
 RETRY: Final = Retry(max=30, worker_attempts=40, backoff=Backoff(base_s=0.1, cap_s=1.0))
 """Patient: a job that is hit by many faults in turn must still end."""
+AGENT: Final = AgentSpec(
+    name="chaos", model=MODEL, system="You note.", tools=(AGENT_TOOL,), max_tokens=200
+)
 WORKER_PAUSES: Final = 2
 """Pauses grow to hours with each attempt: after this many, a failure counts for the application."""
 
@@ -63,7 +68,9 @@ async def chaos_program(ctx: Context, key: str, operations: list[dict[str, Any]]
     return len(operations)
 
 
-async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int) -> None:
+async def _perform(  # noqa: C901 -- one case an operation
+    ctx: Context, op: Op, key: str, place: int, *, takes_ms: int
+) -> None:
     name = f"{place}:{op}"
     match op:
         case Op.MODEL | Op.RETRY:
@@ -91,6 +98,12 @@ async def _perform(ctx: Context, op: Op, key: str, place: int, *, takes_ms: int)
             data = {"key": key, "place": place}
             note = {"text": "all is well", "topic": NOTE, "data": data}
             await ctx.tool(name, "send_notification", note)
+        case Op.AGENT:
+            prompt = first_message(key, name, takes_ms)
+            run = functools.partial(
+                run_agent, ctx, AGENT, prompt=prompt, folder=None, prefix=f"{name}: "
+            )
+            await ctx.group(name, run, given={"prompt": prompt})
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
         case Op.POISON:
@@ -116,6 +129,12 @@ async def chaos_pure(takes_ms: int) -> int:
     """Change nothing outside."""
     await trio.sleep(takes_ms / 1000)
     return takes_ms
+
+
+@tool(local=True)
+async def chaos_note(words: str = "nothing") -> str:
+    """Return the words."""
+    return words
 
 
 @tool(effect=True, idempotent=True, local=True)

@@ -16,6 +16,7 @@ WEIGHTS: Final = {
     Op.PUBLISH: 2,
     Op.NOTIFY: 1,
     Op.SLEEP: 3,
+    Op.AGENT: 1,
 }
 LENGTH_MAX: Final = 8
 TAKES_MS: Final = {
@@ -29,6 +30,7 @@ TAKES_MS: Final = {
     Op.PUBLISH: (0, 0),
     Op.NOTIFY: (0, 0),
     Op.SLEEP: (50, 800),
+    Op.AGENT: (40, 200),
     Op.POISON: (0, 0),
     Op.CRASH: (0, 0),
     Op.RENAMED: (0, 0),

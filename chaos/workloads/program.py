@@ -35,6 +35,8 @@ class Op(StrEnum):
     """A message, written with its step; the step's key is that of its topic."""
     NOTIFY = "notify"
     """A notification, as agents send it: a job of its own, which sends it by itself."""
+    AGENT = "agent"
+    """An agent with a tool, whose model's answers are cut and odd."""
     SLEEP = "sleep"
     """Time passes inside a step."""
     POISON = "poison"

@@ -9,6 +9,7 @@ from chaos.checkers import (
     i07_intents,
     i15_whole_answers,
     i18_decided_once,
+    i34_agents,
 )
 from chaos.checkers.verdict import Checker, Result
 from chaos.evidence import Application
@@ -113,6 +114,25 @@ def _answer(run: Run) -> dict[str, object]:
     step = next(s for s in run.steps if s["job_id"] == uuid("plain") and s["kind"] == "model")
     answer: dict[str, object] = step["output"]
     return answer
+
+
+@sick(i34_agents.check, "its tool ran with 'nothing', the model gave None")
+def a_cut_call_runs_with_defaults(run: Run) -> None:
+    step = next(s for s in run.steps if s["key"] == "0:agent: 1 chaos_note#2")
+    step["output"] = "nothing"
+
+
+@sick(i34_agents.check, "its tool ran with 'b', the model gave 'a'")
+def a_call_runs_with_other_arguments(run: Run) -> None:
+    next(s for s in run.steps if s["key"] == "0:agent: 1 chaos_note")["output"] = "b"
+
+
+@sick(i34_agents.check, "the model refused its conversation: text content blocks")
+def a_conversation_is_refused(run: Run) -> None:
+    run.jobs["agent"] |= {
+        "error_code": "invalid_request",
+        "error_message": "text content blocks must be non-empty",
+    }
 
 
 @sick(i15_whole_answers.check, "its stop reason is None")

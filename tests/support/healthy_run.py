@@ -41,6 +41,7 @@ def healthy_run() -> Run:
     _asked(run)
     _forgotten(run)
     _deployed(run)
+    _agent(run)
     return run
 
 
@@ -77,6 +78,24 @@ def _deployed(run: Run) -> None:
     run.step("deployed", "load", 44.2)
     run.effect("deployed", "0:idempotent", 44.3)
     run.move("deployed", "COMPLETED", 44.5)
+
+
+def _agent(run: Run) -> None:
+    """An agent whose second call was cut."""
+    run.submit("agent", "agent", 46.0)
+    run.claim("agent", "p3.1", 46.1)
+    calls = [
+        {"type": "tool_use", "name": "chaos_note", "input": given} for given in ({"words": "a"}, {})
+    ]
+    run.model("agent", "0:agent", 46.2)
+    run.step("agent", "0:agent: 1 model", 46.4)
+    run.steps[-1] |= {"kind": "model", "output": {"stop_reason": "max_tokens", "content": calls}}
+    cut = {"tool_error": "your answer was cut", "code": "tool_input"}
+    for key, output in (("1 chaos_note", "a"), ("1 chaos_note#2", cut)):
+        run.step("agent", f"0:agent: {key}", 46.5)
+        run.steps[-1]["output"] = output
+    run.step("agent", "0:agent", 46.55)
+    run.move("agent", "COMPLETED", 46.6)
 
 
 def _plain(run: Run) -> None:
