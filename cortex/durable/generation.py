@@ -1,11 +1,16 @@
 """One model response as the result of a job or of a flow's step: complete, or an error."""
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from cortex.domain.errors import InvalidOutputError, RejectedError, UsageError
 from cortex.domain.model import ModelResponse
+
+WAYS_OUT: Final = {
+    "max_tokens": "raise max_tokens",
+    "model_context_window_exceeded": "shorten the conversation",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -23,9 +28,9 @@ class Generated:
         """Return a complete response; raises `InvalidOutputError` for another one."""
         text = response.text
         if response.stop_reason not in ("end_turn", "stop_sequence"):
-            hint = "raise max_tokens" if response.stop_reason == "max_tokens" else None
+            way_out = WAYS_OUT.get(response.stop_reason)
             message = f"{what}: the model stopped with {response.stop_reason!r}"
-            raise InvalidOutputError(message, raw=text, hint=hint)
+            raise InvalidOutputError(f"{message}: {way_out}" if way_out else message, raw=text)
         if not text.strip():
             raise InvalidOutputError(f"{what}: the model gave an empty answer", raw=text)
         return cls(

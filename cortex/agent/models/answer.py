@@ -148,7 +148,7 @@ class ModelAnswer:
                 self.usage = counted(self.usage, message.get("usage"))
             case "message_delta":
                 self._has_delta = True
-                self._stop(event["delta"].get("stop_reason"))
+                self._stop((event.get("delta") or {}).get("stop_reason"))
                 self.usage = counted(self.usage, event.get("usage"))
             case "message_stop":
                 self.complete = bool(self._message)

@@ -138,7 +138,7 @@ def _parsed(event: bytes) -> Iterator[dict[str, Any]]:
             data.append(line[len(b"data:") :])
         elif line.startswith(b"event:"):
             name = line[len(b"event:") :].strip()
-    if data and (raw := b"\n".join(data)).strip() != _DONE:
+    if (raw := b"\n".join(data)).strip() not in (b"", _DONE):
         parsed = _object(raw)
         yield parsed if "type" in parsed or not name else {**parsed, "type": name.decode("latin-1")}
 

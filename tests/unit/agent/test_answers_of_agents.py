@@ -13,14 +13,18 @@ from cortex.agent.loop import AgentResult, run_agent
 from cortex.agent.models.errors import ModelRejectedError
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.read_file import read_file
-from cortex.agent.tools.tool import Tool, ToolContext, tool
+from cortex.agent.tools.tool import CutCallError, Tool, ToolContext, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import InvalidOutputError, RejectedError
 from cortex.domain.failure import CallFailure
+from cortex.domain.job import OpenEffect
 from cortex.domain.model import ModelRequest
+from cortex.durable.attempt import Attempt, ToolCall
+from cortex.durable.journal import Journal
+from cortex.durable.tool_calls import refusing
 from tests.support.agent_turns import Script, Turn, says
-from tests.support.records.factories import Record, a_context
+from tests.support.records.factories import Record, a_claim, a_context, services
 from tests.support.records.rows import new_id
 
 CUT = "your answer was cut before the arguments of this call"
@@ -136,6 +140,25 @@ async def test_recorded_cut_call_does_not_run_when_the_job_goes_on(bench: Bench)
     await bench.run(script)
     assert bench.ran == []
     assert CUT in script.last_results[0]
+
+
+async def test_cut_call_that_an_earlier_release_began_is_asked_about_and_not_made(
+    bench: Bench,
+) -> None:
+    claim, cut = a_claim(), CutCallError("pay", raw="")
+    begun = [OpenEffect(key="1 pay", status="PENDING")]
+    journal = Journal(claim.lease, bench.record, [], effects=begun)
+    attempt = Attempt(claim, journal, services(tools=Toolbox(bench.tools())))
+    call = ToolCall(
+        tool="pay", arguments={}, key="1 pay", gate_key="1 pay approval", said=None, folder=None,
+        timeout_s=None,
+    )  # fmt: skip
+    plan = await refusing(cut, attempt, call)
+    assert plan.gate is None
+    with pytest.raises(CutCallError):
+        await plan.run(None)
+    with pytest.raises(CutCallError):
+        await refusing(cut, attempt, attrs.evolve(call, key="2 pay"))
 
 
 async def test_whole_call_that_needs_approval_asks(bench: Bench) -> None:

@@ -242,6 +242,8 @@ DOCUMENT = orjson.dumps({**MESSAGE, "content": [{"type": "text", "text": "hi"}]}
         wire(START, *text("hi"), *ends("end_turn"), *ends(None)),
         wire(START, *text("hi"), *ends("tool_use")[:1], *ends("end_turn")),
         wire(START, *text("hi"), *ends(None)),
+        wire(START, *text("hi"), {"type": "message_delta", "delta": None}, END[1]),
+        b"event: ping\ndata:\n\n" + wire(START, *text("hi"), *END),
         wire(START, *text("hi"), *ends("end_turn")[:1]),
         wire(START, *text("hi"), *ends("end_turn")[:1]).rstrip(),
         wire(START, *text("hi")[:-1], *ends("end_turn")),
