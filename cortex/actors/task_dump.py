@@ -41,9 +41,11 @@ async def dump_tasks_on_signal(
 def _write(text: str) -> None:
     # A reader that is gone, or a missing stderr, must not end the process.
     with suppress(OSError, ValueError):
-        if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+        # For people, also where the output of jobs becomes JSON lines.
+        stream = getattr(sys.stderr, "raw", sys.stderr)
+        if stream is not None:
+            stream.write(text)
+            stream.flush()
 
 
 def task_tree() -> str:

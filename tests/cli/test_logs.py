@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -81,3 +82,60 @@ def test_a_pods_own_credentials_are_known(monkeypatch: pytest.MonkeyPatch) -> No
         "[secret ANTHROPIC_API_KEY, 15 characters] short [secret database password, 9 characters] "
         "[secret database password, 9 characters] [secret API token, 71 characters]"
     )
+
+
+OUTPUT = r"""
+import logging, sys, threading, warnings
+from uuid import UUID
+from cortex.cli.run.job_output import OPEN_MAX, job_output_as_lines
+from cortex.cli.screen.logs import configure_logs
+from cortex.domain import redaction
+from cortex.domain.tracing import current
+from cortex.domain.job import Lease
+from tests.support.records.factories import a_claim
+
+redaction.register("TOKEN", "sk-0f9e8d7c5a")
+configure_logs()
+with job_output_as_lines():
+    print("before any job")
+    print("for people", file=sys.stdout.raw, flush=True)
+    current.enter(a_claim(lease=Lease(UUID(int=7), 1), type="speak"))
+    print("one\n\ntwo", end="")
+    thread = threading.Thread(target=print, args=("of a thread",))
+    thread.start(); thread.join()
+    print(" and more", flush=True)
+    print("token sk-0f9e8d7c5a \x1b[2J")
+    sys.stdout.buffer.write(b"bytes \xff\n")
+    print("x" * 1_000_000)
+    print("to stderr", file=sys.stderr)
+    warnings.warn("careful", stacklevel=1)
+    logging.getLogger("a.library").error("broken")
+    print("begun", end="")
+"""
+
+
+def test_output_of_jobs_is_json_lines_with_the_job() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", OUTPUT], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    lines = ran.stdout.splitlines()
+    assert lines.pop(1) == "for people"
+    printed = [json.loads(line) for line in lines]
+    assert [(line["text"], line.get("job_type")) for line in printed] == [
+        ("before any job", None),
+        ("one", "speak"),
+        ("of a thread", None),
+        ("two and more", "speak"),
+        ("token [secret TOKEN, 13 characters] \x1b[2J", "speak"),
+        ("bytes \ufffd", "speak"),
+        ("x" * 4_000 + "…", "speak"),
+        ("begun", "speak"),
+    ]
+    assert {(line["event"], line["stream"]) for line in printed} == {("output", "stdout")}
+    assert printed[1]["job"] == str(UUID(int=7))
+    logged = [json.loads(line) for line in ran.stderr.splitlines()]
+    assert [line["job_type"] for line in logged] == ["speak"] * 3
+    assert logged[0]["text"] == "to stderr"
+    assert (logged[1]["logger"], logged[1]["level"]) == ("py.warnings", "warning")
+    assert "UserWarning: careful" in logged[1]["event"]
+    assert logged[2]["event"] == "broken"

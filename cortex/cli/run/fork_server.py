@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from cortex.cli.run.apps import add_packages, added_packages, load_app
+from cortex.cli.run.job_output import job_output_as_lines
 from cortex.cli.screen.logs import configure_logs
 from cortex.config import Settings, files
 from cortex.domain.interpreter import module_command
@@ -74,7 +75,8 @@ def main() -> None:
     runner = RunnerParts(
         registry=parts.registry, tools=parts.tools, workspaces=workspaces, cpu_s=wish["cpu_s"]
     )
-    serve_fork_server(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
+    with job_output_as_lines():
+        serve_fork_server(control, owner, runner.run, memory_mb=wish["memory_mb"], warm=runner.warm)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from cortex.cli.options import Command, Format, Options
 from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
+from cortex.cli.run.job_output import job_output_as_lines
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.prices import prices_of
 from cortex.cli.run.serve import Place, serve
@@ -81,7 +82,10 @@ def up(
         if isinstance(half, PodBeside):
             raise click.exceptions.Exit(up_on_screen(half, options, settings, actor=actor))
         lifeline = half
-    raise click.exceptions.Exit(_run(options, settings, app, began=began, lifeline=lifeline))
+    configure_logs()
+    with job_output_as_lines():
+        exit_code = _run(options, settings, app, began=began, lifeline=lifeline)
+    raise click.exceptions.Exit(exit_code)
 
 
 def _run(
@@ -92,7 +96,6 @@ def _run(
     began: float,
     lifeline: Lifeline | None,
 ) -> int:
-    configure_logs()
     manager = ServiceManager() if lifeline else ServiceManager.of_environment()
     if manager.http is not None:
         settings = _with_socket(settings, manager.http)
@@ -196,7 +199,7 @@ def _with_socket(settings: Settings, given: socket.socket) -> Settings:
 def _say(text: str) -> None:
     """Write to stdout. A ready pod does not end because nobody reads its output."""
     try:
-        click.echo(text)
+        click.echo(text, file=getattr(sys.stdout, "raw", None))
     except OSError as error:
         structlog.get_logger().warning("stdout cannot be written", error=error.strerror)
         # Python would flush the rest again at exit, and change the exit code.

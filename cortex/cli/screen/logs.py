@@ -12,7 +12,7 @@ from structlog.typing import EventDict, Processor
 from cortex.cli.run.log_stream import LogStream
 from cortex.domain.redaction import redact
 from cortex.domain.safe import safe
-from cortex.domain.tracing.current import trace_id
+from cortex.domain.tracing import current
 
 TEXT_MAX: Final = 4_000
 """Characters of one value: job texts must not fill the disk."""
@@ -24,8 +24,8 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 def configure_logs(*, level: int = logging.INFO) -> None:
     """Send logs to stderr: as JSON lines unless stderr is a terminal.
 
-    Includes `logging` records of tools and libraries, from warnings on. All other output to stderr
-    goes the same way from here on: see `LogStream`.
+    Includes `logging` records of tools and libraries, from warnings on, and Python's own warnings.
+    All other output to stderr goes the same way from here on: see `LogStream`.
     """
     own = sys.__stderr__
     if own is not None and sys.stderr is own:  # not a stream that a test or a caller put there
@@ -33,11 +33,7 @@ def configure_logs(*, level: int = logging.INFO) -> None:
         sys.stderr = LogStream(own.fileno())
     is_terminal = sys.stderr.isatty()
     processors: list[Any] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(
-            fmt="%H:%M:%S" if is_terminal else "iso", utc=not is_terminal
-        ),
-        _shorten,
+        *_first(is_terminal=is_terminal),
         *(_for_people() if is_terminal else _for_machines()),
         _redact_line,
     ]
@@ -55,11 +51,30 @@ def configure_logs(*, level: int = logging.INFO) -> None:
         )
     )
     logging.basicConfig(level=logging.WARNING, handlers=[others], force=True)
+    logging.captureWarnings(capture=True)
+
+
+def line_logger(stream: TextIO) -> structlog.typing.FilteringBoundLogger:
+    """Return a logger of JSON lines to a stream."""
+    processors: list[Any] = [*_first(is_terminal=False), *_for_machines(), _redact_line]
+    logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+        structlog.PrintLogger(stream),
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+    )
+    return logger
+
+
+def _first(*, is_terminal: bool) -> list[Processor]:
+    stamp = structlog.processors.TimeStamper(
+        fmt="%H:%M:%S" if is_terminal else "iso", utc=not is_terminal
+    )
+    return [structlog.processors.add_log_level, stamp, _shorten]
 
 
 def _for_machines() -> list[Processor]:
     return [
-        _add_trace,
+        _add_job,
         structlog.processors.ExceptionRenderer(_summary),
         structlog.processors.JSONRenderer(),
     ]
@@ -72,10 +87,12 @@ def _for_people() -> list[Processor]:
     ]
 
 
-def _add_trace(_: object, __: str, event: EventDict) -> EventDict:
-    """Name the trace of the job that logs, so that a line leads to its spans."""
-    if (found := trace_id()) is not None:
+def _add_job(_: object, __: str, event: EventDict) -> EventDict:
+    """Name the job that logs, and its trace, so that a line leads to both."""
+    if (found := current.trace_id()) is not None:
         event.setdefault("trace_id", found)
+    if (job := current.job()) is not None and "job" not in event:
+        event["job"], event["job_type"] = job
     return event
 
 

@@ -1,4 +1,4 @@
-"""The job whose code runs: its trace is in every line that is logged meanwhile."""
+"""The job whose code runs: every line that is logged meanwhile names it and its trace."""
 
 from contextvars import ContextVar
 from uuid import UUID
@@ -18,6 +18,12 @@ def job_id() -> UUID | None:
     """Return the job that this code belongs to."""
     claim = _claim.get()
     return None if claim is None else claim.lease.job_id
+
+
+def job() -> tuple[str, str] | None:
+    """Return the id and the type of the job that this code belongs to."""
+    claim = _claim.get()
+    return None if claim is None else (str(claim.lease.job_id), claim.type)
 
 
 def trace_id() -> str | None:
