@@ -31,7 +31,7 @@ from cortex.domain.errors import (
     RejectedError,
     TimedOutError,
 )
-from cortex.domain.failure import Failure
+from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.domain.waiting import SLEEP
 from cortex.durable.context import Context
@@ -220,7 +220,7 @@ class FlowRun:
                 raise
             if failures >= step.retry.max:
                 message = f"step {key!r} failed {failures + 1} times: {describe(error)}"
-                raise RejectedError(message) from error
+                raise _SpentError(failure, message) from error
         pause_s = self._pause_s(step.retry, failures + 1, failure)
         await self._note(key, failures + 1, failure.message)
         await self._report(key, failure, f"tried again in {pause_s:.1f} s")
@@ -292,7 +292,7 @@ class FlowRun:
             "approve": self._approve,
             "publish": self._publish,
         }
-        return await calls[step.uses](shape, key, step.timeout_s)
+        return await calls[step.uses](shape, key, self._spec.timeout_s(step))
 
     async def _tool(self, given: ToolStep, key: str, timeout_s: float | None) -> Any:
         return await self._ctx.tool(key, given.tool, given.arguments, timeout=timeout_s)
@@ -353,6 +353,16 @@ class FlowRun:
             return {"text": result.text, "steps": result.steps}
         message = f"step {key!r} took longer than {timeout_s:g} seconds"
         raise TimedOutError(message, scope="step", limit_s=timeout_s)
+
+
+class _SpentError(RejectedError):
+    """The tries of a step are spent: its last failure with its own code, now for good."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = attrs.evolve(
+            failure, cls=FailureClass.PERMANENT, message=message, retry_after_s=None
+        )
 
 
 def _failure_key(key: str, number: int) -> str:

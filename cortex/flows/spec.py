@@ -118,10 +118,6 @@ class FlowStep:
             reason = f"must be true, false or one expression, got {show(self.when)}"
             raise UnfitError(reason, path=("when",))
 
-    @property
-    def timeout_s(self) -> float | None:
-        return None if self.timeout_ms is None else self.timeout_ms / 1000
-
 
 @attrs.frozen(kw_only=True)
 class FlowLimits:
@@ -137,6 +133,25 @@ class FlowLimits:
                 raise UnfitError(refusal, path=("timeout_ms",))
 
 
+def _limited(scope: str) -> Any:
+    """Return a field for a limit in milliseconds, checked against the hard one of its scope."""
+
+    def check(_: object, field: "attrs.Attribute[int | None]", value: int | None) -> None:
+        if value is not None and (refusal := TIMEOUTS[scope].refusal_ms(value)):
+            raise UnfitError(refusal, path=(field.name,))
+
+    return attrs.field(default=None, validator=check)
+
+
+@attrs.frozen(kw_only=True)
+class FlowTimeouts:
+    """Limits of all steps that have no `timeout_ms` of their own, in milliseconds."""
+
+    step: int | None = _limited("step")
+    llm_call: int | None = _limited("flow_llm_call")
+    """Of steps that use `llm`, within `step`."""
+
+
 @attrs.frozen(kw_only=True)
 class FlowSpec:
     """One flow: steps that form a graph without circles."""
@@ -146,6 +161,7 @@ class FlowSpec:
     description: str = ""
     inputs: dict[str, FlowInput] = attrs.field(factory=dict)
     limits: FlowLimits = FlowLimits()
+    timeouts: FlowTimeouts = FlowTimeouts()
     result: Any = None
     """What the job returns; None: the result of the last step."""
 
@@ -190,6 +206,18 @@ class FlowSpec:
             return tuple(given)
         return (self.steps[index - 1].name,) if index else ()
 
+    def timeout_s(self, step: FlowStep) -> float | None:
+        """Return the limit of a step's call; None: the default of its kind.
+
+        A limit of all steps is no higher than the hard one of the step's kind.
+        """
+        hard = KINDS[step.uses].limit
+        if step.timeout_ms is not None or hard is None:
+            return None if step.timeout_ms is None else step.timeout_ms / 1000
+        given = [self.timeouts.step, self.timeouts.llm_call if step.uses == "llm" else None]
+        seconds = [each / 1000 for each in given if each is not None]
+        return min(*seconds, hard.hard_s) if seconds else None
+
     def before(self) -> dict[str, frozenset[str]]:
         """Return, by step, all that has ended when it begins."""
         needs = {step.name: self.needs(index) for index, step in enumerate(self.steps)}
@@ -208,9 +236,10 @@ class FlowSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the stored form: what the file says, without the defaults."""
         return {
-            **_plain(self, skipped=("steps", "inputs", "limits")),
+            **_plain(self, skipped=("steps", "inputs", "limits", "timeouts")),
             **({"inputs": _inputs(self.inputs)} if self.inputs else {}),
             **({"limits": _plain(self.limits)} if self.limits != FlowLimits() else {}),
+            **({"timeouts": _plain(self.timeouts)} if self.timeouts != FlowTimeouts() else {}),
             "steps": [_plain_step(step) for step in self.steps],
         }
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from cortex.agent.workspace import timeout_lines
 from cortex.agent.workspace.jail import open_folder
 from cortex.domain.errors import ForbiddenError, NotFoundError
 from cortex.domain.timeouts import LISTED_MAX, Artefact
@@ -126,7 +127,9 @@ def _walk(workspace: Path, problems: list[str]) -> Iterator[_File | Path]:
             if len(outer) >= DEPTH_MAX and folders:
                 folders.clear()
                 problems.append(f"the workspace is more than {DEPTH_MAX} folders deep")
-            yield from (each for name in files if (each := _file(here, [*outer, name])))
+            own = (timeout_lines.NAME,) if not outer else ()  # no step has written it
+            names = (name for name in files if name not in own)
+            yield from (each for name in names if (each := _file(here, [*outer, name])))
     except OSError as error:
         add_problem(error)
     finally:

@@ -65,6 +65,12 @@ def test_only_files_made_since_are_new(workspace: Path) -> None:
     }
 
 
+def test_the_runtimes_own_file_is_no_artefact(workspace: Path) -> None:
+    write(workspace / "timeouts.jsonl")
+    write(workspace / "sub" / "timeouts.jsonl")
+    assert paths(look_through(workspace, since=LONG_AGO)) == {"sub/timeouts.jsonl"}
+
+
 def test_a_forged_time_hides_nothing(workspace: Path) -> None:
     since = instant_after(write(workspace / "old"))
     os.utime(write(workspace / "new"), (0, 0))

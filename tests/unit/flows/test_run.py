@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from cortex.domain.approvals.approval import ApprovalStatus
+from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
@@ -22,6 +23,7 @@ from cortex.domain.errors import (
     TransientError,
     UnavailableError,
 )
+from cortex.domain.failure import FailureClass
 from cortex.domain.job import StepDone, StepKind
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.flows.run import ITEMS_MAX, FlowResult, FlowRun
@@ -331,6 +333,21 @@ async def test_a_failure_ends_the_flow_unless_the_step_goes_on() -> None:
     assert first.steps == {"a": "failed", "b": "completed"}
     assert [key for key, _ in lax.tools.seen] == ["a call", "b"]
     assert [resolution for _, _, resolution in lax.facts.failures] == ["the flow goes on"]
+
+
+async def test_a_step_whose_tries_are_spent_has_the_code_of_its_last_failure() -> None:
+    run = Run([tool("a", retry={"max": 1}, on_error="continue")])
+    run.tools.errors["a"] = [TransientError("1"), UnavailableError("2")]
+    await run.waits()
+    await run.attempt()
+    (outcome,) = [step for step in run.record.steps if step.key == "a"]
+    error = json.loads(outcome.output or "")["error"]
+    assert error == {"code": "unavailable", "message": "step 'a call' failed 2 times: 2"}
+    alone = Run([tool("a", retry={"max": 1})])
+    alone.tools.errors["a"] = [TransientError("1"), UnavailableError("2")]
+    await alone.waits()
+    failure = failure_of(await alone.error())
+    assert (failure.code, failure.cls) == ("unavailable", FailureClass.PERMANENT)
 
 
 async def test_a_retry_leaves_the_pod_and_keeps_the_key() -> None:

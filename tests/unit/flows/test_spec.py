@@ -152,6 +152,18 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
             "name: x\nlimits:\n  timeout_ms: 2700001\nsteps: [{name: a, uses: approve}]",
             "f.yaml:3: limits.timeout_ms must be at least 1 and at most 2700000, the hard limit",
         ),
+        (
+            "name: x\ntimeouts:\n  step: 900001\nsteps: [{name: a, uses: approve}]",
+            "f.yaml:3: timeouts.step must be at least 1 and at most 900000, the hard limit of",
+        ),
+        (
+            "name: x\ntimeouts: {llm_call: 180001}\nsteps: [{name: a, uses: approve}]",
+            "timeouts.llm_call must be at least 1 and at most 180000, the hard limit of a model",
+        ),
+        (
+            "name: x\ntimeouts: {call: 1}\nsteps: [{name: a, uses: approve}]",
+            "f.yaml:2: timeouts.call is unknown",
+        ),
         (one("  retry: {max: 21}"), "f.yaml:6: steps[0].retry.max must be from 1 to 20, got 21"),
         (one("  needs: [b]"), 'f.yaml:6: steps[0].needs[0] "b" is no step of the flow'),
         (one("  needs: [a]"), "f.yaml:6: steps[0].needs makes a circle: none of a can begin"),
@@ -209,3 +221,22 @@ def test_a_flow_of_many_steps_is_checked_quickly_and_a_longer_one_refused() -> N
 def test_what_is_stored_and_unknown_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match='stored flow "x"'):
         FlowSpec.from_json({"name": "x", "steps": [{"name": "a", "uses": "later"}]})
+
+
+def test_limits_of_all_steps_hold_for_those_without_their_own() -> None:
+    text = """
+    name: x
+    timeouts: {step: 700000, llm_call: 30000}
+    steps:
+    - {name: own, uses: tool, with: {tool: t}, timeout_ms: 5000}
+    - {name: tool, uses: tool, with: {tool: t}}
+    - {name: llm, uses: llm, with: {model: m, prompt: p}}
+    - {name: ask, uses: approve}
+    """
+    (flow,) = parse_flows(text, "f.yaml")
+    assert [flow.timeout_s(step) for step in flow.steps] == [5, 600, 30, None]
+    assert FlowSpec.from_json(flow.to_json()) == flow
+    assert flow.to_json()["timeouts"] == {"step": 700000, "llm_call": 30000}
+    (plain,) = parse_flows("name: x\nsteps: [{name: a, uses: tool, with: {tool: t}}]", "f.yaml")
+    assert plain.timeout_s(plain.steps[0]) is None
+    assert "timeouts" not in plain.to_json()
