@@ -36,7 +36,7 @@ BUDGETS_S: Final = {
     "tests/chaos": 38.0,
     "tests/cli": 43.0,
     "tests/demo": 1.5,
-    "tests/e2e": 103.0,
+    "tests/e2e": 103.5,
     "tests/http": 38.0,
     "tests/runtime": 27.0,
     "tests/sql": 11.0,
