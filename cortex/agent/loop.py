@@ -30,6 +30,7 @@ from cortex.domain.errors import (
     InvalidOutputError,
     RejectedError,
     TimedOutError,
+    UsageError,
 )
 from cortex.domain.failure import PROMPT_TOO_LONG
 from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
@@ -44,6 +45,8 @@ ERROR: Final = "tool_error"
 """Key of the recorded output of a tool that failed."""
 CODE: Final = "code"
 """Beside it, the code of an error that the model caused."""
+KEPT: Final = frozenset({"artefact", "bytes", "sha256", "beginning"})
+"""Keys of the recorded output of a tool that is too large for the record: see `fitting`."""
 MISFITS_MAX: Final = 2
 """After this many turns in a row whose tool input does not fit, the next one fails."""
 CONTINUED_MAX: Final = 3
@@ -98,7 +101,7 @@ async def run_agent(
     `prefix`: before the names of its steps, if it is one of several in a job.
 
     Raises:
-        UsageError: the pod does not have one of the agent's tools.
+        UsageError: the prompt is empty.
         RejectedError: the agent used up its steps, or the model stopped for an unknown reason, or
             its context is full and there is nothing left to shorten.
         InvalidOutputError: the model stopped in a way that the agent's `on_stop` fails, or gave
@@ -106,6 +109,8 @@ async def run_agent(
             fit its type.
         TimedOutError: a step, which is one response and its tool calls, took too long.
     """
+    if not prompt.strip():
+        raise UsageError(f"the prompt of agent {spec.name!r} is empty", hint="say what it is to do")
     run = _Run(ctx, spec, prompt=prompt, folder=folder, prefix=prefix)
     limit_s = (await ctx.limits()).step_s
     for number in range(1, spec.max_steps + 1):
@@ -423,6 +428,15 @@ def _result_block(use_id: Any, text: ToolText) -> Mapping[str, Any]:
 def _tool_text(name: str, output: Any, note: str | None) -> ToolText:
     is_error = _is_error(output)
     content = output[ERROR] if is_error else output
+    if isinstance(content, dict) and content.keys() >= KEPT:
+        return ToolText(
+            name=name,
+            text=str(content["beginning"]),
+            is_error=is_error,
+            note=note,
+            file=str(content["artefact"]),
+            whole_bytes=int(content["bytes"]),
+        )
     text = content if isinstance(content, str) else orjson.dumps(content).decode()
     return ToolText(name=name, text=text, is_error=is_error, note=note)
 

@@ -32,6 +32,8 @@ class ToolText:
     """What a person changed in the call."""
     file: str | None = None
     """The path of the whole in the workspace; None without one."""
+    whole_bytes: int | None = None
+    """The size of the whole if the text is only its beginning."""
 
     def block(self, use_id: str, limit_bytes: int, *, can_read: bool) -> dict[str, Any]:
         """Return the block for the model, its text cut to the limit."""
@@ -44,10 +46,11 @@ class ToolText:
     def _within(self, limit_bytes: int, *, can_read: bool) -> str:
         if not self.text.strip():
             return NO_TEXT
-        size = len(self.text.encode())
+        size = self.whole_bytes or len(self.text.encode())
         if size <= limit_bytes:
             return self.text
-        end_bytes = 0 if limit_bytes <= SHORTENED_BYTES else int(limit_bytes * END_SHARE)
+        has_end = self.whole_bytes is None and limit_bytes > SHORTENED_BYTES
+        end_bytes = int(limit_bytes * END_SHARE) if has_end else 0
         beginning = clipped(self.text, limit_bytes - end_bytes)
         end = self.text.encode()[size - end_bytes :].decode(errors="ignore") if end_bytes else ""
         left_out = size - len(beginning.encode()) - len(end.encode())

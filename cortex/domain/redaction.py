@@ -29,6 +29,7 @@ VALUES_MAX: Final = 1_000
 NAME: Final = re.compile(r"[A-Za-z0-9_. -]{1,64}")
 
 _MARKER: Final = rf"\[secret {NAME.pattern}, \d+ characters\]"
+_HAS_MARKER: Final = re.compile(_MARKER)
 _NEVER: Final = r"(?!)"
 _JSON_BEGINS: Final = frozenset('{["')
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*', re.DOTALL)
@@ -269,6 +270,11 @@ TEXT_MAX: Final = 2_000
 """Characters of an error message that are kept."""
 
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def was_redacted(text: str) -> bool:
+    """Return whether a marker stands in place of a secret in this text."""
+    return _HAS_MARKER.search(text) is not None
 
 
 def storable(text: str) -> str:

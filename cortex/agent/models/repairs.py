@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import attrs
 
+from cortex.domain.redaction import was_redacted
+
 NAME_CHARS_MAX: Final = 64
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,4096}")
@@ -89,8 +91,8 @@ class AnswerRepairs:
         if _is_result(block):
             known = self._server_ids.get(str(block.get("tool_use_id")))
             return None if known is None else {**fresh, "tool_use_id": known}
-        if kind == "thinking" and not block.get("signature"):
-            return None  # it was cut, or is not the API's
+        if kind in _THINKING and not _is_signed(block):
+            return None
         if kind == "text":
             if not fresh.get("citations"):
                 fresh.pop("citations", None)
@@ -121,6 +123,13 @@ def _input(block: Mapping[str, Any]) -> dict[str, Any]:
 def _has_text(block: Mapping[str, Any]) -> bool:
     text = block.get("text")
     return isinstance(text, str) and bool(text.strip())
+
+
+def _is_signed(block: Mapping[str, Any]) -> bool:
+    """Return whether the API takes thinking back: signed, and without a secret's marker in it."""
+    texts = [block.get(name) for name in ("thinking", "signature", "data")]
+    has_proof = bool(block.get("signature") or block.get("data"))
+    return has_proof and not any(isinstance(each, str) and was_redacted(each) for each in texts)
 
 
 def _is_result(block: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.tool import CutCallError, Tool, ToolContext, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
-from cortex.domain.errors import InvalidOutputError, RejectedError
+from cortex.domain.errors import InvalidOutputError, RejectedError, UsageError
 from cortex.domain.failure import CallFailure
 from cortex.domain.job import OpenEffect
 from cortex.domain.model import ModelRequest
@@ -188,6 +188,7 @@ ODD: Sequence[Turn] = (
     answer({"type": "thinking", "thinking": " \n", "signature": "c2ln"}, block("clean", {})),
     answer(block("clean", {}), {"type": "thinking", "thinking": "cut"}),
     answer({"type": "thinking", "thinking": "cut", "signature": ""}, block("clean", {})),
+    answer({"type": "redacted_thinking", "data": ""}, block("clean", {})),
     answer({"type": "server_tool_use", "id": "x", "name": "s", "input": {}}, block("clean", {})),
     answer(text("I do it."), stop_reason="tool_use"),
     answer(stop_reason="tool_use"),
@@ -218,6 +219,14 @@ async def test_signed_thinking_goes_back_unchanged(bench: Bench) -> None:
     script = Script([answer(thought, text(""), block("clean", {})), says("done")])
     await bench.run(script)
     assert script.asked[1].messages[1]["content"][0] == thought
+
+
+async def test_thinking_that_a_secrets_marker_has_changed_is_left_out(bench: Bench) -> None:
+    changed = "the key is [secret API_KEY, 20 characters]"
+    thought = {"type": "thinking", "thinking": changed, "signature": "c2ln"}
+    script = Script([answer(thought, block("clean", {})), says("done")])
+    await bench.run(script)
+    assert [each["type"] for each in script.asked[1].messages[1]["content"]] == ["tool_use"]
 
 
 async def test_usable_ids_and_names_stay(bench: Bench) -> None:
@@ -269,6 +278,24 @@ async def test_long_result_is_cut_for_the_model_and_kept_whole(bench: Bench) -> 
     )
     piece = read_file.run(context, path[0], 799_992)
     assert piece == "0099999\n"
+
+
+async def test_result_too_large_for_the_record_comes_with_its_beginning_and_file(
+    bench: Bench,
+) -> None:
+    script = Script([answer(block("dump", {"size": 2_000_000})), says("done")])
+    await bench.run(script)
+    content = results(script.asked[1])[0]["content"]
+    assert content.startswith("0000000\n")
+    assert "of 2,000,000 bytes are left out here; the whole is in the file tool-output/" in content
+    assert len(content) < 5_000
+
+
+async def test_empty_prompt_is_refused(bench: Bench) -> None:
+    ctx = a_context(tools=Toolbox(bench.tools()), workspaces=bench.folder)
+    spec = AgentSpec(name="a", model="m", system="s")
+    with pytest.raises(UsageError, match="the prompt of agent 'a' is empty"):
+        await run_agent(ctx, spec, prompt=" \n", folder=None)
 
 
 async def test_agent_sets_its_own_limit_of_a_result(bench: Bench) -> None:
