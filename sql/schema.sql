@@ -740,6 +740,7 @@ CREATE TABLE cortex_worker.task (
     max_attempts integer NOT NULL,  -- The job fails after this many failed claims.
     locked_by uuid,  -- The pod that has it.
     locked_at timestamptz,  -- When its latest attempt began.
+    running jsonb,  -- A step that its pod has reported as running, because it takes long: see cortex.running_step.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     queue_name text,  -- Tasks of one named queue run one after another.
     job_key text,  -- A new task with the same key replaces this one while it is not locked.
@@ -753,7 +754,8 @@ CREATE TABLE cortex_worker.task (
     CONSTRAINT task_attempts_spent_check CHECK (attempts_spent >= 0),
     CONSTRAINT task_checkpoint_check CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
-    CONSTRAINT task_max_attempts_check CHECK (max_attempts >= 1 AND max_attempts <= 100)
+    CONSTRAINT task_max_attempts_check CHECK (max_attempts >= 1 AND max_attempts <= 100),
+    CONSTRAINT task_running_check CHECK (pg_column_size(running) <= 2048)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX task_locked ON cortex_worker.task USING btree (locked_by) WHERE state = 'LOCKED'::cortex_worker.task_state;
 CREATE INDEX task_later ON cortex_worker.task USING btree (run_at) WHERE state = 'LATER'::cortex_worker.task_state;
@@ -766,6 +768,19 @@ CREATE INDEX task_suspect ON cortex_worker.task USING btree (task, priority, run
 CREATE INDEX task_ready_named ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'READY'::cortex_worker.task_state AND NOT is_suspect AND queue_name IS NOT NULL;
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.task TO cortex_runtime;
 GRANT SELECT ON cortex_worker.task TO cortex_reader;
+
+-- The step that a task runs, the longest running one: its kind, key, since when, and how many more run. Null: none, or none that runs long.
+CREATE FUNCTION cortex.running_step(task cortex_worker.task)
+ RETURNS jsonb
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+-- Nothing clears the report when its step ends, so that a step costs no write: it may be of an earlier attempt, or its
+-- step may be in the record by now.
+SELECT task.running - 'attempt'
+WHERE task.state = 'LOCKED' AND (task.running->>'attempt')::int = task.attempt AND NOT EXISTS (
+    SELECT FROM cortex.job_step s WHERE s.job_id = task.job_id AND s.key = task.running->>'key') $function$;
 
 -- Every job as it is now: its record and, while a pod runs it, the state that is in its task.
 --   id: UUIDv7 made by the submitter, so that a repeated submit finds the same job.

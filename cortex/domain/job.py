@@ -1,9 +1,10 @@
 """Jobs as values: their states, what a pod gets when it claims one, and what it reports back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -65,6 +66,27 @@ class StepKind(StrEnum):
     APPROVAL = "approval"
     MESSAGE = "message"
     PATCH = "patch"
+
+
+@attrs.frozen(kw_only=True)
+class RunningStep:
+    """The step that a running job has run longest, as its pod last reported it."""
+
+    kind: StepKind
+    key: str
+    since: datetime
+    more: int
+    """How many other steps run beside it."""
+
+
+def running_step_of(stored: Mapping[str, Any]) -> RunningStep:
+    """Restore a step from the JSON of the database."""
+    return RunningStep(
+        kind=StepKind(stored["kind"]),
+        key=stored["key"],
+        since=datetime.fromisoformat(stored["since"]),
+        more=stored["more"],
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.job import JobStatus
+from cortex.domain.job import JobStatus, RunningStep
 from cortex.domain.waiting import Awaited
 
 AHEAD_MAX: Final = 1000
@@ -176,6 +176,8 @@ class WhyFacts:
     waiting_on: str | None
     step: str | None
     """Number and key of the last committed step."""
+    running_step: RunningStep | None
+    """Of a running job; None: no step runs long."""
     ahead_count: int
     """Tasks that come before its own, counted up to a bound."""
     task: TaskFacts | None

@@ -221,6 +221,16 @@ class Progress:
         return self._steps.get(key)
 
     @property
+    def longest(self) -> tuple[StepUnderWay, int] | None:
+        """The step that has run longest, and how many more run; None: none runs."""
+        running = [
+            each for each in self._steps.values() if each.cut_at is None and not each.is_held
+        ]
+        if not running:
+            return None
+        return min(running, key=lambda step: step.began), len(running) - 1
+
+    @property
     def answers(self) -> list[tuple[str, PartialAnswer]]:
         """Model output of the steps under way, by their keys."""
         return [(key, step.answer) for key, step in self._steps.items() if step.has_output]

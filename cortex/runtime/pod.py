@@ -74,6 +74,7 @@ from cortex.runtime.maintenance.runners import (
     wake,
 )
 from cortex.runtime.maintenance.schedules import declare
+from cortex.runtime.maintenance.step_reports import StepReports
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
@@ -190,6 +191,7 @@ class _Pod:
         self._build_writers()
         self._receipts = Receipts(port, workspaces=parts.workspaces, unix_ms=chance.unix_ms)
         self._control = Control(port, pod_id=self._record.id, running=self._running, rng=rng)
+        self._step_reports = StepReports(port, pod_id=self._record.id, running=running, rng=rng)
         self._heartbeat = Heartbeat(
             port,
             pod=self._record,
@@ -335,6 +337,7 @@ class _Pod:
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
+            await liveness.start(self._step_reports)
             for runner in (one for one in self._own_runners if one.runs_until_sign_off):
                 await liveness.start(runner)
             writers = await stack.enter_async_context(

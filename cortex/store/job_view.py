@@ -16,7 +16,7 @@ from cortex.domain.effect import EffectStatus
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.postgres.database import Database
-from cortex.store.jobs import EndedAttempt, JobRow, StepRow
+from cortex.store.jobs import EndedAttempt, JobRow, RunningStepNow, StepRow
 from cortex.store.operator import COUNT_MAX, Head, head_of
 from cortex.store.rows import row_of, rows_of
 
@@ -89,6 +89,8 @@ class WatchedJob(JobRow):
     breaker_state: str | None
     """Of the breaker that it waits for."""
     running_since: datetime | None
+    running_step: RunningStepNow
+    """None: no step runs long."""
     attempts: tuple[EndedAttempt, ...]
     effects: tuple[WatchedEffect, ...]
     approvals: tuple[WatchedApproval, ...]

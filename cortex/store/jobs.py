@@ -17,7 +17,7 @@ from cortex.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from cortex.domain.job import Finish, JobStatus, Submission
+from cortex.domain.job import Finish, JobStatus, RunningStep, Submission, running_step_of
 from cortex.domain.policy import JobPolicy, hard_timeout_s
 from cortex.domain.waiting import Awaited, awaited_of
 from cortex.postgres.database import Connection, Database, affected
@@ -44,6 +44,10 @@ def payload_of(text: str | None) -> Any:
 
 
 AwaitedNow: TypeAlias = Annotated[Awaited | None, lambda text: awaited_of(orjson.loads(text))]
+
+RunningStepNow: TypeAlias = Annotated[
+    RunningStep | None, lambda text: running_step_of(orjson.loads(text))
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -105,6 +109,8 @@ class ShownJob(ListedJob):
     pod_id: UUID | None
     code_version: str | None
     """The code of its pod."""
+    running_step: RunningStepNow
+    """None: no step runs long."""
     task_state: str | None
     task_run_at: datetime | None
     suspended_at: datetime | None

@@ -186,6 +186,33 @@ async def beat(
     return affected(rows)
 
 
+@attrs.frozen(kw_only=True)
+class StepReport:
+    """The step that a job of a pod has run longest."""
+
+    lease: Lease
+    kind: str | None = None
+    """None: no step runs long any more."""
+    key: str | None = None
+    for_s: float = 0.0
+    more: int = 0
+    """How many other steps run beside it."""
+
+
+async def report_steps(db: Database, *, pod_id: UUID, reports: Sequence[StepReport]) -> None:
+    """Note which steps jobs of a pod run, for people who look."""
+    await db.fetch(
+        "pods.report_steps",
+        pod_id,
+        [each.lease.job_id for each in reports],
+        [each.lease.attempt for each in reports],
+        [each.kind for each in reports],
+        [each.key for each in reports],
+        [each.for_s for each in reports],
+        [each.more for each in reports],
+    )
+
+
 async def leave(db: Database, pod_id: UUID, *, has_run: bool = True) -> bool:
     """Mark a pod as ended in order; False if it still owns jobs, which others then take over.
 

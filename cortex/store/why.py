@@ -6,7 +6,7 @@ from uuid import UUID
 import orjson
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.job import JobStatus
+from cortex.domain.job import JobStatus, running_step_of
 from cortex.domain.waiting import awaited_of
 from cortex.domain.why_facts import (
     AHEAD_MAX,
@@ -45,6 +45,9 @@ def _facts(row: Record) -> WhyFacts:
     return WhyFacts(
         **{name: row[name] for name in _PLAIN},
         status=JobStatus(row["status"]),
+        running_step=None
+        if row["running_step"] is None
+        else running_step_of(orjson.loads(row["running_step"])),
         task=_task(row),
         owner=_owner(row),
         queue=_queue(row),

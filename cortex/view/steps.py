@@ -1,7 +1,11 @@
 """How a step is called for people. Its stored key stays as it is: scripts and records use that."""
 
 import re
+from datetime import datetime
 from typing import Final
+
+from cortex.domain.job import RunningStep
+from cortex.domain.phrases import span
 
 _KEY: Final = re.compile(r"(?:(?P<turn>\d{1,9}) )?(?P<name>.*?)(?:#(?P<nth>\d{1,9}))?", re.DOTALL)
 
@@ -28,6 +32,13 @@ def last_step(step: str) -> str:
     """Return in words a step that the database names by its number and its key."""
     seq, _, key = step.partition(" ")
     return numbered_step(seq, key) if key else step
+
+
+def running_step(step: RunningStep, now: datetime) -> str:
+    """Return a running step in words: `turn 2 · model for 41 s, and 3 more`; not safe yet."""
+    for_s = max(0.0, (now - step.since).total_seconds())
+    more = f", and {step.more} more" if step.more else ""
+    return f"{step_label(step.key)} for {span(for_s)}{more}"
 
 
 def _ordinal(number: int) -> str:

@@ -30,7 +30,7 @@ from cortex.domain.waiting import (
 )
 from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFacts
 from cortex.view.queues import queue_shown
-from cortex.view.steps import last_step
+from cortex.view.steps import last_step, running_step
 
 TAKEN_OVER_LOOKS: Final = 4
 """The surviving pods take over a dead pod's jobs after two polls; twice that leaves room."""
@@ -172,6 +172,8 @@ def _running(f: WhyFacts) -> _Found | None:
         return None
     code = f" (code {f.owner.code_version})" if f.owner.code_version else ""
     after = f", after step {last_step(f.step)}" if f.step else ", before its first step"
+    if f.running_step is not None:
+        after = f", in step {running_step(f.running_step, f.now)}"
     return _Found(
         f"it is running on {f.owner.name}{code}, attempt {f.attempt}{after}",
         since=f.started_at,

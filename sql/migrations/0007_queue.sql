@@ -16,6 +16,7 @@ CREATE TABLE cortex_worker.task (
     max_attempts int NOT NULL CHECK (max_attempts BETWEEN 1 AND 100),
     locked_by uuid,
     locked_at timestamptz,
+    running jsonb CHECK (pg_column_size(running) <= 2048),
     run_at timestamptz NOT NULL DEFAULT cortex.now(),
     queue_name text,
     job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
@@ -44,6 +45,8 @@ COMMENT ON COLUMN cortex_worker.task.attempts_spent IS 'Claims that count agains
 COMMENT ON COLUMN cortex_worker.task.max_attempts IS 'The job fails after this many failed claims.';
 COMMENT ON COLUMN cortex_worker.task.locked_by IS 'The pod that has it.';
 COMMENT ON COLUMN cortex_worker.task.locked_at IS 'When its latest attempt began.';
+COMMENT ON COLUMN cortex_worker.task.running IS
+    'A step that its pod has reported as running, because it takes long: see cortex.running_step.';
 COMMENT ON COLUMN cortex_worker.task.run_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex_worker.task.queue_name IS 'Tasks of one named queue run one after another.';
 COMMENT ON COLUMN cortex_worker.task.job_key IS 'A new task with the same key replaces this one while it is not locked.';
@@ -68,6 +71,17 @@ CREATE INDEX task_ready_named ON cortex_worker.task (task, priority, run_at, id)
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex_worker.task TO cortex_runtime;
 GRANT USAGE ON SEQUENCE cortex_worker.task_id_seq TO cortex_runtime;
+
+CREATE FUNCTION cortex.running_step(task cortex_worker.task) RETURNS jsonb
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+-- Nothing clears the report when its step ends, so that a step costs no write: it may be of an earlier attempt, or its
+-- step may be in the record by now.
+SELECT task.running - 'attempt'
+WHERE task.state = 'LOCKED' AND (task.running->>'attempt')::int = task.attempt AND NOT EXISTS (
+    SELECT FROM cortex.job_step s WHERE s.job_id = task.job_id AND s.key = task.running->>'key') $$;
+COMMENT ON FUNCTION cortex.running_step IS
+    'The step that a task runs, the longest running one: its kind, key, since when, and how many more run. Null: none, or '
+    'none that runs long.';
 
 -- ------------------------------------------------------------------ jobs as they are now
 

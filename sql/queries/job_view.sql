@@ -8,7 +8,7 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
        j.error_message, j.error_code, j.error_class, j.retry_count, j.max_retries, j.waiting_on, j.origin_id,
        coalesce(j.lineage_id, j.id) AS lineage_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
        last.error AS last_error, last.error_code AS last_error_code, b.state AS breaker_state, cortex.waits_for(j.waiting_on) AS awaited,
-       cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
+       cortex.running_step(t) AS running_step, cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
        (SELECT h.at FROM cortex.job_history h WHERE h.job_id = $1 AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1)
          AS running_since,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (
@@ -48,6 +48,7 @@ LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN LATERAL (
     SELECT e.error, e.error_code FROM cortex.job_attempt e WHERE e.job_id = j.id
     ORDER BY e.attempt DESC LIMIT 1) last ON true
+LEFT JOIN cortex_worker.task t ON t.job_id = j.id
 WHERE j.id = $1;
 
 -- name: steps_before

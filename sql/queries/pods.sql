@@ -97,6 +97,24 @@ WITH pod AS (
 )
 SELECT id FROM mine;
 
+-- name: report_steps
+-- Notes which steps jobs of a pod run, for people who look. $1 pod id; per job: $2 ids, $3 attempts, $4 kinds of the
+-- longest running steps or null for none, $5 their keys, $6 for how many seconds, $7 how many more run. Locks: its
+-- tasks, skipping locked.
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::int[])
+        AS s(job_id, attempt, kind, key, for_s, more)
+), held AS MATERIALIZED (
+    SELECT t.job_id FROM given g JOIN cortex_worker.task t ON t.job_id = g.job_id AND t.attempt = g.attempt
+    WHERE t.locked_by = $1 ORDER BY t.job_id FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE cortex_worker.task t
+SET running = CASE WHEN g.key IS NOT NULL THEN jsonb_build_object(
+        'attempt', g.attempt, 'kind', g.kind, 'key', g.key, 'since', cortex.now() - g.for_s * interval '1 second',
+        'more', g.more) END
+FROM given g JOIN held ON held.job_id = g.job_id
+WHERE t.job_id = g.job_id AND t.locked_by = $1;
+
 -- name: leave
 -- Marks a pod as ended in order, unless it still owns a job: then its lock is released, and others take its jobs over.
 -- $1 pod id, $2 whether it ran jobs other than upkeep. Returns it if it was marked.

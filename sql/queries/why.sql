@@ -16,7 +16,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        j.cancel_reason, j.error_message, j.error_class, j.error_code,
        j.waiting_on,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
+       cortex.running_step(t) AS running_step, t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
        p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
             ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
        p.silent_after_s, p.zombie_s, p.sweep_s,

@@ -21,6 +21,7 @@ JOB: dict[str, Any] = {
     "silent_after_s": 95.0,
     "zombie_s": 300.0,
     "running_since": None,
+    "running_step": None,
     "attempts": [],
     "effects": [],
     "approvals": [],

@@ -40,6 +40,7 @@ from cortex.view.jobs import (
     took_s,
 )
 from cortex.view.pods import place
+from cortex.view.steps import running_step
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11
@@ -83,6 +84,7 @@ JOB_FIELDS: Final = (
         "pod",
         "pod_id",
         "code_version",
+        "running_step",
         "task_state",
         "task_run_at",
         "next_retry_at",
@@ -152,6 +154,7 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         "submitted": _times(job, terminal),
         "attempt": _attempts(job),
         "progress": progress(job.checkpoint),
+        "runs": "" if job.running_step is None else running_step(job.running_step, job.now),
         "queue": safe(job.queue_name or ""),
         "tags": safe(", ".join(job.tags or ())),
         "payload": exact(job.payload),

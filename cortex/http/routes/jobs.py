@@ -7,7 +7,7 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.job import JobStatus
+from cortex.domain.job import JobStatus, RunningStep
 from cortex.domain.job_filter import TEXT_MAX, JobCursor, parse_filter
 from cortex.domain.token import Role
 from cortex.domain.why_facts import WhyFacts
@@ -123,6 +123,7 @@ class Job:
     pod: str | None
     pod_id: UUID | None
     code_version: str | None = field(doc="the code of that pod")
+    running_step: RunningStep | None = field(doc="the step that runs longest; null: none runs long")
     task_state: str | None
     task_run_at: datetime | None
     next_retry_at: datetime | None

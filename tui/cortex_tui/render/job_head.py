@@ -20,7 +20,7 @@ from cortex.domain.waiting import ApprovalWait, EffectWait
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
-from cortex.view.steps import numbered_step
+from cortex.view.steps import numbered_step, running_step
 from cortex_tui.model.step_list import StepList
 from cortex_tui.palette import Palette
 from cortex_tui.render.job_rows import why
@@ -157,7 +157,7 @@ def why_line(row: WatchedJob, now: datetime) -> Cell:
     if status is JobStatus.RETRY and wait_of(status, row.waiting_on) is not Wait.SLEEP:
         return Cell(safe(_retry(row, now)), "retry")
     if status is JobStatus.RUNNING and row.cancel_requested_at is None:
-        return Cell(safe(_under_way(row)), "dim")
+        return Cell(safe(_under_way(row, now)), "dim")
     text = why(row, now)
     if (awaited := gate(row)) is not None:
         when, dot, what = (
@@ -189,7 +189,9 @@ def _retry(row: WatchedJob, now: datetime) -> str:
     return " · ".join(parts)
 
 
-def _under_way(row: WatchedJob) -> str:
+def _under_way(row: WatchedJob, now: datetime) -> str:
+    if row.running_step is not None:
+        return f"in step {running_step(row.running_step, now)}"
     head = row.checkpoint
     return (
         f"last step {numbered_step(head['seq'], head['key'])}"
