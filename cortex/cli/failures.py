@@ -23,6 +23,7 @@ EXIT_CODES: Final = {
     6: "the watched job ended FAILED or CANCELLED",
     7: "timed out",
     8: "unhealthy",
+    9: "jobs in flight do not fit the code",
     130: "Ctrl-C",
 }
 INTERRUPTED: Final = 130

@@ -45,6 +45,10 @@ cli = Root(
             "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
             "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
             "tick": ("cortex.cli.run.tick:tick", "Run each background runner once, and exit."),
+            "preflight": (
+                "cortex.cli.run.preflight:preflight",
+                "Check that new code fits the jobs that are not over.",
+            ),
             "migrate": ("cortex.cli.migrate:migrate", "Bring the database's schema up to date."),
             "scripted-model": (
                 "cortex.cli.run.scripted_model:scripted_model",

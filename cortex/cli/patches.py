@@ -26,7 +26,8 @@ def patches(options: Options) -> None:
 
     `old` jobs reached `ctx.patched` under older code and keep the old branch, `new` ones take the
     new branch. `undecided` ones have begun and not reached it: they may need either. Delete the
-    old branch when `old` and `undecided` are 0 for all types.
+    old branch when `old` and `undecided` are 0 for all types, and check the code without it by
+    `cortex preflight`.
     """
     output = Output(options)
     with session(options) as call:

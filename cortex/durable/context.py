@@ -178,7 +178,7 @@ class Context:
         async def run() -> StepOutcome:
             return StepOutcome(value=await function())
 
-        group = self._journal.once(StepKind.STEP, key, given=stands_for, run=run)
+        group = self._journal.group(key, given=stands_for, run=run)
         return self._journal.promised(key, group)
 
     def patched(self, patch: str) -> bool:

@@ -78,6 +78,16 @@ _parent: ContextVar[str | None] = ContextVar("parent", default=None)
 """Key of the step that this code runs in: steps that it starts are part of that step."""
 
 
+@contextmanager
+def running_in(key: str) -> Iterator[None]:
+    """Around code whose steps are part of step `key`."""
+    token = _parent.set(key)
+    try:
+        yield
+    finally:
+        _parent.reset(token)
+
+
 class Recorder(Protocol):
     """Takes operations: the committer."""
 
@@ -281,6 +291,12 @@ class Journal:
         if kind is StepKind.APPROVAL:
             self._decisions[key] = done.output
         return decode(done.output)
+
+    async def group(
+        self, key: str, *, given: StepInput, run: Callable[[], Awaitable[StepOutcome]]
+    ) -> Any:
+        """The same for a step whose function only requests steps of its own."""
+        return await self.once(StepKind.STEP, key, given=given, run=run)
 
     def _done(
         self,

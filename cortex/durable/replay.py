@@ -14,7 +14,7 @@ function, binds while that function runs again, and not if the other step is on 
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -151,7 +151,7 @@ class Replay:
             stands = self._root is not None and self._stands(self._root)
             # A second check: between two of them every branch that could go on has done so.
             if (stood and stands) or trio.current_time() - changed_at >= PATIENCE_S:
-                raise self._diverged(f"new step {key!r} must not begin")
+                raise self.must_not_begin(key)
             stood = stands
             checks += 1
             with trio.move_on_after(LOOK_BACKOFF.longest_s(checks)):
@@ -159,6 +159,31 @@ class Replay:
                     self._none_left = trio.Event()
                 await self._none_left.wait()
         return True
+
+    def hold(self) -> None:
+        """Count the calling branch as one that waits here, for good."""
+        self._waiting |= {trio.lowlevel.current_task()}
+
+    @property
+    def stands(self) -> bool:
+        """Every branch of the handler waits here."""
+        return self._root is not None and self._stands(self._root)
+
+    def due(self, *, below: Collection[str] = ()) -> list[str]:
+        """Return the keys of what is on record, was not requested and lies on the way.
+
+        Without what only the functions of the steps `below` would request.
+        """
+        inner: set[str] = set()
+        waiting = list(below)
+        while waiting:
+            inner |= (children := set(self._children.get(waiting.pop(), ())) - inner)
+            waiting += children
+        return [each.key for each in self._due() if each.key not in inner]
+
+    def must_not_begin(self, key: str) -> DivergedError:
+        """Return the error of a new outside call while something on record is due."""
+        return self._diverged(f"new step {key!r} must not begin")
 
     def check_end(self) -> None:
         """Raise `DivergedError` if the handler has returned without an effect or answer on record.

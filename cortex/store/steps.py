@@ -86,20 +86,21 @@ async def recorded(db: Database, operations: Sequence[NumberedStep]) -> set[UUID
 
 async def of_job(db: Database, job_id: UUID) -> list[Step]:
     """Return every committed step of a job in order, outputs included."""
-    return [
-        Step(
-            seq=row["seq"],
-            key=row["key"],
-            digest=row["digest"],
-            output=row["output"],
-            usage=None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"])),
-            cost_usd=row["cost_usd"],
-            kind=StepKind(row["kind"]),
-            amid=row["amid"],
-            parent_key=row["parent_key"],
-        )
-        for row in await _all(db, job_id, with_inputs=False)
-    ]
+    return [_step(row) for row in await _all(db, job_id, with_inputs=False)]
+
+
+def _step(row: Record) -> Step:
+    return Step(
+        seq=row["seq"],
+        key=row["key"],
+        digest=row["digest"],
+        output=row["output"],
+        usage=None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"])),
+        cost_usd=row["cost_usd"],
+        kind=StepKind(row["kind"]),
+        amid=row["amid"],
+        parent_key=row["parent_key"],
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -195,3 +196,74 @@ class PatchRow:
 async def patches(db: Database) -> list[PatchRow]:
     """Return the patches that unfinished jobs have reached, by name, then by type."""
     return rows_of(PatchRow, await db.fetch("steps.patches", PATCHED_JOBS_MAX))
+
+
+# --- The records of many jobs that are not over, for a replay that does nothing.
+
+LIVE_JOBS_MAX: Final = 100_000
+BATCH_BYTES_MAX: Final = 16 * 2**20
+"""Outputs loaded at once, as far as one job has no more."""
+
+
+@attrs.frozen(kw_only=True)
+class LiveJob:
+    """A job that is not over, without its record."""
+
+    id: UUID
+    type: str
+    attempt: int
+    payload: str
+    """JSON text."""
+    agent_id: UUID | None
+    agent_version: int | None
+    tenant: str
+    lineage_id: UUID | None
+    timeout_s: int
+    bytes: int
+    """Size of its steps' outputs, as stored."""
+
+
+@attrs.frozen(kw_only=True)
+class LiveRecord:
+    """A job that is not over, with its record."""
+
+    job: LiveJob
+    steps: tuple[Step, ...]
+    effects: tuple[OpenEffect, ...]
+    arguments: dict[str, str]
+    """The arguments of these effects, JSON texts by key."""
+    questions: tuple[str, ...]
+    """Keys of steps that wait for people."""
+
+
+async def live(db: Database, *, limit: int = LIVE_JOBS_MAX) -> list[UUID]:
+    """Return jobs that are not over, oldest first."""
+    return [row["id"] for row in await db.fetch("steps.live", limit)]
+
+
+async def live_jobs(db: Database, ids: Sequence[UUID]) -> list[LiveJob]:
+    """Return those of these jobs that are not over."""
+    return rows_of(LiveJob, await db.fetch("steps.live_jobs", list(ids)))
+
+
+async def records_of(db: Database, jobs: Sequence[LiveJob]) -> list[LiveRecord]:
+    """Return jobs with their records."""
+    ids = [job.id for job in jobs]
+    committed: dict[UUID, list[Step]] = {job_id: [] for job_id in ids}
+    for row in await db.fetch("steps.of_jobs", ids):
+        committed[row["job_id"]].append(_step(row))
+    begun: dict[UUID, list[Record]] = {job_id: [] for job_id in ids}
+    for row in await db.fetch("steps.open_of_jobs", ids):
+        begun[row["job_id"]].append(row)
+    return [
+        LiveRecord(
+            job=job,
+            steps=tuple(committed[job.id]),
+            effects=tuple(
+                OpenEffect(row["key"], row["status"]) for row in begun[job.id] if row["status"]
+            ),
+            arguments={row["key"]: row["arguments"] for row in begun[job.id] if row["status"]},
+            questions=tuple(row["key"] for row in begun[job.id] if not row["status"]),
+        )
+        for job in jobs
+    ]

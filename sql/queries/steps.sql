@@ -127,3 +127,37 @@ FROM known k LEFT JOIN LATERAL (
     WHERE b.type = k.type AND NOT EXISTS (
         SELECT FROM decided d WHERE d.id = b.id AND d.key = k.key)) u ON true
 ORDER BY k.key, k.type;
+
+-- name: live
+-- Jobs that are not over, oldest first. $1 limit. Locks: none.
+SELECT s.id FROM cortex.job_state s WHERE s.state IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL')
+ORDER BY s.id LIMIT $1;
+
+-- name: live_jobs
+-- Of these jobs, those that are not over, and how many bytes their steps' outputs take. $1 ids. Locks: none.
+SELECT j.id, j.type, j.attempt, j.payload, j.agent_id, j.agent_version, j.tenant, j.lineage_id, j.timeout_s,
+       (SELECT coalesce(sum(pg_column_size(s.output)), 0) FROM cortex.job_step s WHERE s.job_id = j.id)::bigint AS bytes
+FROM cortex.job j WHERE j.id = ANY ($1::uuid[]) AND j.finished_at IS NULL ORDER BY j.id;
+
+-- name: of_jobs
+-- Committed steps of several jobs, each job's in order. $1 job ids. Locks: none.
+SELECT job_id, seq, kind, key, digest, cost_usd, usage, output, amid, parent_key
+FROM cortex.job_step WHERE job_id = ANY ($1::uuid[]) ORDER BY job_id, seq;
+
+-- name: open_of_jobs
+-- What several jobs, or the earlier ones that they continue, have begun and not recorded as a step: effects that may
+-- have been applied, and questions to people (then without a status). $1 job ids. Locks: none.
+WITH asked AS MATERIALIZED (
+    SELECT r.id, coalesce(r.lineage_id, r.id) AS line, r.lineage_id IS NOT NULL
+           AND (SELECT s.seq FROM cortex.job_step s WHERE s.job_id = r.id AND s.seq = 1) IS NOT NULL AS of_line
+    FROM cortex.job_record r WHERE r.id = ANY ($1::uuid[]) AND (r.has_open OR r.lineage_id IS NOT NULL)
+)
+SELECT o.id AS job_id, e.key, e.status, e.arguments::text AS arguments
+FROM asked o JOIN cortex.effect e ON e.lineage_id = o.line
+WHERE e.status <> 'FAILED' AND (o.of_line OR e.job_id = o.id)
+  AND NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = e.job_id AND s.key = e.key)
+UNION ALL
+SELECT DISTINCT o.id, a.key, NULL, NULL
+FROM asked o JOIN cortex.approval a ON a.lineage_id = o.line
+WHERE a.status <> 'CANCELLED' AND (o.of_line OR a.job_id = o.id)
+  AND NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = o.id AND s.key = a.key);

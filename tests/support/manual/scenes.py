@@ -178,7 +178,9 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             )
         },
     ),
-    "docs/guides/code-changes.md": Scene(blocks={"# digest.py": IMPORTED}),
+    "docs/guides/code-changes.md": Scene(
+        given="printf 'import cortex\\n' > new.py\n", blocks={"# digest.py": IMPORTED}
+    ),
     "docs/guides/failures.md": Scene(given=_DEAD, words={"4f1a": "$PRINT"}),
     "docs/guides/hosts.md": Scene(
         given=_SYSTEMD + _UNIT,

@@ -1,0 +1,331 @@
+"""Replays the record of a job against this code and does nothing: what is not on record is not run.
+
+The handler runs from its top, as in any attempt, and gets what is on record. A branch that asks for
+anything else waits there for good. Once all branches wait, or nothing on record is left, the replay
+is over, and the handler is stopped. Its own pauses pass at once: the clock is one of this process.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, NoReturn
+
+import attrs
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from cortex.domain.canonical import parse
+from cortex.domain.classification import describe, leaves
+from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.errors import CortexError, DivergedError, InvalidValueError
+from cortex.domain.job import Claim, OpenEffect, Past, Step, StepDone, StepKind
+from cortex.domain.why_facts import MISSING_TOOL
+from cortex.durable.attempt import Services
+from cortex.durable.codec import StepInput, decode, encode
+from cortex.durable.divergence import difference
+from cortex.durable.handling import run_handler
+from cortex.durable.journal import Journal, StepLimit, StepOutcome, running_in
+from cortex.durable.registry import Registry
+from cortex.durable.replay import PATIENCE_S
+
+PAUSE_S: Final = 1.0
+"""The clock's steps while a branch waits for something of its own."""
+STOPS_MAX: Final = 20
+"""How often the clock goes on for a handler that does not stop."""
+THREAD_LOOK_S: Final = 0.000_5
+
+
+class Problem(StrEnum):
+    """Why a job would not go on."""
+
+    TYPE = "type"
+    """This code has no handler of its type: it would wait for code."""
+    ARGUMENTS = "arguments"
+    """The handler does not take its payload: it would wait for code."""
+    TOOL = "tool"
+    """This code lacks a tool that it needs: it would wait for code."""
+    DIVERGES = "diverges"
+    """The handler asks for other steps than those on record."""
+    RAISES = "raises"
+    """The handler raises an error before it asks for anything new."""
+    OUTSIDE = "outside"
+    """The handler opens connections, programs or files outside of its steps, or tries to."""
+    STUCK = "stuck"
+    """The handler blocks or computes between its steps, or cannot be stopped."""
+    UNSURE = "unsure"
+    """No problem so far: a step that is not on record comes before some that are."""
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """What is wrong with a job under this code."""
+
+    problem: Problem
+    where: str | None
+    """The key of the step; None: not at a step."""
+    message: str
+
+
+@attrs.frozen
+class _Parked:
+    kind: StepKind | None
+    """None: a service of the pod, outside of all steps."""
+    is_new_call: bool
+    """A call that may only begin when nothing on record is due."""
+
+
+class DryJournal(Journal):
+    """The record of a job, to which nothing can be added."""
+
+    __slots__ = (
+        "_arguments",
+        "_asked",
+        "_begun",
+        "_calls",
+        "_over",
+        "_parked",
+        "diverged_at",
+        "missing",
+    )
+
+    def __init__(
+        self,
+        claim: Claim,
+        steps: Sequence[Step],
+        *,
+        effects: Sequence[OpenEffect],
+        arguments: Mapping[str, str],
+        questions: Sequence[str],
+        calls: Collection[str],
+        recall: Callable[[str], Awaitable[str | None]],
+    ) -> None:
+        """`arguments`: of these effects. `questions`: keys of what people were asked.
+
+        `calls`: names of the tools, and of the other calls, that this code has.
+        """
+        past = Past(questions=tuple(questions))
+        super().__init__(claim.lease, _Nothing(), steps, effects=effects, past=past, recall=recall)
+        self._arguments = arguments
+        self._begun = {effect.key for effect in effects}
+        self._asked = frozenset(questions)
+        self._over = trio.Event()
+        self._parked: dict[str, _Parked] = {}
+        self.diverged_at: str | None = None
+        """The key of the step at which the replay diverged."""
+        self.missing: Finding | None = None
+        """A tool that this code lacks."""
+        self._calls = calls
+
+    async def once(
+        self,
+        kind: StepKind,
+        key: str,
+        *,
+        given: StepInput,
+        run: Callable[[], Awaitable[Any]],
+        limit_s: StepLimit | None = None,
+    ) -> Any:
+        """Return the step's recorded output; for any other wait until the replay is over."""
+        memo = self._memo.get(key)
+        if memo is not None:
+            if memo.digest != given.digest:
+                self.diverged_at = key
+            return await super().once(kind, key, given=given, run=run, limit_s=limit_s)
+        self._promised.pop(key, None)
+        self._replay.mark_requested(key)
+        if kind is StepKind.EFFECT and key in self._arguments:
+            self._check_open(key, given)
+        if kind is StepKind.TOOL and (tool := parse(given.kept).get("tool")) not in self._calls:
+            message = f"there is no tool {tool!r}"
+            self.missing = Finding(problem=Problem.TOOL, where=key, message=message)
+        is_new_call = kind is StepKind.MODEL or (
+            key not in self._begun | self._asked and kind in (StepKind.EFFECT, StepKind.APPROVAL)
+        )
+        return await self.park(key, kind, is_new_call=is_new_call)
+
+    async def group(
+        self, key: str, *, given: StepInput, run: Callable[[], Awaitable[StepOutcome]]
+    ) -> Any:
+        """Run the function of a group, which only requests steps."""
+        if key in self._memo:
+            return await super().group(key, given=given, run=run)
+        self._promised.pop(key, None)
+        self._replay.mark_requested(key)
+        with running_in(key):
+            outcome = await run()
+        return decode(encode(outcome.value, what=f"output of group {key!r}"))
+
+    async def park(
+        self, key: str, kind: StepKind | None = None, *, is_new_call: bool = False
+    ) -> NoReturn:
+        """Wait until the replay is over, then raise what job code must not swallow."""
+        self._parked[key] = _Parked(kind, is_new_call)
+        self._replay.hold()
+        await self._over.wait()
+        raise LeaseLost("the replay is over")
+
+    def _check_open(self, key: str, given: StepInput) -> None:
+        changed = difference(self._arguments[key], given.kept)
+        if parse(self._arguments[key]) != parse(given.kept) and changed:
+            self.diverged_at = key
+            raise DivergedError(
+                f"effect {key!r} was begun as another call than it is now: {changed}"
+            )
+
+    @property
+    def is_at_end(self) -> bool:
+        """Going on requests no more of what is on record, as far as that is known."""
+        return bool(self._parked) and (not self._due or self._replay.stands)
+
+    @property
+    def _due(self) -> list[str]:
+        return self._replay.due(below=self._parked)
+
+    def end(self) -> Finding | None:
+        """Stop the branches that wait; return what is wrong, None: the code fits."""
+        self._over.set()
+        due = self._due
+        if self.missing is not None or not due:
+            return self.missing
+        calls = [key for key, parked in self._parked.items() if parked.is_new_call]
+        if calls and len(calls) == len(self._parked):
+            error = self._replay.must_not_begin(calls[0])
+            return Finding(problem=Problem.DIVERGES, where=due[0], message=error.message)
+        step = next((key for key in self._parked if key not in calls), None)
+        message = f"not on record: {step!r}; what comes after it is unknown, such as {due[0]!r}"
+        if step is None:
+            message = f"waits for something of its own, before {due[0]!r}"
+        return Finding(problem=Problem.UNSURE, where=step or due[0], message=message)
+
+    @property
+    def first_due(self) -> str | None:
+        """The key of the first step on record that is due and was not requested."""
+        return next(iter(self._replay.due()), None)
+
+
+class _Nothing:
+    """Takes no operation."""
+
+    async def record(self, operation: StepDone) -> None:
+        raise LeaseLost(f"a replay records nothing: {operation.key!r}")
+
+    async def send_ahead(self, operation: StepDone) -> None:
+        """Decisions about patches are made anew by whoever runs the job."""
+
+
+class Absent:
+    """A service of a pod that a replay has not: code that calls it outside of steps waits."""
+
+    def __init__(self, name: str, journal: DryJournal) -> None:
+        self._name = name
+        self._journal = journal
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        async def wait(*_args: Any, **_kwargs: Any) -> Any:
+            await self._journal.park(f"{self._name}.{method}")
+
+        return wait
+
+
+class Dry:
+    """One replay."""
+
+    def __init__(self, registry: Registry, claim: Claim, *, is_builtin: bool) -> None:
+        """`is_builtin`: its type is Cortex's own; what that checks may be another pod's to know."""
+        self._registry = registry
+        self._claim = claim
+        self._is_builtin = is_builtin
+        self.journal: DryJournal | None = None
+        self.finding: Finding | None = None
+        self.has_ended = False
+
+    async def handle(
+        self,
+        make_journal: Callable[[], DryJournal],
+        make_services: Callable[[DryJournal], Services],
+    ) -> None:
+        """Run the handler until it ends or is cancelled."""
+        self.journal = journal = make_journal()
+        try:
+            await run_handler(self._registry, self._claim, journal, make_services(journal))
+        except Suspended as wish:
+            if wish.waiting_on.startswith(MISSING_TOOL):
+                self.finding = Finding(problem=Problem.TOOL, where=None, message=wish.reason)
+        except LeaseLost:
+            pass  # it was stopped
+        except Exception as error:  # noqa: BLE001 -- all that a handler may raise
+            self.finding = self._of_error(journal, error)
+        except BaseExceptionGroup as group:
+            if not all(isinstance(leaf, LeaseLost | Suspended) for leaf in leaves(group)):
+                raise
+        finally:
+            self.has_ended = True
+
+    def _of_error(self, journal: DryJournal, error: Exception) -> Finding | None:
+        message = error.message if isinstance(error, CortexError) else describe(error)
+        if isinstance(error, DivergedError):
+            where = journal.diverged_at or journal.first_due
+            return Finding(problem=Problem.DIVERGES, where=where, message=message)
+        problem = Problem.UNSURE if self._is_builtin else Problem.RAISES
+        return Finding(problem=problem, where=None, message=message)
+
+
+async def dry_run(
+    registry: Registry,
+    claim: Claim,
+    make_journal: Callable[[], DryJournal],
+    make_services: Callable[[DryJournal], Services],
+    *,
+    clock: MockClock,
+    is_builtin: bool,
+    give_up: Callable[[], NoReturn],
+) -> Finding | None:
+    """Replay one job; return what is wrong, None: the code fits.
+
+    `clock` is that of this trio program, which stands still otherwise. `give_up` ends this process:
+    for a handler that swallows its cancellation.
+    """
+    if (unfit := _unfit(registry, claim)) is not None:
+        return unfit
+    run = Dry(registry, claim, is_builtin=is_builtin)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run.handle, make_journal, make_services)
+        found = await _until_end(run, clock)
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            for _ in range(STOPS_MAX):
+                await wait_all_tasks_blocked()
+                if run.has_ended:
+                    break
+                clock.jump(PATIENCE_S)
+            else:
+                give_up()
+    return run.finding or found
+
+
+async def _until_end(run: Dry, clock: MockClock) -> Finding | None:
+    """Let the handler run until it gets no further; return what is wrong there."""
+    waited_s = 0.0
+    limiter = trio.to_thread.current_default_thread_limiter()
+    while not run.has_ended:
+        await wait_all_tasks_blocked()
+        journal = run.journal
+        if limiter.borrowed_tokens:  # they look like tasks that are blocked
+            await wait_all_tasks_blocked(THREAD_LOOK_S)
+        elif journal is not None and (journal.is_at_end or waited_s >= PATIENCE_S):
+            return journal.end()
+        else:
+            waited_s += PAUSE_S
+            clock.jump(PAUSE_S)
+    return None
+
+
+def _unfit(registry: Registry, claim: Claim) -> Finding | None:
+    if claim.type not in registry.names:
+        return Finding(
+            problem=Problem.TYPE, where=None, message=f"there is no job type {claim.type!r}"
+        )
+    try:
+        registry.get(claim.type).arguments(claim.payload)
+    except InvalidValueError as error:
+        return Finding(problem=Problem.ARGUMENTS, where=None, message=error.message)
+    return None

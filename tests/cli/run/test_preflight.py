@@ -1,0 +1,224 @@
+"""`cortex preflight`: which jobs in flight would not go on under new code."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from cortex.domain.job import NumberedStep, StepDone
+from cortex.durable.context import Context
+from cortex.flows.spec import parse_flows
+from cortex.store import agents, flows, steps
+from tests.support.command_line import Cortex
+from tests.support.life import CHANCE, Life
+from tests.support.records.factories import LedgerDesk, Record, TrioClock, a_context
+from tests.support.servers.postgres import sql
+
+NEW = """
+import socket, subprocess, time
+from pathlib import Path
+from cortex import Context, job, tool
+
+async def load(number: int, tries: int = 3) -> int:
+    raise SystemExit(f"a step ran: {number}")
+
+async def pay(number: int) -> int:
+    raise SystemExit(f"an effect ran: {number}")
+
+@job("fits")
+async def fits(ctx: Context, number: int, note: str = "") -> int:
+    print("noise" * 100)
+    is_new = ctx.patched("new way")
+    await ctx.step("load", load, number=number)
+    await ctx.effect("pay", pay, number)
+    return await ctx.step("more", load, int(is_new))
+
+@job("changed")
+async def changed(ctx: Context, number: int) -> None:
+    await ctx.step("load", load, number + 100)
+
+@job("renamed")
+async def renamed(ctx: Context, number: int) -> None:
+    await ctx.step("load", load, number)
+    await ctx.effect("pay customer", pay, number)
+
+@job("argument")
+async def argument(ctx: Context, number: str) -> None: ...
+
+@job("lacks")
+async def lacks(ctx: Context, number: int) -> None:
+    await ctx.tool("look", "gone_tool", {})
+
+@job("raises")
+async def raises(ctx: Context, number: int) -> None:
+    (await ctx.step("load", load, number)).nothing
+
+@job("outside")
+async def outside(ctx: Context, number: int) -> None:
+    try:
+        socket.create_connection(("127.0.0.1", 1))
+    except OSError:
+        await ctx.step("load", load, number)
+
+@job("writes")
+async def writes(ctx: Context, number: int) -> None:
+    Path("written").write_text("x")
+
+@job("starts")
+async def starts(ctx: Context, number: int) -> None:
+    subprocess.run(["touch", "written"])
+
+@job("exits")
+async def exits(ctx: Context, number: int) -> None:
+    raise SystemExit(3)
+
+@job("spins")
+async def spins(ctx: Context, number: int) -> None:
+    while True:
+        try:
+            await ctx.step("new", load, number)
+        except BaseException:
+            time.sleep(0.01)
+
+@job("stays")
+async def stays(ctx: Context, number: int) -> None:
+    import trio
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+"""
+OLD_TYPES = ("fits", "changed", "renamed", "argument", "lacks", "raises", "outside", "writes")
+EVIL_TYPES = ("starts", "exits", "spins", "stays", "gone")
+
+
+class Kept(Record):
+    """A record that keeps the operations, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[StepDone] = []
+
+    async def record(self, operation: StepDone) -> None:
+        await super().record(operation)
+        self.operations.append(operation)
+
+
+async def load(number: int) -> int:
+    return number
+
+
+async def pay_by_card(number: int) -> int:
+    return number
+
+
+async def old(ctx: Context, number: int) -> None:
+    await ctx.step("load", load, number)
+    await ctx.effect("pay", pay_by_card, number)
+
+
+def begun(
+    life: Life, pod: Any, job_type: str, number: int, handler: Callable[..., Awaitable[None]] = old
+) -> str:
+    """A job whose record was made by other code; return its id."""
+    job_id = life.job(job_type, payload=f'{{"number": {number}}}')
+    claim = life.claim(pod, job_type)
+    record = Kept()
+
+    async def run() -> None:
+        await handler(a_context(record, gateway=LedgerDesk(), clock=TrioClock()), number)
+
+    trio.run(run)
+    for seq, operation in enumerate(record.operations, 1):
+        step = attrs.evolve(operation, lease=claim.lease, effect=None)
+        head = f'{{"seq": {seq}}}'
+        life.call(steps.commit, pod_id=pod, operations=[NumberedStep(step, seq, head)])
+    return str(job_id)
+
+
+@pytest.fixture
+def pod(life: Life) -> Any:
+    for each in (*OLD_TYPES, *EVIL_TYPES):
+        life.type(each)
+    return life.pod("pod", *OLD_TYPES, *EVIL_TYPES)
+
+
+def contents(dsn: str) -> list[Any]:
+    """Each row's last transaction, by table."""
+    tables = ("cortex.job_record", "cortex.job_step", "cortex.fact", "cortex_worker.task")
+    query = "SELECT count(*), sum(xmin::text::bigint) FROM "
+    return [tuple(row) for table in tables for row in sql(dsn, query + table)]
+
+
+def test_jobs_that_do_not_fit_are_listed_and_nothing_runs(
+    cortex: Cortex, life: Life, pod: Any, tmp_path: Path
+) -> None:
+    ids = {each: begun(life, pod, each, 1) for each in (*OLD_TYPES, *EVIL_TYPES)}
+    begun(life, pod, "changed", 2)
+    path = tmp_path / "new.py"
+    path.write_text(NEW)
+    before = contents(life.dsn)
+    done = cortex("preflight", "--app", str(path), "--json")
+    assert done.code == 9, done.err
+    report = done.document
+    assert (report["jobs"], report["fit"], report["misfits"]) == (14, 1, 13)
+    found = {each["type"]: each for each in report["groups"]}
+    assert {name: each["problem"] for name, each in found.items()} == {
+        "changed": "diverges",
+        "renamed": "diverges",
+        "argument": "arguments",
+        "lacks": "tool",
+        "raises": "raises",
+        "outside": "outside",
+        "writes": "outside",
+        "starts": "outside",
+        "exits": "stuck",
+        "spins": "stuck",
+        "stays": "stuck",
+        "gone": "type",
+    }
+    assert (found["changed"]["count"], found["changed"]["where"]) == (2, "load")
+    assert found["changed"]["example"] == ids["changed"]
+    assert "number: 1 → 101" in found["changed"]["message"]
+    assert found["renamed"]["where"] == "pay"
+    assert contents(life.dsn) == before
+    assert not (tmp_path / "written").exists()
+
+
+def test_agents_and_flows_are_replayed(cortex: Cortex, life: Life) -> None:
+    for each in ("run_agent", "run_flow"):
+        life.type(each)
+    life.agent()
+    spec = {"name": "lost", "model": "claude", "system": "Find out.", "tools": ["gone_tool"]}
+    life.call(agents.apply, new_id=CHANCE.new_id(), name="lost", spec=spec, by="ana")
+    (flow,) = parse_flows(
+        "{name: f, steps: [{name: look, uses: tool, with: {tool: gone_tool, arguments: {}}}]}", "f"
+    )
+    life.call(flows.apply, name="f", spec=flow.to_json(), by="ana")
+    life.job("run_agent", payload='{"prompt": "hello"}', agent="researcher")
+    life.job("run_agent", payload='{"prompt": "hello"}', agent="lost")
+    life.job("run_flow", payload='{"flow": "f", "version": 1}')
+    report = cortex("preflight", "--json").document
+    assert (report["jobs"], report["fit"], report["unsure"]) == (3, 1, 0), report
+    found = {(each["type"], each["problem"]): each["message"] for each in report["groups"]}
+    assert "gone_tool" in found["run_agent", "tool"]
+    assert "gone_tool" in found["run_flow", "tool"]
+
+
+def test_the_exit_code_says_whether_all_fit(
+    cortex: Cortex, life: Life, pod: Any, tmp_path: Path
+) -> None:
+    for number in range(3):
+        begun(life, pod, "fits", number)
+    life.job("fits", payload='{"number": 1}')
+    path = tmp_path / "new.py"
+    path.write_text(NEW)
+    done = cortex("preflight", "--app", str(path))
+    assert "4 jobs that are not over, all fit" in done.err
+    assert done.code == 0
+    begun(life, pod, "changed", 1)
+    done = cortex("preflight", "--app", str(path))
+    assert done.code == 9
+    assert "5 jobs that are not over, 1 would not go on" in done.err
+    assert "number: 1 → 101" in done.out
