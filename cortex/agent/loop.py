@@ -202,13 +202,17 @@ class _Run:
                 refusal, is_full = error, True
 
     async def _shorten(self, number: int, times: int, refusal: CortexError | None) -> None:
-        """Shorten the oldest tool results: one recorded step."""
+        """Shorten the oldest tool results: one recorded step.
+
+        After an answer that filled the context (no `refusal`) there may be nothing to shorten: the
+        next one may be shorter. A request that was refused would be refused again.
+        """
 
         async def choose() -> int:
             count = self._transcript.count_to_shorten()
-            if count is None:
+            if count is None and refusal is not None:
                 raise self._nothing_left(number, refusal) from refusal
-            return count
+            return self._transcript.shortened if count is None else count
 
         before = {"shortened": self._transcript.shortened}
         count = await self._ctx.group(self._shortening(number, times), choose, given=before)
@@ -216,11 +220,10 @@ class _Run:
             await self._keep(each)
         self._transcript.shorten(count)
 
-    def _nothing_left(self, number: int, refusal: CortexError | None) -> RejectedError:
-        said = "" if refusal is None else f" ({refusal.message})"
+    def _nothing_left(self, number: int, refusal: CortexError) -> RejectedError:
         return RejectedError(
             f"the context of model {self._spec.model!r} is full in step {number}, and no tool "
-            f"result is left to shorten: {HINTS[CONTEXT]}{said}"
+            f"result is left to shorten: {HINTS[CONTEXT]} ({refusal.message})"
         )
 
     def _shortening(self, number: int, times: int) -> str:

@@ -107,14 +107,9 @@ async def test_cut_call_never_runs_and_nobody_is_asked(
             await bench.run(script)
         assert bench.ran == []
         return
-    if reason == WINDOW:
-        script.turns = [turn]
-        with pytest.raises(RejectedError, match="no tool result is left to shorten"):
-            await bench.run(script)
-    else:
-        await bench.run(script)
-        assert CUT in script.last_results[1]
-        assert results(script.asked[-1])[1]["is_error"] is True
+    await bench.run(script)
+    assert CUT in script.last_results[1]
+    assert results(script.asked[-1])[1]["is_error"] is True
     assert bench.ran == ["a"]
     assert not any("approval" in key for key in bench.record.keys)
 
@@ -340,6 +335,12 @@ async def test_answer_that_fills_the_context_goes_on_with_shortened_results(benc
     assert (await bench.run(script)).text == "half and half"
     assert len(results(script.asked[-1])[0]["content"]) < 2_000
     assert "shorten" in script.last_results[0]
+
+
+async def test_answers_that_fill_the_context_again_and_again_fail(bench: Bench) -> None:
+    script = Script([says("half", WINDOW)] * 4)
+    with pytest.raises(InvalidOutputError, match=f"{WINDOW}.*after being asked 3 times"):
+        await bench.run(script)
 
 
 async def test_full_window_fails_if_the_agent_says_so(bench: Bench) -> None:
