@@ -169,7 +169,7 @@ class Database:
         self.profile = profile
         self._rng = rng
         self._idle: list[asyncpg.Connection[Record]] = []
-        self._holders: list[asyncpg.Connection[Record]] = []
+        self._holders: list[tuple[tuple[object, ...], asyncpg.Connection[Record]]] = []
         self._slots = asyncio.Semaphore(profile.connections_max)
         self._watchdog = Watchdog(profile.bound_s)
         self._lent_count = 0
@@ -214,12 +214,12 @@ class Database:
         return await self._retrying(in_transaction)
 
     async def hold(self, query: str, *args: object) -> list[Record]:
-        """Run one named statement, and keep its locks until this database is closed.
+        """Run one named statement, and keep its locks until `release`, or until the end.
 
         It runs in a transaction that stays open, on its own connection: a session may not be ours.
         """
         holder = await self.profile.connect()
-        self._holders.append(holder)
+        self._holders.append(((query, *args), holder))
         loop = asyncio.get_running_loop()
         watchdog = loop.call_later(self.profile.bound_s, holder.terminate)
         try:
@@ -233,6 +233,14 @@ class Database:
         finally:
             watchdog.cancel()
 
+    async def release(self, query: str, *args: object) -> None:
+        """Give up the locks of the last `hold` of this statement with these arguments."""
+        for place, (held, holder) in reversed(list(enumerate(self._holders))):
+            if held == (query, *args):
+                del self._holders[place]
+                holder.terminate()
+                return
+
     @property
     def _needs_settings(self) -> bool:
         """The next transaction's session is not ours."""
@@ -245,7 +253,7 @@ class Database:
     async def close(self) -> None:
         """Close the idle connections; all together they have one second to close properly."""
         self._watchdog.close()
-        for holder in self._holders:
+        for _, holder in self._holders:
             holder.terminate()
         idle, self._idle = self._idle, []
         try:

@@ -411,6 +411,7 @@ class _Pod:
                 exposition=self._metrics_page.exposition if worker is None else worker.exposition,
                 answered=self._metrics.http_answered,
                 find_type=self._parts.registry.find,
+                workspaces=self._parts.workspaces,
                 folder_roots=self._settings.folder_roots,
             ),
             host=host,

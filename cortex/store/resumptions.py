@@ -2,28 +2,103 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.dead_letter import DeadLetterState
-from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.domain.timeouts import Choice
+from cortex.domain.errors import ConflictError, NotFoundError, UsageError
+from cortex.domain.job import JobStatus
+from cortex.domain.phrases import short_id
+from cortex.domain.timeouts import Choice, recommended_choice
 from cortex.postgres.database import Connection, Database
 from cortex.store import dead_letters, facts, jobs
 from cortex.store.dead_letters import Resubmission
 from cortex.store.facts import Fact
+from cortex.store.jobs import ShownJob
+from cortex.store.timeouts import Recorded
+
+LOCK: Final = "timeouts.lock_resume"
 
 
 async def lock(db: Database, job_id: UUID) -> None:
-    """Prevent others from resuming the job until this database is closed.
+    """Prevent others from resuming the job until `unlock`, or until this database is closed.
 
     Raises `ConflictError` while another person is resuming it.
     """
-    (row,) = await db.hold("timeouts.lock_resume", job_id)
+    (row,) = await db.hold(LOCK, job_id)
     if not row["is_held"]:
+        await unlock(db, job_id)
         raise ConflictError(f"job {job_id} is being resumed by another person right now")
+
+
+async def unlock(db: Database, job_id: UUID) -> None:
+    """Let others resume the job."""
+    await db.release(LOCK, job_id)
+
+
+async def failed(db: Database, job_id: UUID) -> ShownJob:
+    """Return the job, or raise `ConflictError` with its state if it has not failed."""
+    job = await jobs.show(db, job_id)
+    status = job.status
+    if status is JobStatus.FAILED:
+        return job
+    hints = {
+        JobStatus.RETRY: f"to retry it now: cortex jobs retry {job_id}",
+        JobStatus.WAITING_FOR_APPROVAL: f"to see what it waits for: cortex why {job_id}",
+    }
+    raise ConflictError(f"job {job_id} is {status.value}, not FAILED", hint=hints.get(status))
+
+
+async def is_open(db: Database, job_id: UUID) -> bool:
+    """Whether the job has not been resumed yet: a successor's files must not be touched."""
+    return (await dead_letters.settled(db, [job_id])).get(job_id) is False
+
+
+def choice_of_clean(job_id: UUID, found: Recorded | None) -> Choice:
+    """Return the choice for a job that left nothing; raises `UsageError` for any other."""
+    if found is None or found.receipt.is_clean:
+        return Choice.RETRY_STEP
+    recommended = recommended_choice(found.receipt)
+    raise UsageError(
+        f"the time-out of job {job_id} may have left work half done; recommended: {recommended}",
+        hint=f"to see it: cortex jobs timeouts {short_id(job_id)}; then give --choice "
+        f"{recommended}",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CarriedOut:
+    """How a failed job goes on."""
+
+    job: UUID
+    choice: Choice
+    by: str
+    reason: str
+    resumed_as: UUID | None = None
+    """None: it was escalated."""
+    set_aside: dict[str, Any] | None = None
+
+
+async def carry_out(
+    db: Database,
+    job_id: UUID,
+    *,
+    choice: Choice,
+    by: str,
+    reason: str,
+    set_aside: dict[str, Any],
+    new_id: UUID,
+) -> CarriedOut:
+    """Resume or escalate. Raises as both do."""
+    done = CarriedOut(job=job_id, choice=choice, by=by, reason=reason)
+    if choice is Choice.ESCALATE:
+        await escalate(db, job_id, by=by, reason=reason)
+        return done
+    wanted = Resubmission(job_id=job_id, new_id=new_id)
+    heir = await resume(db, wanted, choice=choice, by=by, reason=reason, set_aside=set_aside)
+    return attrs.evolve(done, resumed_as=heir, set_aside=set_aside or None)
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,9 @@ from cortex.agent.workspace.receipts import data_of
 from cortex.agent.workspace.work_tree import discard
 from cortex.domain.errors import NotFoundError, RejectedError
 from cortex.domain.timeouts import TimeoutReceipt
+from cortex.store.jobs import ShownJob
+from cortex.store.resumptions import Settled
+from cortex.store.timeouts import Recorded
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +61,32 @@ class SetAside:
     files: list[str]
     """Relative to the workspace, and now to `into`."""
     into: str | None
+
+
+def leftovers_of(
+    failed: ShownJob,
+    found: Recorded | None,
+    settled: Settled,
+    *,
+    workspaces: Path,
+    new_id: UUID,
+) -> Leftovers:
+    """Return what a failed job left below `workspaces` and in its folder.
+
+    `found`: the receipt of the time-out that ended it; `new_id` names the folder for its files.
+    """
+    name = str(failed.lineage_id or failed.id)
+    folder = failed.payload.get("folder") if isinstance(failed.payload, dict) else None
+    return Leftovers(
+        job_id=failed.id,
+        workspace=workspaces / name,
+        folder=Path(folder) if isinstance(folder, str) else None,
+        receipt=None if found is None else found.receipt,
+        since=settled.at if found is None else max(settled.at, found.receipt.step_started_at),
+        kept=settled.files,
+        into=workspaces / f"{name}.discarded" / str(new_id),
+        pod=failed.pod,
+    )
 
 
 async def put_aside(left: Leftovers) -> SetAside:

@@ -15,16 +15,11 @@ from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
 from cortex.cli.target import data_dir, session, settings_from
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import ConflictError, UsageError
-from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.timeouts import Choice, recommended_choice
-from cortex.postgres.database import Database
-from cortex.postgres.session import Session
-from cortex.store import dead_letters, jobs, resumptions
+from cortex.store import jobs, resumptions
 from cortex.store import timeouts as receipts
-from cortex.store.dead_letters import Resubmission
 from cortex.store.jobs import ShownJob
 from cortex.store.resumptions import Settled
 from cortex.store.timeouts import Recorded
@@ -52,57 +47,38 @@ def resume(change: ChangeRequest, *, job: str, choice: str | None) -> None:
     Without --choice, a clean job retries its step; for a job that left something, the command asks.
     """  # noqa: D301 -- the mark keeps the lines as they are
     with session(change.options) as call:
-        failed = _failed(call, call(jobs.find, job))
+        failed = call(resumptions.failed, call(jobs.find, job))
         call(resumptions.lock, failed.id)
         receipt = call(receipts.that_ended, failed.id)
         chosen = Choice(choice) if choice else _chosen(failed.id, receipt, change.output)
         set_aside: dict[str, Any] = {}
-        if chosen is Choice.DISCARD_AND_RETRY and _is_open(call, failed.id):
+        if chosen is Choice.DISCARD_AND_RETRY and call(resumptions.is_open, failed.id):
             files = [each.path for each in receipt.receipt.artefacts] if receipt else []
             settled = call(resumptions.settled, failed.id, files=files)
             data = data_dir(settings_from(change.options))
             set_aside = _discard(failed, receipt, settled, data=data)
         done = change.write(
             call,
-            partial(_resume, job_id=failed.id, choice=chosen, set_aside=set_aside),
+            partial(
+                resumptions.carry_out,
+                job_id=failed.id,
+                choice=chosen,
+                set_aside=set_aside,
+                new_id=system_chance().new_id(),
+            ),
             operation="jobs.resume",
             request={"job": failed.id, "choice": chosen},
         )
     change.output.record(done, name=done["resumed_as"] or done["job"], page=lambda: _page(done))
 
 
-def _failed(call: Session, job_id: UUID) -> ShownJob:
-    """Return the job, or raise `ConflictError` with its state if it has not failed."""
-    job = call(jobs.show, job_id)
-    status = job.status
-    if status is JobStatus.FAILED:
-        return job
-    hints = {
-        JobStatus.RETRY: f"to retry it now: cortex jobs retry {job_id}",
-        JobStatus.WAITING_FOR_APPROVAL: f"to see what it waits for: cortex why {job_id}",
-    }
-    raise ConflictError(f"job {job_id} is {status.value}, not FAILED", hint=hints.get(status))
-
-
-def _is_open(call: Session, job_id: UUID) -> bool:
-    """Whether the job has not been resumed yet: a successor's files must not be touched."""
-    return call(dead_letters.settled, [job_id]).get(job_id) is False
-
-
 def _chosen(job_id: UUID, found: Recorded | None, output: Output) -> Choice:
     """Choose for a clean job; ask a person about one that left something."""
-    if found is None or found.receipt.is_clean:
-        return Choice.RETRY_STEP
+    is_clean = found is None or found.receipt.is_clean
+    cannot_ask = output.options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty())
+    if found is None or is_clean or cannot_ask:
+        return resumptions.choice_of_clean(job_id, found)
     recommended = recommended_choice(found.receipt)
-    if output.options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(
-            f"the time-out of job {job_id} may have left work half done; "
-            f"recommended: {recommended}",
-            hint=(
-                f"to see it: cortex jobs timeouts {short_id(job_id)}; then give --choice "
-                f"{recommended}"
-            ),
-        )
     for line in block(found, output.talk):
         output.talk.write(line)
     for each, meaning in CHOICES.items():
@@ -117,46 +93,12 @@ def _discard(
     """Set aside what the interrupted step left; return where it went, as plain JSON."""
     import trio
 
-    from cortex.agent.workspace.discarding import Leftovers, put_aside
+    from cortex.agent.workspace.discarding import leftovers_of, put_aside
 
-    name = str(failed.lineage_id or failed.id)
-    leftovers = Leftovers(
-        job_id=failed.id,
-        workspace=data / "workspaces" / name,
-        folder=_folder(failed.payload),
-        receipt=None if found is None else found.receipt,
-        since=settled.at if found is None else max(settled.at, found.receipt.step_started_at),
-        kept=settled.files,
-        into=data / "workspaces" / f"{name}.discarded" / str(system_chance().new_id()),
-        pod=failed.pod,
+    leftovers = leftovers_of(
+        failed, found, settled, workspaces=data / "workspaces", new_id=system_chance().new_id()
     )
     return attrs.asdict(trio.run(put_aside, leftovers))
-
-
-def _folder(payload: Any) -> Path | None:
-    """The folder that an agent's job works in, besides its workspace."""
-    folder = payload.get("folder") if isinstance(payload, dict) else None
-    return Path(folder) if isinstance(folder, str) else None
-
-
-async def _resume(
-    db: Database,
-    job_id: UUID,
-    *,
-    choice: Choice,
-    by: str,
-    reason: str,
-    set_aside: dict[str, Any],
-) -> dict[str, Any]:
-    done: dict[str, Any] = {"job": job_id, "choice": choice, "by": by, "reason": reason}
-    if choice is Choice.ESCALATE:
-        await resumptions.escalate(db, job_id, by=by, reason=reason)
-        return done | {"resumed_as": None, "set_aside": None}
-    wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id())
-    new_id = await resumptions.resume(
-        db, wanted, choice=choice, by=by, reason=reason, set_aside=set_aside
-    )
-    return done | {"resumed_as": new_id, "set_aside": set_aside or None}
 
 
 def _page(done: dict[str, Any]) -> list[str]:

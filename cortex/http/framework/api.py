@@ -78,6 +78,8 @@ class PodView:
     answered: RequestObserver
     find_type: Callable[[str], JobType | None]
     """Returns a job type of this pod, None if it is not here."""
+    workspaces: Path | None = None
+    """Where this machine's jobs have their folders; None: nowhere."""
     folder_roots: Sequence[Path] = ()
     """Folders that agents of jobs submitted here may read."""
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -69,6 +70,7 @@ class HttpServer:
         self.leaving: DrainStatus | None = None
         self.drain_request: DrainRequest | None = None
         self.trouble: TroubleReport | None = None
+        self.workspaces: Path | None = None
         self._token: Any = None
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
@@ -199,6 +201,7 @@ class HttpServer:
                 exposition=hall.page.exposition,
                 answered=hall.metrics.http_answered,
                 find_type=Registry(JOB_TYPES).find,
+                workspaces=self.workspaces,
             )
             api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
             app = application(routes, api, address_rate=address_rate, token_rate=token_rate)
@@ -234,9 +237,11 @@ def http_server(
     address_rate: Rate = ADDRESS_RATE,
     token_rate: Rate = TOKEN_RATE,
     connections_max: int | None = None,
+    workspaces: Path | None = None,
 ) -> Iterator[HttpServer]:
     """Run a server as long as the block; what it raises comes out of the block."""
     server = HttpServer(dsn)
+    server.workspaces = workspaces
     ready = threading.Event()
     failed: list[BaseException] = []
 

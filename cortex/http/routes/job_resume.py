@@ -1,0 +1,216 @@
+"""`/v1/jobs/{job_id}/timeouts` and `/resume`: what time-outs left, and how a failed job goes on."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import trio
+from starlette.responses import Response
+
+from cortex.agent.workspace.discarding import leftovers_of, put_aside
+from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.timeouts import (
+    Artefact,
+    Choice,
+    FinalAction,
+    Phase,
+    Scope,
+    WorkTree,
+    recommended_choice,
+)
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.idempotent import mutate
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import field, whole
+from cortex.http.reason import reason_field
+from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.store import jobs, resumptions
+from cortex.store import timeouts as receipts
+from cortex.store.timeouts import PAGE_MAX, Recorded
+
+ID_MAX: Final = 10**18 - 1
+
+
+@attrs.frozen(kw_only=True)
+class TimeoutsQuery:
+    """Selects receipts, in order."""
+
+    after: int = whole(doc="`next_after` of the previous page", low=0, high=ID_MAX, default=0)
+
+
+@attrs.frozen(kw_only=True)
+class Timeout:
+    """The receipt of a time-out; times are in seconds."""
+
+    id: int
+    at: datetime
+    attempt: int
+    scope: Scope
+    limit_s: float
+    elapsed_s: float = field(doc="since that scope began")
+    phase: Phase = field(doc="what was going on")
+    step_key: str | None = field(doc="the step that was interrupted; null: between steps")
+    step_started_at: datetime
+    step_elapsed_s: float
+    checkpoint_seq: int = field(doc="the last recorded step; 0: none")
+    checkpoint_key: str | None
+    retry_count: int
+    final_action: FinalAction
+    nth: int = field(doc="number among the attempt's with this step and scope")
+    partial_text: str | None = field(doc="the model's answer so far")
+    artefacts: list[Artefact] = field(doc="files that the step wrote, the newest first")
+    work_trees: list[WorkTree] = field(doc="git work trees as the time-out left them")
+    problem: str | None = field(doc="why this is incomplete")
+    is_clean: bool = field(doc="the step left nothing half done")
+    recommended_choice: Choice = field(doc="for resuming the job")
+
+
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """A page of receipts."""
+
+    timeouts: list[Timeout]
+    next_after: int | None = field(doc="`after` of the next page; null: last page")
+
+
+async def list_timeouts(request: CheckedRequest[TimeoutsQuery, None], api: Api) -> Response:
+    job_id = request.path["job_id"]
+    await api.port(jobs.show, job_id)  # raises NotFoundError
+    rows = await api.port(receipts.of_job, job_id, after=request.query.after)
+    return answer(
+        Timeouts(
+            timeouts=[_timeout(row) for row in rows],
+            next_after=rows[-1].id if len(rows) == PAGE_MAX else None,
+        )
+    )
+
+
+def _timeout(row: Recorded) -> Timeout:
+    receipt, text = row.receipt, row.receipt.interruption
+    return Timeout(
+        id=row.id,
+        at=row.at,
+        attempt=text.lease.attempt,
+        scope=text.scope,
+        limit_s=text.limit_s,
+        elapsed_s=text.elapsed_s,
+        phase=text.phase,
+        step_key=text.step_key,
+        step_started_at=receipt.step_started_at,
+        step_elapsed_s=text.step_elapsed_s,
+        checkpoint_seq=text.checkpoint_seq,
+        checkpoint_key=text.checkpoint_key,
+        retry_count=text.retry_count,
+        final_action=text.final_action,
+        nth=text.nth,
+        partial_text=text.partial_text,
+        artefacts=list(receipt.artefacts),
+        work_trees=list(receipt.work_trees),
+        problem=receipt.problem,
+        is_clean=receipt.is_clean,
+        recommended_choice=recommended_choice(receipt),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class JobResume:
+    """How a failed job goes on; the token identifies the person."""
+
+    choice: Choice | None = field(
+        doc="`retry_step`: run the step again with everything as it is · `discard_and_retry`: set "
+        "aside what it left half done, then run it again; the pod that answers must have the job's "
+        "folders · `escalate`: leave it to an operator. null: `retry_step` for a job that left "
+        "nothing",
+        default=None,
+    )
+    reason: str = reason_field(default="")
+
+
+@attrs.frozen(kw_only=True)
+class JobResumed:
+    """How the job goes on."""
+
+    job: UUID
+    choice: Choice
+    by: str
+    reason: str
+    resumed_as: UUID | None = field(doc="the new job that continues it; null: it was escalated")
+    set_aside: dict[str, Any] | None = field(doc="where what the step left is now")
+
+
+async def resume_job(request: CheckedRequest[None, JobResume], api: Api) -> Response:
+    """Resume a failed job; one person at a time, since files may be moved."""
+    job_id, body, by = request.path["job_id"], request.body, request.principal.name
+    failed = await api.port(resumptions.failed, job_id)
+    receipt = await api.port(receipts.that_ended, job_id)
+    choice = body.choice or resumptions.choice_of_clean(job_id, receipt)
+    await api.port(resumptions.lock, job_id)
+    try:
+        set_aside: dict[str, Any] = {}
+        if choice is Choice.DISCARD_AND_RETRY and await api.port(resumptions.is_open, job_id):
+            set_aside = await _set_aside(api, failed, receipt)
+        work = partial(
+            resumptions.carry_out,
+            job_id=job_id,
+            choice=choice,
+            by=by,
+            reason=body.reason,
+            set_aside=set_aside,
+            new_id=api.chance.new_id(),
+        )
+        return await mutate(
+            request,
+            api,
+            work,
+            operation="jobs.resume",
+            request={"job": job_id, "choice": body.choice, "reason": body.reason},
+        )
+    finally:
+        with trio.CancelScope(shield=True):
+            await api.port(resumptions.unlock, job_id)
+
+
+async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) -> dict[str, Any]:
+    """Set aside what the interrupted step left in folders of this machine."""
+    workspaces = api.pod.workspaces
+    if workspaces is None:
+        raise ConflictError("this pod has no folders of jobs", hint="use: cortex jobs resume")
+    files = [each.path for each in found.receipt.artefacts] if found else []
+    settled = await api.port(resumptions.settled, failed.id, files=files)
+    leftovers = leftovers_of(
+        failed, found, settled, workspaces=workspaces, new_id=api.chance.new_id()
+    )
+    try:
+        return attrs.asdict(await put_aside(leftovers))
+    except NotFoundError as error:
+        raise ConflictError(error.message, hint=error.hint) from error
+
+
+ROUTES: Final = (
+    Route(
+        method=Method.GET,
+        path=f"{JOB}/timeouts",
+        handle=list_timeouts,
+        role=Role.VIEWER,
+        summary="List a job's time-outs, and what each one left behind.",
+        params=JOB_PARAMS,
+        query=TimeoutsQuery,
+        answers={200: Timeouts},
+        refuses=(404,),
+    ),
+    Route(
+        method=Method.POST,
+        path=f"{JOB}/resume",
+        handle=resume_job,
+        role=Role.OPERATOR,
+        summary="Continue a failed job from its last checkpoint, in one of three ways.",
+        params=JOB_PARAMS,
+        body=JobResume,
+        answers={200: JobResumed},
+        refuses=(404, 409),
+        takes_key=True,
+    ),
+)
