@@ -70,6 +70,21 @@ def check_timeout(scope: str, value: float, source: str) -> None:
         raise UsageError(f"{source} {refusal}")
 
 
+def check_step_timeout(seconds: float, *, job_s: float, source: str) -> None:
+    """Raise `UsageError` for the limit of one step, which may be as long as that of its job.
+
+    `source` names the step: "step 'fetch': timeout".
+    """
+    hard_s = max(TIMEOUTS["step"].hard_s, job_s)
+    if not (math.isfinite(seconds) and 0 < seconds <= hard_s):
+        limit = f"at most {hard_s:g} seconds, the limit of its job" if hard_s == job_s else ""
+        limit = limit or f"at most {hard_s:g}, the hard limit of a step in seconds"
+        raise UsageError(
+            f"{source} must be above 0 and {limit}, got {seconds:g}",
+            hint="give the job type as much time: @job(..., timeout=SECONDS)",
+        )
+
+
 PARTIAL_TEXT_MAX_BYTES: Final = 65_536
 DIFF_MAX_BYTES: Final = 65_536
 LISTED_MAX: Final = 200

@@ -17,6 +17,7 @@ from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
 from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
+from cortex.domain.timeouts import check_step_timeout
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal, StepOutcome
@@ -343,6 +344,10 @@ class Attempt:
         if self._limits is None:
             self._limits = self.services.policies.known_limits(self.claim)
         return None if self._limits is None else self._limits.step_s
+
+    def check_step_timeout(self, seconds: float, *, source: str) -> None:
+        """Raise `UsageError` for a limit of a step that is longer than a job may take."""
+        check_step_timeout(seconds, job_s=self.claim.timeout_s, source=source)
 
     def cuts(self, limit_s: float) -> bool:
         """Return whether the job's own limit comes before one that begins now."""

@@ -36,6 +36,7 @@ from cortex.durable.journal import (
     StepClock,
     StepLimit,
     StepOutcome,
+    outcome_in_thread,
     outcome_of,
     outcome_within,
 )
@@ -139,16 +140,17 @@ class Context:
     ) -> Coroutine[Any, Any, Any]:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
-        A function that is not async runs in a thread, which is left behind on a time-out. Arguments
-        and result are JSON or attrs classes; the result comes back as plain JSON. `timeout` is in
-        seconds, 600 by default and at most 900, and raises `TimedOutError`. A repeated name becomes
+        A function that is not async runs in a thread, which is left behind on a time-out; its time
+        starts with its thread, of which a pod has 500. Arguments and result are JSON or attrs
+        classes; the result comes back as plain JSON. `timeout` is in seconds, 600 by default, at
+        most 900 or the limit of the job, and raises `TimedOutError`. A repeated name becomes
         `name#2`. With `repeat` the function is called again inside the step after a transient
         failure, so it may run twice.
         """
         key = self._journal.key(name)
         given = input_of(given_to(function, args, kwargs), what=f"input of step {key!r}")
         if timeout is not None:
-            check_timeout("step", timeout, source=f"step {key!r}: timeout")
+            self._attempt.check_step_timeout(timeout, source=f"step {key!r}: timeout")
         call = function if is_async(function) else partial(called, function)
         run = partial(call, *args, **kwargs)
         if repeat is not None:
@@ -157,7 +159,10 @@ class Context:
         limit_s: StepLimit | None = known_s or self._attempt.step_s
         # A scope of its own would cost the step a tenth of its time in this process.
         scope = self._journal.step_scope if timeout is None and repeat is None else None
-        if known_s is not None and scope is not None:
+        if call is not function and repeat is None:
+            least_s: StepLimit = known_s or self._attempt.step_s
+            run, limit_s = partial(outcome_in_thread, function, run, key, least_s), None
+        elif known_s is not None and scope is not None:
             run, limit_s = partial(outcome_within, scope, run, key, known_s), None
         elif known_s is not None and self._attempt.cuts(known_s):
             run, limit_s = partial(outcome_of, run), None
@@ -408,7 +413,7 @@ class Context:
         other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an async
         function of the invocation, returns the fate of the call: `Applied(result)`, `NotApplied()`
         or `Unknown(why)`. Without it an `idempotent` call is made again with the same id; for any
-        other call a person is asked. `timeout` is in seconds, 600 by default.
+        other call a person is asked. `timeout` is in seconds, as of a step.
 
         An error that leaves open whether the call was applied is only raised once that is known,
         except for an idempotent call, which the job's retries make again.
@@ -418,7 +423,7 @@ class Context:
         values = given_to(function, args, kwargs, skipped=int(has_invocation))
         given = input_of(values, what=f"input of effect {key!r}")
         if timeout is not None:
-            check_timeout("step", timeout, source=f"effect {key!r}: timeout")
+            self._attempt.check_step_timeout(timeout, source=f"effect {key!r}: timeout")
         own = OwnEffect(
             key=key,
             name=_name(function),

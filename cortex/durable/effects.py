@@ -37,7 +37,7 @@ from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
 from cortex.durable.divergence import difference
 from cortex.durable.gates import frozen_arguments
-from cortex.durable.threads import called
+from cortex.durable.threads import called, is_async
 
 CALLS_MAX = 3
 """How often one attempt asks for permission: first, after a "not applied", and once more."""
@@ -76,6 +76,8 @@ class EffectCall:
     """It is a tool's, whose name counts: that of a function may change."""
     limit_s: float = TIMEOUTS["tool_call"].default_s
     """The most seconds that it may take."""
+    in_thread: Callable[..., Any] | None = None
+    """The function that runs in a thread, if one does."""
 
 
 @attrs.frozen
@@ -346,6 +348,7 @@ def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
         is_idempotent=own.is_idempotent,
         is_named=False,
         limit_s=limit_s,
+        in_thread=None if is_async(own.function) else own.function,
     )
 
 

@@ -36,6 +36,7 @@ from cortex.durable.progress import StepUnderWay
 from cortex.durable.replay import Amid, Replay
 from cortex.durable.step_scope import StepScope
 from cortex.durable.tally import Tally
+from cortex.durable.threads import thread_for
 from cortex.durable.tracing import AttemptTrace
 
 # --- The limit of a step of several calls: the time for recording does not count.
@@ -503,6 +504,17 @@ async def outcome_within(
         scope.end()
         return StepOutcome(value=value)
     raise _timed_out(key, limit_s)
+
+
+async def outcome_in_thread(
+    function: Callable[..., Any], run: Callable[[], Awaitable[Any]], key: str, limit_s: StepLimit
+) -> StepOutcome:
+    """Await the value of step `key`, a function in a thread; its time starts with the thread."""
+    seconds = await limit_s() if callable(limit_s) else limit_s
+    async with thread_for(function):
+        with trio.CancelScope(deadline=trio.current_time() + seconds):
+            return StepOutcome(value=await run())
+    raise _timed_out(key, seconds)
 
 
 def _timed_out(key: str, limit_s: float) -> TimedOutError:

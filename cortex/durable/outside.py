@@ -1,6 +1,7 @@
 """The outside actions of one attempt: effects, and questions to people."""
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from cortex.durable.effects import Done, EffectCall, NotDone, OwnEffect, call_of
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
 from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
+from cortex.durable.threads import thread_for
 from cortex.durable.tracing import tool_attributes, traced
 
 SAID_CHARS_MAX = 4_000
@@ -73,14 +75,18 @@ class Outside:
         return ended
 
     async def _when_sure(self, effect: EffectCall, invocation: Invocation) -> Any:
-        await self._gateway.until_it_may_begin(effect.limit_s)
-        return await traced(
-            self._journal.trace,
-            effect.key,
-            f"effect {effect.tool}",
-            tool_attributes(effect.tool, **{"effect.id": str(invocation.id)}),
-            partial(effect.invoke, invocation),
-        )
+        # The pod must be sure when the call begins, and that is when there is a thread for it.
+        async with AsyncExitStack() as stack:
+            if effect.in_thread is not None:
+                await stack.enter_async_context(thread_for(effect.in_thread))
+            await self._gateway.until_it_may_begin(effect.limit_s)
+            return await traced(
+                self._journal.trace,
+                effect.key,
+                f"effect {effect.tool}",
+                tool_attributes(effect.tool, **{"effect.id": str(invocation.id)}),
+                partial(effect.invoke, invocation),
+            )
 
     async def call_tool(self, tool: str, key: str, plan: ToolPlan) -> Any:
         """Call a tool that changes nothing outside."""

@@ -5,7 +5,9 @@ neither a time-out nor a shutdown waits for it.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Final
 
@@ -42,21 +44,103 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
         raise_tamed(error)
 
 
+# --- Threads, bounded: what a time-out leaves behind keeps its thread until it ends by itself.
+
+
+class Thread:
+    """A turn among the threads, for one function."""
+
+    __slots__ = ("_limiter", "is_over", "is_used")
+
+    def __init__(self, limiter: trio.CapacityLimiter) -> None:
+        self._limiter = limiter
+        self.is_used = False
+        self.is_over = False
+
+    async def run(self, run: Callable[[], Any]) -> Any:
+        """Run a function in it. Cancelled, leave it behind."""
+        raised: list[BaseException] = []
+
+        def work() -> Any:
+            try:
+                return run()
+            except BaseException as error:  # noqa: BLE001 -- on its way trio would run the error's own code
+                raised.append(error)
+                return None
+            finally:
+                self.is_over = True
+                _left.discard(self)
+
+        try:
+            result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self)  # type: ignore[arg-type]
+        except trio.Cancelled:
+            if self.is_used:
+                _left.add(self)
+                if self.is_over:
+                    _left.discard(self)
+            raise
+        if raised:
+            raise raised.pop()
+        return result
+
+    def give_back(self) -> None:
+        """Give up the turn unless it is used."""
+        if not self.is_used:
+            self.is_used = True
+            self._limiter.release_on_behalf_of(self)
+
+    # As a limiter of the library: it has its turn already.
+
+    async def acquire_on_behalf_of(self, _: object) -> None:
+        self.is_used = True
+
+    def release_on_behalf_of(self, _: object) -> None:
+        self._limiter.release_on_behalf_of(self)
+
+
+_left: Final[set[Thread]] = set()
+_reserved: ContextVar[Thread | None] = ContextVar("reserved thread", default=None)
+
+
+def left_threads() -> int:
+    """Return how many threads of this process were left behind and have not ended since."""
+    return len(_left)
+
+
+@asynccontextmanager
+async def thread_for(function: Callable[..., Any]) -> AsyncIterator[None]:
+    """Wait until there is a thread for a function that is called in the block.
+
+    So that its clock can start with its thread. Nothing for an async function.
+    """
+    if is_async(function) or _reserved.get() is not None:
+        yield
+        return
+    thread = await _free_thread()
+    token = _reserved.set(thread)
+    try:
+        yield
+    finally:
+        _reserved.reset(token)
+        thread.give_back()
+
+
 async def in_thread(run: Callable[[], Any]) -> Any:
     """Run a function in one of a bounded number of threads. Cancelled, it leaves the thread."""
-    raised: list[BaseException] = []
+    thread = _reserved.get()
+    if thread is None or thread.is_used:
+        thread = await _free_thread()
+    try:
+        return await thread.run(run)
+    finally:
+        thread.give_back()
 
-    def work() -> Any:
-        try:
-            return run()
-        except BaseException as error:  # noqa: BLE001 -- on its way trio would run the error's own code
-            raised.append(error)
-            return None
 
-    result = await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=_thread_limiter())
-    if raised:
-        raise raised.pop()
-    return result
+async def _free_thread() -> Thread:
+    limiter = _thread_limiter()
+    thread = Thread(limiter)
+    await limiter.acquire_on_behalf_of(thread)
+    return thread
 
 
 def _thread_limiter() -> trio.CapacityLimiter:

@@ -231,6 +231,12 @@ class _Pod:
             retry_after_max_s=self._settings.retry_after_max_s,
         )
         self._unsettled = PendingSettlements(self._port)
+        self._deaf_handlers = DeafHandlers(
+            self._port,
+            pod_id=self._record.id,
+            running=self._running,
+            on_worn_out=self._wear_out,
+        )
         self._tracing = span_exporter(self._port, pod=self._record, chance=self._chance)
         self._runners = runners(
             Means(
@@ -261,6 +267,11 @@ class _Pod:
             metrics=self._metrics,
             on_suspended=partial(suspended, self._runners),
         )
+
+    def _wear_out(self) -> None:
+        self._shutdown.is_worn_out = True
+        if not self._shutdown.stop.is_set():
+            self._shutdown.request()
 
     def _ran(self, run: Run) -> None:
         if run.name == DISPATCH:
@@ -326,7 +337,7 @@ class _Pod:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
             for first in (
                 self._loop_lag,
-                DeafHandlers(self._port, pod_id=self._record.id, running=self._running),
+                self._deaf_handlers,
                 JobDeadlines(self._running),
                 *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
             ):

@@ -50,7 +50,7 @@ from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.json_schema import Schema, UnsupportedTypeError
 from cortex.durable.stray import raise_tamed
 from cortex.durable.structuring import MisfitError, Problem, show, structure
-from cortex.durable.threads import in_thread
+from cortex.durable.threads import in_thread, thread_for
 
 # The Messages API accepts these names.
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -216,8 +216,9 @@ class Tool:
             InvalidOutputError: the result does not fit the declared type, or has no JSON form.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
-        with trio.move_on_after(limit_s):
-            return checked(self.name, await self._run(context, arguments), self.result)
+        async with thread_for(self.run):
+            with trio.move_on_after(limit_s):
+                return checked(self.name, await self._run(context, arguments), self.result)
         raise TimedOutError(
             f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
         )

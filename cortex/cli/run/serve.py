@@ -74,8 +74,8 @@ async def serve(
 ) -> int:
     """Prepare the database and run a pod until a signal or `shutdown`; return the exit code.
 
-    0: drained, every job ended or was handed back. 1: a phase of the shutdown was cut off. 128 + n:
-    signal n came during start-up, or twice.
+    0: drained, every job ended or was handed back. 1: a phase of the shutdown was cut off, or the
+    process had lost its threads. 128 + n: signal n came during start-up, or twice.
     """
     ending = shutdown or Shutdown()
 
@@ -96,7 +96,7 @@ async def serve(
     log, signal_seen = await under_signals(settings, run, ending=ending, signals=place.signals)
     if log is None or not ending.has_started or ending.abort.is_set():
         return 128 + signal_seen
-    return 0 if log.is_clean else 1
+    return 0 if log.is_clean and not ending.is_worn_out else 1
 
 
 async def under_signals(

@@ -14,7 +14,7 @@ On stop: the thread ends by itself.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
@@ -26,6 +26,7 @@ import trio
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
 from cortex.domain.timeouts import ABANDONED_AFTER_S
+from cortex.durable.threads import THREADS_MAX, left_threads
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.abandoning import end
 from cortex.runtime.jobs.running import RunningJob, RunningJobs
@@ -35,6 +36,9 @@ from cortex.store.facts import Fact
 
 REPORT_AFTER_S: Final = 5.0
 """How long a handler may take to clean up."""
+LOST_SHARE: Final = 0.9
+"""Of the threads: when time-outs have left that many behind, the pod is replaced."""
+WORN_OUT: Final = "give calls in sync functions limits of their own, below the limit of the step"
 ENDING_LOOK_S: Final = 0.1
 LOOK_S: Final = 1.0
 ANSWER_S: Final = 1.0
@@ -80,8 +84,11 @@ class DeafHandlers:
         report_after_s: float = REPORT_AFTER_S,
         abandon_after_s: float = ABANDONED_AFTER_S,
         look_s: float = LOOK_S,
+        on_worn_out: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_worn_out` is called when so many threads are lost that the pod must be replaced."""
         self._port = port
+        self._on_worn_out = on_worn_out
         self._abandon_after_s = abandon_after_s
         self._ending: list[tuple[trio.lowlevel.Task, trio.CancelScope]] = []
         self._pod_id = pod_id
@@ -102,6 +109,7 @@ class DeafHandlers:
         )
         watch.start()
         self._running.on_cut = self._cut
+        self._is_worn_out = False
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._abandon_late)
@@ -123,7 +131,19 @@ class DeafHandlers:
                 if job.due_at <= late_since:
                     self._abandon(job)
             self._end()
+            if not self._is_worn_out and left_threads() >= LOST_SHARE * THREADS_MAX:
+                self._is_worn_out = True
+                await self._wear_out(left_threads())
             await trio.sleep(ENDING_LOOK_S if self._ending else self._look_s)
+
+    async def _wear_out(self, lost: int) -> None:
+        """Drain the pod: its jobs go on where threads are left."""
+        _log.error("threads lost", lost=lost, of=THREADS_MAX, hint=f"the pod drains; {WORN_OUT}")
+        self._on_worn_out()
+        data = {"lost": lost, "of": THREADS_MAX, "hint": WORN_OUT}
+        await self._write(
+            Fact(type="lifecycle", subtype="threads_lost", pod_id=self._pod_id, data=data)
+        )
 
     def _cut(self) -> None:
         for job in self._running.jobs:
@@ -152,10 +172,13 @@ class DeafHandlers:
             pod_id=self._pod_id,
             data=handler.fields,
         )
+        await self._write(fact)
+
+    async def _write(self, fact: Fact) -> None:
         try:
             await self._port(facts.append, [fact])
         except CortexError as error:
-            _log.warning("fact not recorded", job=str(lease.job_id), error=error.message)
+            _log.warning("fact not recorded", subtype=fact.subtype, error=error.message)
 
     # --- in the thread
 

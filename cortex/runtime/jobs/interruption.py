@@ -25,6 +25,7 @@ PHASES: Final = {
     StepKind.EFFECT: Phase.EFFECT,
     StepKind.APPROVAL: Phase.STEP,
     StepKind.MESSAGE: Phase.STEP,
+    StepKind.PATCH: Phase.STEP,
 }
 SCOPES_IN_JOB: Final = frozenset(Scope) - {Scope.JOB}
 ACTIONS: Final = {

@@ -32,6 +32,8 @@ class Shutdown:
         self.starting = trio.CancelScope()
         """Around a pod that has nothing to drain yet: a request ends it at once."""
         self.has_started = False
+        self.is_worn_out = False
+        """The pod ends because its process is of no more use: another one must replace it."""
 
     def request(self) -> None:
         """Drain; on a second request, abort."""
