@@ -8,7 +8,15 @@ import pytest
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, Suspend
 from cortex.postgres.session import Session
 from cortex.store import jobs, retries, tasks
-from tests.support.records.rows import NoPause, assert_one_truth, history, job_row, new_id
+from tests.support.records.rows import (
+    NoPause,
+    assert_one_truth,
+    history,
+    job_row,
+    move_clock,
+    new_id,
+    seeded_random,
+)
 from tests.support.servers.postgres import sql
 
 POD = UUID(int=7)
@@ -146,3 +154,55 @@ def suspend(store: Session, claimed: Claim) -> None:
 
 def keys(dsn: str) -> dict[UUID, str | None]:
     return {row["job_id"]: row["job_key"] for row in sql(dsn, "SELECT * FROM cortex_worker.task")}
+
+
+WAYS = [
+    ends_to_be_tried_again,
+    sleeps,
+    waits_for_a_breaker,
+    waits_for_a_person,
+    fails_a_worker_attempt,
+    is_handed_back,
+]
+
+
+def test_no_replaced_job_begins_after_its_successor_whatever_happens(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
+) -> None:
+    """A walk of chance over submits, claims and every way to end an attempt, judged by history."""
+    dice = seeded_random()
+    running: dict[UUID, Claim] = {}
+    for number in range(120):
+        what = dice.choice(["submit", "claim", "claim", "end", "end", "go on", "finish"])
+        if what == "submit":
+            submit(job_key="k", queue_name=dice.choice([None, "q"]))
+        elif what == "claim":
+            move_clock(database, 100.0 * number)
+            running |= {each.lease.job_id: each for each in claim(POD)}
+        elif what == "go on":
+            waiting = sql(
+                database,
+                "SELECT id FROM cortex.job WHERE status::text LIKE 'WAITING%'"
+                " AND worker_job_id IS NULL",
+            )
+            for row in waiting:
+                store(retries.retry_now, row["id"], by="ana", reason="", new_id=new_id)
+            store(retries.due)
+        elif running:
+            _, claimed = running.popitem()
+            if what == "end":
+                dice.choice(WAYS)(store, claimed.lease)
+            else:
+                done = Finish(lease=claimed.lease, status=JobStatus.COMPLETED, result="1")
+                store(jobs.finish, pod_id=POD, operations=[done])
+        held = [key for key in keys(database).values() if key is not None]
+        assert len(held) <= 1, "one task has the key"
+    wrong = sql(
+        database,
+        "SELECT o.id FROM cortex.job_record o JOIN cortex.job_history mine ON mine.job_id = o.id"
+        " JOIN cortex.job_history other ON other.job_id = o.replaced_by"
+        " WHERE mine.new = 'RUNNING' AND other.new = 'RUNNING' AND mine.id > other.id",
+    )
+    assert wrong == []
+    assert sql(database, "SELECT FROM cortex.job_record WHERE replaced_by IS NOT NULL")
+    assert_one_truth(database)
