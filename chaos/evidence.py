@@ -77,6 +77,8 @@ class Settings:
     close_s: float
     poll_s: float
     deaths_max: int
+    code_wait_s: float
+    """How long a job waits for code that fits it, before it fails."""
     settle_s: float = 5.0
     """Nothing is judged for this long after the server's start."""
     clock_step_s: float = 0.0

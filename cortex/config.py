@@ -16,6 +16,7 @@ import attrs
 import platformdirs
 
 from cortex.domain.errors import UsageError
+from cortex.domain.policy import CODE_WAIT_S
 
 PREFIX: Final = "CORTEX_"
 PROJECT_FILE: Final = Path("cortex.toml")
@@ -279,6 +280,12 @@ class Settings:
             "time after the database's start, or after trouble of its own, in which "
             "a pod judges no other"
         ),
+    )
+    code_wait_s: float = _seconds(
+        CODE_WAIT_S,
+        1.0,
+        31_536_000,
+        "how long a job waits for code that can take it; then it fails",
     )
     deaths_max: int = _count(
         3, 1, 1000, ("consecutive deaths of its own process without a step after which a job fails")

@@ -65,6 +65,8 @@ class Kind(StrEnum):
     """A request whose people are to be reminded."""
     EXPIRY = "expiry"
     """A request that is not decided in time."""
+    MISFIT = "misfit"
+    """A job that does not fit the code of its pod."""
     BUDGET = "budget"
     """A job that waits for room in its budget."""
     ORPHAN = "orphan"
@@ -155,6 +157,10 @@ POINTS: Final[dict[str, Point]] = {
         "an attempt has ended and its task is about to be freed", (Kind.FAILURE, Kind.HAND_BACK)
     ),
     "after_release": Point("its task is free", (Kind.FAILURE, Kind.HAND_BACK)),
+    "before_misfit": Point(
+        "its pod's code cannot take a job, which is about to be handed back", (Kind.MISFIT,)
+    ),
+    "after_misfit": Point("it waits for other code; no reply yet", (Kind.MISFIT,)),
     "before_suspend": Point("an attempt has ended, its job is about to wait", _WAITS),
     "after_suspend": Point("it waits, for people or for its time; no reply yet", _WAITS),
     "before_receipt": Point("a limit has ended something, its receipt is taken", (Kind.TIMEOUT,)),

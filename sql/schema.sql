@@ -111,15 +111,6 @@ AS $function$
 SELECT CASE WHEN tools = '{}' THEN 'run_agent' ELSE
     'run_agent ' || left(encode(sha256(convert_to(array_to_string(tools, ' '), 'UTF8')), 'hex'), 16) END $function$;
 
--- The tasks that a pod with these job types and tools can serve.
-CREATE FUNCTION cortex.claimable(types text[], tools text[])
- RETURNS text[]
- LANGUAGE sql
- STABLE PARALLEL SAFE
-AS $function$
-SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
-                      WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) $function$;
-
 CREATE FUNCTION cortex.tool_set_of_version()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -226,7 +217,7 @@ CREATE TABLE cortex.job_record (
     result jsonb,  -- The return value of its handler.
     payload jsonb NOT NULL,  -- Its arguments, as submitted; immutable.
     config_id integer,  -- Policies and prices that it started with, and keeps on every attempt.
-    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.
+    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
     suspended_at timestamptz,  -- Since when no pod has it; null while a pod has it, and before its first start.
     waited_s double precision NOT NULL DEFAULT 0,  -- Seconds between attempts so far: they do not count towards its timeout.
     rate_limit_count integer NOT NULL DEFAULT 0,  -- Application retries caused by a rate limit.
@@ -244,6 +235,7 @@ CREATE TABLE cortex.job_record (
     submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
     process_deaths integer NOT NULL DEFAULT 0,  -- Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
     tags text[],  -- Words that people find it by, sorted; null: none.
+    unfit_codes integer[],  -- The codes of pods that found that they cannot take it, sorted: pods of these do not claim it. Null: none did.
     traceparent text,  -- The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
     replaced_by uuid,  -- The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
     CONSTRAINT job_pkey PRIMARY KEY (id),
@@ -261,6 +253,7 @@ CREATE TABLE cortex.job_record (
     CONSTRAINT job_record_queue_name_check CHECK (length(queue_name) >= 1 AND length(queue_name) <= 100),
     CONSTRAINT job_record_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
     CONSTRAINT job_record_timeout_s_check CHECK (timeout_s >= 1 AND timeout_s <= 604800),
+    CONSTRAINT job_record_unfit_codes_check CHECK (cardinality(unfit_codes) >= 1),
     CONSTRAINT job_record_waiting_on_check CHECK (length(waiting_on) >= 1 AND length(waiting_on) <= 300),
     CONSTRAINT job_record_worker_attempts_check CHECK (worker_attempts >= 1 AND worker_attempts <= 100),
     CONSTRAINT lineage_with_origin CHECK ((origin_id IS NULL) = (lineage_id IS NULL)),
@@ -286,7 +279,6 @@ CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id
 CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
-CREATE INDEX job_waits_for_tool ON cortex.job_record USING btree (waiting_on) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'tools:%'::text;
 GRANT INSERT, SELECT, UPDATE ON cortex.job_record TO cortex_runtime;
 GRANT SELECT ON cortex.job_record TO cortex_reader;
 
@@ -295,7 +287,7 @@ CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new corte
  RETURNS boolean
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE
-RETURN CASE previous WHEN 'PENDING'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RUNNING'::cortex.job_status THEN (new = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RETRY'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'WAITING_FOR_APPROVAL'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) ELSE false END;
+RETURN CASE previous WHEN 'PENDING'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RUNNING'::cortex.job_status THEN (new = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'RETRY'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) WHEN 'WAITING_FOR_APPROVAL'::cortex.job_status THEN (new = ANY (ARRAY['RUNNING'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) ELSE false END;
 
 -- Seconds that a job has been without a pod until its attempt began: those of earlier waits and of the last one.
 CREATE FUNCTION cortex.waited_s(before double precision, suspended_at timestamp with time zone, until timestamp with time zone)
@@ -398,7 +390,7 @@ CREATE TABLE cortex.job_history (
     at timestamptz NOT NULL,  -- When, by the database's clock.
     metadata jsonb NOT NULL,  -- Details of the new state: error, retry, who and why.
     CONSTRAINT job_history_pkey PRIMARY KEY (job_id, id),
-    CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new))
+    CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new) AND (attempt = 0 OR new <> 'FAILED'::cortex.job_status OR previous <> 'PENDING'::cortex.job_status))
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 GRANT SELECT ON cortex.job_history TO cortex_runtime;
 GRANT SELECT ON cortex.job_history TO cortex_reader;
@@ -485,7 +477,7 @@ CREATE TABLE cortex.job_attempt (
     job_id uuid NOT NULL,  -- The job.
     attempt integer NOT NULL,  -- Which attempt.
     pod_id uuid,  -- The pod that ran it.
-    outcome text NOT NULL,  -- failed: retried by the worker layer · retry: by the application layer · suspended: waits for a breaker or a budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died, its pod did not · lease_expired: its pod fell silent.
+    outcome text NOT NULL,  -- failed: retried by the worker layer · retry: by the application layer · suspended: waits for a breaker or a budget · handed_back: its pod drained · misfit: its pod's code cannot take the job · pod_died: taken over · process_died: its own process died, its pod did not · lease_expired: its pod fell silent.
     ended_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it ended.
     due_at timestamptz,  -- When the next attempt was due; null when a person decides.
     error text,  -- One line, for failed attempts.
@@ -494,7 +486,7 @@ CREATE TABLE cortex.job_attempt (
     error_source text,  -- What failed, or what the job waits for.
     retry_count integer,  -- Application retries used when it ended.
     CONSTRAINT job_attempt_pkey PRIMARY KEY (job_id, attempt),
-    CONSTRAINT job_attempt_outcome_check CHECK (outcome = ANY (ARRAY['failed'::text, 'retry'::text, 'suspended'::text, 'handed_back'::text, 'pod_died'::text, 'process_died'::text, 'lease_expired'::text]))
+    CONSTRAINT job_attempt_outcome_check CHECK (outcome = ANY (ARRAY['failed'::text, 'retry'::text, 'suspended'::text, 'handed_back'::text, 'misfit'::text, 'pod_died'::text, 'process_died'::text, 'lease_expired'::text]))
 );
 CREATE INDEX job_attempt_handed_back ON cortex.job_attempt USING btree (pod_id, ended_at) WHERE outcome = 'handed_back'::text;
 GRANT INSERT, SELECT ON cortex.job_attempt TO cortex_runtime;
@@ -732,7 +724,7 @@ CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKE
 CREATE TABLE cortex_worker.task (
     job_id uuid NOT NULL,  -- Its job; a job never has more than one task.
     id bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY,  -- Order of arrival; job.worker_job_id names it. Tasks are found by their job.
-    task text NOT NULL,  -- Job type; for run_agent of an agent with tools, followed by their set: see cortex.tool_set.
+    task text NOT NULL,  -- Job type; for run_agent of an agent with tools, followed by their set: see cortex.tool_set. For a job that some code cannot take, followed by the set of such codes: see cortex_worker.unfit.
     state cortex_worker.task_state NOT NULL,  -- Whether it can be claimed.
     priority smallint NOT NULL DEFAULT 0,  -- Smaller runs first.
     attempt integer NOT NULL DEFAULT 0,  -- The job's attempt: raised by each claim; the fence.
@@ -782,6 +774,58 @@ SELECT task.running - 'attempt'
 WHERE task.state = 'LOCKED' AND (task.running->>'attempt')::int = task.attempt AND NOT EXISTS (
     SELECT FROM cortex.job_step s WHERE s.job_id = task.job_id AND s.key = task.running->>'key') $function$;
 
+-- Kinds of tasks that some code cannot take. Few: a row is deleted a day after its last use, once no task has its name.
+CREATE TABLE cortex_worker.unfit (
+    task text NOT NULL,  -- The name of such tasks.
+    base text NOT NULL,  -- The name of these tasks without the codes.
+    codes integer[] NOT NULL,  -- The codes that cannot take them, sorted; 0: a pod without a code.
+    used_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When a task last got this name.
+    CONSTRAINT unfit_pkey PRIMARY KEY (task),
+    CONSTRAINT unfit_codes_check CHECK (cardinality(codes) >= 1)
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.unfit TO cortex_runtime;
+GRANT SELECT ON cortex_worker.unfit TO cortex_reader;
+
+-- Kinds of tasks that no living pod can take, kept by the runner alarms: their jobs wait for code.
+CREATE TABLE cortex_worker.stranded (
+    task text NOT NULL,  -- The name of such tasks.
+    since timestamptz NOT NULL DEFAULT cortex.now(),  -- When that was first observed.
+    announced_at timestamptz,  -- When it was announced; null: it has not lasted long enough yet.
+    jobs integer NOT NULL,  -- How many jobs have such tasks, counted up to a bound.
+    CONSTRAINT stranded_pkey PRIMARY KEY (task)
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.stranded TO cortex_runtime;
+GRANT SELECT ON cortex_worker.stranded TO cortex_reader;
+
+-- The name of tasks of a kind that these codes, sorted, cannot take.
+CREATE FUNCTION cortex_worker.unfit_task(base text, codes integer[])
+ RETURNS text
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+RETURN ((base || ' !'::text) || "left"(encode(sha256(convert_to(array_to_string(codes, ' '::text), 'UTF8'::name)), 'hex'::text), 16));
+
+-- The tasks that a pod with these job types, these tools and this code can take.
+CREATE FUNCTION cortex.claimable(types text[], tools text[], code integer)
+ RETURNS text[]
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+WITH known AS MATERIALIZED (
+    SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
+                          WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) AS tasks
+)
+SELECT known.tasks || ARRAY(SELECT u.task FROM cortex_worker.unfit u
+                            WHERE u.base = ANY (known.tasks) AND claimable.code <> ALL (u.codes))
+FROM known $function$;
+
+-- The code of a pod; 0 if it has none.
+CREATE FUNCTION cortex.code_of(pod uuid)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+SELECT coalesce((SELECT p.code_id FROM cortex.pod p WHERE p.id = code_of.pod), 0) $function$;
+
 -- Every job as it is now: its record and, while a pod runs it, the state that is in its task.
 --   id: UUIDv7 made by the submitter, so that a repeated submit finds the same job.
 --   type: The registered handler that runs it.
@@ -815,7 +859,7 @@ WHERE task.state = 'LOCKED' AND (task.running->>'attempt')::int = task.attempt A
 --   result: The return value of its handler.
 --   payload: Its arguments, as submitted; immutable.
 --   config_id: Policies and prices that it started with, and keeps on every attempt.
---   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.
+--   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
 --   suspended_at: Since when no pod has it; null while a pod has it, and before its first start.
 --   waited_s: Seconds between attempts so far: they do not count towards its timeout.
 --   rate_limit_count: Application retries caused by a rate limit.
@@ -833,6 +877,7 @@ WHERE task.state = 'LOCKED' AND (task.running->>'attempt')::int = task.attempt A
 --   submitted_with: The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.
 --   process_deaths: Processes of its own that died while running it, with their pods alive, consecutively and without a step in between: the poison guard.
 --   tags: Words that people find it by, sorted; null: none.
+--   unfit_codes: The codes of pods that found that they cannot take it, sorted: pods of these do not claim it. Null: none did.
 --   traceparent: The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.
 --   trace_id: Its trace, as 32 hex digits.
 --   replaced_by: The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.
@@ -879,7 +924,13 @@ CREATE VIEW cortex.job AS
     r.payload,
     COALESCE(r.config_id, t.config_id) AS config_id,
         CASE
-            WHEN t.job_id IS NULL THEN r.waiting_on
+            WHEN t.job_id IS NOT NULL THEN NULL::text
+            WHEN r.waiting_on IS NOT NULL OR r.finished_at IS NOT NULL THEN r.waiting_on
+            WHEN (( SELECT array_agg(s.task) AS array_agg
+               FROM cortex_worker.stranded s)) IS NOT NULL AND ((( SELECT k.task
+               FROM cortex_worker.task k
+              WHERE k.job_id = r.id)) = ANY ((( SELECT array_agg(s.task) AS array_agg
+               FROM cortex_worker.stranded s))::text[])) THEN 'code'::text
             ELSE NULL::text
         END AS waiting_on,
         CASE
@@ -911,6 +962,7 @@ CREATE VIEW cortex.job AS
             ELSE 0
         END AS process_deaths,
     r.tags,
+    r.unfit_codes,
     r.traceparent,
     cortex.trace_id(r.id, r.traceparent) AS trace_id,
     r.replaced_by
@@ -1061,10 +1113,22 @@ CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  LANGUAGE sql
  SET search_path TO 'pg_catalog'
 AS $function$
-WITH made AS (
+WITH unfit AS MATERIALIZED (
+    SELECT j.id, kind.base, j.unfit_codes AS codes
+    FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
+    CROSS JOIN LATERAL (
+        SELECT coalesce((
+            SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.agent_version v
+            WHERE j.type = 'run_agent' AND v.agent_id = j.agent_id AND v.version = j.agent_version), j.type) AS base) kind
+    WHERE j.unfit_codes IS NOT NULL
+), named AS (
+    INSERT INTO cortex_worker.unfit (task, base, codes)
+    SELECT DISTINCT cortex_worker.unfit_task(u.base, u.codes) AS task, u.base, u.codes FROM unfit u ORDER BY task
+    ON CONFLICT (task) DO UPDATE SET used_at = excluded.used_at
+), made AS (
     INSERT INTO cortex_worker.task (
         task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
-    SELECT j.type, j.id,
+    SELECT coalesce((SELECT cortex_worker.unfit_task(u.base, u.codes) FROM unfit u WHERE u.id = j.id), j.type), j.id,
            (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
                  WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
                  ELSE 'READY' END)::cortex_worker.task_state,
@@ -1081,7 +1145,8 @@ WITH made AS (
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j
-SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
+SET worker_job_id = made.id,
+    next_retry_at = CASE WHEN j.waiting_on = 'code' THEN j.next_retry_at WHEN j.status = 'RETRY' THEN cortex.now() END
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $function$;
 
@@ -2682,39 +2747,9 @@ BEGIN
     RETURN NULL;
 END $function$;
 
--- A tool that jobs wait for and no ready pod has; null if there is none.
-CREATE FUNCTION cortex.lacking_tool()
- RETURNS text
- LANGUAGE sql
- STABLE
-AS $function$
-SELECT lack.name FROM (
-    (SELECT 1 AS nth, coalesce((
-                SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
-                    SELECT FROM cortex.pod p WHERE p.state = 'READY' AND need = ANY (p.tools)) LIMIT 1),
-                left(array_to_string(s.tools, ', '), 60)) AS name  -- different pods have different tools
-     FROM cortex.tool_set s
-     WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect)
-       AND NOT EXISTS (
-           SELECT FROM cortex.pod p
-           WHERE p.state = 'READY' AND 'run_agent' = ANY (p.job_types) AND s.tools <@ p.tools)
-     ORDER BY s.task LIMIT 1)
-    UNION ALL
-    (SELECT 2, substr(waits.waiting_on, 7)
-     FROM (SELECT j.waiting_on FROM cortex.job_record j
-           WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'tools:%' LIMIT 1000) waits
-     WHERE NOT EXISTS (
-         SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
-     ORDER BY waits.waiting_on LIMIT 1)) lack
-WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- otherwise nothing runs at all
-ORDER BY lack.nth LIMIT 1 $function$;
-REVOKE EXECUTE ON FUNCTION cortex.lacking_tool() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.lacking_tool() TO cortex_runtime;
-GRANT EXECUTE ON FUNCTION cortex.lacking_tool() TO cortex_reader;
-
--- The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run unconfined.
+-- The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session ended; stranded: jobs that wait for code that no living pod has; is_unsafe: a pod lets the programs of agents run unconfined.
 CREATE FUNCTION cortex.head(counted integer)
- RETURNS TABLE(now timestamp with time zone, approvals integer, first_expiry timestamp with time zone, breakers integer, is_frozen boolean, dead integer, ready integer, living integer, jobs_about bigint, effects integer, budgets integer, persons integer, lost integer, lacking text, is_unsafe boolean)
+ RETURNS TABLE(now timestamp with time zone, approvals integer, first_expiry timestamp with time zone, breakers integer, is_frozen boolean, dead integer, ready integer, living integer, jobs_about bigint, effects integer, budgets integer, persons integer, lost integer, stranded integer, is_unsafe boolean)
  LANGUAGE sql
  STABLE
 AS $function$
@@ -2741,7 +2776,7 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
             SELECT FROM cortex.job_record j
             WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
             LIMIT counted) needed)::int,
-       pods.lost, cortex.lacking_tool(), pods.is_unsafe
+       pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe
 FROM (SELECT cortex.now() AS now) clock,
 LATERAL (
     SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry
@@ -3121,18 +3156,18 @@ RETURN (SELECT runner.started_at FROM cortex.runner WHERE ((runner.name = 'dispa
 -- What lasts and is announced once: a row from its begin to its end. Few rows; the runner alarms deletes them.
 CREATE TABLE cortex.alarm (
     topic text NOT NULL,  -- The topic of its message.
-    key text NOT NULL,  -- What it is about: a task name, or what refused credentials.
+    key text NOT NULL,  -- What it is about: dead letters, or what refused credentials.
     since timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when it has been observed.
     announced_at timestamptz,  -- When it was announced; null: it has not lasted long enough yet.
     level bigint,  -- Of dead letters: their number; twice as many are announced again.
     CONSTRAINT alarm_pkey PRIMARY KEY (topic, key),
     CONSTRAINT alarm_key_check CHECK (length(key) >= 1 AND length(key) <= 300),
-    CONSTRAINT alarm_topic_check CHECK (topic = ANY (ARRAY['work.stranded'::text, 'dead_letter.growing'::text, 'auth.failed'::text]))
+    CONSTRAINT alarm_topic_check CHECK (topic = ANY (ARRAY['dead_letter.growing'::text, 'auth.failed'::text]))
 );
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.alarm TO cortex_runtime;
 GRANT SELECT ON cortex.alarm TO cortex_reader;
 
--- Names of ready tasks whose type or tools no living pod has; none if no pod lives at all.
+-- Names of due tasks that no living pod can take, by their type, their tools or their code; none if no pod lives.
 CREATE FUNCTION cortex.unserved_tasks()
  RETURNS SETOF text
  LANGUAGE sql
@@ -3141,10 +3176,18 @@ CREATE FUNCTION cortex.unserved_tasks()
 AS $function$
 WITH served AS MATERIALIZED (
     SELECT DISTINCT c.task
-    FROM cortex.pod p CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools)) AS c(task)
+    FROM cortex.pod p
+    CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools, coalesce(p.code_id, 0))) AS c(task)
     WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
 )
-SELECT DISTINCT h.task FROM (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000) h
+SELECT DISTINCT h.task FROM (
+    (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000)
+    UNION ALL
+    (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'READY' AND t.is_suspect LIMIT 1000)
+    UNION ALL
+    -- The heads of named queues that made way for others.
+    SELECT s.task FROM cortex_worker.stranded s
+    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'QUEUED' AND t.task = s.task)) h
 -- Without a pod everything waits, and perhaps a tick runs it.
 WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $function$;
 

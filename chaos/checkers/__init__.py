@@ -33,6 +33,7 @@ from chaos.checkers import (
     i27_schedules,
     i28_people,
     i29_retention,
+    i30_fit,
     i34_agents,
     i35_deployments,
 )
@@ -67,6 +68,7 @@ ALL: tuple[Checker, ...] = (
     i27_schedules.check,
     i28_people.check,
     i29_retention.check,
+    i30_fit.check,
     i34_agents.check,
     i35_deployments.check,
 )

@@ -6,7 +6,7 @@ from chaos.evidence import Evidence
 
 LEGAL = {
     None: {"PENDING"},
-    "PENDING": {"RUNNING", "CANCELLED"},
+    "PENDING": {"RUNNING", "FAILED", "CANCELLED"},
     "RUNNING": {"COMPLETED", "FAILED", "WAITING_FOR_APPROVAL", "RETRY", "CANCELLED"},
     "RETRY": {"RUNNING", "FAILED", "CANCELLED"},
     "WAITING_FOR_APPROVAL": {"RUNNING", "FAILED", "CANCELLED"},

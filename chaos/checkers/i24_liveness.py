@@ -82,7 +82,7 @@ def _failures(evidence: Evidence, findings: Findings) -> int:
     """Count failed jobs of programs; only intended causes may make one fail."""
     failed = [job for job in evidence.jobs if job["status"] == "FAILED" and operations_of(job)]
     for job in failed:
-        if job["error_code"] == "diverged" and may_diverge(job):
+        if job["error_code"] in ("diverged", "unfit") and may_diverge(job):
             continue
         if job["error_code"] not in MEANT and job["error_class"] not in PASSES:
             why = f"job {job['id']} failed for a reason that the run did not cause"

@@ -22,6 +22,7 @@ class Scale:
     closed_s: float
     kill_s: float
     deaths_max: int
+    code_wait_s: float
     slots: int
     """So few that after an outage there is more work than slots: a claim must respect them."""
 
@@ -38,6 +39,7 @@ class Scale:
             drain_s=self.abort_s - self.pre_stop_s,
             close_s=self.closed_s - self.abort_s,
             deaths_max=self.deaths_max,
+            code_wait_s=self.code_wait_s,
         )
 
 
@@ -53,6 +55,7 @@ SCALED: Final = Scale(
     closed_s=7.0,
     kill_s=9.0,
     deaths_max=5,  # pods die far more often than elsewhere, and no job is to be blamed for it
+    code_wait_s=5.0,
     slots=12,
 )
 REAL: Final = Scale(
@@ -67,6 +70,7 @@ REAL: Final = Scale(
     closed_s=50.0,
     kill_s=60.0,
     deaths_max=3,
+    code_wait_s=60.0,
     slots=1000,
 )
 SCALES: Final = {"scaled": SCALED, "real": REAL}

@@ -50,6 +50,7 @@ WINDOWS: Final = {
     "after_step": Window.COMMIT,
     "after_finish": Window.COMMIT,
     "after_release": Window.COMMIT,
+    "after_misfit": Window.COMMIT,
     "before_settle": Window.MODEL_CALL,
     "after_settle": Window.MODEL_CALL,
     "before_outcome": Window.UNRECORDED,

@@ -135,7 +135,7 @@ async def _outcome(bench: Bench, shot: Shot, usual: Left, *, is_steady: bool) ->
 
 def _wrong(left: Left, usual: Left, *, is_steady: bool) -> Iterator[str]:
     job = left.job
-    if job["error_code"] == "diverged":
+    if job["error_code"] in ("diverged", "unfit"):
         yield f"its replay diverged: {job['error_message']}"
     elif job["status"] == "WAITING_FOR_APPROVAL":
         return  # a note

@@ -195,6 +195,14 @@ PROGRAMS: Final[tuple[Program, ...]] = (
     ),
     _job("retry", "points_later", Kind.RETRY),
     _job("failure", "points_failing", Kind.FAILURE),
+    _job(
+        "misfit",
+        "points_nothing",
+        Kind.MISFIT,
+        own_payload={"unknown": 1},
+        status="FAILED",
+        settings={"code_wait_s": 1.0},  # no other code comes
+    ),
     _job("timeout", "points_endless", Kind.TIMEOUT, status="FAILED"),
     _job(
         "hand back",

@@ -48,6 +48,7 @@ def _evidence(world: World) -> Evidence:
             close_s=settings.close_s,
             poll_s=settings.poll_s,
             deaths_max=settings.deaths_max,
+            code_wait_s=settings.code_wait_s,
             settle_s=settings.settle_s,
             clock_step_s=IDLE_MAX_S,
         ),

@@ -30,7 +30,7 @@ from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.agent.tools.tool import NAME as TOOL_NAME
 from cortex.domain.approvals.policy import RULES_MAX, ApprovalRule
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.durable.structuring import MisfitError, UnfitError, show, structure
 
 if TYPE_CHECKING:
@@ -120,11 +120,12 @@ class AgentSpec:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Restore what `to_json` returned; raises `UsageError` for anything else."""
+        """Restore what `to_json` returned; raises `UnfitCodeError` for anything else."""
         try:
             return _structured(dict(stored), cls)
         except MisfitError as misfit:
-            raise UsageError(f"stored agent {show(stored.get('name'))}: {misfit}") from misfit
+            message = f"stored agent {show(stored.get('name'))}: {misfit}"
+            raise UnfitCodeError(message, kind=MisfitKind.AGENT) from misfit
 
 
 def parse_agents(text: str, source: str) -> list[AgentSpec]:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cortex.domain.waiting import SLEEP
+from cortex.domain.waiting import CODE, SLEEP
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from cortex.domain.approvals.approval import ApprovalRequest
+    from cortex.domain.errors import MisfitKind
     from cortex.domain.failure import Failure
     from cortex.domain.job import UnknownEffect
 
@@ -51,6 +52,17 @@ class Suspended(BaseException):
         self.requests = requests
         self.awaited = awaited
         self.unknown = unknown
+
+
+class Unfit(Suspended):
+    """The pod's code lacks something that the job needs now: it is handed back to another pod.
+
+    `kind`: of thing. A wait for anything else, at the same time, comes first.
+    """
+
+    def __init__(self, kind: "MisfitKind", reason: str) -> None:
+        super().__init__(CODE, reason, delay_s=0.0)
+        self.kind = kind
 
 
 # --- Merging several wishes to wait.

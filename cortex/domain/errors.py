@@ -200,6 +200,31 @@ class DivergedError(RejectedError):
     """Job code requested a step that differs from the one recorded under the same key."""
 
     code = "diverged"
+    is_clean: bool = False
+    """The attempt has done nothing new: other code may still take the job from where it is."""
+
+
+class MisfitKind(StrEnum):
+    """What of a job this code cannot take."""
+
+    TYPE = "type"
+    ARGUMENTS = "arguments"
+    STEP = "step"
+    TOOL = "tool"
+    AGENT = "agent"
+    FLOW = "flow"
+    CONFIG = "config"
+
+
+class UnfitCodeError(RejectedError):
+    """This code cannot take the job, other code may: the job is handed back, and does not fail."""
+
+    code = "unfit"
+    kind: MisfitKind
+
+    def __init__(self, message: str, *, kind: MisfitKind, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
 
 
 class DeniedError(RejectedError):

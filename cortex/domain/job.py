@@ -43,7 +43,7 @@ class JobStatus(StrEnum):
 
 
 TRANSITIONS: Final[dict[JobStatus, frozenset[JobStatus]]] = {
-    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.CANCELLED}),
+    JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED}),
     JobStatus.RUNNING: frozenset(JobStatus) - {JobStatus.PENDING, JobStatus.RUNNING},
     JobStatus.RETRY: frozenset({JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLED}),
     JobStatus.WAITING_FOR_APPROVAL: frozenset(
@@ -335,6 +335,17 @@ class Release:
     fact: str | None = None
 
 
+@attrs.frozen(kw_only=True)
+class Misfit:
+    """Hand the job back: the pod's code cannot take it, other code may. Nothing is counted."""
+
+    lease: Lease
+    kind: str
+    """What does not fit: see `domain.errors.MisfitKind`."""
+    error: str
+    """All that does not fit, on one line."""
+
+
 @attrs.frozen
 class UnknownEffect:
     """An effect of unknown outcome."""
@@ -370,5 +381,5 @@ class Suspend:
     fact: str | None = None
 
 
-Operation = StepDone | EffectIntent | EffectReport | Finish | Release | Suspend
+Operation = StepDone | EffectIntent | EffectReport | Finish | Misfit | Release | Suspend
 """The operations of a running job for the committer."""

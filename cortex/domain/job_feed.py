@@ -35,6 +35,14 @@ class JobState:
 
 
 @attrs.frozen
+class CodeWait:
+    """A job that waits for code that can take it: it does not end soon."""
+
+    misfit: str | None
+    """What did not fit the last code that looked; None: no pod has its type or its tools."""
+
+
+@attrs.frozen
 class Position:
     """How far a job has been followed."""
 

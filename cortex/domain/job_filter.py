@@ -23,7 +23,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
-from cortex.domain.waiting import PERSON, SLEEP
+from cortex.domain.waiting import CODE, PERSON, SLEEP
 
 TEXT_MAX: Final = 2_000
 """Characters of a whole filter."""
@@ -58,11 +58,15 @@ class Wait(StrEnum):
     """Anything else that a person has to fix: an account without credit."""
     SLEEP = "sleep"
     """A timer of its own code, which no person has to end."""
+    CODE = "code"
+    """Code that can take it: no living pod has such."""
 
 
 def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
     """Return the wait that people see, from a job's state and `waiting_on`; None: its state."""
     on = waiting_on or ""
+    if on == CODE:
+        return Wait.CODE
     if status not in (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY):
         return None
     if on.startswith((BUDGET, QUOTA)):
@@ -99,6 +103,10 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     ),
     Wait.PERSON: (StateTerm(_APPR, PERSON),),
     Wait.SLEEP: (StateTerm(JobStatus.RETRY, SLEEP),),
+    Wait.CODE: tuple(
+        StateTerm(status, CODE)
+        for status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRY)
+    ),
 }
 _STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     **{word: (StateTerm(status),) for status, word in STATE_WORDS.items()},

@@ -60,6 +60,8 @@ class JobPolicy:
 
 JOB_HARD: Final = 1.5
 """The most that a job may be given, as a multiple of its type's time-out."""
+CODE_WAIT_S: Final = 604_800.0
+"""How long a job waits for code that fits it."""
 TIMEOUT_MAX_S: Final = 604_800
 """The longest time-out of a job type of an app."""
 

@@ -20,6 +20,8 @@ from cortex.domain.quota import Period, Quota
 
 SLEEP: Final = "sleep"
 """A timer of job code: nothing but time ends this wait."""
+CODE: Final = "code"
+"""Code that can take the job: those that looked so far cannot."""
 PERSON: Final = "person:"
 """Prefix of what only a person can fix: an account without credit."""
 ID_DIGITS: Final = 6
@@ -185,6 +187,8 @@ def named(waiting_on: str) -> str:
             return f"{text} …{rest[-ID_DIGITS:]}"
     if waiting_on == SLEEP:
         return "its timer"
+    if waiting_on == CODE:
+        return "code that fits it"
     if waiting_on == FREEZE:
         return "the end of the freeze of effects"
     if waiting_on.startswith(QUOTA):

@@ -12,8 +12,6 @@ from cortex.domain.waiting import Awaited
 
 AHEAD_MAX: Final = 1000
 """Tasks ahead of it are counted up to this."""
-MISSING_TOOL: Final = "tools:"
-"""Prefix of a missing tool: the job waits for a pod that has it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +68,8 @@ class FleetFacts:
 
     ready_count: int
     knowing_count: int
-    """Ready pods that know the job's type; the next two are among these."""
+    """Ready pods that know the job's type, and have not handed it back because it does not fit
+    their code; the next two are among these."""
     slots: int
     free_slots: int
     draining_count: int
@@ -80,8 +79,7 @@ class FleetFacts:
     look_s: float = 0.5
     """How often the ready pods check for dead ones: the shortest of their settings."""
     needs: tuple[str, ...] = ()
-    """The tools of the job's agent, or the one that its last pod lacked; a pod that lacks one does
-    not count as knowing its type."""
+    """The tools of the job's agent; a pod that lacks one does not count as knowing its type."""
     lacking: tuple[str, ...] = ()
     """Those of them that no ready pod has."""
     tools: tuple[str, ...] = ()
@@ -152,6 +150,21 @@ class DeafFacts:
 
 
 @attrs.frozen(kw_only=True)
+class MisfitFacts:
+    """What one code could not take, when a pod that has it last looked."""
+
+    attempt: int
+    at: datetime
+    kind: str
+    """See `domain.errors.MisfitKind`."""
+    error: str
+    pod: str | None
+    """Name of the pod that looked; None: it is forgotten."""
+    version: str | None
+    """Of its code."""
+
+
+@attrs.frozen(kw_only=True)
 class WhyFacts:
     """All that is known of a job at one instant of the database's clock."""
 
@@ -191,3 +204,5 @@ class WhyFacts:
     """The approval, unknown effect, quota or freeze that it waits for."""
     last: AttemptFacts | None
     deaf: DeafFacts | None = None
+    misfits: tuple[MisfitFacts, ...] = ()
+    """What the codes that looked could not take, the last one first."""

@@ -144,13 +144,6 @@ class AgentSpecs(Protocol):
         """Return the specification as plain JSON."""
 
 
-class Fleet(Protocol):
-    """All living pods; given by the pod."""
-
-    async def tools(self) -> list[str]:
-        """Return the names of the tools that any of them has, sorted."""
-
-
 @attrs.frozen(kw_only=True)
 class JobLimits:
     """Prices and limits that a job began with. Times are in seconds."""
@@ -245,7 +238,6 @@ class Services:
     tools: Tools
     agents: AgentSpecs
     flows: FlowSpecs
-    fleet: Fleet
     policies: Policies
     breakers: CircuitBreakers
     facts: Facts

@@ -236,6 +236,9 @@ class Context:
         clock = self.services.clock
 
         async def fix() -> StepOutcome:
+            await self._journal.settled(
+                key
+            )  # a job that leaves its pod keeps only what it recorded
             return StepOutcome(value=(await clock.now() + length).isoformat())
 
         async def wait() -> None:
@@ -299,6 +302,7 @@ class Context:
             if timeout is not None:
                 caller = attrs.evolve(caller, call_s=timeout)
             await self._journal.settled(key)
+            self._journal.news += 1
             return await self.services.models.respond(request, caller)
 
         async def answer() -> ModelResponse:

@@ -15,10 +15,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from cortex.domain.canonical import parse
 from cortex.domain.classification import describe, leaves
-from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.control_flow import LeaseLost, Suspended, Unfit
 from cortex.domain.errors import CortexError, DivergedError, InvalidValueError
 from cortex.domain.job import Claim, OpenEffect, Past, Step, StepDone, StepKind
-from cortex.domain.why_facts import MISSING_TOOL
 from cortex.durable.attempt import Services
 from cortex.durable.codec import StepInput, decode, encode
 from cortex.durable.divergence import difference
@@ -247,11 +246,10 @@ class Dry:
         self.journal = journal = make_journal()
         try:
             await run_handler(self._registry, self._claim, journal, make_services(journal))
-        except Suspended as wish:
-            if wish.waiting_on.startswith(MISSING_TOOL):
-                self.finding = Finding(problem=Problem.TOOL, where=None, message=wish.reason)
-        except LeaseLost:
-            pass  # it was stopped
+        except Unfit as wish:
+            self.finding = Finding(problem=Problem.TOOL, where=None, message=wish.reason)
+        except (LeaseLost, Suspended):
+            pass  # it was stopped, or would wait
         except Exception as error:  # noqa: BLE001 -- all that a handler may raise
             self.finding = self._of_error(journal, error)
         except BaseExceptionGroup as group:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from cortex.domain.control_flow import Suspended
+from cortex.domain.errors import MisfitKind, UnfitCodeError, UsageError
 from cortex.domain.hot import hot
 from cortex.domain.job import Claim, OpenEffect, Past, Step
 from cortex.domain.tracing import current
@@ -11,7 +12,7 @@ from cortex.durable.attempt import Services
 from cortex.durable.codec import encode
 from cortex.durable.context import Context
 from cortex.durable.journal import NO_PAST, Journal, LeaveRequest, Recorder
-from cortex.durable.registry import Registry
+from cortex.durable.registry import ArgumentsError, Registry
 from cortex.durable.step_scope import StepScope
 
 
@@ -55,16 +56,26 @@ async def run_handler(
     """Run the handler of a claim's type; return its result as JSON.
 
     Raises what the handler raises, and the error of a payload or a result that does not fit its
-    type.
+    type; `UnfitCodeError` for a type or arguments that only other code takes. Once its replay has
+    diverged that is its error, whatever the handler makes of it.
     """
     current.enter(claim)
-    job_type = registry.get(claim.type)
-    arguments = job_type.arguments(claim.payload)
+    try:
+        job_type = registry.get(claim.type)
+        arguments = job_type.arguments(claim.payload)
+    except UsageError as error:
+        raise UnfitCodeError(error.message, kind=MisfitKind.TYPE) from error
+    except ArgumentsError as error:
+        raise UnfitCodeError(error.message, kind=MisfitKind.ARGUMENTS) from error
     context = Context(claim, journal, services, final=job_type.final)
     try:
         result = await job_type.handler(context, **arguments)
         journal.check_end()
+        if journal.has_deferred:
+            await journal.record_last()
     except (Exception, Suspended):
+        if journal.diverged is not None:
+            raise journal.diverged from None
         await journal.send_patches()  # noqa: ASYNC120 -- a cancellation wins
         raise
     finally:

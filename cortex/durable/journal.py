@@ -2,6 +2,11 @@
 
 On resume the handler runs again from its top; every step that is in the record returns its stored
 output at once. A step is in the record exactly when its commit was acknowledged by the database.
+
+While a replay still owes a request for something on record, its code may not be the one that made
+the record. The commit of new steps is deferred then, until the replay has settled and before
+anything leaves the job. If it diverges instead, the attempt has done nothing new, and other code
+can take the job from where it was.
 """
 
 import inspect
@@ -69,6 +74,8 @@ class StepClock:
 
 
 KEY_CHARS_MAX: Final = 500
+DEFERRED_MAX: Final = 1_000
+"""Steps that are deferred until the replay has settled; the next one waits for that."""
 FORGOTTEN_MAX: Final = 5
 NO_PAST: Final = Past()
 T = TypeVar("T")
@@ -128,7 +135,7 @@ class Journal:
     __slots__ = (
         "_ahead",
         "_decisions",
-        "_diverged",
+        "_deferred",
         "_lease",
         "_leave",
         "_memo",
@@ -141,6 +148,8 @@ class Journal:
         "_requested",
         "_tally",
         "clock",
+        "diverged",
+        "news",
         "progress",
         "step_scope",
         "trace",
@@ -166,11 +175,15 @@ class Journal:
         self._leave = leave
         self._recall = recall
         self._replay = Replay(steps, effects)
+        self.diverged: DivergedError | None = None
+        """Why the replay cannot go on."""
+        self.news = 0
+        """How many steps and outside calls this attempt has begun to record or to make."""
+        self._deferred: list[StepDone] = []
         self._past = past
         self._patches: dict[str, bool] = {}
         self._ahead: list[StepDone] = []
         """Decisions about patches, to be sent before anything else is."""
-        self._diverged: DivergedError | None = None
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._tally = Tally(steps)
@@ -228,7 +241,7 @@ class Journal:
         self._requested.setdefault(key, 1)
         return key
 
-    async def once(  # noqa: C901, PLR0912 -- each call in it costs every step
+    async def once(  # noqa: C901, PLR0912, PLR0915 -- each call in it costs every step
         self,
         kind: StepKind,
         key: str,
@@ -253,6 +266,8 @@ class Journal:
                 await self._diverge(memo, given)
             self._replay.mark_recorded(key)
             return decode(memo.output)
+        if self.diverged is not None:
+            raise self.diverged
         amid, parent_key = self._replay.amid, _parent.get()
         self._replay.mark_requested(key)
         if self._leave is not None and self._leave.is_asked() and parent_key is None:
@@ -275,13 +290,16 @@ class Journal:
             finally:
                 _parent.reset(token)
             done = self._done(step, given, outcome, amid=amid, parent_key=parent_key)
-            if self._ahead:
+            if self._ahead and not self._replay.is_open:
                 await self.send_patches()
-            if self.clock is None:
-                await self._recorder.record(done)
-            else:
+            if self.clock is not None:
                 with self.clock.stopped():
-                    await self._recorder.record(done)
+                    await self._record_in_turn(done)
+            elif self._replay.is_open or self._deferred:
+                await self._record_in_turn(done)
+            else:
+                self.news += 1
+                await self._recorder.record(done)
         except BaseException as error:
             self._broke_off(step, error, parent_key)
             raise
@@ -328,6 +346,41 @@ class Journal:
             committed=lambda: self._tally.committed(key, usage, cost_usd, at=ended),
         )
 
+    async def _record_in_turn(self, done: StepDone) -> None:
+        """Commit a step after those that were deferred, or defer it: see the head of this file."""
+        is_outside = done.effect is not None or done.kind in (StepKind.EFFECT, StepKind.MODEL)
+        is_outside = is_outside or done.cost_usd is not None
+        if not is_outside and not self._replay.lets(done.key):
+            if len(self._deferred) < DEFERRED_MAX:
+                self._deferred.append(done)
+                return
+            await self.settled(done.key)
+        if not self._replay.has_begun(done.key):
+            await self.record_deferred()
+        await self.send_patches()
+        self.news += 1
+        await self._recorder.record(done)
+
+    @property
+    def has_deferred(self) -> bool:
+        return bool(self._deferred)
+
+    async def record_last(self) -> None:
+        """Commit what is still deferred when the handler has returned.
+
+        Not if something on record was never asked for: then the steps of two codes would be mixed.
+        """
+        if self._replay.lets(""):
+            await self.record_deferred()
+
+    async def record_deferred(self) -> None:
+        """Commit the steps that were deferred until now, in their order."""
+        if self._deferred:
+            await self.send_patches()
+        while self._deferred:
+            self.news += 1
+            await self._recorder.record(self._deferred.pop(0))
+
     def _broke_off(self, step: StepUnderWay, error: BaseException, parent_key: str | None) -> None:
         self.progress.broke_off(step, error)
         if self.trace is not None:
@@ -340,9 +393,11 @@ class Journal:
 
         Raises `DivergedError`, also if the handler went on after one.
         """
-        if self._diverged is not None:
-            raise self._diverged
+        if self.diverged is not None:
+            raise self.diverged
         if self._replay.lets(key):
+            if self._deferred and not self._replay.has_begun(key):
+                await self.record_deferred()
             await self.send_patches()
             return
         step = self.progress.under_way(key)
@@ -354,13 +409,22 @@ class Journal:
                 key, is_over=lambda: leave is not None and leave.is_asked()
             )
         except DivergedError as error:
-            self._diverged = error
-            raise
+            raise self.diverges(error) from None
         if leave is not None and not is_settled:
             await self._stop_here(leave)
         if step is not None:
             step.is_held = False
+        await self.record_deferred()
         await self.send_patches()
+
+    def diverges(self, error: DivergedError, *, own: int = 0) -> DivergedError:
+        """Return the error with which the attempt ends, whatever its handler makes of it.
+
+        `own`: how much of what is new came to nothing by this error.
+        """
+        error.is_clean = self.news == own
+        self.diverged = error
+        return error
 
     def patched(self, patch: str) -> bool:
         """Return which branch of a change to its code the job takes: see `Context.patched`."""
@@ -416,8 +480,8 @@ class Journal:
         Raises `DivergedError` if the record has more steps, and `UsageError` if the handler has
         made a step and not awaited it.
         """
-        if self._diverged is not None:
-            raise self._diverged
+        if self.diverged is not None:
+            raise self.diverged
         forgotten = [
             key
             for key, step in self._promised.items()
@@ -431,7 +495,10 @@ class Journal:
                 + (f" and {more} more steps" if more > 0 else ""),
                 hint="write: await ctx.step(…); a step that is not awaited does nothing",
             )
-        self._replay.check_end()
+        try:
+            self._replay.check_end()
+        except DivergedError as error:
+            raise self.diverges(error) from None
 
     async def _diverge(self, recorded: Step, given: StepInput) -> NoReturn:
         kept = None if self._recall is None else await self._recall(recorded.key)
@@ -441,11 +508,12 @@ class Journal:
         else:
             changed = difference(kept, given.kept) or "only in secrets, which are not kept"
             message = f"has another input now than the recorded one: {changed}"
-        self._diverged = DivergedError(
-            f"step {recorded.key!r} {message}",
-            hint="give changed steps new keys, or submit the job anew",
+        raise self.diverges(
+            DivergedError(
+                f"step {recorded.key!r} {message}",
+                hint="give changed steps new keys, or submit the job anew",
+            )
         )
-        raise self._diverged
 
     async def _stop_here(self, leave: LeaveRequest) -> NoReturn:
         """Hand the job back once its other steps, which may be paid for, are recorded.

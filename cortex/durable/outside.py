@@ -12,7 +12,7 @@ from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.classification import describe
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
-from cortex.domain.errors import InvalidOutputError, InvalidValueError
+from cortex.domain.errors import DivergedError, InvalidOutputError, InvalidValueError
 from cortex.domain.job import EffectOutcome, EffectReport, StepKind
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.redaction import clean_text
@@ -64,12 +64,15 @@ class Outside:
         await self._journal.settled(effect.key)
         await self._attempt.limits()  # a known outcome after the call must not be lost in an outage
         await self._gateway.until_it_may_begin(effect.limit_s)
+        self._journal.news += 1
         try:
             ended = await perform(effect, lease=self._lease, ledger=self._gateway, new_id=new_id)
         except Suspended as wish:
             if wish.unknown:
                 count("unknown")
             raise
+        except DivergedError as error:  # the ledger let nothing begin
+            raise self._journal.diverges(error, own=1) from None
         if ended.id is not None:
             count("completed" if isinstance(ended, Done) or ended.is_applied else "failed")
         return ended

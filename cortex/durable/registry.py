@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 Handler = Callable[..., Awaitable[Any]]
 
+
+class ArgumentsError(InvalidValueError):
+    """The handler does not take these arguments, which other code may take."""
+
+
 TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 """As in the schema."""
 
@@ -74,8 +79,9 @@ class JobType:
     def arguments(self, payload: str) -> dict[str, Any]:
         """Convert a payload to the types of the handler's arguments.
 
-        Raises `InvalidValueError` with the name of an argument that is missing, unknown or of
-        another type, without its value: the error is recorded.
+        Raises `ArgumentsError` with the names of all arguments that are missing, unknown or of
+        another type, without their values: the error is recorded. Raises `InvalidValueError` for
+        what no code can read.
         """
         return self._converted(payload, structure_discreetly)
 
@@ -87,22 +93,40 @@ class JobType:
             raise InvalidValueError(f"payload of {self.name!r} cannot be read: {error}") from error
         if not isinstance(given, dict):
             raise InvalidValueError(f"payload of {self.name!r} is not a JSON object")
-        if not given.keys() >= self.required:
-            missing = sorted(self.required - given.keys())
-            raise InvalidValueError(f"payload of {self.name!r} lacks {', '.join(missing)}")
-        if not given.keys() <= self.parameters.keys():
-            unknown = sorted(given.keys() - self.parameters.keys())
-            close = difflib.get_close_matches(unknown[0], self.parameters, n=1)
-            raise InvalidValueError(
-                f"payload of {self.name!r} has an unknown key {unknown[0]!r}",
-                hint=f"did you mean {close[0]!r}?" if close else None,
-            )
-        return {
-            key: value
-            if _is_already(self.parameters[key], value)
-            else convert(value, self.parameters[key], what=f"payload.{key}")
-            for key, value in given.items()
-        }
+        if not self.required <= given.keys() <= self.parameters.keys():
+            raise self._unfit(given, convert)
+        try:
+            return {
+                key: value
+                if _is_already(self.parameters[key], value)
+                else convert(value, self.parameters[key], what=f"payload.{key}")
+                for key, value in given.items()
+            }
+        except InvalidValueError as error:
+            raise self._unfit(given, convert) from error
+
+    def _unfit(self, given: dict[str, Any], convert: Callable[..., Any]) -> ArgumentsError:
+        """Return the error that names all that does not fit: missing, unknown, of another type."""
+        missing = sorted(self.required - given.keys())
+        unknown = sorted(given.keys() - self.parameters.keys())
+        close = [difflib.get_close_matches(key, self.parameters, n=1) for key in unknown]
+        problems = [f"lacks {', '.join(missing)}"] if missing else []
+        if unknown:
+            keys = "an unknown key" if len(unknown) == 1 else "unknown keys"
+            problems.append(f"has {keys} {', '.join(map(repr, unknown))}")
+        for key, value in given.items():
+            if key in self.parameters and not _is_already(self.parameters[key], value):
+                try:
+                    convert(value, self.parameters[key], what=f"payload.{key}")
+                except InvalidValueError as error:
+                    problems.append(error.message)
+        meant = [near[0] for near in close if near]
+        if not missing and not unknown:
+            return ArgumentsError("; ".join(problems))
+        return ArgumentsError(
+            f"payload of {self.name!r} {'; '.join(problems)}",
+            hint=f"did you mean {', '.join(map(repr, meant))}?" if meant else None,
+        )
 
     def check_payload(self, payload: str) -> None:
         """Raise `InvalidValueError` for a payload with which a job would certainly fail.
@@ -290,6 +314,10 @@ class Registry:
                 f"unknown job type {name!r}",
                 hint=f"did you mean {close[0]!r}?" if close else "load yours with --app",
             ) from None
+
+    def final(self, name: str) -> tuple[type[Exception], ...]:
+        """Return the errors that a type declares final; none for a type that is not here."""
+        return self._types[name].final if name in self._types else ()
 
     @property
     def names(self) -> tuple[str, ...]:

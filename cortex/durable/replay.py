@@ -120,8 +120,13 @@ class Replay:
             return Amid.ERROR
         return Amid.FAILURE if self._has_failed else None
 
+    @property
+    def is_open(self) -> bool:
+        """Something on record was not requested yet."""
+        return bool(self._left)
+
     def has_begun(self, key: str) -> bool:
-        """Return whether this is an effect that an earlier attempt left open."""
+        """Return whether an earlier attempt has begun this effect, whose step is not on record."""
         return key in self._begun
 
     def lets(self, key: str) -> bool:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import attrs
 
 from cortex.agent.limits import named, within
-from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.errors import InvalidValueError, MisfitKind, UnfitCodeError
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure, suggestion
 from cortex.flows.expression import Path, paths
@@ -245,11 +245,12 @@ class FlowSpec:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Restore what `to_json` returned; raises `UsageError` for anything else."""
+        """Restore what `to_json` returned; raises `UnfitCodeError` for anything else."""
         try:
             return structure(_renamed(dict(stored)), cls)
         except MisfitError as misfit:
-            raise UsageError(f"stored flow {show(stored.get('name'))}: {misfit}") from misfit
+            message = f"stored flow {show(stored.get('name'))}: {misfit}"
+            raise UnfitCodeError(message, kind=MisfitKind.FLOW) from misfit
 
     def _check_graph(self) -> None:
         names = [step.name for step in self.steps]

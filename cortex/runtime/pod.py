@@ -265,6 +265,7 @@ class _Pod:
             pod_id=self._record.id,
             rng=self._rng,
             metrics=self._metrics,
+            code_wait_s=self._settings.code_wait_s,
             on_suspended=partial(suspended, self._runners),
         )
 

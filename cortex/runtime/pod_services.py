@@ -16,7 +16,6 @@ from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.calls.store_clock import StoreClock
-from cortex.runtime.calls.store_fleet import StoreFleet
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.jobs.policies import Policies
 from cortex.runtime.jobs.receipts import Receipts
@@ -60,7 +59,6 @@ def services_of(
         tools=parts.tools,
         agents=policies.agents,
         flows=policies.flows,
-        fleet=StoreFleet(port=port, rng=rng),
         policies=policies,
         breakers=breakers,
         facts=facts,

@@ -496,7 +496,6 @@ class _PodOfReplays:
             tools=self._code.tools,
             agents=self,
             flows=self,
-            fleet=absent("fleet"),
             policies=self,
             breakers=absent("breakers"),
             facts=absent("facts"),

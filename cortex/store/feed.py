@@ -11,7 +11,7 @@ import attrs
 import orjson
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_feed import Happened, JobState, Position
+from cortex.domain.job_feed import CodeWait, Happened, JobState, Position
 from cortex.postgres.database import Database, Record
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -26,6 +26,8 @@ class Results:
     """The state of some jobs; those that are not named here have not ended."""
 
     ended: dict[UUID, JobState]
+    waiting: dict[UUID, CodeWait]
+    """Jobs that wait for code."""
     unknown: frozenset[UUID]
     """Jobs that do not exist."""
     left_out: frozenset[UUID]
@@ -35,9 +37,11 @@ class Results:
 async def results(db: Database, job_ids: Sequence[UUID]) -> Results:
     """Read many jobs at once; if results are large, the first jobs are served first."""
     rows = await db.fetch("feed.results", list(job_ids), RESULT_BYTES_MAX)
-    existing = [row for row in rows if row["status"] is not None]
+    waiting = {r["id"]: CodeWait(r["misfit"]) for r in rows if r["status"] and not r["finished_at"]}
+    existing = [row for row in rows if row["finished_at"] is not None]
     return Results(
         ended={row["id"]: _state(row) for row in existing if row["is_whole"]},
+        waiting=waiting,
         unknown=frozenset(row["id"] for row in rows if row["status"] is None),
         left_out=frozenset(row["id"] for row in existing if not row["is_whole"]),
     )

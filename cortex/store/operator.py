@@ -48,8 +48,8 @@ class Head:
     """Living pods whose session ended: no other pod has marked them dead yet."""
     jobs_about: int
     """The server's estimate when it last analysed the table; 0: it never did."""
-    lacking: str | None = None
-    """A tool that jobs of agents wait for and no ready pod has."""
+    stranded: int = 0
+    """Jobs that wait for code that no living pod has."""
     is_unsafe: bool = False
     """A pod lets the programs of agents run unconfined: its operator set `unsafe_run_command`."""
 
@@ -104,7 +104,7 @@ def _head(row: Mapping[str, Any]) -> Head:
         pods_living=row["living"],
         pods_lost=row["lost"],
         jobs_about=row["jobs_about"],
-        lacking=row["lacking"],
+        stranded=row["stranded"],
         is_unsafe=row["is_unsafe"],
     )
 

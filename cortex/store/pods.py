@@ -318,11 +318,6 @@ async def live_types(db: Database) -> list[str]:
     return [row["name"] for row in await db.fetch("pods.live_types")]
 
 
-async def live_tools(db: Database) -> list[str]:
-    """Return the tools that ready pods have."""
-    return [row["name"] for row in await db.fetch("pods.live_tools")]
-
-
 async def probe(db: Database, *, channel: str) -> None:
     """Notify a channel, to measure whether notifications arrive."""
     await db.fetch("pods.probe", channel, "")

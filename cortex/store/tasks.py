@@ -11,7 +11,7 @@ import attrs
 import orjson
 
 from cortex.domain.approvals.approval import ApprovalRequest
-from cortex.domain.job import Claim, Lease, Release, Suspend
+from cortex.domain.job import Claim, Lease, Misfit, Release, Suspend
 from cortex.domain.phrases import to_plain
 from cortex.domain.timeouts import JOB_EXPIRY_S
 from cortex.postgres.database import Connection, Database, Record, affected
@@ -20,7 +20,7 @@ from cortex.store.rows import rows_of
 
 PROMOTE_BATCH = 1000
 
-Ended = TypeVar("Ended", Release, Suspend)
+Ended = TypeVar("Ended", Release, Suspend, Misfit)
 
 
 async def promote(db: Database) -> int:
@@ -84,6 +84,28 @@ async def release(db: Database, *, pod_id: UUID, operations: Sequence[Release]) 
     return await _hold_and_end(db, "tasks.release", pod_id, ordered, columns)
 
 
+async def misfit(
+    db: Database, *, pod_id: UUID, operations: Sequence[Misfit], code_wait_s: float
+) -> set[UUID]:
+    """Hand jobs back that do not fit the pod's code; return those: the others lost their lease.
+
+    Only pods of other code claim them. A job that none has taken `code_wait_s` after the first such
+    hand-back fails: see `fail_unfit`.
+    """
+    ordered = _ordered(operations)
+    columns: tuple[Sequence[object] | float, ...] = (
+        [op.kind for op in ordered],
+        [op.error for op in ordered],
+        code_wait_s,
+    )
+    return await _hold_and_end(db, "tasks.misfit", pod_id, ordered, columns)
+
+
+async def forget_unfit(db: Database) -> int:
+    """Forget which tasks some code cannot take, once no task is named so; return how many kinds."""
+    return len(await db.fetch("tasks.forget_unfit"))
+
+
 async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) -> set[UUID]:
     """End attempts and tasks, not jobs; return the suspended: the others lost their lease."""
     ordered = _ordered(operations)
@@ -136,8 +158,8 @@ async def _hold_and_end(
     db: Database,
     query: str,
     pod_id: UUID,
-    ordered: Sequence[Release | Suspend],
-    columns: Sequence[Sequence[object]],
+    ordered: Sequence[Release | Suspend | Misfit],
+    columns: Sequence[Sequence[object] | float],
 ) -> set[UUID]:
     """Run a statement that ends attempts while their tasks are held; return the jobs it ended."""
     ids = [op.lease.job_id for op in ordered]

@@ -1,6 +1,8 @@
 """The facts that explain why a job is not running."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -15,6 +17,7 @@ from cortex.domain.why_facts import (
     BudgetFacts,
     DeafFacts,
     FleetFacts,
+    MisfitFacts,
     OwnerFacts,
     PauseFacts,
     QueueFacts,
@@ -58,6 +61,7 @@ def _facts(row: Record) -> WhyFacts:
         awaited=None if row["awaited"] is None else awaited_of(orjson.loads(row["awaited"])),
         last=_last(row),
         deaf=_deaf(row),
+        misfits=() if row["misfits"] is None else _misfits(orjson.loads(row["misfits"])),
     )
 
 
@@ -167,6 +171,10 @@ def _budget(row: Record) -> BudgetFacts | None:
         limit=row["limit_amount"],
         spent=row["spent"],
     )
+
+
+def _misfits(rows: Sequence[Mapping[str, Any]]) -> tuple[MisfitFacts, ...]:
+    return tuple(MisfitFacts(**{**row, "at": datetime.fromisoformat(row["at"])}) for row in rows)
 
 
 def _last(row: Record) -> AttemptFacts | None:

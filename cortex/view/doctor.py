@@ -251,6 +251,15 @@ def of_queue(*, due: int, oldest_s: float, ready: bool) -> Finding:
     return warn("queue", text, fix)
 
 
+def of_code(stranded: int) -> Finding:
+    """Whether living pods have the code of all due jobs."""
+    if not stranded:
+        return ok("code", "every due job has a pod that can take it")
+    text = f"{stranded:,} jobs wait for code that no pod has"
+    fix = "cortex jobs ls status:code; for one job: cortex why ID; then start a pod with its code"
+    return warn("code", text, fix)
+
+
 def of_blocked(count: int, *, pid: int | None, holder: str) -> Finding:
     """Whether jobs of lost pods can be taken over; `holder` blocks the oldest of them."""
     if not count:

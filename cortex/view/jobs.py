@@ -14,6 +14,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
 from cortex.domain.phrases import count, localised, money, short_id, since_s, span
 from cortex.domain.waiting import (
+    CODE,
     PERSON,
     SLEEP,
     ApprovalWait,
@@ -34,6 +35,7 @@ OUTCOMES: Final = {
     "retry": "failed",
     "suspended": "suspended",
     "handed_back": "handed back by its pod",
+    "misfit": "handed back: its pod's code cannot take it",
     "pod_died": "its pod died",
     "process_died": "its own process died",
     "lease_expired": "its pod fell silent",
@@ -103,6 +105,7 @@ _WAITS: Final = {
     Wait.BUDGET: State("$", Wait.BUDGET, APPR),
     Wait.PERSON: State("!", Wait.PERSON, APPR),
     Wait.SLEEP: State("◔", Wait.SLEEP, STATE_WORDS[JobStatus.PENDING]),
+    Wait.CODE: State("≠", Wait.CODE, APPR),
 }
 SHOWN: Final = (
     *(each for status, each in _STATES.items() if status is not JobStatus.WAITING_FOR_APPROVAL),
@@ -136,8 +139,10 @@ def took_s(row: JobRow) -> float | None:
     return ((row.finished_at or row.now) - row.started_at).total_seconds()
 
 
-def remark(row: JobRow) -> str:
+def remark(row: JobRow) -> str:  # noqa: PLR0911 -- a table
     """Explain a job's state, or what comes next; "" when there is nothing to add."""
+    if row.waiting_on == CODE:
+        return " · ".join(part for part in when_and_which_code(row, row.now, span) if part)
     match row.status:
         case JobStatus.FAILED:
             return str(row.error_message)
@@ -152,6 +157,17 @@ def remark(row: JobRow) -> str:
             return _remark_on_running(row)
         case _:
             return ""
+
+
+def when_and_which_code(
+    row: JobRow, now: datetime, shown: Callable[[float], str]
+) -> tuple[str, str]:
+    """Return when a job fails that waits for code, and what it waits for."""
+    what = row.why or f"waits for {named(CODE)}"
+    if row.next_retry_at is None:
+        return "", what
+    left_s = (row.next_retry_at - now).total_seconds()
+    return f"fails in {shown(left_s)}" if left_s > 0 else "fails now", what
 
 
 def _remark_on_waiting(row: JobRow) -> str:
@@ -212,6 +228,9 @@ class EndedEarly(Protocol):
 
 def ended_sign(attempt: EndedEarly) -> Cell:
     """Return the glyph of an attempt that ended before its job: waiting is not a failure."""
+    if attempt.outcome == "misfit":
+        state = state_shown(JobStatus.RETRY, CODE)
+        return Cell(state.glyph, state.style)
     if attempt.outcome != "suspended":
         return Cell("✗", "fail")
     is_for_person = attempt.due_at is None
@@ -233,7 +252,7 @@ def move_text(metadata: dict[str, Any], at: Callable[[datetime], str]) -> str:
     return text
 
 
-def retry_text(attempt: EndedEarly) -> str:
+def retry_text(attempt: EndedEarly) -> str:  # noqa: PLR0911 -- a table
     """Return what follows an attempt, a worker attempt or a retry, and when."""
     due_at, ended_at = attempt.due_at, attempt.ended_at
     if due_at is None:
@@ -248,6 +267,8 @@ def retry_text(attempt: EndedEarly) -> str:
         case "suspended":
             does = "wakes" if attempt.error_source == SLEEP else "goes on"
             return f"{does}{after}, no retry used"
+        case "misfit":
+            return "goes on under code that fits it, nothing counted"
         case "failed":
             return f"next worker attempt{after}"
         case _:

@@ -18,6 +18,7 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import BULK, JobStatus
+from cortex.domain.phrases import utc_time
 from cortex.domain.timeouts import ABANDONED_AFTER_S
 from cortex.domain.waiting import (
     PERSON,
@@ -28,13 +29,16 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
-from cortex.domain.why_facts import AHEAD_MAX, MISSING_TOOL, FleetFacts, WhyFacts
+from cortex.domain.why_facts import AHEAD_MAX, FleetFacts, MisfitFacts, WhyFacts
 from cortex.view.queues import queue_shown
 from cortex.view.steps import last_step, running_step
 
 TAKEN_OVER_LOOKS: Final = 4
 """The surviving pods take over a dead pod's jobs after two polls; twice that leaves room."""
 ERROR_CHARS_MAX: Final = 200
+CODES_SHOWN: Final = 3
+_NEW_CODE: Final = ("cortex up --app FILE", "cortex pods ls")
+"""Commands that bring the code that a job needs, and show what runs."""
 _BY_TICK: Final = "; the next cortex tick takes it over"
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
 
@@ -58,10 +62,10 @@ class Cause(StrEnum):
     PAUSED = "paused"
     WORKER_BACKOFF = "worker_backoff"
     SCHEDULED = "scheduled"
+    CODE = "code"
     QUEUE = "queue"
     DRAINING = "draining"
     NO_PODS = "no_pods"
-    NO_POD = "no_pod"
     CAPACITY = "capacity"
     READY = "ready"
 
@@ -274,21 +278,10 @@ def _app_retry(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.RETRY or due_at is None:
         return None
     ways = (f"cortex jobs retry {f.job_id}",)
-    if f.waiting_on is not None and f.waiting_on.startswith(MISSING_TOOL):
-        return _missing_tool(f.waiting_on.removeprefix(MISSING_TOOL), f.fleet, due_at)
     if f.waiting_on is not None:
         return _Found(f"it waits for {f.waiting_on}, {_after(f)}", due_at, f.suspended_at, ways)
     number = f"retry {f.retry_count} of {f.max_retries}"
     return _Found(f"it waits for its {number}, {_after(f)}", due_at, f.suspended_at, ways)
-
-
-def _missing_tool(tool: str, fleet: FleetFacts, due_at: datetime) -> _Found:
-    if tool not in fleet.lacking:
-        return _Found(f"its last pod had no tool {tool}; it waits for one that has", due_at)
-    near = difflib.get_close_matches(tool, fleet.tools, n=1)
-    hint = f", the nearest one is {near[0]}" if near else ""
-    sentence = f"no ready pod has a tool {tool}{hint}; it waits until one has"
-    return _Found(sentence, ways_out=("cortex up --app FILE", "cortex pods ls -o json"))
 
 
 def _paused(f: WhyFacts) -> _Found | None:
@@ -362,14 +355,45 @@ def _no_pods(f: WhyFacts) -> _Found | None:
     return _Found("no pod is there to run it", ways_out=("cortex up",))
 
 
-def _no_pod(f: WhyFacts) -> _Found | None:
-    if f.fleet.knowing_count:
+def _code(f: WhyFacts) -> _Found | None:
+    """No code that runs can take it: see `cortex.domain.job.Misfit`."""
+    is_due = f.task is not None and f.task.state in ("READY", "QUEUED")
+    if not is_due or f.fleet.knowing_count or f.fleet.draining_count:
+        return None
+    if f.misfits:
+        ways = (*_NEW_CODE, f"cortex jobs cancel {f.job_id}")
+        return _Found(f"{misfit_text(f.misfits)}{_until(f)}", since=f.suspended_at, ways_out=ways)
+    if not f.fleet.ready_count:
         return None
     if f.type in f.fleet.types and f.fleet.needs:
-        return _Found(f"no ready pod has {_tools(f.fleet)}", ways_out=("cortex up --app FILE",))
+        return _Found(f"no ready pod has {_tools(f.fleet)}", ways_out=_NEW_CODE)
     near = difflib.get_close_matches(f.type, f.fleet.types, n=1)
     known = f"the nearest known one is {near[0]}" if near else f"known: {_listed(f.fleet.types)}"
-    return _Found(f"no pod knows its type {f.type}; {known}", ways_out=("cortex jobs types",))
+    return _Found(
+        f"no pod knows its type {f.type}; {known}", ways_out=("cortex jobs types", *_NEW_CODE)
+    )
+
+
+def misfit_text(misfits: tuple[MisfitFacts, ...]) -> str:
+    """Describe what does not fit, and which code looked: each finding with those that had it."""
+    looked: dict[str, list[str]] = {}
+    for each in misfits:
+        pod = f"pod {each.pod}" if each.pod else "a pod that has ended"
+        code = f"code {each.version} of {pod}" if each.version else pod
+        looked.setdefault(_clipped(each.error), []).append(code)
+    return "; ".join(
+        f"it does not fit {' and '.join(codes[:CODES_SHOWN])}{_more(codes)}: {error}"
+        for error, codes in list(looked.items())[:CODES_SHOWN]
+    )
+
+
+def _more(codes: list[str]) -> str:
+    more = len(codes) - CODES_SHOWN
+    return f" and {more} more" if more > 0 else ""
+
+
+def _until(f: WhyFacts) -> str:
+    return "" if f.next_retry_at is None else f"; it fails at {utc_time(f.next_retry_at)}"
 
 
 def _tools(fleet: FleetFacts) -> str:
@@ -410,10 +434,10 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.PAUSED, _paused),
     (Cause.WORKER_BACKOFF, _worker_backoff),
     (Cause.SCHEDULED, _scheduled),
+    (Cause.CODE, _code),
     (Cause.QUEUE, _queue),
     (Cause.DRAINING, _draining),
     (Cause.NO_PODS, _no_pods),
-    (Cause.NO_POD, _no_pod),
     (Cause.CAPACITY, _capacity),
     (Cause.READY, _ready),
 )

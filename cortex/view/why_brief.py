@@ -6,7 +6,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.domain.why_facts import BreakerFacts, WhyFacts
 from cortex.view.queues import queue_shown
-from cortex.view.why import Cause, why
+from cortex.view.why import Cause, misfit_text, why
 
 EXPLAINED: Final = (JobStatus.PENDING, JobStatus.RETRY)
 """Jobs in these states wait for something that their own records do not show."""
@@ -23,6 +23,8 @@ def brief(facts: WhyFacts) -> str:  # noqa: PLR0911 -- a table
     """
     found = why(facts)
     match found.cause:
+        case Cause.CODE if facts.misfits:
+            return misfit_text(facts.misfits).removeprefix("it ")
         case Cause.SLEEP:
             return "" if facts.last is None else facts.last.error or ""
         case Cause.APP_RETRY | Cause.WORKER_BACKOFF:

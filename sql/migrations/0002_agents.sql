@@ -64,12 +64,6 @@ SELECT CASE WHEN tools = '{}' THEN 'run_agent' ELSE
     'run_agent ' || left(encode(sha256(convert_to(array_to_string(tools, ' '), 'UTF8')), 'hex'), 16) END $$;
 COMMENT ON FUNCTION cortex.task_with IS 'The task name of jobs whose agent has these tools, sorted.';
 
-CREATE FUNCTION cortex.claimable(types text[], tools text[]) RETURNS text[]
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
-SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
-                      WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) $$;
-COMMENT ON FUNCTION cortex.claimable IS 'The tasks that a pod with these job types and tools can serve.';
-
 CREATE FUNCTION cortex.tool_set_of_version() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

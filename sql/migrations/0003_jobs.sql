@@ -123,6 +123,7 @@ CREATE TABLE cortex.job_record (
     submitted_with text DEFAULT coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user),
     process_deaths int NOT NULL DEFAULT 0 CHECK (process_deaths >= 0),
     tags text[] CONSTRAINT tags_are_few CHECK (cardinality(tags) BETWEEN 1 AND 20),
+    unfit_codes int[] CHECK (cardinality(unfit_codes) >= 1),
     traceparent text, -- checked at submit alone: here each update would match it again
     replaced_by uuid,
     FOREIGN KEY (agent_id, agent_version) REFERENCES cortex.agent_version,
@@ -188,7 +189,8 @@ COMMENT ON COLUMN cortex.job_record.payload IS 'Its arguments, as submitted; imm
 COMMENT ON COLUMN cortex.job_record.config_id IS 'Policies and prices that it started with, and keeps on every attempt.';
 COMMENT ON COLUMN cortex.job_record.waiting_on IS
     'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the '
-    'freeze), approval:ID, effect:ID (an unknown outcome) or person:WHAT.';
+    'freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, or code: code that can take it, see '
+    'tasks.misfit; then it fails at next_retry_at.';
 COMMENT ON COLUMN cortex.job_record.suspended_at IS
     'Since when no pod has it; null while a pod has it, and before its first start.';
 COMMENT ON COLUMN cortex.job_record.waited_s IS 'Seconds between attempts so far: they do not count towards its timeout.';
@@ -217,6 +219,8 @@ COMMENT ON COLUMN cortex.job_record.process_deaths IS
     'Processes of its own that died while running it, with their pods alive, consecutively and without a step in '
     'between: the poison guard.';
 COMMENT ON COLUMN cortex.job_record.tags IS 'Words that people find it by, sorted; null: none.';
+COMMENT ON COLUMN cortex.job_record.unfit_codes IS
+    'The codes of pods that found that they cannot take it, sorted: pods of these do not claim it. Null: none did.';
 COMMENT ON COLUMN cortex.job_record.traceparent IS
     'The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.';
 COMMENT ON COLUMN cortex.job_record.replaced_by IS
@@ -252,8 +256,6 @@ CREATE INDEX job_agent ON cortex.job_record (agent_id, created_at, id) WHERE age
 CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at, id) WHERE status = 'RETRY';
 CREATE INDEX job_waits_for_person ON cortex.job_record (suspended_at)
     WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on LIKE 'person:%';
-CREATE INDEX job_waits_for_tool ON cortex.job_record (waiting_on)
-    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'tools:%';
 
 GRANT SELECT, INSERT, UPDATE ON cortex.job_record TO cortex_runtime;
 
@@ -262,7 +264,7 @@ GRANT SELECT, INSERT, UPDATE ON cortex.job_record TO cortex_runtime;
 CREATE FUNCTION cortex.is_legal_transition(previous cortex.job_status, new cortex.job_status)
     RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE previous
-        WHEN 'PENDING' THEN new IN ('RUNNING', 'CANCELLED')
+        WHEN 'PENDING' THEN new IN ('RUNNING', 'FAILED', 'CANCELLED')
         WHEN 'RUNNING' THEN new IN ('COMPLETED', 'FAILED', 'WAITING_FOR_APPROVAL', 'RETRY', 'CANCELLED')
         WHEN 'RETRY' THEN new IN ('RUNNING', 'FAILED', 'CANCELLED')
         WHEN 'WAITING_FOR_APPROVAL' THEN new IN ('RUNNING', 'FAILED', 'CANCELLED')

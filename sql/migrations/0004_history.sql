@@ -10,7 +10,9 @@ CREATE TABLE cortex.job_history (
     at timestamptz NOT NULL,
     metadata jsonb NOT NULL,
     PRIMARY KEY (job_id, id),
-    CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new))
+    -- A job that never ran fails for want of code alone: not as if it had run.
+    CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new)
+        AND (attempt = 0 OR new <> 'FAILED' OR previous <> 'PENDING'))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);
 COMMENT ON TABLE cortex.job_history IS 'Every transition of every job, written in the same transaction. Append-only.';
 COMMENT ON COLUMN cortex.job_history.job_id IS
@@ -112,7 +114,7 @@ CREATE TABLE cortex.job_attempt (
     attempt int NOT NULL,
     pod_id uuid,
     outcome text NOT NULL CHECK (
-        outcome IN ('failed', 'retry', 'suspended', 'handed_back', 'pod_died', 'process_died', 'lease_expired')),
+        outcome IN ('failed', 'retry', 'suspended', 'handed_back', 'misfit', 'pod_died', 'process_died', 'lease_expired')),
     ended_at timestamptz NOT NULL DEFAULT cortex.now(),
     due_at timestamptz,
     error text,
@@ -129,7 +131,7 @@ COMMENT ON COLUMN cortex.job_attempt.attempt IS 'Which attempt.';
 COMMENT ON COLUMN cortex.job_attempt.pod_id IS 'The pod that ran it.';
 COMMENT ON COLUMN cortex.job_attempt.outcome IS
     'failed: retried by the worker layer · retry: by the application layer · suspended: waits for a breaker or a '
-    'budget · handed_back: its pod drained · pod_died: taken over · process_died: its own process died, its pod did '
+    'budget · handed_back: its pod drained · misfit: its pod''s code cannot take the job · pod_died: taken over · process_died: its own process died, its pod did '
     'not · lease_expired: its pod fell silent.';
 COMMENT ON COLUMN cortex.job_attempt.ended_at IS 'When it ended.';
 COMMENT ON COLUMN cortex.job_attempt.due_at IS 'When the next attempt was due; null when a person decides.';

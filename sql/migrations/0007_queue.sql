@@ -37,7 +37,8 @@ COMMENT ON TABLE cortex_worker.task IS 'The transient row of a job that needs a 
 COMMENT ON COLUMN cortex_worker.task.job_id IS 'Its job; a job never has more than one task.';
 COMMENT ON COLUMN cortex_worker.task.id IS 'Order of arrival; job.worker_job_id names it. Tasks are found by their job.';
 COMMENT ON COLUMN cortex_worker.task.task IS
-    'Job type; for run_agent of an agent with tools, followed by their set: see cortex.tool_set.';
+    'Job type; for run_agent of an agent with tools, followed by their set: see cortex.tool_set. For a job that some code '
+    'cannot take, followed by the set of such codes: see cortex_worker.unfit.';
 COMMENT ON COLUMN cortex_worker.task.state IS 'Whether it can be claimed.';
 COMMENT ON COLUMN cortex_worker.task.priority IS 'Smaller runs first.';
 COMMENT ON COLUMN cortex_worker.task.attempt IS 'The job''s attempt: raised by each claim; the fence.';
@@ -83,6 +84,61 @@ COMMENT ON FUNCTION cortex.running_step IS
     'The step that a task runs, the longest running one: its kind, key, since when, and how many more run. Null: none, or '
     'none that runs long.';
 
+-- ------------------------------------------------------------------ work that not every pod can take
+
+-- A job that does not fit a pod's code is handed back, and its task is named by the codes that cannot take it: "digest
+-- !0123456789abcdef". So a claim finds the tasks that its pod can take by the ordinary index, however many others there
+-- are; other code finds them by itself, also code that comes later.
+CREATE TABLE cortex_worker.unfit (
+    task text PRIMARY KEY,
+    base text NOT NULL,
+    codes int[] NOT NULL CHECK (cardinality(codes) >= 1),
+    used_at timestamptz NOT NULL DEFAULT cortex.now()
+);
+COMMENT ON TABLE cortex_worker.unfit IS
+    'Kinds of tasks that some code cannot take. Few: a row is deleted a day after its last use, once no task has its name.';
+COMMENT ON COLUMN cortex_worker.unfit.task IS 'The name of such tasks.';
+COMMENT ON COLUMN cortex_worker.unfit.base IS 'The name of these tasks without the codes.';
+COMMENT ON COLUMN cortex_worker.unfit.codes IS 'The codes that cannot take them, sorted; 0: a pod without a code.';
+COMMENT ON COLUMN cortex_worker.unfit.used_at IS 'When a task last got this name.';
+
+CREATE TABLE cortex_worker.stranded (
+    task text PRIMARY KEY,
+    since timestamptz NOT NULL DEFAULT cortex.now(),
+    announced_at timestamptz,
+    jobs int NOT NULL
+);
+COMMENT ON TABLE cortex_worker.stranded IS
+    'Kinds of tasks that no living pod can take, kept by the runner alarms: their jobs wait for code.';
+COMMENT ON COLUMN cortex_worker.stranded.task IS 'The name of such tasks.';
+COMMENT ON COLUMN cortex_worker.stranded.since IS 'When that was first observed.';
+COMMENT ON COLUMN cortex_worker.stranded.announced_at IS 'When it was announced; null: it has not lasted long enough yet.';
+
+COMMENT ON COLUMN cortex_worker.stranded.jobs IS 'How many jobs have such tasks, counted up to a bound.';
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex_worker.unfit, cortex_worker.stranded TO cortex_runtime;
+
+CREATE FUNCTION cortex_worker.unfit_task(base text, codes int[]) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN base || ' !' || left(encode(sha256(convert_to(array_to_string(codes, ' '), 'UTF8')), 'hex'), 16);
+COMMENT ON FUNCTION cortex_worker.unfit_task IS 'The name of tasks of a kind that these codes, sorted, cannot take.';
+
+CREATE FUNCTION cortex.claimable(types text[], tools text[], code int) RETURNS text[]
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$
+WITH known AS MATERIALIZED (
+    SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
+                          WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) AS tasks
+)
+SELECT known.tasks || ARRAY(SELECT u.task FROM cortex_worker.unfit u
+                            WHERE u.base = ANY (known.tasks) AND claimable.code <> ALL (u.codes))
+FROM known $$;
+COMMENT ON FUNCTION cortex.claimable IS 'The tasks that a pod with these job types, these tools and this code can take.';
+
+CREATE FUNCTION cortex.code_of(pod uuid) RETURNS int
+    LANGUAGE sql STABLE PARALLEL SAFE AS $$
+SELECT coalesce((SELECT p.code_id FROM cortex.pod p WHERE p.id = code_of.pod), 0) $$;
+COMMENT ON FUNCTION cortex.code_of IS 'The code of a pod; 0 if it has none.';
+
 -- ------------------------------------------------------------------ jobs as they are now
 
 -- The owner's rights: who may read jobs need not be able to read their parts.
@@ -97,7 +153,12 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        r.cancel_requested_at, r.created_at, greatest(r.updated_at, t.locked_at) AS updated_at, r.cancelled_by,
        r.cancel_reason, r.error_message, r.error_code, coalesce(t.checkpoint, r.checkpoint) AS checkpoint, r.result,
        r.payload, coalesce(r.config_id, t.config_id) AS config_id,
-       CASE WHEN t.job_id IS NULL THEN r.waiting_on END AS waiting_on,
+       CASE WHEN t.job_id IS NOT NULL THEN NULL
+            WHEN r.waiting_on IS NOT NULL OR r.finished_at IS NOT NULL THEN r.waiting_on
+            -- Read once for a statement, and only where work is stranded once for a job.
+            WHEN (SELECT array_agg(s.task) FROM cortex_worker.stranded s) IS NOT NULL
+                AND (SELECT k.task FROM cortex_worker.task k WHERE k.job_id = r.id)
+                    = ANY ((SELECT array_agg(s.task) FROM cortex_worker.stranded s)::text[]) THEN 'code' END AS waiting_on,
        CASE WHEN t.job_id IS NULL THEN r.suspended_at END AS suspended_at,
        cortex.waited_s(r.waited_s, r.suspended_at, t.locked_at) AS waited_s,
        r.rate_limit_count, r.attempts_kept,
@@ -105,7 +166,7 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
        r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags,
-       r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by
+       r.unfit_codes, r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by
 FROM cortex.job_record r LEFT JOIN cortex_worker.task t ON t.job_id = r.id AND t.state = 'LOCKED';
 COMMENT ON VIEW cortex.job IS
     'Every job as it is now: its record and, while a pod runs it, the state that is in its task.';
@@ -256,10 +317,22 @@ GRANT SELECT, INSERT, DELETE ON cortex_worker.strict_queue TO cortex_runtime;
 
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) RETURNS SETOF uuid
     LANGUAGE sql SET search_path = pg_catalog AS $$
-WITH made AS (
+WITH unfit AS MATERIALIZED (
+    SELECT j.id, kind.base, j.unfit_codes AS codes
+    FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
+    CROSS JOIN LATERAL (
+        SELECT coalesce((
+            SELECT cortex.task_with(cortex.tools_of(v.spec)) FROM cortex.agent_version v
+            WHERE j.type = 'run_agent' AND v.agent_id = j.agent_id AND v.version = j.agent_version), j.type) AS base) kind
+    WHERE j.unfit_codes IS NOT NULL
+), named AS (
+    INSERT INTO cortex_worker.unfit (task, base, codes)
+    SELECT DISTINCT cortex_worker.unfit_task(u.base, u.codes) AS task, u.base, u.codes FROM unfit u ORDER BY task
+    ON CONFLICT (task) DO UPDATE SET used_at = excluded.used_at
+), made AS (
     INSERT INTO cortex_worker.task (
         task, job_id, state, run_at, priority, attempt, attempts_spent, max_attempts, queue_name, job_key, is_suspect)
-    SELECT j.type, j.id,
+    SELECT coalesce((SELECT cortex_worker.unfit_task(u.base, u.codes) FROM unfit u WHERE u.id = j.id), j.type), j.id,
            (CASE WHEN j.queue_name IS NOT NULL THEN 'QUEUED'
                  WHEN j.status = 'PENDING' AND j.run_at > cortex.now() THEN 'LATER'
                  ELSE 'READY' END)::cortex_worker.task_state,
@@ -276,7 +349,8 @@ WITH made AS (
     RETURNING id, job_id
 )
 UPDATE cortex.job_record j
-SET worker_job_id = made.id, next_retry_at = CASE WHEN j.status = 'RETRY' THEN cortex.now() END
+SET worker_job_id = made.id,
+    next_retry_at = CASE WHEN j.waiting_on = 'code' THEN j.next_retry_at WHEN j.status = 'RETRY' THEN cortex.now() END
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
 COMMENT ON FUNCTION cortex.give_tasks IS

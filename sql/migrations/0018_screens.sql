@@ -1,4 +1,4 @@
--- What screens and commands query across subjects: why a job waits, which tool is missing, and the head of every
+-- What screens and commands query across subjects: why a job waits, and the head of every
 -- screen.
 
 CREATE FUNCTION cortex.waits_for(waiting_on text) RETURNS jsonb
@@ -36,35 +36,11 @@ END $$;
 COMMENT ON FUNCTION cortex.waits_for IS
     'What blocks a job: an approval, an unknown effect, a quota or the freeze; null for anything else.';
 
-CREATE FUNCTION cortex.lacking_tool() RETURNS text
-    LANGUAGE sql STABLE AS $$
-SELECT lack.name FROM (
-    (SELECT 1 AS nth, coalesce((
-                SELECT need FROM unnest(s.tools) AS need WHERE NOT EXISTS (
-                    SELECT FROM cortex.pod p WHERE p.state = 'READY' AND need = ANY (p.tools)) LIMIT 1),
-                left(array_to_string(s.tools, ', '), 60)) AS name  -- different pods have different tools
-     FROM cortex.tool_set s
-     WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect)
-       AND NOT EXISTS (
-           SELECT FROM cortex.pod p
-           WHERE p.state = 'READY' AND 'run_agent' = ANY (p.job_types) AND s.tools <@ p.tools)
-     ORDER BY s.task LIMIT 1)
-    UNION ALL
-    (SELECT 2, substr(waits.waiting_on, 7)
-     FROM (SELECT j.waiting_on FROM cortex.job_record j
-           WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'tools:%' LIMIT 1000) waits
-     WHERE NOT EXISTS (
-         SELECT FROM cortex.pod p WHERE p.state = 'READY' AND substr(waits.waiting_on, 7) = ANY (p.tools))
-     ORDER BY waits.waiting_on LIMIT 1)) lack
-WHERE EXISTS (SELECT FROM cortex.pod p WHERE p.state = 'READY')  -- otherwise nothing runs at all
-ORDER BY lack.nth LIMIT 1 $$;
-COMMENT ON FUNCTION cortex.lacking_tool IS 'A tool that jobs wait for and no ready pod has; null if there is none.';
-
 -- Only breakers that admit no call are counted.
 CREATE FUNCTION cortex.head(counted int)
     RETURNS TABLE (now timestamptz, approvals int, first_expiry timestamptz, breakers int, is_frozen boolean, dead int,
                    ready int, living int, jobs_about bigint, effects int, budgets int, persons int, lost int,
-                   lacking text, is_unsafe boolean)
+                   stranded int, is_unsafe boolean)
     LANGUAGE sql STABLE AS $$
 SELECT clock.now, waiting.count, waiting.first_expiry,
        (SELECT count(*) FROM (
@@ -89,7 +65,7 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
             SELECT FROM cortex.job_record j
             WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
             LIMIT counted) needed)::int,
-       pods.lost, cortex.lacking_tool(), pods.is_unsafe
+       pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe
 FROM (SELECT cortex.now() AS now) clock,
 LATERAL (
     SELECT sum(found.count)::int AS count, min(found.first_expiry) AS first_expiry
@@ -110,8 +86,8 @@ LATERAL (
 COMMENT ON FUNCTION cortex.head IS
     'The head of every screen, in one row; each count ends at the given limit. effects: of unknown outcome; budgets: '
     'jobs that wait for a spent budget or quota; persons: jobs that a person must resume; lost: pods whose session '
-    'ended; lacking: a tool that jobs wait for and no ready pod has; is_unsafe: a pod lets the programs of agents run '
+    'ended; stranded: jobs that wait for code that no living pod has; is_unsafe: a pod lets the programs of agents run '
     'unconfined.';
 
-REVOKE EXECUTE ON FUNCTION cortex.lacking_tool(), cortex.head(int) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.lacking_tool(), cortex.head(int) TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.head(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.head(int) TO cortex_runtime;

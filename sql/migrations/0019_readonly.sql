@@ -38,7 +38,7 @@ BEGIN
         cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
         cortex.dead_letter, cortex.quota, cortex.quota_use, cortex.effect,
         cortex.approval_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.queue_pause,
-        cortex_worker.strict_queue
+        cortex_worker.strict_queue, cortex_worker.unfit, cortex_worker.stranded
         TO cortex_reader;
     -- Every column of an approval except the digests of its links.
     GRANT SELECT (
@@ -47,6 +47,6 @@ BEGIN
         on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address,
         client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
     GRANT EXECUTE ON FUNCTION
-        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods(), cortex.lacking_tool(),
+        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods(),
         cortex.head(int) TO cortex_reader;
 END $$;

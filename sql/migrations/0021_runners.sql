@@ -56,7 +56,7 @@ GRANT SELECT, INSERT, UPDATE ON cortex.runner TO cortex_runtime;
 -- ------------------------------------------------------------------ alarms
 
 CREATE TABLE cortex.alarm (
-    topic text NOT NULL CHECK (topic IN ('work.stranded', 'dead_letter.growing', 'auth.failed')),
+    topic text NOT NULL CHECK (topic IN ('dead_letter.growing', 'auth.failed')),
     key text NOT NULL CHECK (length(key) BETWEEN 1 AND 300),
     since timestamptz NOT NULL DEFAULT cortex.now(),
     announced_at timestamptz,
@@ -66,7 +66,7 @@ CREATE TABLE cortex.alarm (
 COMMENT ON TABLE cortex.alarm IS
     'What lasts and is announced once: a row from its begin to its end. Few rows; the runner alarms deletes them.';
 COMMENT ON COLUMN cortex.alarm.topic IS 'The topic of its message.';
-COMMENT ON COLUMN cortex.alarm.key IS 'What it is about: a task name, or what refused credentials.';
+COMMENT ON COLUMN cortex.alarm.key IS 'What it is about: dead letters, or what refused credentials.';
 COMMENT ON COLUMN cortex.alarm.since IS 'Since when it has been observed.';
 COMMENT ON COLUMN cortex.alarm.announced_at IS 'When it was announced; null: it has not lasted long enough yet.';
 COMMENT ON COLUMN cortex.alarm.level IS 'Of dead letters: their number; twice as many are announced again.';
@@ -76,14 +76,22 @@ CREATE FUNCTION cortex.unserved_tasks() RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
 WITH served AS MATERIALIZED (
     SELECT DISTINCT c.task
-    FROM cortex.pod p CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools)) AS c(task)
+    FROM cortex.pod p
+    CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools, coalesce(p.code_id, 0))) AS c(task)
     WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
 )
-SELECT DISTINCT h.task FROM (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000) h
+SELECT DISTINCT h.task FROM (
+    (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000)
+    UNION ALL
+    (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'READY' AND t.is_suspect LIMIT 1000)
+    UNION ALL
+    -- The heads of named queues that made way for others.
+    SELECT s.task FROM cortex_worker.stranded s
+    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'QUEUED' AND t.task = s.task)) h
 -- Without a pod everything waits, and perhaps a tick runs it.
 WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $$;
 COMMENT ON FUNCTION cortex.unserved_tasks IS
-    'Names of ready tasks whose type or tools no living pod has; none if no pod lives at all.';
+    'Names of due tasks that no living pod can take, by their type, their tools or their code; none if no pod lives.';
 
 DO $$
 BEGIN

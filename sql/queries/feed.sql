@@ -1,16 +1,18 @@
 -- name: results
--- Of the given jobs, those that have ended, and those that do not exist (without a status). $1 ids, $2 bytes: beyond
+-- Of the given jobs, those that have ended, those that wait for code, and those that do not exist (without a status). $1 ids, $2 bytes: beyond
 -- this size, as stored, further results are left out (the first is complete, whatever its size).
 SELECT e.id, e.status, e.error_code, e.error_class, e.error_message, e.cancelled_by, e.cancel_reason, e.finished_at,
-       e.before < $2 AS is_whole, CASE WHEN e.before < $2 THEN e.result::text END AS result
+       e.misfit, e.before < $2 AS is_whole, CASE WHEN e.before < $2 THEN e.result::text END AS result
 FROM (
     SELECT asked.id, j.status::text, j.error_code, j.error_class, j.error_message, j.cancelled_by, j.cancel_reason,
-           j.finished_at, j.result,
+           j.finished_at, j.result, CASE WHEN j.finished_at IS NULL THEN (
+               SELECT a.error FROM cortex.job_attempt a WHERE a.job_id = j.id AND a.outcome = 'misfit'
+               ORDER BY a.attempt DESC LIMIT 1) END AS misfit,
            coalesce(sum(pg_column_size(j.result)) OVER (
                ORDER BY asked.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM unnest($1::uuid[]) WITH ORDINALITY AS asked(id, n)
     LEFT JOIN cortex.job j ON j.id = asked.id
-    WHERE j.id IS NULL OR j.finished_at IS NOT NULL
+    WHERE j.id IS NULL OR j.finished_at IS NOT NULL OR j.waiting_on = 'code'
 ) e;
 
 -- name: since

@@ -72,10 +72,7 @@ WITH RECURSIVE held AS MATERIALIZED (
           AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
         LIMIT $1) t
 ), stranded AS MATERIALIZED (
-    SELECT count(*) AS count FROM (
-        SELECT FROM cortex.unserved_tasks() AS u(task) CROSS JOIN LATERAL (
-            SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $1) t
-        LIMIT $1) s
+    SELECT coalesce(sum(s.jobs), 0) AS count FROM cortex_worker.stranded s
 ), letter AS MATERIALIZED (
     SELECT state FROM cortex.dead_letter WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED') LIMIT $1
 )

@@ -198,10 +198,6 @@ ORDER BY p.part, CASE p.part WHEN 0 THEN p.at END, p.at DESC, p.started_at;
 -- Job types that the living pods can run.
 SELECT DISTINCT unnest(job_types) AS name FROM cortex.pod WHERE state = 'READY' ORDER BY name;
 
--- name: live_tools
--- Tools that the living pods have.
-SELECT DISTINCT unnest(tools) AS name FROM cortex.pod WHERE state = 'READY' ORDER BY name;
-
 -- name: probe
 -- A notification from a pod to itself, to measure whether hints arrive. $1 channel, $2 payload.
 SELECT pg_notify($1, $2);

@@ -72,34 +72,62 @@ FROM cortex.runner ORDER BY name;
 SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.alarms', 0)) AS is_mine;
 
 -- name: stranded
--- Announces each kind of work that no pod has served for a while, once, and forgets those that are served again.
--- $1 seconds, $2 most jobs to count of each. Records a fact of each. Locks: the alarms. Returns what was announced.
+-- Keeps the list of work that no living pod can take, announces each kind of it once it has lasted for a while, and takes
+-- it from the head of its named queue, so that others of the queue run. $1 seconds, $2 most jobs to count of each.
+-- Records a fact of each. Locks: the kinds, the tasks that make way (skipping locked). Returns what was announced.
 WITH observed AS MATERIALIZED (
     SELECT u.task, (
         SELECT count(*) FROM (
-            SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $2) c
-        ) AS jobs
+            (SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $2)
+            UNION ALL
+            (SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND t.is_suspect LIMIT $2)
+            UNION ALL
+            -- Tasks are not indexed by kind while they are queued: they count once they have made way.
+            (SELECT FROM cortex_worker.task t
+             WHERE t.state = 'QUEUED' AND t.task = u.task AND EXISTS (
+                 SELECT FROM cortex_worker.stranded s WHERE s.task = u.task) LIMIT $2)
+            LIMIT $2) c)::int AS jobs
     FROM cortex.unserved_tasks() AS u(task)
 ), ended AS (
-    DELETE FROM cortex.alarm a WHERE a.topic = 'work.stranded' AND a.key NOT IN (SELECT o.task FROM observed o)
+    DELETE FROM cortex_worker.stranded s WHERE s.task NOT IN (SELECT o.task FROM observed o) RETURNING s.task
 ), begun AS (
-    INSERT INTO cortex.alarm (topic, key) SELECT 'work.stranded', o.task FROM observed o
+    INSERT INTO cortex_worker.stranded AS s (task, jobs) SELECT o.task, o.jobs FROM observed o
+    WHERE NOT EXISTS (SELECT FROM cortex_worker.stranded k WHERE k.task = o.task)
     ON CONFLICT DO NOTHING
+), head AS (
+    SELECT t.job_id FROM observed o JOIN cortex_worker.stranded s ON s.task = o.task CROSS JOIN LATERAL (
+        SELECT t.job_id FROM cortex_worker.task t
+        WHERE t.task = o.task AND t.state = 'READY' AND t.queue_name IS NOT NULL
+          AND NOT EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name)
+        FOR UPDATE SKIP LOCKED) t
+), made_way AS (
+    UPDATE cortex_worker.task t SET state = 'QUEUED' FROM head
+    WHERE t.job_id = head.job_id AND t.state = 'READY'
+    RETURNING t.job_id
 ), due AS (
-    UPDATE cortex.alarm a SET announced_at = cortex.now() FROM observed o
-    WHERE a.topic = 'work.stranded' AND a.key = o.task AND a.announced_at IS NULL
-      AND a.since < cortex.now() - $1::float8 * interval '1 second'
-    RETURNING a.key, a.since, o.jobs
+    UPDATE cortex_worker.stranded s
+    SET jobs = o.jobs, announced_at = CASE WHEN o.is_due THEN cortex.now() ELSE s.announced_at END
+    FROM (SELECT o.*, k.announced_at IS NULL AND k.since <= cortex.now() - $1::float8 * interval '1 second' AS is_due
+          FROM observed o JOIN cortex_worker.stranded k ON k.task = o.task) o
+    WHERE s.task = o.task AND (s.jobs <> o.jobs OR o.is_due)
+    RETURNING s.task, s.since, o.jobs, o.is_due
 ), newly AS MATERIALIZED (
-    SELECT d.key, jsonb_strip_nulls(jsonb_build_object(
-               'type', CASE WHEN s.task IS NULL THEN d.key ELSE 'run_agent' END, 'tools', s.tools, 'jobs', d.jobs,
-               'since', d.since, 'tenant', 'default')) AS data
-    FROM due d LEFT JOIN cortex.tool_set s ON s.task = d.key
+    SELECT d.task AS key, jsonb_strip_nulls(jsonb_build_object(
+               'type', split_part(d.task, ' ', 1), 'tools', s.tools, 'jobs', d.jobs, 'since', d.since,
+               'codes', (SELECT jsonb_agg(c.version ORDER BY c.id) FROM cortex.code c WHERE c.id = ANY (u.codes)),
+               'tenant', 'default')) AS data
+    FROM due d LEFT JOIN cortex_worker.unfit u ON u.task = d.task
+    LEFT JOIN cortex.tool_set s ON s.task = coalesce(u.base, d.task)
+    WHERE d.is_due
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, data)
     SELECT 'lifecycle', 'work_stranded', left('task:' || key, 300), data FROM newly
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (
+        SELECT FROM (SELECT task FROM ended UNION ALL SELECT job_id::text FROM made_way) w LIMIT 1) e
 )
-SELECT key, cortex.announce('work.stranded', key, data) FROM newly ORDER BY key;
+SELECT key, cortex.announce('work.stranded', key, data), (SELECT count(*) FROM hinted) AS hint_count
+FROM newly ORDER BY key;
 
 -- name: dead_letters
 -- Announces that many dead letters are unresolved, and again each time that their number has doubled. $1 how many are

@@ -1,8 +1,9 @@
 -- name: promote
 -- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. In a
--- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none. $1
--- limit. Locks: the promoted tasks, skipping locked LATER ones. Returns how many became ready. If a queue's head became
--- ready meanwhile, task_queue_head refuses: repeat the statement.
+-- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none.
+-- In another one, a task that no living pod can take makes way. $1 limit. Locks: the promoted tasks, skipping locked
+-- LATER ones. Returns how many became ready. If a queue's head became ready meanwhile, task_queue_head refuses: repeat
+-- the statement.
 WITH RECURSIVE later AS MATERIALIZED (
     SELECT job_id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
@@ -27,8 +28,9 @@ WITH RECURSIVE later AS MATERIALIZED (
 ), head AS MATERIALIZED (
     SELECT t.job_id FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
-        SELECT job_id FROM cortex_worker.task
+        SELECT job_id FROM cortex_worker.task w
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
+          AND (idle.is_strict OR NOT EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = w.task))
         ORDER BY priority, run_at, id LIMIT 1) t
     -- A running job is READY or LOCKED in its queue. One that has begun has another state than PENDING in its record.
     WHERE NOT idle.is_strict OR NOT EXISTS (
@@ -54,21 +56,26 @@ SELECT count(*) FROM ready;
 -- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
 -- it takes none: it skips the head of a named queue, and does not read the tasks of the default one. $1 pod id, $2 job
 -- types, $3 limit, $4 the pod's config, $5 how many of them may run in their own processes: suspects, and all of the
--- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods. Locks:
+-- types in $7, which are not in $2; $6 the pod's tools: jobs of agents with other tools are left to other pods, and so
+-- are those that the pod's code has handed back. Locks:
 -- tasks (ordered, skipping locked). A job is read as it was when the statement began. What writes the record of a job
 -- that has a task locks the task first, and a task that changed meanwhile is passed over: the next claim takes it.
 WITH held AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '') AS is_default
+), known AS MATERIALIZED (
+    SELECT unnest(cortex.claimable($2::text[], $6::text[], cortex.code_of($1))) AS task
+), isolated AS MATERIALIZED (
+    SELECT unnest(cortex.claimable($7::text[], '{}', cortex.code_of($1))) AS task WHERE $7::text[] <> '{}'
 ), due AS MATERIALIZED (
     SELECT t.place, t.job_id FROM (
-        SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.* FROM known CROSS JOIN LATERAL (
             SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND NOT (SELECT is_default FROM held)
               AND (queue_name IS NULL
                    OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
-        SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[])) AS known(task) CROSS JOIN LATERAL (
+        SELECT t.* FROM known CROSS JOIN LATERAL (
             SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
             WHERE task = known.task AND state = 'READY' AND NOT is_suspect AND (SELECT is_default FROM held)
               AND queue_name IS NOT NULL
@@ -76,15 +83,14 @@ WITH held AS MATERIALIZED (
             ORDER BY priority, run_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) t
         UNION ALL
         (SELECT t.* FROM (
-            SELECT t.* FROM unnest(cortex.claimable($2::text[], $6::text[]) || $7::text[]) AS known(task)
-            CROSS JOIN LATERAL (
+            SELECT t.* FROM (SELECT task FROM known UNION ALL SELECT task FROM isolated) known CROSS JOIN LATERAL (
                 SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND is_suspect
                   AND NOT EXISTS (
                       SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
                 ORDER BY priority, run_at, id LIMIT $5 FOR UPDATE SKIP LOCKED) t
             UNION ALL
-            SELECT t.* FROM unnest($7::text[]) AS known(task) CROSS JOIN LATERAL (
+            SELECT t.* FROM isolated known CROSS JOIN LATERAL (
                 SELECT t.ctid AS place, job_id, priority, run_at, id FROM cortex_worker.task t
                 WHERE task = known.task AND state = 'READY' AND NOT is_suspect
                   AND NOT EXISTS (
@@ -212,6 +218,136 @@ WITH ended AS (
     FROM (SELECT FROM released WHERE run_at <= cortex.now() OR status = 'CANCELLED' LIMIT 1) r
 )
 SELECT id FROM released LEFT JOIN hinted ON true;
+
+-- name: misfit
+-- Ends attempts that their pod's code cannot take, without any trace in what is counted: the jobs wait for other code,
+-- and only pods that have it claim their tasks. $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 what does
+-- not fit, $5 that in words; $6 seconds after which a job fails that no code has taken. Locks: tasks, then jobs; briefly
+-- the kinds of tasks. Returns the jobs handed back. A job with a cancellation request,
+-- or whose key another job took, is cancelled instead.
+WITH ended AS MATERIALIZED (
+    SELECT e.job_id, e.attempt, e.kind, e.error, j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
+           coalesce(u.base, t.task) AS base,
+           ARRAY(SELECT DISTINCT c.id FROM unnest(j.unfit_codes || cortex.code_of($1)) AS c(id) ORDER BY c.id) AS codes
+    FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[]) AS e(job_id, attempt, kind, error)
+    JOIN cortex.job_record j ON j.id = e.job_id
+    JOIN cortex_worker.task t ON t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
+    LEFT JOIN cortex_worker.unfit u ON u.task = t.task
+), named AS (
+    INSERT INTO cortex_worker.unfit (task, base, codes)
+    SELECT DISTINCT cortex_worker.unfit_task(e.base, e.codes) AS task, e.base, e.codes FROM ended e ORDER BY task
+    ON CONFLICT (task) DO UPDATE SET used_at = excluded.used_at
+), freed AS (
+    UPDATE cortex_worker.task t
+    SET locked_by = NULL, attempts_spent = t.attempts_spent - 1, task = cortex_worker.unfit_task(e.base, e.codes),
+        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
+    FROM ended e
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND NOT e.is_cancelled
+    RETURNING e.*, t.is_suspect, t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped
+), gone AS (
+    DELETE FROM cortex_worker.task t USING ended e
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND e.is_cancelled
+    RETURNING e.*, t.is_suspect, t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped
+), handed_back AS (
+    UPDATE cortex.job_record j
+    SET status = (CASE WHEN f.is_cancelled THEN 'CANCELLED' ELSE 'RETRY' END)::cortex.job_status,
+        waiting_on = CASE WHEN NOT f.is_cancelled THEN 'code' END,
+        -- From the first of several hand-backs, if no code has taken it in between.
+        next_retry_at = CASE WHEN f.is_cancelled THEN NULL
+                             WHEN j.waiting_on = 'code' AND NOT f.has_stepped THEN j.next_retry_at
+                             ELSE cortex.now() + $6::float8 * interval '1 second' END,
+        unfit_codes = f.codes,
+        attempt = f.attempt, pod_id = CASE WHEN f.is_cancelled THEN $1 END,
+        worker_job_id = CASE WHEN NOT f.is_cancelled THEN j.worker_job_id END,
+        started_at = coalesce(j.started_at, f.locked_at),
+        config_id = CASE WHEN f.has_stepped THEN f.config_id ELSE j.config_id END,
+        waited_s = cortex.waited_s(j.waited_s, j.suspended_at, f.locked_at),
+        suspended_at = cortex.now(), checkpoint = coalesce(f.checkpoint, j.checkpoint),
+        pod_deaths = CASE WHEN f.has_stepped THEN 0 ELSE j.pod_deaths END,
+        process_deaths = CASE WHEN f.has_stepped THEN 0 ELSE j.process_deaths END,
+        waits_count = CASE WHEN f.has_stepped THEN 0 ELSE j.waits_count END,
+        own_failure_at = CASE WHEN NOT f.has_stepped THEN j.own_failure_at END
+    FROM (SELECT * FROM freed UNION ALL SELECT * FROM gone) f
+    WHERE j.id = f.job_id AND j.attempt < f.attempt AND j.finished_at IS NULL
+    RETURNING j.id, j.status, j.retry_count, f.attempt, f.kind, f.error
+), noted AS (
+    INSERT INTO cortex.job_attempt (
+        job_id, attempt, pod_id, outcome, due_at, error, error_code, error_source, retry_count)
+    SELECT id, attempt, $1, 'misfit', cortex.now(), error, 'unfit', kind, retry_count
+    FROM handed_back WHERE status = 'RETRY'
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM handed_back LIMIT 1) h
+)
+SELECT id FROM handed_back LEFT JOIN hinted ON true;
+
+-- name: fail_unfit
+-- Fails jobs that waited too long for code: those that were handed back, at their time; and those whose type or tools no
+-- living pod has, once that has lasted too long. Where no pod lives, ticks decide. $1 seconds, $2 the same in words, $3
+-- limit. Locks: tasks and their jobs (skipping locked). A job with a cancellation request is cancelled. Returns how many
+-- were ended.
+WITH late AS MATERIALIZED (
+    SELECT l.job_id FROM (
+        (SELECT j.id AS job_id FROM cortex.job_record j
+         WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = 'code'
+           AND j.next_retry_at <= cortex.now()
+           AND ((SELECT t.task FROM cortex_worker.task t WHERE t.job_id = j.id) IN (
+                   -- Pods that start together are given a moment.
+                   SELECT s.task FROM cortex_worker.stranded s
+                   WHERE s.since < cortex.now() - least($1::float8, 60) * interval '1 second')
+                OR cortex.ticked_at() IS NOT NULL)
+         ORDER BY j.next_retry_at LIMIT $3)
+        UNION ALL
+        (SELECT t.job_id FROM cortex_worker.stranded s CROSS JOIN LATERAL (
+             SELECT t.job_id FROM cortex_worker.task t
+             WHERE t.task = s.task AND t.state = 'READY' AND t.run_at < cortex.now() - $1::float8 * interval '1 second'
+             LIMIT $3) t
+         WHERE s.since < cortex.now() - $1::float8 * interval '1 second' LIMIT $3)
+        UNION ALL
+        (SELECT t.job_id FROM cortex_worker.stranded s JOIN cortex_worker.task t ON t.task = s.task
+         WHERE t.state = 'QUEUED' AND s.since < cortex.now() - $1::float8 * interval '1 second'
+           AND t.run_at < cortex.now() - $1::float8 * interval '1 second' LIMIT $3)) l
+), held AS MATERIALIZED (
+    SELECT DISTINCT t.job_id FROM late JOIN cortex_worker.task t ON t.job_id = late.job_id WHERE t.state <> 'LOCKED'
+), taken AS MATERIALIZED (
+    SELECT j.id, j.waiting_on IS NOT DISTINCT FROM 'code' AS has_misfit,
+           j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled
+    FROM held JOIN cortex_worker.task t ON t.job_id = held.job_id JOIN cortex.job_record j ON j.id = held.job_id
+    WHERE t.state <> 'LOCKED' AND j.finished_at IS NULL
+      AND (j.waiting_on IS DISTINCT FROM 'code' OR j.next_retry_at <= cortex.now())
+    ORDER BY j.id FOR UPDATE OF t, j SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.id
+), ended AS (
+    UPDATE cortex.job_record j
+    SET status = (CASE WHEN taken.is_cancelled THEN 'CANCELLED' ELSE 'FAILED' END)::cortex.job_status,
+        next_retry_at = NULL, waiting_on = NULL, worker_job_id = NULL,
+        error_code = CASE WHEN NOT taken.is_cancelled THEN 'unfit' END,
+        error_class = CASE WHEN NOT taken.is_cancelled THEN 'PERMANENT' END,
+        error_message = CASE WHEN NOT taken.is_cancelled THEN
+            CASE WHEN NOT taken.has_misfit THEN format('no pod could take its type %s or its tools for %s', j.type, $2::text)
+                 ELSE format('no code has taken it within %s: %s', $2::text, (
+                     SELECT a.error FROM cortex.job_attempt a WHERE a.job_id = j.id AND a.outcome = 'misfit'
+                     ORDER BY a.attempt DESC LIMIT 1)) END END
+    FROM taken WHERE j.id = taken.id
+    RETURNING j.*
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, tenant, job_id, attempt, agent_id, agent_version, data)
+    SELECT 'error', error_code, tenant, id, attempt, agent_id, agent_version,
+           jsonb_build_object('class', error_class, 'message', error_message, 'retry_count', retry_count,
+                              'max_retries', max_retries)
+    FROM ended WHERE status = 'FAILED'
+), hinted AS (
+    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM ended LIMIT 1) e
+)
+SELECT (SELECT count(*) FROM ended) AS count, (SELECT count(*) FROM hinted) AS hint_count;
+
+-- name: forget_unfit
+-- Forgets kinds of tasks that some code cannot take, a day after the last one got such a name, if none has it. Locks: the
+-- kinds. Whoever names a task so holds its kind first: then it is not forgotten.
+DELETE FROM cortex_worker.unfit u
+WHERE u.used_at < cortex.now() - interval '1 day'
+  AND NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.task = u.task)
+RETURNING u.task;
 
 -- name: suspend
 -- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person. $1 pod id; per

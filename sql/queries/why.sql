@@ -7,7 +7,8 @@ WITH held AS MATERIALIZED (
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), living AS MATERIALIZED (
-    SELECT p.shown_id, p.state, p.job_types, p.tools, p.slots, p.running, p.look_s FROM cortex.pod p
+    SELECT p.shown_id, p.state, p.job_types, p.tools, p.slots, p.running, p.look_s, coalesce(p.code_id, 0) AS code
+    FROM cortex.pod p
     WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
 )
@@ -24,19 +25,21 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        coalesce(head.state = 'LOCKED', false) AS head_is_running,
        CASE WHEN head.job_id IS NULL THEN begun.status::text END AS head_waits,
        b.state AS breaker_state, b.open_until, coalesce(b.probe_until > cortex.now(), false) AS is_probed, b.forced_by,
-       b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(u.spent, 0) AS spent,
+       b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(spent.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
-       a.error_code AS last_error_code, a.error_source AS last_error_source, deaf.data AS deaf, deaf.at AS deaf_at
+       a.error_code AS last_error_code, a.error_source AS last_error_source, misfit.misfits, deaf.data AS deaf,
+       deaf.at AS deaf_at
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
-LEFT JOIN cortex.tool_set s ON s.task = t.task
+LEFT JOIN cortex_worker.unfit u ON u.task = t.task
+LEFT JOIN cortex.tool_set s ON s.task = coalesce(u.base, t.task)
 LEFT JOIN cortex_worker.queue_pause qp ON t.job_id IS NOT NULL AND qp.queue = coalesce(t.queue_name, '')
 LEFT JOIN cortex.pod p ON p.id = j.pod_id
 LEFT JOIN cortex.code c ON c.id = p.code_id
 LEFT JOIN cortex.breaker_now b ON b.name = j.waiting_on
 LEFT JOIN cortex.budget g ON g.name = CASE WHEN j.waiting_on LIKE 'budget:%' THEN substr(j.waiting_on, 8) END
-LEFT JOIN cortex.budget_use u ON u.budget_id = g.id AND u.window_key = CASE g.period
+LEFT JOIN cortex.budget_use spent ON spent.budget_id = g.id AND spent.window_key = CASE g.period
     WHEN 'run' THEN coalesce(j.lineage_id, j.id)::text ELSE (cortex.now() AT TIME ZONE 'UTC')::date::text END
 LEFT JOIN LATERAL (
     SELECT h.job_id, h.state FROM cortex_worker.task h
@@ -55,9 +58,16 @@ LEFT JOIN LATERAL (
     SELECT e.data, e.at FROM cortex.fact e
     WHERE t.state = 'LOCKED' AND e.job_id = j.id AND e.attempt = j.attempt
       AND e.subtype = 'handler_ignores_cancellation' ORDER BY e.id DESC LIMIT 1) deaf ON true
+CROSS JOIN LATERAL (SELECT coalesce(s.tools, '{}') AS tools) needed
 CROSS JOIN LATERAL (
-    -- The tools of its agent; for a job that met a pod without one of its tools: that tool.
-    SELECT coalesce(s.tools, CASE WHEN j.waiting_on LIKE 'tools:%' THEN ARRAY[substr(j.waiting_on, 7)] END, '{}') AS tools) needed
+    -- What the codes that looked could not take, one row each, the last one first.
+    SELECT jsonb_agg(to_jsonb(m) ORDER BY m.attempt DESC) AS misfits FROM (
+        SELECT DISTINCT ON (l.code_id) l.attempt, l.ended_at AS at, l.error, l.error_source AS kind, l.pod, l.version FROM (
+            SELECT e.attempt, e.ended_at, e.error, e.error_source, o.name AS pod, o.code_id, c.version
+            FROM cortex.job_attempt e LEFT JOIN cortex.pod o ON o.id = e.pod_id LEFT JOIN cortex.code c ON c.id = o.code_id
+            WHERE j.unfit_codes IS NOT NULL AND e.job_id = j.id AND e.outcome = 'misfit'
+            ORDER BY e.attempt DESC LIMIT 20) l
+        ORDER BY l.code_id, l.attempt DESC) m) misfit
 CROSS JOIN LATERAL (
     SELECT count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'READY') AS ready_count,
            min(l.look_s) FILTER (WHERE l.state = 'READY') AS look_s,
@@ -75,7 +85,8 @@ CROSS JOIN LATERAL (
            cortex.ticked_at() IS NOT NULL AS has_ticks,
            EXISTS (SELECT FROM cortex.pod p WHERE p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes')
                AND NOT cortex.is_served(j.type, NULL) AS do_ticks_lack
-    FROM (SELECT p.*, j.type = ANY (p.job_types) AND needed.tools <@ p.tools AS is_able FROM living p) l) fleet
+    FROM (SELECT p.*, j.type = ANY (p.job_types) AND needed.tools <@ p.tools
+                     AND coalesce(p.code <> ALL (j.unfit_codes), true) AS is_able FROM living p) l) fleet
 CROSS JOIN LATERAL (
     SELECT (SELECT count(*) FROM (
                 SELECT FROM cortex_worker.task r

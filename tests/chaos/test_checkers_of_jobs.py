@@ -1,5 +1,7 @@
 """Each way in which jobs can be sick, and the checker that must see it: a healthy run, spoilt."""
 
+from datetime import timedelta
+
 import pytest
 from attrs import evolve
 
@@ -14,10 +16,12 @@ from chaos.checkers import (
     i20_legal_transitions,
     i21_idempotency_keys,
     i24_liveness,
+    i30_fit,
     i35_deployments,
 )
 from chaos.checkers.timeline import Timeline
 from chaos.checkers.verdict import Checker, Result
+from chaos.evidence import Row
 from tests.support.evidence import Run, at, uuid
 from tests.support.healthy_run import healthy_run
 from tests.support.sick import Sicknesses, Spoil, assert_seen
@@ -147,6 +151,42 @@ def steps_are_out_of_order(run: Run) -> None:
 @sick(i05_checkpoints.check, "diverged")
 def a_replay_diverges(run: Run) -> None:
     run.jobs["poison"].update(error_code="diverged", error_message="step 0:poison")
+
+
+def hand_back(run: Run) -> Row:
+    """Make an attempt of a job one that its pod's code could not take."""
+    row = next(a for a in run.attempts if a["job_id"] == uuid("retried0"))
+    row.update(outcome="misfit", error="it lacks site")
+    return row
+
+
+@sick(i30_fit.check, "it does not fit the only code: it lacks site")
+def a_job_does_not_fit_though_all_pods_are_alike(run: Run) -> None:
+    hand_back(run)
+
+
+@sick(i30_fit.check, "code 1 looked again, in attempt 9")
+def the_same_code_looks_twice(run: Run) -> None:
+    row = hand_back(run)
+    run.attempts.append({**row, "attempt": 9})
+
+
+@sick(i30_fit.check, "it failed as unfit, and no code has looked")
+def a_job_is_unfit_for_no_code(run: Run) -> None:
+    run.jobs["poison"].update(error_code="unfit")
+
+
+@sick(i30_fit.check, "s, 5 s are given")
+def a_job_fails_before_its_wait_for_code_is_over(run: Run) -> None:
+    row = hand_back(run)
+    run.jobs["retried0"].update(
+        status="FAILED", error_code="unfit", finished_at=row["ended_at"] + timedelta(seconds=1)
+    )
+
+
+@sick(i06_retries.check, "attempt 1 was misfit, retries went from 0 to 1")
+def a_hand_back_costs_a_retry(run: Run) -> None:
+    hand_back(run)
 
 
 @sick(i06_retries.check, "it counts 0 retries, its history shows 1")

@@ -24,6 +24,7 @@ IN_DOUBT = frozenset(OF_A_CALL) - {"before_intent:1", "after_step:1"}
 """The intent is committed, the outcome is not: the call may have been made."""
 APPLIED = frozenset({"during_call:2", "after_call:1", "before_step:1", "after_step:1"})
 """What the ledger has seen by then."""
+ATTEMPTS = "SELECT outcome, error FROM cortex.job_attempt WHERE job_id = $1 ORDER BY attempt"
 
 
 def the_one(payments: Payments, account: str) -> Application:
@@ -97,13 +98,15 @@ def test_a_release_that_renames_an_effect_does_not_apply_it_again(payments: Paym
     fallen = payments.fallen(doomed)
     payments.pods.environment["EFFECT_NAME"] = "pay_customer"
     payments.start()
-    payments.until(len(fallen) - 1, "FAILED")
     payments.until(1, "COMPLETED")
     assert the_one(payments, "moved").result
+    payments.until(len(fallen) - 1, "RETRY")
     for job in (job for job in fallen if job.account != "moved"):
         row = job_row(payments.dsn, job.job_id)
-        assert row["error_code"] == "diverged", row["error_message"]
-        assert "'pay_customer'" in row["error_message"]
-        assert "effect 'pay'" in row["error_message"]
+        assert (row["waiting_on"], row["retry_count"]) == ("code", 0)
+        (*_, misfit) = sql(payments.dsn, ATTEMPTS, job.job_id)
+        assert misfit["outcome"] == "misfit"
+        assert "'pay_customer'" in misfit["error"]
+        assert "effect 'pay'" in misfit["error"]
         assert len(payments.ledger.applied(job.account)) == (job.point in APPLIED)
     assert_one_truth(payments.dsn)

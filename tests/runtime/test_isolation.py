@@ -95,7 +95,8 @@ async def spins(_: Context) -> None:
 
 @job("steps_then_dies")
 async def steps_then_dies(ctx: Context) -> None:
-    await ctx.step(f"attempt {ctx.attempt}", process_id)
+    for attempt in range(ctx.attempt):
+        await ctx.step(f"attempt {attempt}", process_id)
     if ctx.attempt <= 4:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -148,7 +148,7 @@ async def test_a_retry_that_succeeds(
 
 
 async def test_a_job_that_fails_for_good(pod: Ready, database: str) -> None:
-    await until(database, submit(database, "steps", {"how_many": 1}), "FAILED")
+    await until(database, submit(database, "steps", json_text="[1]"), "FAILED")
     page = await until_told(pod, "cortex_dead_letters_total", "steps", value=1)
     assert page["cortex_jobs_ended_total", "steps", "FAILED"] == 1
     assert page["cortex_errors_total", "PERMANENT", "invalid_value"] == 1

@@ -6,16 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.drain import Liveness
 from cortex.domain.job import Claim, Suspend
-from cortex.domain.why_facts import MISSING_TOOL
 from cortex.postgres.session import Session
-from cortex.store import agents, dead_letters, operator, pods, retries, tasks, why
+from cortex.store import agents, dead_letters, retries, tasks
 from cortex.store.dead_letters import Resubmission
-from cortex.store.pods import Pod
 from tests.sql.test_plans import BATCH, POD, ROWS_PER_WANTED, explain
 from tests.support.records.dead_letters import fail
-from tests.support.records.factories import a_pod
 from tests.support.records.rows import move_clock, new_id
 from tests.support.records.rows import submit as submit_by_sql
 from tests.support.servers.postgres import sql
@@ -48,42 +44,6 @@ def test_a_pod_claims_only_the_agents_whose_tools_it_has(store: Session, databas
     assert claimed(store, "look_up", "send_mail", "read_file") == {needy}
 
 
-def test_the_head_names_a_tool_that_no_ready_pod_has(store: Session, database: str) -> None:
-    apply(store, "reader", "read_file", "look_up")
-    submit_by_sql(database, RUN, agent="reader")
-    assert store(operator.head).lacking is None, "no pod is there at all"
-    store(pods.register, a_pod(job_types=(RUN,), tools=("read_file",)))
-    assert store(operator.head).lacking == "look_up"
-    store(pods.register, a_pod(job_types=(RUN,), tools=("look_up",)))
-    assert store(operator.head).lacking == "look_up, read_file", "one has this, another that"
-    store(pods.register, a_pod(job_types=(RUN,), tools=("look_up", "read_file")))
-    assert store(operator.head).lacking is None
-
-
-def alive(*tools: str) -> Pod:
-    """A pod that shows its life by heartbeats: it has no session here."""
-    return a_pod(job_types=(RUN,), tools=tools, liveness=Liveness.HEARTBEAT)
-
-
-def test_the_head_names_a_tool_that_a_handler_misspells(store: Session, database: str) -> None:
-    job_id = submit_by_sql(database, RUN)
-    wait(store, database, job_id, comes_back=False)
-    assert store(operator.head).lacking is None, "no pod is there at all"
-    store(pods.register, alive("read_file"))
-    assert store(operator.head).lacking == "look_up"
-    assert store(why.facts_of, job_id).fleet.tools == ("read_file",)
-    assert lacking(store, job_id) == ("look_up",)
-    store(pods.register, alive("look_up"))
-    assert store(operator.head).lacking is None
-    assert lacking(store, job_id) == ()
-
-
-def lacking(store: Session, job_id: UUID) -> tuple[str, ...]:
-    """What `why` says that no living pod has."""
-    found: tuple[str, ...] = store(why.facts_of, job_id).fleet.lacking
-    return found
-
-
 def test_the_order_in_which_tools_are_named_makes_no_other_set(
     store: Session, database: str
 ) -> None:
@@ -93,16 +53,12 @@ def test_the_order_in_which_tools_are_named_makes_no_other_set(
     assert sql(database, "SELECT count(*) AS n FROM cortex.tool_set")[0]["n"] == 2
 
 
-def wait(store: Session, database: str, job_id: UUID, *, comes_back: bool = True) -> None:
-    """Let a job that met a missing tool wait and come back."""
+def wait(store: Session, database: str, job_id: UUID) -> None:
+    """Let a job wait for a while and come back."""
     pod_id = new_id()
     (found,) = claim(store, "look_up", pod_id=pod_id)
-    waiting_on = f"{MISSING_TOOL}look_up"
-    wish = Suspend(lease=found.lease, delay_s=20.0, is_counted=False, waiting_on=waiting_on)
+    wish = Suspend(lease=found.lease, delay_s=20.0, is_counted=False, waiting_on="sleep")
     assert store(tasks.suspend, pod_id=pod_id, operations=[wish]) == {job_id}
-    assert store(retries.due, limit=10).count == 0, "it is not passed around"
-    if not comes_back:
-        return
     move_clock(database, 21)
     assert store(retries.due, limit=10).count == 1
 

@@ -67,7 +67,7 @@ def test_the_fleet_is_those_who_live(
     assert why(store, job_id).cause is Cause.NO_PODS
     enter(job_types=("other", "wonk"))
     output = why(store, job_id)
-    assert (output.cause, "nearest known one is wonk" in output.sentence) == (Cause.NO_POD, True)
+    assert (output.cause, "nearest known one is wonk" in output.sentence) == (Cause.CODE, True)
     pod = enter(slots=7)
     enter(slots=100, job_types=("other",))
     assert store(facts_of, job_id).fleet.types == ("other", "wonk", "work")

@@ -29,6 +29,7 @@ SETTINGS = Settings(
     close_s=3.0,
     poll_s=0.3,
     deaths_max=3,
+    code_wait_s=5.0,
     settle_s=0.5,
 )
 
@@ -191,6 +192,7 @@ class Run:
             "id": uuid(title),
             "name": f"vm:{title}",
             "slots": 12,
+            "code_id": 1,
             "started_at": at(begins),
         }
         silent = (signals.get("SIGSTOP", ends), signals.get("SIGCONT", ends))

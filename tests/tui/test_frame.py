@@ -73,15 +73,15 @@ async def test_a_pod_that_confines_nothing_is_told_on_every_screen(
 
 
 @on_asyncio
-async def test_a_tool_that_no_pod_has_is_told_on_top(
+async def test_the_top_bar_counts_jobs_that_wait_for_code(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
-    cluster.heads = {"lacking": "look_up\x1b[2J", "approvals": 1}
+    cluster.heads = {"stranded": 2, "approvals": 1}
     async with sit() as seat:
-        assert "no pod has look_up⟦U+001B⟧[2J" in seat.lines[0]
-        cluster.heads["lacking"] = None
+        assert "2 jobs wait for code" in seat.lines[0]
+        cluster.heads["stranded"] = 0
         await seat.pass_time(3)
-        assert "no pod has" not in seat.lines[0]
+        assert "for code" not in seat.lines[0]
 
 
 @pytest.mark.parametrize("screen", ["jobs", "approvals", "breakers"])

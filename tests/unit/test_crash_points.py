@@ -55,7 +55,6 @@ NO_PROGRESS = frozenset(
         "jobs.settled",
         "jobs.show",
         "pods.ended_owners",
-        "pods.live_tools",
         "pods.lock",
         "pods.probe",
         "pods.without_lock",

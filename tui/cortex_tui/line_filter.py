@@ -40,6 +40,7 @@ _ASCII: Final = {
         ("✗\N{MULTIPLICATION SIGN}", "x"),
         ("⊘", "-"),
         ("◔", "z"),
+        ("≠", "/"),
     )
     for sign in signs
 }

@@ -23,18 +23,20 @@ from cortex.agent.tools.tool import NAME, Tool, ToolContext
 from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
 from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.policy import Gate as PolicyGate
-from cortex.domain.control_flow import Suspended
+from cortex.domain.control_flow import Unfit
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import CortexError, ForbiddenError, RejectedError, UsageError
-from cortex.domain.why_facts import MISSING_TOOL
+from cortex.domain.errors import (
+    CortexError,
+    ForbiddenError,
+    MisfitKind,
+    RejectedError,
+    UsageError,
+)
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import guard_of
 
 RULES_KEPT_MAX: Final = 1000
-ELSEWHERE_S: Final = 20.0
-"""Delay for a job that needs another pod: late enough that pods without the tool do not pass it
-around."""
 
 
 @attrs.frozen
@@ -56,7 +58,7 @@ class Toolbox:
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Describe these tools for a model.
 
-        Raises `Suspended` for one that the pod does not have.
+        Raises `Unfit` for one that the pod does not have.
         """
         return [
             {
@@ -74,7 +76,7 @@ class Toolbox:
     async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         """Check a call and plan it, with its effect, gate and breaker.
 
-        Raises `Suspended` for a tool that the pod does not have, and `ToolInputError`. The plan's
+        Raises `Unfit` for a tool that the pod does not have, and `ToolInputError`. The plan's
         `run` raises the errors of `Tool.invoke`; its `guard` raises `Suspended` while the breaker
         of a remote tool is open, or when this failure opened it.
         """
@@ -149,7 +151,7 @@ class Toolbox:
                 ) from None
             # Not the job's fault: in a rolling deployment other pods have it, or will.
             message = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
-            raise Suspended(f"{MISSING_TOOL}{name}", message, delay_s=ELSEWHERE_S) from None
+            raise Unfit(MisfitKind.TOOL, message) from None
 
 
 async def _run(

@@ -20,9 +20,11 @@ from cortex.cli.target import session
 from cortex.domain.errors import TimedOutError, UsageError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
+from cortex.domain.waiting import CODE
 from cortex.postgres.session import Session
 from cortex.store import jobs
 from cortex.store.why import facts_of_all
+from cortex.view import why as rules
 from cortex.view.why_brief import EXPLAINED, brief
 
 POLL_S: Final = 0.25
@@ -83,9 +85,15 @@ def wait_for(
     call: Session, job_id: UUID, *, output: Output, give_up_at: float | None = None
 ) -> Snapshot:
     """Return the job's last snapshot. Raises `TimedOutError` at a monotonic instant."""
+    is_said = False
     for observed in looks(call, job_id, output=output):
         if observed.is_over:
             return observed
+        if not is_said and observed.job.waiting_on == CODE:
+            is_said = True
+            facts = call(facts_of_all, [job_id]).get(job_id)
+            why_not = "" if facts is None else f": {rules.why(facts).sentence}"
+            output.say(f"job {short_id(job_id)} waits for code that can take it{why_not}", "warn")
         if give_up_at is not None and time.monotonic() >= give_up_at:
             raise TimedOutError(
                 f"job {short_id(job_id)} is still {observed.status.value}",

@@ -32,8 +32,8 @@ _CODES: Final = {
 
 # One cell for one cell, so that aligned text stays aligned.
 _ASCII: Final = str.maketrans(
-    "…·—\N{EN DASH}─│⟦⟧→█▏▎▍▌▋▊▉░○●◆◔↻✓✗⊘",
-    "~----|[]>########:.>@zr+x-",
+    "…·—\N{EN DASH}─│⟦⟧→█▏▎▍▌▋▊▉░○●◆◔≠↻✓✗⊘",
+    "~----|[]>########:.>@z/r+x-",
 )
 _DUMB: Final = frozenset({None, "", "dumb"})
 """Values of TERM for terminals without escape sequences, or with unknown abilities."""

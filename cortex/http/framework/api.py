@@ -13,7 +13,7 @@ from starlette.requests import Request
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
-from cortex.domain.job_feed import JobEvent, JobState, Position
+from cortex.domain.job_feed import CodeWait, JobEvent, JobState, Position
 from cortex.durable.registry import JobType
 from cortex.http.auth import Authenticator
 from cortex.http.framework.apart import Apart
@@ -67,7 +67,7 @@ class PodView:
     """Progress of the shutdown."""
     drain_request: Callable[[], DrainRequest | None]
     """A person's request that the pod drains and stays."""
-    result: Callable[[UUID, float], Awaitable[JobState | None]]
+    result: Callable[[UUID, float], Awaitable[JobState | CodeWait | None]]
     """How a job has ended; None if it has not ended after this many seconds.
 
     Raises `NotFoundError`, and `UnavailableError` when too many wait already.

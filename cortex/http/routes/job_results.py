@@ -1,8 +1,9 @@
 """`GET /v1/jobs/{job_id}/result`: waits for the end of a job, on behalf of a client.
 
-A COMPLETED job answers 200 with its result; an unfinished one 202, to be asked again; a FAILED or
-CANCELLED one 422, as a problem with the job's own code, or `job_cancelled`. A client that leaves is
-forgotten, and when the pod drains every client is answered at once.
+A COMPLETED job answers 200 with its result; an unfinished one 202, to be asked again, at once if it
+waits for code that can take it; a FAILED or CANCELLED one 422, as a problem with the job's own
+code, or `job_cancelled`. A client that leaves is forgotten, and when the pod drains every client is
+answered at once.
 """
 
 from datetime import datetime
@@ -16,18 +17,20 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from cortex.domain.job import JobStatus
-from cortex.domain.job_feed import JobState
+from cortex.domain.job_feed import CodeWait, JobState
 from cortex.domain.token import Role
+from cortex.domain.waiting import CODE
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.leaving import until_left
 from cortex.http.framework.problem import Problem, response_of
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import whole
+from cortex.http.framework.shape import field, whole
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
 
 WAIT_MS: Final = 15_000
 WAIT_MS_MAX: Final = 30_000
 ASK_AGAIN_S: Final = 1
+FOR_CODE_S: Final = 10
 CANCELLED_CODE: Final = "job_cancelled"
 FAILED_CODE: Final = "job_failed"
 
@@ -60,6 +63,13 @@ class JobGoesOn:
 
     id: UUID
     has_ended: bool = False
+    waiting_on: str | None = field(
+        default=None, doc="`code`: it waits for code that can take it, which no pod has"
+    )
+    misfit: str | None = field(
+        default=None,
+        doc="then: what did not fit the code that looked; null: its type, or tools",
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +91,7 @@ async def result_of_job(request: CheckedRequest[ResultQuery, None], api: Api) ->
     is_drain_new = not api.pod.draining.is_set()
     may_wait = is_drain_new and request.request.method != "HEAD"
     wait_s = request.query.wait_ms / 1000 if may_wait else 0.0
-    state: JobState | None = None
+    state: JobState | CodeWait | None = None
     has_left = False
     async with trio.open_nursery() as nursery:
 
@@ -105,11 +115,17 @@ async def result_of_job(request: CheckedRequest[ResultQuery, None], api: Api) ->
     return _result(job_id, state)
 
 
-def _result(job_id: UUID, state: JobState | None) -> Response:
+def _result(job_id: UUID, state: JobState | CodeWait | None) -> Response:
     match state:
         case None:
             return answer(
                 JobGoesOn(id=job_id), status=202, headers={"Retry-After": str(ASK_AGAIN_S)}
+            )
+        case CodeWait(misfit):
+            return answer(
+                JobGoesOn(id=job_id, waiting_on=CODE, misfit=misfit),
+                status=202,
+                headers={"Retry-After": str(FOR_CODE_S)},
             )
         case JobState(status=JobStatus.COMPLETED):
             return answer(

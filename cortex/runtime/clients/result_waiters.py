@@ -23,7 +23,7 @@ import trio
 
 from cortex.actors.reply import Reply
 from cortex.domain.errors import NotFoundError, UnavailableError
-from cortex.domain.job_feed import JobState
+from cortex.domain.job_feed import CodeWait, JobState
 from cortex.postgres.bridge import Port
 from cortex.runtime.clients.poller import Poller
 from cortex.store import feed
@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 class _Waiter:
     """One client that waits for one job."""
 
-    reply: Reply[JobState | None] = attrs.field(factory=Reply)
+    reply: Reply[JobState | CodeWait | None] = attrs.field(factory=Reply)
     polled_at: float = -math.inf
     """Trio's clock: when the newest poll began that found the job unfinished."""
     is_late: bool = False
@@ -64,11 +64,12 @@ class ResultWaiters:
     def __len__(self) -> int:
         return self._count
 
-    async def result(self, job_id: UUID, wait_s: float) -> JobState | None:
+    async def result(self, job_id: UUID, wait_s: float) -> JobState | CodeWait | None:
         """Return how a job has ended, as soon as it has; None if it goes on after `wait_s` seconds.
 
-        With 0 it polls once. Raises `NotFoundError`, and `UnavailableError` when there are too many
-        waiters, or when the database has not answered by the deadline.
+        A job that waits for code is answered at once. With 0 it polls once. Raises `NotFoundError`,
+        and `UnavailableError` when there are too many waiters, or when the database has not
+        answered by the deadline.
         """
         if self._count >= WAITERS_MAX:
             raise UnavailableError(
@@ -140,7 +141,7 @@ class ResultWaiters:
 
 def _answer(waiting: Mapping[UUID, list[_Waiter]], results: Results, *, began: float) -> None:
     for job_id, waiters in waiting.items():
-        state = results.ended.get(job_id)
+        state = results.ended.get(job_id) or results.waiting.get(job_id)
         for waiter in waiters:
             if waiter.reply.answered:
                 continue

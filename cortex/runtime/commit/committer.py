@@ -38,12 +38,14 @@ from cortex.domain.job import (
     EffectReport,
     Finish,
     IntentReply,
+    Misfit,
     NumberedStep,
     Operation,
     Release,
     StepDone,
     Suspend,
 )
+from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.bridge import Port
 from cortex.runtime.commit.blocked_operations import BlockedOperations
 from cortex.runtime.metrics.metrics import Metrics
@@ -107,9 +109,14 @@ class Committer:
         pod_id: UUID,
         rng: random.Random,
         metrics: Metrics | None = None,
+        code_wait_s: float = CODE_WAIT_S,
         on_suspended: Callable[[Sequence[Suspend]], None] = lambda _: None,
     ) -> None:
-        """`on_suspended` gets suspensions that have just been written."""
+        """`code_wait_s`: how long a job waits for code that fits it, before it fails.
+
+        `on_suspended` gets suspensions that have just been written.
+        """
+        self._code_wait_s = code_wait_s
         self._on_suspended = on_suspended
         self._port = port
         self._metrics = metrics or Metrics()
@@ -251,6 +258,8 @@ class Committer:
             await self._settle(failed, self._record_effects)
         for portion in _portions(by_kind[Finish]):
             await self._settle(portion, self._finish)
+        if misfits := by_kind[Misfit]:
+            await self._settle(misfits, self._hand_back)
         if releases := by_kind[Release]:
             await self._settle(releases, self._release)
         for portion in _portions(by_kind[Suspend]):
@@ -415,6 +424,17 @@ class Committer:
         for entry in group:
             _answer(entry, ended, entry.operation.lease.job_id)
 
+    async def _hand_back(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
+        operations = [e.operation for e in group if isinstance(e.operation, Misfit)]
+        crash_point("before_misfit")
+        handed_back = await self._port(
+            tasks.misfit, pod_id=self._pod_id, operations=operations, code_wait_s=self._code_wait_s
+        )
+        crash_point("after_misfit")
+        for entry in group:
+            # As with a release: applied earlier or lost, this attempt is over.
+            _answer(entry, handed_back, entry.operation.lease.job_id, or_over=is_repeat)
+
     async def _release(self, group: Sequence[Entry], is_repeat: bool) -> None:  # noqa: FBT001
         operations = [e.operation for e in group if isinstance(e.operation, Release)]
         crash_point("before_release")
@@ -500,7 +520,7 @@ def _size(operation: Operation) -> int:
             return len(operation.result or "")
         case Suspend():
             return sum(len(request.arguments) for request in operation.requests)
-        case Release() | EffectReport():
+        case Release() | Misfit() | EffectReport():
             return 0
 
 

@@ -35,6 +35,7 @@ from cortex.domain.job import (
     EffectIntent,
     EffectReport,
     Finish,
+    Misfit,
     Operation,
     Release,
     StepDone,
@@ -75,7 +76,7 @@ IDLE_S: Final = 30.0
 JOBS_MAX: Final = 200
 """Jobs after which a runner is replaced: their leftovers end with it."""
 ENDINGS: Final[dict[str, type[Operation]]] = {
-    each.__name__: each for each in (Finish, Release, Suspend)
+    each.__name__: each for each in (Finish, Misfit, Release, Suspend)
 }
 
 _SIGNALS: Final = {
@@ -512,9 +513,6 @@ class _Hosted:
 
     async def _do_flow(self, *, name: str, version: int) -> Any:
         return await self.services.flows.flow(name, version)
-
-    async def _do_fleet_tools(self) -> Any:
-        return await self.services.fleet.tools()
 
     async def _do_limits(self) -> Any:
         return plain(await self.services.policies.limits(self.claim))

@@ -31,6 +31,7 @@ from cortex.domain.job import (
     IntentReply,
     JobStatus,
     Lease,
+    Misfit,
     OpenEffect,
     Operation,
     Past,
@@ -169,7 +170,6 @@ class _Runner:
             tools=self._parts.tools,
             agents=remote,
             flows=remote,
-            fleet=remote,
             policies=remote,
             breakers=remote,
             facts=remote,
@@ -198,7 +198,7 @@ class _Runner:
                 backoff=policy.backoff,
                 rng=self._chance.rng,
                 ran_s=ran_s,
-                final=self._parts.registry.get(claim.type).final,
+                final=self._parts.registry.final(claim.type),
             )
         except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
             ending = not_judged(claim, error, second)
@@ -206,7 +206,8 @@ class _Runner:
             self.send_end(line, None)
             return
         timed_out = next(filter(None, map(timed_out_by, errors)), None)
-        failures = [leaf for leaf in errors if not isinstance(leaf, Suspended)]
+        is_failure = not isinstance(ending, Misfit)
+        failures = [leaf for leaf in errors if is_failure and not isinstance(leaf, Suspended)]
         self.send_end(
             line,
             ending,
@@ -302,10 +303,6 @@ class _Remote:
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         found: dict[str, Any] = await self._line.call("flow", name=name, version=version)
         return found
-
-    async def tools(self) -> list[str]:
-        names: list[str] = await self._line.call("fleet_tools")
-        return names
 
     def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
         return None

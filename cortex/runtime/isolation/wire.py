@@ -17,7 +17,7 @@ from cattrs.preconf.orjson import make_converter
 
 from cortex.domain.classification import describe, failure_of
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.errors import CortexError, InvalidValueError
+from cortex.domain.errors import CortexError, InvalidValueError, MisfitKind, UnfitCodeError
 from cortex.domain.failure import Failure
 from cortex.domain.job import StepDone
 
@@ -71,6 +71,8 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     """Return what the other side needs to raise an error again."""
     if isinstance(error, LeaseLost):
         return {"kind": "LeaseLost", "message": str(error)}
+    if isinstance(error, UnfitCodeError):
+        return {"kind": "UnfitCodeError", "message": error.message, "misfit": error.kind}
     if isinstance(error, Suspended):
         return {"kind": "Suspended", "wish": plain(_PlainSuspended.of(error))}
     hint = error.hint if isinstance(error, CortexError) else None
@@ -85,6 +87,8 @@ def error_of(document: dict[str, Any]) -> BaseException:
     """
     if document["kind"] == "LeaseLost":
         return LeaseLost(document["message"])
+    if document["kind"] == "UnfitCodeError":
+        return UnfitCodeError(document["message"], kind=MisfitKind(document["misfit"]))
     if document["kind"] == "Suspended":
         return shaped(document["wish"], _PlainSuspended).error()
     failure = shaped(document["failure"], Failure)

@@ -34,6 +34,7 @@ from cortex.domain.job import (
     Finish,
     JobStatus,
     Lease,
+    Misfit,
     Operation,
     Release,
 )
@@ -317,11 +318,11 @@ class JobActors:
                 backoff=policy.backoff,
                 rng=self.rng,
                 ran_s=trio.current_time() - job.claimed_at,
-                final=self._final(claim),
+                final=self.registry.final(claim.type),
             )
         except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
             ending = not_judged(claim, error, second)
-        if ending is not None:
+        if ending is not None and not isinstance(ending, Misfit):
             await self.receipts.ended(claim, job, ending, error)
         return ending
 
@@ -358,10 +359,6 @@ class JobActors:
         journal.trace = job.trace = self.services.tracing.begin(claim)
         self.receipts.follow(claim, journal.progress)
         return run_handler(self.registry, claim, journal, self.services)
-
-    def _final(self, claim: Claim) -> tuple[type[Exception], ...]:
-        """The errors that its type declares final; none for a type that is gone."""
-        return self.registry.get(claim.type).final if claim.type in self.registry.names else ()
 
     async def _recorded(self, claim: Claim) -> Recorded:
         job_id = claim.lease.job_id

@@ -16,9 +16,10 @@ import structlog
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import failure_of
 from cortex.domain.classification import leaves as leaves_of
-from cortex.domain.control_flow import LeaseLost, Suspended, together
+from cortex.domain.control_flow import LeaseLost, Suspended, Unfit, together
+from cortex.domain.errors import DivergedError, MisfitKind, UnfitCodeError
 from cortex.domain.failure import FINAL, Failure, FailureClass
-from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
+from cortex.domain.job import Claim, Finish, JobStatus, Misfit, Operation, Release, Suspend
 from cortex.domain.redaction import clean_text, redact
 from cortex.domain.retry import (
     AskPerson,
@@ -52,22 +53,48 @@ def ending_of(
     """Decide what an error does to its job; None: the lease is lost, touch nothing more.
 
     A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
-    `final`: errors that the job's type declares permanent.
+    `final`: errors that the job's type declares permanent. What this code cannot take fails
+    nothing: see `Misfit`.
     """
     leaves = leaves_of(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
         return None
+    if (misfit := _misfit(claim, leaves)) is not None:
+        return misfit
     failure = _worst([leaf for leaf in leaves if not isinstance(leaf, Suspended)], final)
     wishes = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
     suspended = together(wishes) if wishes else None
     if suspended is not None and (failure is None or failure.cls.is_transient):
         if _is_to_blame(claim, suspended, ran_s):
             return _counted(claim, suspended, backoff, rng=rng)
+        if isinstance(suspended, Unfit):
+            return _handed_back(claim, suspended.kind, suspended.reason)
         return _suspend(claim, suspended)
     if failure is None:
         raise AssertionError("an error has at least one leaf")
     _log_failure(claim, error, failure)
     return _failed(claim, failure, backoff, rng=rng, stack=_stack(error))
+
+
+def _misfit(claim: Claim, leaves: Sequence[BaseException]) -> Misfit | None:
+    """Return the end of an attempt whose code cannot take the job; None if it can.
+
+    A replay that diverged after the attempt had done something new is a failure: other code would
+    not recognise that.
+    """
+    for leaf in leaves:
+        if isinstance(leaf, UnfitCodeError):
+            return _handed_back(claim, leaf.kind, leaf.message)
+        if isinstance(leaf, DivergedError) and leaf.is_clean:
+            return _handed_back(claim, MisfitKind.STEP, leaf.message)
+    return None
+
+
+def _handed_back(claim: Claim, kind: MisfitKind, message: str) -> Misfit:
+    error = clean_text(message)
+    job_id = str(claim.lease.job_id)
+    _log.info("job does not fit this code", job=job_id, type=claim.type, kind=kind, error=error)
+    return Misfit(lease=claim.lease, kind=kind.value, error=error)
 
 
 def _failed(

@@ -3,8 +3,8 @@
 A configuration and an agent's version are immutable, so each is read once and kept.
 
 On failure: an outage is waited out; the limits of the job around it decide how long. A
-configuration of another version of Cortex that cannot be read fails the job's calls and so the job;
-this pod's own policy then decides how that attempt ends.
+configuration of another version of Cortex that cannot be read hands the job back to another pod;
+if its attempt has failed for another reason, this pod's own policy decides how that ends.
 """
 
 import random
@@ -19,7 +19,7 @@ import structlog
 from cortex.actors.backoff import retry_while_unavailable
 from cortex.agent.spec import AgentSpec
 from cortex.domain.backoff import Backoff
-from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.errors import CortexError, MisfitKind, UnfitCodeError
 from cortex.domain.job import RUN_FLOW, Claim
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
@@ -144,7 +144,7 @@ class Policies:
     async def limits(self, claim: Claim) -> JobLimits:
         """Return the prices and the limits of the job's calls.
 
-        Raises `UsageError` for what this version of Cortex cannot read.
+        Raises `UnfitCodeError` for what this version of Cortex cannot read.
         """
         known = self.known_limits(claim)
         if known is not None:
@@ -193,8 +193,9 @@ def _read(stored: dict[str, Any], config_id: int) -> RuntimeConfig:
     try:
         return RuntimeConfig.from_json(stored)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise UsageError(
+        raise UnfitCodeError(
             f"configuration {config_id}, with which the job began, cannot be read: {error!r}",
+            kind=MisfitKind.CONFIG,
             hint="run pods of one version of Cortex, the newest one that has run here",
         ) from error
 

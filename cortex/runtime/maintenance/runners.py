@@ -66,6 +66,9 @@ class RunnerSettings(Protocol):
     def sweep_max(self) -> int: ...
 
     @property
+    def code_wait_s(self) -> float: ...
+
+    @property
     def outbox_sent_s(self) -> float: ...
 
     @property
@@ -139,7 +142,9 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng
     ),
-    Alarms.name: lambda means: Alarms(means.port, rng=means.chance.rng),
+    Alarms.name: lambda means: Alarms(
+        means.port, rng=means.chance.rng, code_wait_s=means.settings.code_wait_s
+    ),
     Outbox.name: _outbox,
     Housekeeping.name: lambda means: Housekeeping(
         means.port,

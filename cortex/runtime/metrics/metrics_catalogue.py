@@ -222,7 +222,8 @@ OLDEST_DUE: Final = _gauge(
     "cortex_oldest_due_seconds", "for how long the oldest of these tasks has been due"
 )
 STRANDED: Final = _gauge(
-    "cortex_stranded_tasks", "ready tasks whose type or tools no living pod of the whole system has"
+    "cortex_stranded_tasks",
+    "jobs that wait for a type, tools or code that no living pod has",
 )
 LETTERS: Final = _gauge(
     "cortex_dead_letters_unresolved", "unresolved dead letters of the whole system", "state"

@@ -2,10 +2,13 @@
 
 from typing import Final
 
+from cortex.domain.phrases import span
 from cortex.postgres.database import Connection, Database
 
-STRANDED_S: Final = 60.0
-"""A deployment that replaces pods one after the other is no alarm."""
+STRANDED_S: Final = 3.0
+"""A job that is handed from one pod to the next is no alarm."""
+FAILED_MAX: Final = 200
+"""How many jobs that waited too long for code fail in one pass."""
 JOBS_MAX: Final = 1_000
 """How many stranded jobs of one kind are counted."""
 LETTERS_MANY: Final = 100
@@ -14,8 +17,11 @@ QUIET_S: Final = 3_600.0
 """Credentials that were not refused for so long work again."""
 
 
-async def check(db: Database) -> list[str] | None:
-    """Announce what is new; return it in words. None: another process is doing it."""
+async def check(db: Database, *, code_wait_s: float) -> list[str] | None:
+    """Announce what is new; return it in words. None: another process is doing it.
+
+    Jobs fail that no code has taken for `code_wait_s`.
+    """
 
     async def work(connection: Connection) -> list[str] | None:
         inside = db.bound(connection)
@@ -23,10 +29,14 @@ async def check(db: Database) -> list[str] | None:
         if turn is None or not turn["is_mine"]:
             return None
         stranded = await inside.fetch("runners.stranded", STRANDED_S, JOBS_MAX)
+        late = await inside.fetch_one(
+            "tasks.fail_unfit", code_wait_s, span(code_wait_s), FAILED_MAX
+        )
         letters = await inside.fetch("runners.dead_letters", LETTERS_MANY, LETTERS_MAX)
         await inside.fetch("runners.forget_refusals", QUIET_S)
         return [
-            *(f"no living pod serves {row['key']}" for row in stranded),
+            *(f"no living pod takes {row['key'].split()[0]}" for row in stranded),
+            *([f"{late['count']} jobs waited too long for code"] if late and late["count"] else []),
             *(f"{row['n']} dead letters are unresolved" for row in letters),
         ]
 

@@ -7,7 +7,7 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, pods, quotas, watches
+from cortex.store import budgets, idempotency, pods, quotas, tasks, watches
 from cortex.store.background import outbox, retention, schedules
 from cortex.store.budgets import BudgetUse
 
@@ -58,6 +58,7 @@ async def sweep(
         ),
         await _alone(db, retention.forget_upkeep, kept_s=UPKEEP_KEPT_S, limit=limit),
         await _alone(db, pods.forget, kept_s=POD_KEPT_S, limit=limit),
+        await _alone(db, tasks.forget_unfit),
     ]
     counts = [count or 0 for count in rows]
     return Swept(

@@ -6,8 +6,10 @@ import pytest
 
 from cortex.domain import health as rules
 from cortex.domain.health import Measure, Word
+from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.session import Session
 from cortex.store import health as store_health
+from cortex.store.background import alarms
 from cortex.store.health import Health, health
 from tests.support.life import Life
 
@@ -61,21 +63,25 @@ def test_due_jobs_and_the_oldest_of_them(store: Session, database: str) -> None:
 
 def test_jobs_that_no_pod_serves_are_stranded(store: Session, database: str) -> None:
     life = Life(store, database)
+
+    def stranded() -> Measure:
+        store(alarms.check, code_wait_s=CODE_WAIT_S)
+        return of(store(health), rules.STRANDED)
+
     for name in ("digest", "report"):
         life.type(name)
         life.job(name)
     life.agent()  # its tool is read_file
     life.job("run_agent", agent="researcher", payload='{"prompt": "x"}')
-    assert of(store(health), rules.STRANDED).value == 0, "no pod lives at all"
+    assert stranded().value == 0, "no pod lives at all"
     life.pod("a", "digest", "run_agent")
-    stranded = of(store(health), rules.STRANDED)
-    assert (stranded.value, stranded.word) == (2, Word.WARN)
+    assert (stranded().value, stranded().word) == (2, Word.WARN)
     life.sql("UPDATE cortex.pod SET tools = '{read_file,write_file}'")
-    assert of(store(health), rules.STRANDED).value == 1
+    assert stranded().value == 1
     life.pod("b", "report")
-    assert of(store(health), rules.STRANDED).value == 0
+    assert stranded().value == 0
     life.sql("UPDATE cortex.pod SET heartbeat_at = now() - interval '1 hour' WHERE name = 'b'")
-    assert of(store(health), rules.STRANDED).value == 1
+    assert stranded().value == 1
 
 
 def test_a_job_that_ran_and_one_that_failed(store: Session, database: str) -> None:

@@ -66,7 +66,6 @@ from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from tests.support.records.bulk import BulkList
 from tests.support.records.channels import ChannelList
-from tests.support.records.fleet import OtherPods
 from tests.support.records.rows import new_id, seeded_random
 
 JOB_TYPE = "work"
@@ -415,7 +414,6 @@ def services(**fields: Any) -> Services:
         "tools": EchoTools(),
         "agents": NoAgents(),
         "flows": NoFlows(),
-        "fleet": OtherPods(()),
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),

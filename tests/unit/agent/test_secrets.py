@@ -15,7 +15,7 @@ from cortex.agent.secrets import SECRETS_MAX, SecretReference, Secrets
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain import redaction
-from cortex.domain.errors import ForbiddenError, RejectedError, UsageError
+from cortex.domain.errors import ForbiddenError, RejectedError, UnfitCodeError, UsageError
 from cortex.durable.codec import input_of
 from cortex.http_client.secret_values import VALUE_BYTES_MAX
 from tests.support.knowing import forget_secrets
@@ -115,7 +115,7 @@ def test_no_text_in_place_of_a_reference_is_ever_repeated(value: str) -> None:
     ["https://a.b", "a.b/x", "*.a.b", "a b", "user@a.b", "", "a.b:", "a.b:123456", "-a", "a.b?x"],
 )
 def test_only_hosts_are_hosts(host: str) -> None:
-    with pytest.raises(UsageError, match=r"secrets\.K\.hosts must be hosts"):
+    with pytest.raises(UnfitCodeError, match=r"secrets\.K\.hosts must be hosts"):
         AgentSpec.from_json(
             {
                 "name": "a",

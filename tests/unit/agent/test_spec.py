@@ -12,7 +12,7 @@ from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.yaml_source import DEPTH_MAX, SIZE_MAX_BYTES, VALUES_MAX
 from cortex.domain.approvals.approval import Risk
 from cortex.domain.approvals.policy import ApprovalRule
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import UnfitCodeError, UsageError
 
 SMALL = "name: a\nmodel: m\nsystem: s\n"
 
@@ -382,5 +382,5 @@ def test_any_text_gives_agents_or_a_usage_error(text: str) -> None:
     ],
 )
 def test_what_was_stored_is_checked_too(stored: dict[str, object], output: str) -> None:
-    with pytest.raises(UsageError, match=output):
+    with pytest.raises(UnfitCodeError, match=output):
         AgentSpec.from_json(stored)

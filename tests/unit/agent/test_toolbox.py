@@ -12,10 +12,10 @@ from attrs import define
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.backoff import Backoff
-from cortex.domain.control_flow import Suspended
+from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import TransientError
 from cortex.domain.failure import Failure
-from cortex.domain.job import Finish, JobStatus, Suspend
+from cortex.domain.job import Finish, JobStatus, Misfit
 from cortex.durable.context import Context
 from cortex.durable.guarding import WAITS_MAX
 from cortex.runtime.jobs.job_ending import ending_of
@@ -75,15 +75,13 @@ def a_job(tmp_path: Path, breakers: ClosedBreakers, waits_count: int = 0, **lent
 
 async def test_a_job_that_meets_a_missing_tool_is_handed_back_uncounted(tmp_path: Path) -> None:
     toolbox, ctx = Toolbox({"remote": remote}), a_job(tmp_path, ClosedBreakers())
-    with pytest.raises(Suspended, match="this pod has no tool 'look_up'; it has remote") as caught:
+    with pytest.raises(Unfit, match="this pod has no tool 'look_up'; it has remote") as caught:
         await toolbox.plan(ctx._attempt, a_tool_call("look_up"))
     with pytest.raises(Suspended):
         toolbox.offer(["remote", "look_up"])
     claim = a_claim()
     ending = ending_of(claim, caught.value, backoff=Backoff(), rng=seeded_random())
-    assert isinstance(ending, Suspend)
-    assert (ending.is_counted, ending.is_own_failure, ending.delay_s) == (False, False, 20.0)
-    assert ending.waiting_on == "tools:look_up"
+    assert ending == Misfit(lease=claim.lease, kind="tool", error=caught.value.reason)
 
 
 async def test_only_what_comes_from_the_other_side_counts_against_it(tmp_path: Path) -> None:

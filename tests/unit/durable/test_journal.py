@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
-from cortex.domain.job import StepKind
+from cortex.domain.job import Step, StepKind
 from cortex.domain.model import Usage
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
 from tests.support.records.factories import Record, a_lease, a_step
 
 GIVEN = input_of({"number": 1}, what="input")
+
+
+def a_given_step(key: str, *, seq: int = 1, output: str = "null") -> Step:
+    """A committed step that was given the same as those of `once`."""
+    return attrs.evolve(a_step(key, seq=seq, output=output), digest=GIVEN.digest)
 
 
 def a_journal(record: Record) -> Journal:
@@ -117,20 +122,63 @@ async def test_a_refused_step_leaves_no_gap_and_no_cost(refused_at: int) -> None
 
 
 async def test_the_next_attempt_goes_on_where_the_record_ends() -> None:
-    record = Record([a_step("a", seq=1), a_step("b", seq=2)])
-    await once(a_journal(record), "c", StepOutcome(value=1))
-    assert [step.seq for step in record.steps] == [1, 2, 3]
-    with_gap = Record([a_step("a", seq=1), a_step("b", seq=3)])
-    await once(a_journal(with_gap), "c", StepOutcome(value=1))
-    assert [step.seq for step in with_gap.steps] == [1, 3, 4]
+    for second in (2, 3):  # a gap
+        record = Record([a_given_step("a", seq=1), a_given_step("b", seq=second)])
+        journal = a_journal(record)
+        for name in ("a", "b", "c"):
+            await once(journal, name, StepOutcome(value=1))
+        assert [step.seq for step in record.steps] == [1, second, second + 1]
+
+
+async def test_a_new_step_is_committed_once_the_replay_has_settled() -> None:
+    record = Record([a_given_step("a", seq=1, output="1")])
+    journal = a_journal(record)
+    assert await once(journal, "new", StepOutcome(value=2)) == 2
+    assert [step.key for step in record.steps] == ["a"]
+    assert await once(journal, "a", StepOutcome(value=3)) == 1
+    assert await once(journal, "b", StepOutcome(value=4)) == 4
+    assert [step.key for step in record.steps] == ["a", "new", "b"]
+
+
+async def test_an_effect_waits_for_the_new_steps_before_it() -> None:
+    record = Record([a_given_step("a", seq=1, output="1")])
+    journal = a_journal(record)
+    await once(journal, "new", StepOutcome(value=2))
+    await once(journal, "a", StepOutcome(value=3))
+    await journal.settled("pay")
+    assert [step.key for step in record.steps] == ["a", "new"]
+
+
+async def test_code_that_diverges_has_done_nothing_new() -> None:
+    record = Record([a_given_step("a", seq=1)])
+    journal = a_journal(record)
+    await once(journal, "renamed", StepOutcome(value=2))
+    with pytest.raises(DivergedError, match=r"has not requested .* 'a'") as caught:
+        await journal.settled("pay")
+    assert caught.value.is_clean
+    assert [step.key for step in record.steps] == ["a"]
+    with pytest.raises(DivergedError):
+        await once(journal, "compensate", StepOutcome(value=3))
+
+
+async def test_code_that_diverges_after_something_new_is_to_blame() -> None:
+    journal = a_journal(Record([a_given_step("a", seq=1)]))
+    await once(journal, "a", StepOutcome(value=1))
+    await once(journal, "b", StepOutcome(value=1))
+    other = StepInput(b"other", b"{}")
+    with pytest.raises(DivergedError) as caught:
+        await journal.once(StepKind.STEP, "a", given=other, run=never)
+    assert not caught.value.is_clean
 
 
 async def test_usage_and_cost_count_all_attempts() -> None:
     usage = Usage(input_tokens=10, output_tokens=2)
-    earlier = attrs.evolve(a_step("a"), usage=usage, cost_usd=Decimal("0.25"))
-    record = Record([earlier, a_step("free", seq=2)])
+    earlier = attrs.evolve(a_given_step("a"), usage=usage, cost_usd=Decimal("0.25"))
+    record = Record([earlier, a_given_step("free", seq=2)])
     journal = a_journal(record)
     assert (journal.usage, journal.cost_usd) == (usage, Decimal("0.25"))
+    for name in ("a", "free"):
+        await once(journal, name, StepOutcome(value=1))
     await once(journal, "b", StepOutcome(value=1, usage=usage, cost_usd=Decimal("0.5")))
     assert (journal.usage, journal.cost_usd) == (usage + usage, Decimal("0.75"))
     assert orjson.loads(record.heads[-1] or "") == {

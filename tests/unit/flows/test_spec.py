@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import UnfitCodeError, UsageError
 from cortex.flows.spec import STEPS_MAX, FlowSpec, parse_flows
 
 WHOLE = """
@@ -214,12 +214,12 @@ def test_a_flow_of_many_steps_is_checked_quickly_and_a_longer_one_refused() -> N
         return {"name": "x", "steps": steps}
 
     assert len(FlowSpec.from_json(text(STEPS_MAX)).before()["s199"]) == 199
-    with pytest.raises(UsageError, match="has 201 steps"):
+    with pytest.raises(UnfitCodeError, match="has 201 steps"):
         FlowSpec.from_json(text(STEPS_MAX + 1))
 
 
-def test_what_is_stored_and_unknown_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match='stored flow "x"'):
+def test_a_stored_flow_that_cannot_be_read_needs_other_code() -> None:
+    with pytest.raises(UnfitCodeError, match='stored flow "x"'):
         FlowSpec.from_json({"name": "x", "steps": [{"name": "a", "uses": "later"}]})
 
 

@@ -22,6 +22,7 @@ from cortex.domain.why_facts import (
     BudgetFacts,
     DeafFacts,
     FleetFacts,
+    MisfitFacts,
     OwnerFacts,
     PauseFacts,
     QueueFacts,
@@ -36,7 +37,6 @@ LIVING = OwnerFacts(name="pod-1", is_alive=True)
 DEAD = OwnerFacts(name="pod-1", is_alive=False)
 QUICK = attrs.evolve(LIVING, silent_after_s=11, swept_after_s=30)
 SLOW = attrs.evolve(LIVING, silent_after_s=305, swept_after_s=1000)
-TOOLS = ("look_up", "send_mail")
 FLEET = FleetFacts(
     ready_count=2, knowing_count=1, slots=10, free_slots=3, draining_count=0, types=("work", "mail")
 )
@@ -126,6 +126,10 @@ def breaker(**fields: Any) -> BreakerFacts:
 
 
 # Facts, their cause, words of the sentence, and seconds until it is expected to change.
+A_MISFIT = MisfitFacts(
+    attempt=1, at=NOW, kind="arguments", error="it lacks site", pod="a", version="v1"
+)
+MISFITS = (attrs.evolve(A_MISFIT, attempt=2, pod="b", version="v2"), A_MISFIT)
 CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (
         running(
@@ -146,20 +150,20 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (facts(type="bulk", fleet=fleet(free_slots=0)), Cause.READY, "a slot for bulk operations", 0),
     (
         facts(type="wok", fleet=fleet(knowing_count=0)),
-        Cause.NO_POD,
+        Cause.CODE,
         "nearest known one is work",
         None,
     ),
-    (facts(type="xyz", fleet=fleet(knowing_count=0)), Cause.NO_POD, "known: work, mail", None),
+    (facts(type="xyz", fleet=fleet(knowing_count=0)), Cause.CODE, "known: work, mail", None),
     (
         facts(fleet=fleet(knowing_count=0, needs=("a", "look_up"), lacking=("look_up",))),
-        Cause.NO_POD,
+        Cause.CODE,
         "no ready pod has its tool look_up",
         None,
     ),
     (
         facts(fleet=fleet(knowing_count=0, needs=("a", "b"))),
-        Cause.NO_POD,
+        Cause.CODE,
         "no ready pod has all its tools: a, b",
         None,
     ),
@@ -170,15 +174,21 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         None,
     ),
     (
-        in_retry(waiting_on="tools:look_up"),
-        Cause.APP_RETRY,
-        "its last pod had no tool look_up; it waits for one that has",
-        40,
+        facts(
+            status=JobStatus.RETRY,
+            waiting_on="code",
+            next_retry_at=at(60),
+            misfits=MISFITS,
+            fleet=fleet(knowing_count=0),
+        ),
+        Cause.CODE,
+        "it does not fit code v2 of pod b and code v1 of pod a: it lacks site; it fails at ",
+        None,
     ),
     (
-        in_retry(waiting_on="tools:look_pu", fleet=fleet(lacking=("look_pu",), tools=TOOLS)),
-        Cause.APP_RETRY,
-        "no ready pod has a tool look_pu, the nearest one is look_up; it waits until one has",
+        facts(misfits=(A_MISFIT,), fleet=NO_FLEET),
+        Cause.CODE,
+        "it does not fit code v1 of pod a: it lacks site",
         None,
     ),
     (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
@@ -387,8 +397,9 @@ FIRST: list[tuple[WhyFacts, Cause]] = [
         Cause.WORKER_BACKOFF,
     ),
     (in_queue(fleet=NO_FLEET), Cause.QUEUE),
+    (in_queue(fleet=fleet(knowing_count=0)), Cause.CODE),
     (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1, ready_count=1)), Cause.DRAINING),
-    (facts(fleet=fleet(knowing_count=0, slots=0, free_slots=0)), Cause.NO_POD),
+    (facts(fleet=fleet(knowing_count=0, slots=0, free_slots=0)), Cause.CODE),
 ]
 
 

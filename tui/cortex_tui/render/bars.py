@@ -156,8 +156,11 @@ def _more(view: TopView, *, is_short: bool) -> Iterator[Cell]:
         word = "breaker" if head.breakers == 1 else "breakers"
         text = f"{count(head.breakers)} open" if is_short else f"{count(head.breakers)} {word} OPEN"
         yield Cell(text, "alarm")
-    if head.lacking is not None:
-        yield Cell(safe(f"no pod has {head.lacking}"), "alarm")
+    if head.stranded:
+        does = "waits" if head.stranded == 1 else "wait"
+        noun = "job" if head.stranded == 1 else "jobs"
+        text = "for code" if is_short else f"{noun} {does} for code"
+        yield Cell(f"{count(head.stranded)} {text}", "alarm")
     if not _is_all(head):
         yield _dead(head)
     pods = f"pods {count(head.pods_ready)}/{count(head.pods_living)}"

@@ -28,6 +28,8 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
 GAP: Final = 3
+OTHERS: Final = (Wait.SLEEP, Wait.CODE)
+"""Waits of jobs in RETRY that are no retry."""
 
 
 def state_strip(row: WatchedJob | None, now: datetime, palette: Palette, width: int) -> Strip:
@@ -102,7 +104,7 @@ def _pieces(row: WatchedJob, now: datetime) -> Iterator[Cell]:
 def _state(row: WatchedJob, status: JobStatus, now: datetime) -> Cell:
     state = state_of(row)
     words = str(state)
-    if status is JobStatus.RETRY:
+    if status is JobStatus.RETRY and wait_of(status, row.waiting_on) is not Wait.CODE:
         words += f" {row.retry_count}/{row.max_retries}"
     elif row.started_at is not None:
         took_s = ((row.finished_at or now) - row.started_at).total_seconds()
@@ -154,7 +156,7 @@ def _budget(row: WatchedJob) -> str:
 def why_line(row: WatchedJob, now: datetime) -> Cell:
     """Return why the job has its state, when that changes, and which key helps."""
     status = row.status
-    if status is JobStatus.RETRY and wait_of(status, row.waiting_on) is not Wait.SLEEP:
+    if status is JobStatus.RETRY and wait_of(status, row.waiting_on) not in OTHERS:
         return Cell(safe(_retry(row, now)), "retry")
     if status is JobStatus.RUNNING and row.cancel_requested_at is None:
         return Cell(safe(_under_way(row, now)), "dim")

@@ -11,6 +11,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.phrases import NOTHING, age, localised, money, short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
+    CODE,
     PERSON,
     SLEEP,
     ApprovalWait,
@@ -21,7 +22,7 @@ from cortex.domain.waiting import (
 )
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.cells import Cell
-from cortex.view.jobs import is_silent, state_of
+from cortex.view.jobs import is_silent, state_of, when_and_which_code
 from cortex.view.steps import step_label
 from cortex.view.why import needs_person
 from cortex_tui.render.table import Column
@@ -41,6 +42,8 @@ def why(row: JobRow, now: datetime) -> str:
 
 def next_and_why(row: JobRow, now: datetime) -> tuple[str, str]:  # noqa: PLR0911 -- a table
     """Return when the job continues, if its wait has an end, and the reason; not safe yet."""
+    if row.waiting_on == CODE:
+        return when_and_which_code(row, now, countdown)
     match row.status:
         case JobStatus.FAILED:
             return "", str(row.error_message or row.error_code or "")
@@ -125,6 +128,8 @@ def _running(row: JobRow, now: datetime) -> str:
 
 def is_problem(row: JobRow, now: datetime) -> bool:
     """Return whether a person should look: it failed, waits for a person, or its pod is silent."""
+    if row.waiting_on == CODE:
+        return True
     match row.status:
         case JobStatus.FAILED:
             return True

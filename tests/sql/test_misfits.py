@@ -1,0 +1,288 @@
+"""Jobs that do not fit a pod's code: handed back uncounted, claimed by other code, or stranded."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cortex.domain.drain import Liveness
+from cortex.domain.job import Claim, JobStatus, Misfit, Release, Suspend
+from cortex.domain.job_filter import parse_filter
+from cortex.domain.policy import CODE_WAIT_S
+from cortex.postgres.session import Session
+from cortex.store import agents, codes, job_pages, jobs, operator, pods, retries, tasks, why
+from cortex.store.background import alarms
+from cortex.store.codes import Code
+from cortex.view.why import Cause
+from cortex.view.why import why as why_of
+from tests.support.records.factories import a_pod
+from tests.support.records.rows import move_clock, new_id
+from tests.support.records.rows import submit as submit_by_sql
+from tests.support.servers.postgres import sql
+
+TYPE = "digest"
+LACKS = "payload of 'digest' lacks site"
+
+
+def pod(store: Session, version: str, *types: str, **fields: Any) -> UUID:
+    """Register a living pod of a code, whose heartbeat shows that it lives."""
+    code = Code(version=version)
+    store(codes.ensure, code)
+    types = types or (TYPE,)
+    it = a_pod(code=code, job_types=types, liveness=Liveness.HEARTBEAT, name=version, **fields)
+    store(pods.register, it)
+    return it.id
+
+
+def claim(store: Session, pod_id: UUID, *types: str, **given: Any) -> list[Claim]:
+    store(tasks.promote)
+    found: list[Claim] = store(
+        tasks.claim, pod_id=pod_id, types=types or (TYPE,), limit=10, **given
+    )
+    return found
+
+
+def hand_back(store: Session, pod_id: UUID, *found: Claim, error: str = LACKS) -> set[UUID]:
+    operations = [Misfit(lease=each.lease, kind="arguments", error=error) for each in found]
+    done: set[UUID] = store(
+        tasks.misfit, pod_id=pod_id, operations=operations, code_wait_s=CODE_WAIT_S
+    )
+    return done
+
+
+def misfit(store: Session, pod_id: UUID, *types: str, **given: Any) -> Claim:
+    (found,) = claim(store, pod_id, *types, **given)
+    assert hand_back(store, pod_id, found) == {found.lease.job_id}
+    return found
+
+
+def check(store: Session, code_wait_s: float = CODE_WAIT_S) -> list[str]:
+    found = store(alarms.check, code_wait_s=code_wait_s)
+    assert found is not None
+    return found
+
+
+def job(database: str, job_id: UUID) -> dict[str, Any]:
+    (row,) = sql(database, "SELECT * FROM cortex.job WHERE id = $1", job_id)
+    return dict(row)
+
+
+def passing(database: str, seconds: float) -> None:
+    """Let time pass; the pods beat on."""
+    move_clock(database, seconds)
+    sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now()")
+
+
+def test_other_code_takes_what_one_code_handed_back(store: Session, database: str) -> None:
+    old, twin, new = pod(store, "v1"), pod(store, "v1"), pod(store, "v2")
+    job_id = submit_by_sql(database, TYPE)
+    first = misfit(store, old)
+    row = job(database, job_id)
+    assert (row["status"], row["waiting_on"], row["attempt"]) == ("RETRY", "code", 1)
+    assert (row["retry_count"], row["rate_limit_count"], row["pod_id"]) == (0, 0, None)
+    assert claim(store, old) == claim(store, twin) == [], "the same code does not look again"
+    (second,) = claim(store, new)
+    assert second.lease.job_id == first.lease.job_id
+    assert (second.attempts_spent, second.retry_count) == (1, 0), "nothing was counted"
+    assert job(database, job_id)["status"] == "RUNNING"
+    assert job(database, job_id)["waiting_on"] is None
+    assert hand_back(store, old, first) == set(), "another attempt owns it"
+    facts = sql(database, "SELECT FROM cortex.fact WHERE type = 'error'")
+    assert facts == [], "it is no error"
+
+
+def test_code_that_comes_later_takes_what_no_code_could(store: Session, database: str) -> None:
+    job_id = submit_by_sql(database, TYPE)
+    for version in ("v1", "v2"):
+        misfit(store, pod(store, version))
+    assert [claim(store, pod(store, version)) for version in ("v1", "v2")] == [[], []]
+    (found,) = claim(store, pod(store, "v3"))
+    assert found.lease == (found.lease.__class__(job_id, 3))
+
+
+def test_a_job_goes_back_to_code_that_has_not_refused_it_after_a_wait(
+    store: Session, database: str
+) -> None:
+    old, new = pod(store, "v1"), pod(store, "v2")
+    submit_by_sql(database, TYPE)
+    misfit(store, old)
+    (found,) = claim(store, new)
+    wish = Suspend(lease=found.lease, delay_s=20.0, is_counted=False, waiting_on="sleep")
+    store(tasks.suspend, pod_id=new, operations=[wish])
+    passing(database, 21)
+    assert store(retries.due, limit=10).count == 1
+    assert claim(store, old) == []
+    (found,) = claim(store, new)
+    done = Release(lease=found.lease, outcome="handed_back", is_counted=False)
+    store(tasks.release, pod_id=new, operations=[done])
+    assert (claim(store, old), len(claim(store, new))) == ([], 1)
+
+
+def test_an_agents_job_needs_tools_and_code(store: Session, database: str) -> None:
+    spec = {"name": "reader", "model": "m", "system": "Help.", "tools": ["look_up"]}
+    store(agents.apply, new_id=new_id(), name="reader", spec=spec, by="ana")
+    old, new = pod(store, "v1", "run_agent"), pod(store, "v2", "run_agent")
+    submit_by_sql(database, "run_agent", agent="reader")
+    misfit(store, old, "run_agent", tools=("look_up",))
+    assert claim(store, new, "run_agent") == []
+    (found,) = claim(store, new, "run_agent", tools=("look_up",))
+    wish = Suspend(lease=found.lease, delay_s=20.0, is_counted=False, waiting_on="sleep")
+    store(tasks.suspend, pod_id=new, operations=[wish])
+    passing(database, 21)
+    store(retries.due, limit=10)
+    assert claim(store, old, "run_agent", tools=("look_up",)) == []
+    assert len(claim(store, new, "run_agent", tools=("look_up",))) == 1
+
+
+@pytest.mark.parametrize("is_isolated", [False, True])
+def test_suspects_and_isolated_types_know_codes_too(
+    store: Session, database: str, is_isolated: bool
+) -> None:
+    old, new = pod(store, "v1"), pod(store, "v2")
+    submit_by_sql(database, TYPE)
+    given: dict[str, Any] = {"isolated_types": (TYPE,)} if is_isolated else {}
+    types = ("other",) if is_isolated else (TYPE,)
+    if not is_isolated:
+        sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
+    misfit(store, old, *types, **given)
+    assert claim(store, old, *types, **given) == []
+    check(store)
+    assert sql(database, "SELECT jobs FROM cortex_worker.stranded") == [], "v2 can take it"
+    sql(database, "UPDATE cortex.pod SET state = 'STOPPED' WHERE id = $1", new)
+    check(store)
+    assert [row["jobs"] for row in sql(database, "SELECT jobs FROM cortex_worker.stranded")] == [1]
+    assert len(claim(store, new, *types, **given)) == 1
+
+
+def test_a_stranded_head_makes_way_in_its_queue(store: Session, database: str) -> None:
+    old = pod(store, "v1")
+    first, second = (submit_by_sql(database, TYPE, queue_name="mail") for _ in range(2))
+    assert misfit(store, old).lease.job_id == first
+    assert claim(store, old) == []
+    for _ in range(2):
+        check(store)
+    (found,) = claim(store, old)
+    assert found.lease.job_id == second
+    check(store)
+    assert job(database, first)["waiting_on"] == "code"
+    new = pod(store, "v2")
+    check(store)
+    assert claim(store, new) == [], "one after another"
+    done = Release(lease=found.lease, outcome="handed_back", is_counted=False)
+    store(tasks.release, pod_id=old, operations=[done])
+    assert [each.lease.job_id for each in claim(store, new)] == [first], "it kept its place"
+
+
+def test_a_cancelled_job_is_not_handed_back(store: Session, database: str) -> None:
+    old = pod(store, "v1")
+    job_id = submit_by_sql(database, TYPE)
+    (found,) = claim(store, old)
+    store(jobs.cancel, job_id, by="ana", reason="not needed")
+    assert hand_back(store, old, found) == {job_id}
+    assert job(database, job_id)["status"] == "CANCELLED"
+    assert sql(database, "SELECT FROM cortex_worker.task") == []
+    other = submit_by_sql(database, TYPE)
+    misfit(store, old)
+    store(jobs.cancel, other, by="ana", reason="not needed")
+    assert job(database, other)["status"] == "CANCELLED"
+
+
+def listed(store: Session, text: str) -> set[UUID]:
+    return {each.id for each in store(job_pages.page, parse_filter(text)).jobs}
+
+
+def test_stranded_jobs_have_a_state_of_their_own(store: Session, database: str) -> None:
+    pod(store, "v1")
+    handed_back, unknown, fine = (submit_by_sql(database, name) for name in (TYPE, "x", "y"))
+    old, other = pod(store, "v1"), pod(store, "v1", "y")
+    misfit(store, old)
+    assert listed(store, "status:code") == {handed_back}
+    assert check(store) == []
+    assert listed(store, "status:code") == {handed_back, unknown}
+    shown = store(jobs.show, unknown)
+    assert (shown.status, shown.waiting_on) == (JobStatus.PENDING, "code")
+    assert store(operator.head).stranded == 2
+    passing(database, 4)
+    assert len(check(store)) == 2
+    assert check(store) == [], "announced once"
+    assert listed(store, "status:pend") - listed(store, "status:code") == {fine}
+    pod(store, "v2", TYPE, "x")
+    check(store)
+    assert store(operator.head).stranded == 0
+    assert listed(store, "status:code") == {handed_back}, "until a pod has taken it"
+    assert len(claim(store, other, "y")) == 1
+
+
+def test_why_names_what_does_not_fit_and_who_looked(store: Session, database: str) -> None:
+    job_id = submit_by_sql(database, TYPE)
+    misfit(store, pod(store, "v1"))
+    found = why_of(store(why.facts_of, job_id))
+    assert found.cause is Cause.CODE
+    text = f"it does not fit code v1 of pod v1: {LACKS}; it fails at "
+    assert found.sentence.startswith(text)
+    pod(store, "v2")
+    assert why_of(store(why.facts_of, job_id)).cause is Cause.READY
+
+
+def test_a_job_fails_that_no_code_has_taken_for_too_long(store: Session, database: str) -> None:
+    old = pod(store, "v1")
+    job_id = submit_by_sql(database, TYPE)
+    misfit(store, old)
+    due = job(database, job_id)["next_retry_at"]
+    passing(database, 86_400)
+    later = pod(store, "v2")
+    misfit(store, later)
+    assert job(database, job_id)["next_retry_at"] == due, "it waits since the first hand-back"
+    passing(database, CODE_WAIT_S - 1)
+    check(store)
+    assert job(database, job_id)["status"] == "RETRY"
+    passing(database, CODE_WAIT_S + 61)
+    check(store)
+    row = job(database, job_id)
+    assert (row["status"], row["error_code"]) == ("FAILED", "unfit")
+    assert row["error_message"] == f"no code has taken it within 7d 0h: {LACKS}"
+    (letter,) = sql(database, "SELECT state FROM cortex.dead_letter WHERE job_id = $1", job_id)
+    assert letter["state"] == "OPEN"
+    assert sql(database, "SELECT FROM cortex_worker.task") == []
+
+
+def test_a_job_does_not_fail_while_a_pod_could_take_it(store: Session, database: str) -> None:
+    misfitting, taking = pod(store, "v1"), pod(store, "v2")
+    job_id = submit_by_sql(database, TYPE)
+    misfit(store, misfitting)
+    passing(database, 2 * CODE_WAIT_S)
+    check(store)
+    assert job(database, job_id)["status"] == "RETRY"
+    assert len(claim(store, taking)) == 1
+    check(store)
+    assert job(database, job_id)["status"] == "RUNNING"
+
+
+def test_a_job_of_an_unknown_type_fails_once_that_has_lasted_too_long(
+    store: Session, database: str
+) -> None:
+    pod(store, "v1")
+    old = submit_by_sql(database, "x")
+    check(store)
+    passing(database, CODE_WAIT_S - 10)
+    young = submit_by_sql(database, "x")
+    passing(database, CODE_WAIT_S + 1)
+    check(store)
+    row = job(database, old)
+    assert (row["status"], row["attempt"]) == ("FAILED", 0)
+    assert row["error_message"] == "no pod could take its type x or its tools for 7d 0h"
+    assert job(database, young)["status"] == "PENDING"
+
+
+def test_kinds_of_tasks_are_forgotten_after_their_last_use(store: Session, database: str) -> None:
+    old = pod(store, "v1")
+    submit_by_sql(database, TYPE)
+    misfit(store, old)
+    passing(database, timedelta(days=2).total_seconds())
+    assert store(tasks.forget_unfit) == 0, "a task has its name"
+    new = pod(store, "v2")
+    (found,) = claim(store, new)
+    store(jobs.cancel, found.lease.job_id, by="ana", reason="x")
+    sql(database, "DELETE FROM cortex_worker.task")
+    assert store(tasks.forget_unfit) == 1
