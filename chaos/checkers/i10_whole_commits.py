@@ -5,6 +5,7 @@ A commit with an unknown outcome took place or did not; it is never half done.
 
 from collections.abc import Iterator
 from math import inf
+from typing import Final
 
 from chaos.checkers.timeline import TERMINAL, Timeline, grouped, key_of, of_kind, operations_of
 from chaos.checkers.verdict import Findings, Verdict
@@ -13,6 +14,8 @@ from chaos.evidence import Evidence, Row
 EARLY_S = 0.05
 """How far apart the two compared clocks may be; a client sends again later than that."""
 OPEN_TASKS = {"PENDING": {1}, "RUNNING": {1}, "RETRY": {0, 1}, "WAITING_FOR_APPROVAL": {0, 1}}
+DECISIONS: Final = frozenset({"denied", "approval_expired"})
+"""Codes of jobs that a person ended: they are no dead letters."""
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -76,7 +79,8 @@ def _rest(job: Row, task_count: int, *, has_dead_letter: bool) -> Iterator[str]:
     status = job["status"]
     if task_count not in OPEN_TASKS.get(status, {0}):
         yield f"it is {status} and has {task_count} tasks"
-    if has_dead_letter != (status == "FAILED"):
+    is_dead = status == "FAILED" and job["error_code"] not in DECISIONS
+    if has_dead_letter != is_dead:
         yield f"it is {status} and has {'a' if has_dead_letter else 'no'} dead letter"
     if status in TERMINAL and job["finished_at"] is None:
         yield f"it is {status} without an end time"

@@ -293,6 +293,12 @@ def a_failed_job_has_no_dead_letter(run: Run) -> None:
     run.dead_letters.clear()
 
 
+@sick(i10_whole_commits.check, "it is FAILED and has a dead letter")
+def a_denied_job_has_a_dead_letter(run: Run) -> None:
+    job = next(job for job in run.jobs.values() if job["status"] == "FAILED")
+    job["error_code"] = "denied"
+
+
 @sick(i10_whole_commits.check, "has attempts and does not exist")
 def an_attempt_belongs_to_nobody(run: Run) -> None:
     run.attempts.append({**run.attempts[0], "job_id": uuid("nobody")})
