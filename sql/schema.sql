@@ -585,7 +585,7 @@ CREATE TRIGGER code_is_immutable BEFORE DELETE OR UPDATE OF id, digest, version,
 CREATE TABLE cortex.code_arguments (
     code_id integer NOT NULL,  -- The code.
     type text NOT NULL,  -- The job type.
-    schema jsonb NOT NULL,  -- JSON Schema of an object of them.
+    schema json NOT NULL,  -- JSON Schema of an object of them, in the order of the handler.
     CONSTRAINT code_arguments_pkey PRIMARY KEY (code_id, type),
     CONSTRAINT code_arguments_code FOREIGN KEY (code_id) REFERENCES cortex.code(id) ON DELETE CASCADE
 );

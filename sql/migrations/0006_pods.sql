@@ -21,7 +21,7 @@ CREATE TRIGGER code_is_immutable BEFORE UPDATE OF id, digest, version, created_a
 CREATE TABLE cortex.code_arguments (
     code_id int NOT NULL CONSTRAINT code_arguments_code REFERENCES cortex.code ON DELETE CASCADE,
     type text NOT NULL,
-    schema jsonb NOT NULL,
+    schema json NOT NULL,
     PRIMARY KEY (code_id, type)
 );
 COMMENT ON TABLE cortex.code_arguments IS
@@ -29,7 +29,7 @@ COMMENT ON TABLE cortex.code_arguments IS
     'cortex.submit_job does not.';
 COMMENT ON COLUMN cortex.code_arguments.code_id IS 'The code.';
 COMMENT ON COLUMN cortex.code_arguments.type IS 'The job type.';
-COMMENT ON COLUMN cortex.code_arguments.schema IS 'JSON Schema of an object of them.';
+COMMENT ON COLUMN cortex.code_arguments.schema IS 'JSON Schema of an object of them, in the order of the handler.';
 
 GRANT SELECT, INSERT, UPDATE (used_at) ON cortex.code TO cortex_runtime;
 GRANT SELECT, INSERT ON cortex.code_arguments TO cortex_runtime;

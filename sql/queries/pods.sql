@@ -7,7 +7,7 @@ WITH made AS (
     RETURNING id
 ), stored AS (
     INSERT INTO cortex.code_arguments (code_id, type, schema)
-    SELECT made.id, k.type, k.schema::jsonb FROM made, unnest($3::text[], $4::text[]) AS k(type, schema)
+    SELECT made.id, k.type, k.schema::json FROM made, unnest($3::text[], $4::text[]) AS k(type, schema)
     ON CONFLICT DO NOTHING
 )
 SELECT id FROM made;
@@ -27,7 +27,7 @@ WITH held AS MATERIALIZED (
 )
 SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
        CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
+       (SELECT coalesce(json_agg(json_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
         FROM cortex.code_arguments a JOIN cortex.code c ON c.id = a.code_id
         WHERE a.type = $1 AND a.code_id IN (SELECT code_id FROM living)) AS codes
 FROM (VALUES ($1)) AS asked(name) LEFT JOIN cortex.job_type t ON t.name = asked.name;
@@ -38,7 +38,7 @@ WITH living AS MATERIALIZED (
     SELECT p.code_id, p.job_types FROM cortex.pod p WHERE p.state = 'READY'
 )
 SELECT t.name AS type, EXISTS (SELECT FROM living l WHERE t.name = ANY (l.job_types)) AS is_live,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
+       (SELECT coalesce(json_agg(json_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
         FROM cortex.code_arguments a JOIN cortex.code c ON c.id = a.code_id
         WHERE a.type = t.name AND a.code_id IN (SELECT code_id FROM living)) AS codes
 FROM cortex.job_type t ORDER BY t.name;

@@ -11,23 +11,32 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable.codec import PAYLOAD_BYTES_MAX, parse_payload
 
 
-def read_payload(
-    given: str | None, arguments: Sequence[str], schemas: Sequence[Mapping[str, Any]]
-) -> str:
-    """Return the payload: `--payload`, overridden by each `--arg`.
-
-    An argument's value is JSON if it parses as JSON, else text; where all of the `schemas` take
-    text it is text. Raises `InvalidValueError` and `UsageError` that name the place and the error.
-    """
+def read_payload(given: str | None) -> str:
+    """Return what `--payload` gives. Raises `InvalidValueError` that names place and error."""
     text = "{}" if given is None else _source(given)
     try:
-        payload = parse_payload(text)
+        return parse_payload(text)
     except InvalidValueError as error:
         raise _with_hint(error, given) from error
-    if arguments:
-        merged = orjson.loads(payload) | dict(_argument(each, schemas) for each in arguments)
-        payload = parse_payload(_dumped(merged))
-    return payload
+
+
+def split_arguments(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each `--arg` as its name and its value. Raises `UsageError`."""
+    return [_split(each) for each in arguments]
+
+
+def with_arguments(
+    payload: str, arguments: Sequence[tuple[str, str]], schemas: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return a payload overridden by each `--arg`.
+
+    An argument's value is JSON if it parses as JSON, else text; where all of the `schemas` take
+    text it is text. Raises `InvalidValueError`.
+    """
+    if not arguments:
+        return payload
+    values = {name: _value(name, text, schemas) for name, text in arguments}
+    return parse_payload(_dumped(orjson.loads(payload) | values))
 
 
 def _source(given: str) -> str | bytes:
@@ -38,17 +47,21 @@ def _source(given: str) -> str | bytes:
     return given
 
 
-def _argument(text: str, schemas: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
+def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise UsageError(f"--arg {text!r} is not NAME=VALUE", hint="such as --arg count=3")
+    return name, value
+
+
+def _value(name: str, text: str, schemas: Sequence[Mapping[str, Any]]) -> Any:
     kinds = [each.get("properties", {}).get(name, {}) for each in schemas]
     if kinds and all(map(_is_text, kinds)):
-        return name, value
+        return text
     try:
-        return name, orjson.loads(value)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return name, value
+        return text
 
 
 def _is_text(schema: Mapping[str, Any]) -> bool:

@@ -9,12 +9,12 @@ import click
 from cortex.cli.asking import acting_credential
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.follow import FactPrinter
-from cortex.cli.jobs.payload import read_payload
+from cortex.cli.jobs.payload import read_payload, split_arguments, with_arguments
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Seconds, Text
 from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
-from cortex.cli.target import session
+from cortex.cli.starting import StartingPod
 from cortex.domain.clock import system_chance
 from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.phrases import short_id
@@ -35,7 +35,7 @@ from cortex.domain.tracing.traceparent import TraceParent
 from cortex.durable.argument_schema import check_payload
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import approvals, codes, jobs, pulse
+from cortex.store import approvals, jobs, pulse
 from cortex.view.jobs import unserved
 
 ENVIRONMENT: Final = "TRACEPARENT"
@@ -122,17 +122,19 @@ def submit(
     refuse_bulk(job_type, queue)
     require_agent(job_type, agent)
     output = change.output
+    given, overrides = read_payload(payload), split_arguments(arguments)
     registry = registry_of(app)
     own = registry.find(job_type)
-    with session(change.options) as call:
-        served = call(codes.served, job_type, is_exact=True)
+    starting = StartingPod(output)
+    with starting.session(change.options) as call:
+        served = starting.served(call, job_type)
         if app is not None and own is None and served.timeout_s is None:
             registry.get(job_type)  # raises: the application was named for this type
         schemas = [each.schema for each in served.codes] if own is None else [own.schema]
         submission = Submission(
             id=system_chance().new_id(),
             type=job_type,
-            payload=read_payload(payload, arguments, schemas),
+            payload=with_arguments(given, overrides, schemas),
             agent=agent,
             tenant=tenant,
             queue_name=queue,
@@ -157,12 +159,16 @@ def submit(
         if (remark := unserved(job_type, served, is_known=own is not None)) is not None:
             _say_lonely(output, call, remark)
         if wait:
-            ended = wait_for(call, job_id, output=output)
-            if output.is_for_people:
-                FactPrinter(output.talk).print_ending(ended.job)
-            else:
-                output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
-            exit_by([ended])
+            _await_end(output, call, job_id)
+
+
+def _await_end(output: Output, call: Session, job_id: UUID) -> None:
+    ended = wait_for(call, job_id, output=output)
+    if output.is_for_people:
+        FactPrinter(output.talk).print_ending(ended.job)
+    else:
+        output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
+    exit_by([ended])
 
 
 def _say_lonely(output: Output, call: Session, remark: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 import attrs
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import date_time, exact
+from cortex.domain.phrases import NOTHING, date_time, exact
 from cortex.view.cells import Cell, pad, width_of
 
 Row = TypeVar("Row")
@@ -42,13 +42,14 @@ class Column(Generic[Row]):
         return round(value, 3) if self.name.endswith("_s") and isinstance(value, float) else value
 
     def cell(self, row: Row, *, for_people: bool) -> Cell:
-        """Return the cell of the table."""
+        """Return the cell of the table; for machines it is empty where there is no value."""
         if self.shown is not None and (for_people or self.is_for_people):
-            return self.shown(row)
+            cell = self.shown(row)
+            return cell if for_people or cell.text != NOTHING else Cell("")
         value = self.exact(row)
         if for_people and isinstance(value, datetime):
             return Cell(date_time(value))
-        return Cell(exact(value))
+        return Cell("" if not for_people and value in (None, "") else exact(value))
 
 
 def _field(name: str) -> Callable[[Any], Any]:

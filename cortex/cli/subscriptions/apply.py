@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 import click
+import trio
 
 from cortex.agent.yaml_source import Document, parse_documents
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
@@ -13,13 +14,15 @@ from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
-from cortex.domain.errors import UsageError
+from cortex.domain.effect import NotSentError
+from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.domain.messages.subscription import (
     Subscription,
     fallbacks_first,
     parse_subscriptions,
 )
 from cortex.domain.safe import safe
+from cortex.http_client.addresses import SETTING, AllowedAddresses, resolve
 from cortex.postgres.database import Database
 from cortex.store.background import subscriptions as store
 from cortex.view.cells import Cell, Row
@@ -55,8 +58,34 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     with session(change.options) as call:
         rows = change.write(call, work, operation="subscriptions.apply", request=request)
     change.output.listing("subscriptions", COLUMNS, rows, empty="")
+    for remark in trio.run(_refusals, wanted):
+        change.output.say(remark, "warn")
     if change.output.is_for_people:
         change.output.say(f"try one: cortex subscriptions test {rows[0]['name']}", "dim")
+
+
+async def _refusals(wanted: Sequence[Subscription]) -> list[str]:
+    """Return a remark for each subscription whose address pods will refuse, as far as is known.
+
+    Pods have settings of their own: the address is not refused here.
+    """
+    allowed = AllowedAddresses.of_environment()
+    remarks = []
+    for each in wanted:
+        if (endpoint := each.endpoint) is None:
+            continue
+        try:
+            with trio.move_on_after(RESOLVE_S):
+                await resolve(*endpoint, allowed)
+        except NotSentError:
+            pass  # it does not resolve here, and may on a pod
+        except ForbiddenError as error:
+            place = ":".join(map(str, endpoint))
+            remarks.append(
+                f"subscription {each.name}: {error.message}: pods refuse to send to it, unless "
+                f"{SETTING} of theirs has {place}"
+            )
+    return remarks
 
 
 @click.command(cls=Command)
@@ -94,6 +123,8 @@ def _where(document: Document, path: tuple[str | int, ...]) -> str:
     return f"{document.source}:{document.line(path)}"
 
 
+RESOLVE_S: Final = 2.0
+"""For one name, to warn of an address that is not public."""
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
 COLUMNS: Final[Sequence[Column[Row]]] = (

@@ -56,6 +56,10 @@ class Channel(StrEnum):
     HANDLER = "handler"
 
 
+MAIL_PORT: Final = 587
+"""Of a mail server that is named without a port."""
+
+
 @attrs.frozen(kw_only=True)
 class Subscription:
     """One subscription; `config` holds the settings of its channel, checked."""
@@ -77,6 +81,18 @@ class Subscription:
     def breaker(self) -> str:
         """The name of the circuit breaker before its channel."""
         return f"notify:{self.name}"
+
+    @property
+    def endpoint(self) -> tuple[str, int] | None:
+        """Host and port that its channel calls; None: it calls none, or a secret holds the URL."""
+        if self.channel is Channel.EMAIL:
+            host, _, port = self.config["server"].partition(":")
+            return host, int(port or MAIL_PORT)
+        url = self.config.get("url", "")
+        if not url or PLACE.fullmatch(url):
+            return None
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
     @property
     def has_breaker(self) -> bool:

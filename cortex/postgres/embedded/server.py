@@ -61,6 +61,18 @@ def acquire(data_dir: Path, *, within_s: float = READY_BOUND_S) -> "EmbeddedServ
     return EmbeddedServer(dsn=postmaster.dsn(DATABASE), cluster=cluster, users=users)
 
 
+def is_starting(data_dir: Path) -> bool:
+    """Return whether another process is starting the server in `data_dir`, or creating its data."""
+    path = data_dir.expanduser().absolute() / "start.lock"
+    try:
+        if not path.exists():
+            return False
+        with FileLock(path) as start:
+            return not start.shared(within_s=0.0)
+    except OSError:  # another user's, whose start this one cannot follow
+        return False
+
+
 class EmbeddedServer:
     """One process's use of the server; `dsn` is valid until `release`."""
 

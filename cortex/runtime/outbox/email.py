@@ -19,13 +19,13 @@ import trio
 from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.messages.message import Message
+from cortex.domain.messages.subscription import MAIL_PORT
 from cortex.domain.messages.template import Template
 from cortex.domain.redaction import excerpt
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.tls import trusted
 
-PORT: Final = 587
 CONNECT_S: Final = 10.0
 SUBJECT: Final = "[Cortex] {topic}"
 SUBJECT_MAX: Final = 200
@@ -70,7 +70,7 @@ class EmailSender:
         }
         return cls(
             host=host,
-            port=int(port or PORT),
+            port=int(port or MAIL_PORT),
             sender=config["sender"],
             to=tuple(config["to"]),
             user=place["user"],

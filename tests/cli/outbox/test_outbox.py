@@ -136,6 +136,28 @@ def test_a_wrong_value_is_named_with_its_line(cortex: Cortex) -> None:
     assert done.error["message"].endswith(":5: subscription a: level is 'loud'")
 
 
+def test_an_address_that_pods_refuse_is_named_with_its_setting(cortex: Cortex) -> None:
+    rows = [
+        "{name: a, topic: x.y, channel: webhook, secrets: env:S, url: 'http://127.0.0.1:9000/h'}",
+        "{name: b, topic: x.y, channel: webhook, secrets: env:S, url: 'https://93.184.216.34/h'}",
+        "{name: c, topic: x.y, channel: webhook, secrets: env:S, url: env:URL}",
+        "{name: d, topic: x.y, channel: email, server: 10.0.0.7, sender: a@b.c, to: a@b.c}",
+    ]
+    text = f"subscriptions: [{', '.join(rows)}]"
+    done = cortex("subscriptions", "apply", "-", stdin=text)
+    refused = "is not a public address: pods refuse to send to it, unless CORTEX_HTTP_ALLOW of"
+    assert (done.code, done.err.splitlines()[:2]) == (
+        0,
+        [
+            f"subscription a: host '127.0.0.1' {refused} theirs has 127.0.0.1:9000",
+            f"subscription d: host '10.0.0.7' {refused} theirs has 10.0.0.7:587",
+        ],
+    )
+    allowed = {"CORTEX_HTTP_ALLOW": "127.0.0.1:9000,10.0.0.0/8"}
+    again = cortex("subscriptions", "apply", "-", stdin=text, env=allowed)
+    assert (again.code, "refuse" in again.err) == (0, False)
+
+
 @pytest.mark.parametrize("problem", WRONG)
 def test_a_wrong_file_is_refused_with_its_problem(cortex: Cortex, problem: str) -> None:
     done = cortex(

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psutil
 import pytest
 
 from cortex.postgres.embedded.socket import Postmaster
 from tests.support.command_line import Cortex
-from tests.support.eventually import eventually
+from tests.support.eventually import WITHIN_S, eventually
 from tests.support.life import Life
 from tests.support.pods import APP, QUICK, until_pods
 from tests.support.pty_screen import PtyScreen
@@ -58,11 +59,15 @@ def until_gone(pod: psutil.Process) -> None:
 
 
 def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) -> None:
-    """On a new embedded database: the pod creates it."""
+    """On a new embedded database: the pod creates it, and a job that comes early waits for that."""
     cortex = Cortex(tmp_path)
     command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
     with PtyScreen(command, folder=tmp_path, env=cortex.environ(QUICK)) as screen:
         pod = child_of(screen)
+        submitting = cortex.start("jobs", "submit", "sweep_zombies", "--data", str(server_home))
+        job_id, message = submitting.communicate(timeout=WITHIN_S)
+        assert submitting.returncode == 0, message
+        assert UUID(job_id.strip()).version == 7
         screen.type("@")
         screen.until(shows(f":{pod.pid} runs with this screen", "its log: "), what="what runs")
         screen.type("q")

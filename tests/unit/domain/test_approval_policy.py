@@ -1,6 +1,8 @@
 """Which calls people must approve: marks of tools, rules of agents, and doubt on the safe side."""
 
-from typing import Any
+import inspect
+from pathlib import Path
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -16,7 +18,9 @@ from cortex.domain.approvals.policy import (
     gate_of,
     rules_from_json,
 )
+from cortex.durable.context import Context
 
+MANUAL: Final = Path(__file__).parents[3] / "docs" / "guides"
 ASK = ApprovalRule(approve=True)
 LET = ApprovalRule(approve=False)
 
@@ -50,6 +54,16 @@ def asks(one: GatedCall, *rules: ApprovalRule) -> bool:
 )
 def test_without_a_rule_the_mark_decides(mark: ToolMark, is_effect: bool, expected: bool) -> None:
     assert asks(call(mark=mark, is_effect=is_effect)) is expected
+
+
+def test_requests_expire_after_24_hours_as_the_manual_says() -> None:
+    assert EXPIRES_DEFAULT_S == 24 * 3600
+    for ask in (Context.approve, ApprovalRule):
+        default = inspect.signature(ask).parameters
+        name = "expires_seconds" if "expires_seconds" in default else "expires_s"
+        assert default[name].default == EXPIRES_DEFAULT_S
+    manual = " ".join((MANUAL / "approvals.md").read_text("utf-8").split())
+    assert "expires after 24 hours, unless" in manual
 
 
 def test_the_first_rule_that_fits_decides() -> None:
