@@ -16,6 +16,7 @@ SUMMED: Final = frozenset(
     {
         catalogue.SLOTS.name,
         catalogue.RUNNING.name,
+        catalogue.THREADS_LEFT.name,
         "process_resident_memory_bytes",
         "process_virtual_memory_bytes",
         "process_open_fds",

@@ -196,6 +196,10 @@ RUNNER_INTERVAL: Final = _gauge(
 BUILD: Final = _gauge("cortex_build_info", "always 1", "version", "python")
 SLOTS: Final = _gauge("cortex_slots", "most jobs that this pod runs at once")
 RUNNING: Final = _gauge("cortex_running", "jobs that this pod runs now")
+THREADS_LEFT: Final = _gauge(
+    "cortex_threads_left_behind",
+    "threads of sync functions that a time-out has left behind; a pod that has lost 450 drains",
+)
 BREAKER_STATE: Final = _gauge(
     "cortex_breaker_state",
     "0 closed, 1 half-open, 2 open; whole system, breakers that this pod has observed open",

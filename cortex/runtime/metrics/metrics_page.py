@@ -25,6 +25,7 @@ import cortex
 from cortex.domain.breaker import BreakerState
 from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import CortexError, Trouble
+from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.metrics import metrics_catalogue as catalogue
@@ -106,6 +107,7 @@ class MetricsPage(Collector):
         yield _gauge(catalogue.BUILD, {(cortex.__version__, platform.python_version()): 1})
         yield _gauge(catalogue.SLOTS, {(): self._running.slots})
         yield _gauge(catalogue.RUNNING, {(): len(self._running)})
+        yield _gauge(catalogue.THREADS_LEFT, {(): left_threads()})
         yield _gauge(catalogue.BREAKER_STATE, self._breaker_states())
         yield _gauge(catalogue.DATABASE_TROUBLE, self._trouble_s())
         yield _gauge(catalogue.DATABASE_UP, {(): self._is_up})
