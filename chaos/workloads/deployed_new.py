@@ -39,6 +39,11 @@ async def sleep(ctx: Context, key: str) -> str:
     return await work(ctx, key)
 
 
+@job("deploy_patched", retry=RETRY, timeout=JOB_S)
+async def patched(ctx: Context, key: str) -> str:
+    return await work(ctx, key, pay="charge" if ctx.patched("charge") else "pay")
+
+
 @job("deploy_new_type", retry=RETRY, timeout=JOB_S)
 async def new_type(ctx: Context, key: str) -> str:
     return await work(ctx, key)

@@ -38,6 +38,11 @@ async def sleep(ctx: Context, key: str) -> str:
     return await work(ctx, key)
 
 
+@job("deploy_patched", retry=RETRY, timeout=JOB_S)
+async def patched(ctx: Context, key: str) -> str:
+    return await work(ctx, key)
+
+
 @job("deploy_old_type", retry=RETRY, timeout=JOB_S)
 async def old_type(ctx: Context, key: str) -> str:
     return await work(ctx, key)

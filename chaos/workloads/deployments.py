@@ -48,6 +48,7 @@ CHANGES: Final = (
     Change(job_type="deploy_effect"),
     Change(job_type="deploy_step"),
     Change(job_type="deploy_sleep"),
+    Change(job_type="deploy_patched"),
 )
 ONLY_OLD: Final = "deploy_old_type"
 ONLY_NEW: Final = "deploy_new_type"
