@@ -160,9 +160,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped\n"
-                "), released AS (",
-                "t.locked_at, t.config_id, t.checkpoint, false AS has_stepped\n), released AS (",
+                "t.checkpoint IS NOT NULL AS has_stepped, e.is_replaced\n), gone AS (",
+                "false AS has_stepped, e.is_replaced\n), gone AS (",
             ),
             Patch(
                 "cortex/runtime/jobs/job_ending.py",

@@ -86,8 +86,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "    SET status = 'RUNNING', attempt = f.attempt, pod_id = NULL,",
-                "    SET status = 'PENDING', attempt = f.attempt, pod_id = NULL,",
+                "    SET status = (CASE WHEN f.is_replaced THEN 'CANCELLED' ELSE 'RUNNING' END)",
+                "    SET status = (CASE WHEN f.is_replaced THEN 'CANCELLED' ELSE 'PENDING' END)",
             ),
             Patch(
                 "sql/migrations/0003_jobs.sql",
