@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, Final, Self
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from chaos.checkers import ALL as CHECKERS
 from chaos.checkers.verdict import Result, Verdict
@@ -84,6 +84,8 @@ class Conditions:
     def of(cls, options: Options) -> Self:
         """Return the conditions of an ordinary run."""
         scale = SCALES[options.scale]
+        if options.deploy:  # jobs of a release wait until it comes back
+            scale = evolve(scale, code_wait_s=deployments.CODE_WAIT_S)
         return cls(scale=scale, patience=patience_of(scale.figures))
 
 

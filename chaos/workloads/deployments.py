@@ -32,6 +32,10 @@ FAULTS_PER_S: Final = 0.3
 """At intensity 1: more would leave no pod alive for long enough to be replaced."""
 
 
+CODE_WAIT_S: Final = 86_400.0
+"""Longer than any run: in none of them may a job fail because its code is away."""
+
+
 @frozen(kw_only=True)
 class Change:
     """One job type, and the arguments that only one release takes."""
