@@ -3632,11 +3632,14 @@ CREATE TABLE cortex.subscription (
     tenant text,  -- It gets only messages of this tenant; null: of all.
     min_risk text,  -- It gets only messages whose payload names a risk, at least this one; null: all.
     fallback text,  -- The subscription that gets those of its messages that could not be sent; null: nobody does.
+    attempts integer,  -- How often a message is tried before it fails; null: the default of the channel.
+    timeout_s integer,  -- How long one attempt may take; null: the default of the channel.
     changed_by text NOT NULL,  -- Who changed it last: a person, or the pod whose code has it.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first applied.
     CONSTRAINT subscription_pkey PRIMARY KEY (name),
     CONSTRAINT subscription_fallback_fkey FOREIGN KEY (fallback) REFERENCES cortex.subscription(name),
+    CONSTRAINT subscription_attempts_check CHECK (attempts >= 1 AND attempts <= 16),
     CONSTRAINT subscription_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
     CONSTRAINT subscription_channel_check CHECK (channel = ANY (ARRAY['log'::text, 'webhook'::text, 'slack'::text, 'email'::text, 'handler'::text])),
     CONSTRAINT subscription_check CHECK (fallback <> name),
@@ -3645,10 +3648,25 @@ CREATE TABLE cortex.subscription (
     CONSTRAINT subscription_min_risk_check CHECK (min_risk = ANY (ARRAY['LOW'::text, 'MED'::text, 'HIGH'::text, 'CRITICAL'::text])),
     CONSTRAINT subscription_name_check CHECK (name ~ '^[a-z0-9][a-z0-9._-]*$'::text AND length(name) <= 100),
     CONSTRAINT subscription_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
+    CONSTRAINT subscription_timeout_s_check CHECK (timeout_s >= 1 AND timeout_s <= 300),
     CONSTRAINT subscription_topic_check CHECK (topic ~ '^[a-z0-9_*-]+(\.[a-z0-9_*-]+)*$'::text AND length(topic) <= 100)
 );
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.subscription TO cortex_runtime;
 GRANT SELECT ON cortex.subscription TO cortex_reader;
+
+-- Subscriptions whose receiver has taken no message since an attempt failed; a message that is sent deletes the row.
+CREATE TABLE cortex.failing_subscription (
+    subscription text NOT NULL,  -- Its name. No foreign key: whoever records an outcome must not wait for whoever removes it.
+    since timestamptz NOT NULL,  -- When the first of these attempts failed.
+    failed_at timestamptz NOT NULL,  -- When the last one failed.
+    failures integer NOT NULL,  -- How many failed.
+    last_error text NOT NULL,  -- Why the last one failed.
+    CONSTRAINT failing_subscription_pkey PRIMARY KEY (subscription),
+    CONSTRAINT failing_subscription_failures_check CHECK (failures > 0),
+    CONSTRAINT failing_subscription_last_error_check CHECK (length(last_error) <= 1000)
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.failing_subscription TO cortex_runtime;
+GRANT SELECT ON cortex.failing_subscription TO cortex_reader;
 
 -- Messages to send, one row for each subscription that gets one. Sent rows are deleted after a while.
 CREATE TABLE cortex.outbox (
@@ -3663,7 +3681,9 @@ CREATE TABLE cortex.outbox (
     subscription text,  -- The subscription that gets it. Null: nobody had subscribed to its topic when it was published.
     escalated_from text,  -- The subscription by which it could not be sent before; null: this one is the first.
     status text NOT NULL DEFAULT 'PENDING'::text,  -- PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.
-    attempts integer NOT NULL DEFAULT 0,  -- How often a pod began to send it, except where it handed it back unsent.
+    attempts integer NOT NULL DEFAULT 0,  -- How often a pod began to send it, except where it handed it back unsent, died or lost its lease.
+    claim integer NOT NULL DEFAULT 0,  -- How often a pod claimed it: the fence. It only grows, so that what an earlier claim reports is refused.
+    lost_count integer NOT NULL DEFAULT 0,  -- How many pods died, or lost their lease, while they had it.
     available_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     is_parked boolean NOT NULL DEFAULT false,  -- Waits behind an earlier message of its key; whoever ends that unparks it.
     locked_by uuid,  -- The pod that is sending it.
@@ -3675,9 +3695,11 @@ CREATE TABLE cortex.outbox (
     CONSTRAINT finished_at_only_when_final CHECK ((finished_at IS NOT NULL) = (status = ANY (ARRAY['SENT'::text, 'FAILED'::text]))),
     CONSTRAINT locked_while_processing CHECK ((locked_by IS NOT NULL) = (status = 'PROCESSING'::text) AND (locked_until IS NOT NULL) = (status = 'PROCESSING'::text)),
     CONSTRAINT outbox_attempts_check CHECK (attempts >= 0),
+    CONSTRAINT outbox_check CHECK (claim >= attempts),
     CONSTRAINT outbox_headers_check CHECK (jsonb_typeof(headers) = 'object'::text AND pg_column_size(headers) <= 8192),
     CONSTRAINT outbox_key_check CHECK (length(key) >= 1 AND length(key) <= 300),
     CONSTRAINT outbox_last_error_check CHECK (length(last_error) <= 1000),
+    CONSTRAINT outbox_lost_count_check CHECK (lost_count >= 0),
     CONSTRAINT outbox_payload_check CHECK (jsonb_typeof(payload) = 'object'::text),
     CONSTRAINT outbox_status_check CHECK (status = ANY (ARRAY['PENDING'::text, 'PROCESSING'::text, 'SENT'::text, 'FAILED'::text])),
     CONSTRAINT outbox_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
@@ -3691,8 +3713,23 @@ CREATE INDEX outbox_leased ON cortex.outbox USING btree (locked_until) WHERE sta
 CREATE INDEX outbox_status ON cortex.outbox USING btree (status, seq);
 CREATE UNIQUE INDEX outbox_id ON cortex.outbox USING btree (id, subscription);
 GRANT DELETE, SELECT ON cortex.outbox TO cortex_runtime;
-GRANT UPDATE (status, attempts, available_at, is_parked, locked_by, locked_until, last_error, finished_at) ON cortex.outbox TO cortex_runtime;
+GRANT UPDATE (status, attempts, claim, lost_count, available_at, is_parked, locked_by, locked_until, last_error, finished_at) ON cortex.outbox TO cortex_runtime;
 GRANT SELECT ON cortex.outbox TO cortex_reader;
+
+-- How many messages of a subscription wait for their time or behind another of their key, counted up to a limit.
+CREATE FUNCTION cortex.waiting_messages(of_subscription text, most integer)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT least(most, count(*))::int FROM (
+    (SELECT FROM cortex.outbox o
+     WHERE o.subscription = of_subscription AND o.status = 'PENDING' AND NOT o.is_parked LIMIT most)
+    UNION ALL
+    (SELECT FROM cortex.outbox o
+     WHERE o.subscription = of_subscription AND o.key IS NOT NULL AND o.status IN ('PENDING', 'PROCESSING')
+       AND o.is_parked LIMIT most)) w $function$;
 
 -- Whether only the runtime itself may publish under this topic.
 CREATE FUNCTION cortex.is_runtime_topic(topic text)

@@ -18,8 +18,7 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 _OUTBOX,
-                "    WHERE o.status = 'PROCESSING' AND o.locked_by = $1 "
-                "AND o.attempts = r.attempts\n",
+                "    WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.claim = r.claim\n",
                 "    WHERE $1::uuid IS NOT NULL\n",
             ),
         ),
@@ -45,13 +44,13 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 _OUTBOX,
-                "SET status = CASE WHEN o.attempts < $2 THEN 'PENDING' ELSE 'FAILED' END, ",
-                "SET status = CASE WHEN o.attempts < $2 THEN 'SENT' ELSE 'FAILED' END, ",
+                "SET status = CASE WHEN o.lost_count + 1 < $2 THEN 'PENDING' ELSE 'FAILED' END, ",
+                "SET status = CASE WHEN o.lost_count + 1 < $2 THEN 'SENT' ELSE 'FAILED' END, ",
             ),
             Patch(
                 _OUTBOX,
-                "finished_at = CASE WHEN o.attempts >= $2 THEN cortex.now() END\nFROM late ",
-                "finished_at = cortex.now()\nFROM late ",
+                "    finished_at = CASE WHEN o.lost_count + 1 >= $2 THEN cortex.now() END\n",
+                "    finished_at = cortex.now()\n",
             ),
         ),
     ),

@@ -156,6 +156,10 @@ class Runner(ABC):
             await self._pause(pause_s)
             pause_s = await self._tick_or_back_off()
 
+    async def finish(self) -> None:
+        """Let what is under way end, and begin nothing more; the caller limits the time."""
+        await trio.lowlevel.checkpoint()
+
     @abstractmethod
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Do one bounded piece of the work; may be called without `run`."""

@@ -22,7 +22,7 @@ from cortex.postgres.dsn import redact
 from cortex.postgres.session import Session, open_session, run_alone
 from cortex.store import breakers, pulse, tasks
 from cortex.store import doctor as store
-from cortex.store.background import retention, runners, schedules
+from cortex.store.background import retention, runners, schedules, subscriptions
 from cortex.view import doctor
 from cortex.view.doctor import Finding, fail, ok, warn
 from cortex.view.schedules import state_of
@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 BOUND_S: Final = 5.0
 SCHEDULES_MAX: Final = 1000
+FAILING_MAX: Final = 100
 OVERDUE_S: Final = 10.0
 """A dead pod's jobs move within two seconds; these did not."""
 
@@ -185,6 +186,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     )
     yield doctor.of_effects(call(store.unknown_effects))
     yield doctor.of_approvals(call(store.unnoticed_approvals))
+    yield doctor.of_subscriptions(call(subscriptions.failing, limit=FAILING_MAX))
     states = [(row.name, *state_of(row)) for row in call(schedules.page, limit=SCHEDULES_MAX)]
     yield doctor.of_schedules(
         [

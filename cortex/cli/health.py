@@ -20,6 +20,7 @@ from cortex.view.cells import pad, width_of
 
 UNHEALTHY: Final = 8
 WORD_CELLS: Final = 6
+FAILING_FIX: Final = "cortex outbox ls --subscription NAME"
 VALUE_CELLS_MAX: Final = 50
 """A longer one, such as an error, moves only its own threshold to the right."""
 
@@ -53,6 +54,15 @@ def _page(found: Health, terminal: Terminal) -> Iterator[str]:
         terminal,
     )
     yield ""
+    if found.failing:
+        yield from _lines(
+            [
+                (Word.WARN, safe(each.name), safe(view.subscription_text(each)), FAILING_FIX)
+                for each in found.failing
+            ],
+            terminal,
+        )
+        yield ""
     yield from _lines(
         [
             (each.word, safe(each.name), view.runner_text(each), view.runner_threshold(each))

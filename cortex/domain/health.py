@@ -52,6 +52,7 @@ DEAD_LETTER_RATE: Final = "dead_letter_rate"
 OUTBOX: Final = "outbox_pending"
 OLDEST_MESSAGE: Final = "outbox_oldest_s"
 MISSED: Final = "missed_schedules"
+FAILING: Final = "failing_subscriptions"
 
 THRESHOLDS: Final = {
     # A long queue that moves is no trouble: the age of its head shows whether it does.
@@ -64,8 +65,9 @@ THRESHOLDS: Final = {
     RETRY_CHURN: Threshold(unit=Unit.RATIO, warn_over=0.1, bad_over=0.5),
     DEAD_LETTER_RATE: Threshold(unit=Unit.RATIO, warn_over=0.001, bad_over=0.05),
     OUTBOX: Threshold(unit=Unit.COUNT, warn_over=10_000),
-    # Three attempts of one message take four minutes at most, unless its breaker is open.
+    # What waits for its next attempt, or for a receiver that fails, is not counted.
     OLDEST_MESSAGE: Threshold(unit=Unit.SECONDS, warn_over=300, bad_over=1_800),
+    FAILING: Threshold(unit=Unit.COUNT, warn_over=0),
     MISSED: Threshold(unit=Unit.COUNT, warn_over=0),
 }
 """By measure, in the order in which they are shown."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.messages.message import Message
+from cortex.domain.messages.message import ATTEMPTS_MAX, FOR_DAYS, Message
 from cortex.domain.messages.subscription import NAME, Channel, Subscription
 from cortex.domain.messages.topic import check_pattern
 
@@ -37,6 +37,7 @@ def handler(
     filter: dict[str, Any] | None = None,  # noqa: A002 -- the word of subscription files
     heavy: bool = False,
     timeout: float = TIMEOUT_S,
+    attempts: int = ATTEMPTS_MAX,
 ) -> Callable[[Function], MessageHandler]:
     """Make an async function of a `Message` a handler of a topic, or of a pattern: `order.*`.
 
@@ -44,7 +45,8 @@ def handler(
     call with a known id must do nothing. `name`, that of the function by default, names its
     subscription: several pods with the same name share its messages. `filter`: it gets only
     messages whose payload contains this. A pod runs ten calls of a handler at a time, and two of
-    all `heavy` ones together. `timeout` is in seconds, for one call.
+    all `heavy` ones together. `timeout` is in seconds, for one call. A message whose call fails is
+    tried again after 5 to 120 seconds, until it has had its `attempts`.
 
     Raises `UsageError`.
     """
@@ -64,6 +66,10 @@ def handler(
             raise UsageError(
                 f"handler {chosen!r}: timeout is {timeout:g} s, at most {TIMEOUT_MAX_S:g}"
             )
+        if not 1 <= attempts <= FOR_DAYS.attempts:
+            raise UsageError(
+                f"handler {chosen!r}: attempts is {attempts}, 1 to {FOR_DAYS.attempts} are possible"
+            )
         return MessageHandler(
             subscription=Subscription(
                 name=chosen,
@@ -71,6 +77,7 @@ def handler(
                 channel=Channel.HANDLER,
                 filter=filter or {},
                 is_heavy=heavy,
+                attempts=attempts,
             ),
             function=function,
             timeout_s=timeout,

@@ -13,11 +13,13 @@ from cortex.domain.health import Measure, Rates, Word
 from cortex.domain.messages.message import MessageStatus
 from cortex.postgres.database import Database
 from cortex.store import pulse
-from cortex.store.background import runners
+from cortex.store.background import runners, subscriptions
 from cortex.store.background.runners import LATE_INTERVALS, RunnerRow
+from cortex.store.background.subscriptions import FailingSubscription
 from cortex.store.pulse import Recent
 
 ERRORS_MAX: Final = 10_000
+FAILING_MAX: Final = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -48,12 +50,15 @@ class Health:
     """The rates are of this many seconds, up to now."""
     measures: tuple[Measure, ...]
     runners: tuple[RunnerHealth, ...]
+    failing: tuple[FailingSubscription, ...]
+    """Subscriptions whose receivers take no message, the longest first, up to `FAILING_MAX`."""
 
 
 async def health(db: Database) -> Health:
     """Read and judge: takes tens of milliseconds, so not for each of thousands of requests."""
     figures = await pulse.figures(db)
     recent = await pulse.recent(db)
+    failing = await subscriptions.failing(db, limit=FAILING_MAX)
     span_s = sum(each.span_s for each in recent.buckets if each.is_known)
     measures = (
         rules.measure(rules.DUE, figures.due_count),
@@ -62,6 +67,7 @@ async def health(db: Database) -> Health:
         *(await _rates(db, recent, span_s)).measures(),
         rules.measure(rules.OUTBOX, figures.messages[MessageStatus.PENDING]),
         rules.measure(rules.OLDEST_MESSAGE, figures.oldest_message_s),
+        rules.measure(rules.FAILING, len(failing)),
         rules.measure(rules.MISSED, figures.missed_schedules),
     )
     rows = [_runner(row) for row in await runners.page(db)]
@@ -71,6 +77,7 @@ async def health(db: Database) -> Health:
         span_s=span_s,
         measures=measures,
         runners=tuple(rows),
+        failing=tuple(failing),
     )
 
 

@@ -16,6 +16,8 @@ from cortex.domain.phrases import span
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
+from cortex.store.background.subscriptions import FailingSubscription
+from cortex.view.health import subscription_text
 from cortex.view.runners import pulse_text
 
 SKEW_WARN_S: Final = 2.0
@@ -349,6 +351,18 @@ def of_schedules(
     (name, words), *more = [*troubled, *late]
     text = f"{name}: {words}" + (f"; and {len(more)} more" if more else "")
     return (fail if troubled else warn)("schedules", text, "cortex schedules ls")
+
+
+def of_subscriptions(failing: Sequence[FailingSubscription]) -> Finding:
+    """Whether the receivers of messages take them; names the one that has failed longest."""
+    if not failing:
+        return ok("subscriptions", "no receiver fails")
+    first, *more = failing
+    text = f"{first.name} fails {subscription_text(first)}"
+    if more:
+        text += f"; also {_names([each.name for each in more])}"
+    fix = f"cortex outbox ls --subscription {first.name}; once it is mended, cortex outbox retry"
+    return warn("subscriptions", text, fix)
 
 
 def _of_no_pods(due: int) -> Finding:

@@ -7,6 +7,7 @@ from cortex.domain import health as rules
 from cortex.domain.health import Measure, Unit, Word
 from cortex.domain.phrases import NOTHING, span
 from cortex.domain.safe import safe
+from cortex.store.background.subscriptions import FailingSubscription
 from cortex.store.health import Health, RunnerHealth
 
 TITLES: Final = {
@@ -18,6 +19,7 @@ TITLES: Final = {
     rules.DEAD_LETTER_RATE: "dead-letter rate",
     rules.OUTBOX: "messages to send",
     rules.OLDEST_MESSAGE: "oldest message",
+    rules.FAILING: "failing channels",
     rules.MISSED: "late schedules",
 }
 PARTS: Final = {
@@ -62,6 +64,19 @@ def runner_text(runner: RunnerHealth) -> str:
 def runner_threshold(runner: RunnerHealth) -> str:
     """Return when a runner is late: `bad after 2m 30s without success`."""
     return f"bad after {span(runner.bad_over_s)} without success"
+
+
+def subscription_text(failing: FailingSubscription) -> str:
+    """Return what is wrong with a subscription: `for 2h 5m: 3 messages wait; HOST answered …`."""
+    for_s = (failing.now - failing.since).total_seconds()
+    return f"for {span(for_s)}: {waiting_text(failing.pending)}; {failing.last_error}"
+
+
+def waiting_text(count: int) -> str:
+    """Return how many messages wait."""
+    if not count:
+        return "no message waits"
+    return "1 message waits" if count == 1 else f"{count:,} messages wait"
 
 
 def troubles(health: Health) -> Iterator[tuple[Word, str]]:

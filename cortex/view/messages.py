@@ -32,4 +32,7 @@ def message_state(row: MessageHead) -> Cell:
 
 
 def attempts_text(row: MessageHead) -> str:
-    return "1 attempt" if row.attempts == 1 else f"{row.attempts} attempts"
+    text = "1 attempt" if row.attempts == 1 else f"{row.attempts} attempts"
+    if not row.lost_count:
+        return text
+    return f"{text}, {row.lost_count} lost with their pods"

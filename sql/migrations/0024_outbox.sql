@@ -14,6 +14,8 @@ CREATE TABLE cortex.subscription (
     tenant text CHECK (length(tenant) BETWEEN 1 AND 100),
     min_risk text CHECK (min_risk IN ('LOW', 'MED', 'HIGH', 'CRITICAL')),
     fallback text REFERENCES cortex.subscription CHECK (fallback <> name),
+    attempts int CHECK (attempts BETWEEN 1 AND 16),
+    timeout_s int CHECK (timeout_s BETWEEN 1 AND 300),
     changed_by text NOT NULL CHECK (length(changed_by) BETWEEN 1 AND 200),
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),
     created_at timestamptz NOT NULL DEFAULT cortex.now()
@@ -35,11 +37,32 @@ COMMENT ON COLUMN cortex.subscription.min_risk IS
     'It gets only messages whose payload names a risk, at least this one; null: all.';
 COMMENT ON COLUMN cortex.subscription.fallback IS
     'The subscription that gets those of its messages that could not be sent; null: nobody does.';
+COMMENT ON COLUMN cortex.subscription.attempts IS
+    'How often a message is tried before it fails; null: the default of the channel.';
+COMMENT ON COLUMN cortex.subscription.timeout_s IS 'How long one attempt may take; null: the default of the channel.';
 COMMENT ON COLUMN cortex.subscription.changed_by IS 'Who changed it last: a person, or the pod whose code has it.';
 COMMENT ON COLUMN cortex.subscription.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.subscription.created_at IS 'When it was first applied.';
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.subscription TO cortex_runtime;
+
+CREATE TABLE cortex.failing_subscription (
+    subscription text PRIMARY KEY,
+    since timestamptz NOT NULL,
+    failed_at timestamptz NOT NULL,
+    failures int NOT NULL CHECK (failures > 0),
+    last_error text NOT NULL CHECK (length(last_error) <= 1000)
+);
+COMMENT ON TABLE cortex.failing_subscription IS
+    'Subscriptions whose receiver has taken no message since an attempt failed; a message that is sent deletes the row.';
+COMMENT ON COLUMN cortex.failing_subscription.subscription IS
+    'Its name. No foreign key: whoever records an outcome must not wait for whoever removes it.';
+COMMENT ON COLUMN cortex.failing_subscription.since IS 'When the first of these attempts failed.';
+COMMENT ON COLUMN cortex.failing_subscription.failed_at IS 'When the last one failed.';
+COMMENT ON COLUMN cortex.failing_subscription.failures IS 'How many failed.';
+COMMENT ON COLUMN cortex.failing_subscription.last_error IS 'Why the last one failed.';
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.failing_subscription TO cortex_runtime;
 
 -- ------------------------------------------------------------------ messages
 
@@ -56,6 +79,8 @@ CREATE TABLE cortex.outbox (
     escalated_from text,
     status text NOT NULL DEFAULT 'PENDING' CHECK (status IN ('PENDING', 'PROCESSING', 'SENT', 'FAILED')),
     attempts int NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    claim int NOT NULL DEFAULT 0 CHECK (claim >= attempts),
+    lost_count int NOT NULL DEFAULT 0 CHECK (lost_count >= 0),
     available_at timestamptz NOT NULL DEFAULT cortex.now(),
     is_parked boolean NOT NULL DEFAULT false,
     locked_by uuid,
@@ -93,7 +118,11 @@ COMMENT ON COLUMN cortex.outbox.escalated_from IS
     'The subscription by which it could not be sent before; null: this one is the first.';
 COMMENT ON COLUMN cortex.outbox.status IS
     'PENDING: waits for its time · PROCESSING: a pod is sending it · SENT · FAILED: given up, until a person retries it.';
-COMMENT ON COLUMN cortex.outbox.attempts IS 'How often a pod began to send it, except where it handed it back unsent.';
+COMMENT ON COLUMN cortex.outbox.attempts IS
+    'How often a pod began to send it, except where it handed it back unsent, died or lost its lease.';
+COMMENT ON COLUMN cortex.outbox.claim IS
+    'How often a pod claimed it: the fence. It only grows, so that what an earlier claim reports is refused.';
+COMMENT ON COLUMN cortex.outbox.lost_count IS 'How many pods died, or lost their lease, while they had it.';
 COMMENT ON COLUMN cortex.outbox.available_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex.outbox.is_parked IS 'Waits behind an earlier message of its key; whoever ends that unparks it.';
 COMMENT ON COLUMN cortex.outbox.locked_by IS 'The pod that is sending it.';
@@ -111,9 +140,22 @@ CREATE INDEX outbox_status ON cortex.outbox (status, seq);
 -- A message once by each subscription, also if several that cannot send it give it to the same fallback at once.
 CREATE UNIQUE INDEX outbox_id ON cortex.outbox (id, subscription);
 
+CREATE FUNCTION cortex.waiting_messages(of_subscription text, most int) RETURNS int
+    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+SELECT least(most, count(*))::int FROM (
+    (SELECT FROM cortex.outbox o
+     WHERE o.subscription = of_subscription AND o.status = 'PENDING' AND NOT o.is_parked LIMIT most)
+    UNION ALL
+    (SELECT FROM cortex.outbox o
+     WHERE o.subscription = of_subscription AND o.key IS NOT NULL AND o.status IN ('PENDING', 'PROCESSING')
+       AND o.is_parked LIMIT most)) w $$;
+COMMENT ON FUNCTION cortex.waiting_messages IS
+    'How many messages of a subscription wait for their time or behind another of their key, counted up to a limit.';
+
 -- Rows are added by functions alone, with the owner's rights: nobody forges a message of the runtime.
 GRANT SELECT, DELETE ON cortex.outbox TO cortex_runtime;
-GRANT UPDATE (status, attempts, available_at, is_parked, locked_by, locked_until, last_error, finished_at)
+GRANT UPDATE (status, attempts, claim, lost_count, available_at, is_parked, locked_by, locked_until, last_error,
+              finished_at)
     ON cortex.outbox TO cortex_runtime;
 
 CREATE FUNCTION cortex.is_runtime_topic(topic text) RETURNS boolean
@@ -486,6 +528,7 @@ GRANT EXECUTE ON FUNCTION cortex.remind_approvals(int), cortex.remind_approval(u
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
-        GRANT SELECT ON cortex.subscription, cortex.outbox, cortex.approval_notice TO cortex_reader;
+        GRANT SELECT ON cortex.subscription, cortex.failing_subscription, cortex.outbox, cortex.approval_notice
+            TO cortex_reader;
     END IF;
 END $$;

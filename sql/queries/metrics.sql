@@ -90,8 +90,15 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PENDING' LIMIT $1) o) AS messages_pending,
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'PROCESSING' LIMIT $1) o) AS messages_processing,
        (SELECT count(*) FROM (SELECT FROM cortex.outbox WHERE status = 'FAILED' LIMIT $1) o) AS messages_failed,
-       coalesce((SELECT extract(epoch FROM cortex.now() - created_at) FROM cortex.outbox WHERE status = 'PENDING'
-                 ORDER BY seq LIMIT 1), 0)::float8 AS oldest_message_s,
+       -- What waits for its next attempt, or for a receiver that fails, is not late.
+       coalesce((
+           SELECT greatest(0, extract(epoch FROM cortex.now() - min(first.available_at))) FROM cortex.subscription s
+           CROSS JOIN LATERAL (
+               SELECT o.available_at FROM cortex.outbox o
+               WHERE o.subscription = s.name AND o.status = 'PENDING' AND NOT o.is_parked
+               ORDER BY o.available_at, o.seq LIMIT 1) first
+           WHERE NOT EXISTS (SELECT FROM cortex.failing_subscription f WHERE f.subscription = s.name)), 0)::float8
+           AS oldest_message_s,
        (SELECT count(*) FROM cortex.schedule s WHERE cortex.has_missed(s)) AS missed_schedules,
        extract(epoch FROM cortex.now() - cortex.ticked_at())::float8 AS ticked_s,
        ARRAY(SELECT name FROM cortex.runner ORDER BY name) AS runners,

@@ -22,22 +22,22 @@ WITH due AS MATERIALIZED (
     FROM behind b JOIN held h ON h.seq = b.first_seq WHERE o.seq = b.seq
 ), claimed AS (
     UPDATE cortex.outbox o
-    SET status = 'PROCESSING', attempts = o.attempts + 1, locked_by = $1,
+    SET status = 'PROCESSING', attempts = o.attempts + 1, claim = o.claim + 1, locked_by = $1,
         locked_until = cortex.now() + $4::float8 * interval '1 second'
     -- Counted first: what this statement has changed it cannot hold any more.
     FROM due d WHERE (SELECT count(*) FROM held) >= 0 AND o.seq = d.seq
       AND NOT EXISTS (SELECT FROM behind b WHERE b.seq = d.seq)
     RETURNING o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.subscription, o.escalated_from,
-              o.attempts, o.created_at
+              o.attempts, o.claim, o.created_at
 )
 SELECT c.*, (SELECT count(*) FROM due) AS read_count FROM claimed c ORDER BY c.seq;
 
 -- name: renew
--- Renews the leases of a pod's messages. $1 pod id, $2 their seqs, $3 their attempts, $4 lease in seconds. Locks: the
+-- Renews the leases of a pod's messages. $1 pod id, $2 their seqs, $3 their claims, $4 lease in seconds. Locks: the
 -- messages (ordered). Returns those that are still its own.
 WITH held AS MATERIALIZED (
-    SELECT o.seq FROM unnest($2::bigint[], $3::int[]) AS m(seq, attempts) JOIN cortex.outbox o ON o.seq = m.seq
-    WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.attempts = m.attempts
+    SELECT o.seq FROM unnest($2::bigint[], $3::int[]) AS m(seq, claim) JOIN cortex.outbox o ON o.seq = m.seq
+    WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.claim = m.claim
     ORDER BY o.seq FOR UPDATE OF o
 )
 UPDATE cortex.outbox o SET locked_until = cortex.now() + $4::float8 * interval '1 second'
@@ -45,20 +45,39 @@ FROM held WHERE o.seq = held.seq RETURNING o.seq;
 
 -- name: record
 -- Writes what became of a pod's messages, as far as it still has their leases. $1 pod id; per message: $2 seqs,
--- $3 attempts, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors, $8 their codes if
--- credentials were refused, which is recorded as a fact. Locks: the messages (ordered). Returns those that were written.
+-- $3 claims, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors, $8 their codes if
+-- credentials were refused, which is recorded as a fact. It notes which subscriptions fail, and forgets those of which a
+-- message was sent. Locks: the messages, then the failing subscriptions (ordered). Returns those that were written.
 WITH result AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::text[], $8::text[])
-        AS r(seq, attempts, status, delay_s, is_counted, error, refusal)
+        AS r(seq, claim, status, delay_s, is_counted, error, refusal)
 ), held AS MATERIALIZED (
     SELECT r.*, o.subscription, o.tenant FROM result r JOIN cortex.outbox o ON o.seq = r.seq
-    WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.attempts = r.attempts
+    WHERE o.status = 'PROCESSING' AND o.locked_by = $1 AND o.claim = r.claim
     ORDER BY o.seq FOR UPDATE OF o
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, data)
     SELECT DISTINCT ON (subscription) 'error', refusal, 'notify:' || subscription, tenant,
            jsonb_build_object('class', 'PERMANENT', 'message', error)
     FROM held WHERE refusal IS NOT NULL ORDER BY subscription, seq
+), tried AS MATERIALIZED (
+    SELECT h.subscription, bool_or(h.status = 'SENT') AS has_sent, count(*) AS count,
+           (array_agg(left(h.error, 1000) ORDER BY h.seq DESC))[1] AS error
+    FROM held h WHERE h.is_counted AND h.error IS NOT NULL OR h.status = 'SENT' GROUP BY h.subscription
+), known AS MATERIALIZED (
+    SELECT f.subscription FROM cortex.failing_subscription f JOIN tried t USING (subscription)
+    ORDER BY f.subscription FOR UPDATE OF f
+), recovered AS (
+    DELETE FROM cortex.failing_subscription f USING known k, tried t
+    WHERE f.subscription = k.subscription AND t.subscription = k.subscription AND t.has_sent
+), failing AS (
+    INSERT INTO cortex.failing_subscription AS f (subscription, since, failed_at, failures, last_error)
+    SELECT t.subscription, cortex.now(), cortex.now(), t.count, t.error FROM tried t
+    WHERE NOT t.has_sent AND (SELECT count(*) FROM known) >= 0
+      AND EXISTS (SELECT FROM cortex.subscription s WHERE s.name = t.subscription)
+    ORDER BY t.subscription
+    ON CONFLICT (subscription) DO UPDATE
+    SET failed_at = excluded.failed_at, failures = f.failures + excluded.failures, last_error = excluded.last_error
 )
 UPDATE cortex.outbox o
 SET status = h.status, attempts = o.attempts - CASE WHEN h.is_counted THEN 0 ELSE 1 END, locked_by = NULL,
@@ -84,8 +103,9 @@ WITH next AS MATERIALIZED (
 UPDATE cortex.outbox o SET is_parked = false FROM held WHERE o.seq = held.seq RETURNING o.seq;
 
 -- name: reclaim
--- Takes messages from pods that died, or whose lease has expired: for another attempt, or as failed. $1 limit, $2 most
--- attempts. Locks: messages, skipping locked ones. Returns them.
+-- Takes messages from pods that died, or whose lease has expired: each gets its attempt back, and after the second time
+-- a growing pause; it fails when this many pods have died of it, or with it. $1 limit, $2 how many. Locks: messages,
+-- skipping locked ones. Returns them.
 WITH late AS MATERIALIZED (
     SELECT o.seq FROM cortex.outbox o
     WHERE o.status = 'PROCESSING' AND (o.locked_until < cortex.now()
@@ -93,9 +113,14 @@ WITH late AS MATERIALIZED (
     ORDER BY o.locked_until LIMIT $1 FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE cortex.outbox o
-SET status = CASE WHEN o.attempts < $2 THEN 'PENDING' ELSE 'FAILED' END, locked_by = NULL, locked_until = NULL,
-    last_error = 'its pod died or lost its lease while it sent this: it may have been sent',
-    available_at = cortex.now(), finished_at = CASE WHEN o.attempts >= $2 THEN cortex.now() END
+SET status = CASE WHEN o.lost_count + 1 < $2 THEN 'PENDING' ELSE 'FAILED' END, locked_by = NULL, locked_until = NULL,
+    attempts = o.attempts - 1, lost_count = o.lost_count + 1,
+    last_error = CASE WHEN o.lost_count + 1 < $2
+        THEN 'its pod died or lost its lease while it sent this: it may have been sent'
+        ELSE $2 || ' pods died or lost their lease while they sent this: it may have been sent' END,
+    available_at = cortex.now()
+        + CASE WHEN o.lost_count < 2 THEN 0 ELSE least(120, 5 * 2 ^ (o.lost_count - 2)) END * interval '1 second',
+    finished_at = CASE WHEN o.lost_count + 1 >= $2 THEN cortex.now() END
 FROM late WHERE o.seq = late.seq
 RETURNING o.seq, o.subscription, o.key, o.status;
 
@@ -174,7 +199,7 @@ WITH read AS MATERIALIZED (
     SELECT o.seq FROM cortex.outbox o WHERE o.id = $5::uuid
 )
 SELECT o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.subscription, o.escalated_from, o.status, o.attempts,
-       o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel,
+       o.lost_count, o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel,
        cortex.now() AS now
 FROM read JOIN cortex.outbox o ON o.seq = read.seq
 LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
@@ -186,13 +211,13 @@ ORDER BY o.seq DESC LIMIT $7;
 -- Messages that failed, the newest first, then those under way or waiting, the oldest first; without their contents.
 -- $1 most of each.
 (SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
-        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
+        o.lost_count, o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
  FROM (SELECT * FROM cortex.outbox WHERE status = 'FAILED' ORDER BY seq DESC LIMIT $1) o
  LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
  ORDER BY o.seq DESC)
 UNION ALL
 (SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
-        o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
+        o.lost_count, o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
  FROM (SELECT waiting.* FROM unnest(ARRAY['PROCESSING', 'PENDING']) AS wanted(status) CROSS JOIN LATERAL (
            SELECT * FROM cortex.outbox u WHERE u.status = wanted.status ORDER BY u.seq LIMIT $1) waiting
        ORDER BY waiting.seq LIMIT $1) o
@@ -206,16 +231,32 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: choose
 -- Messages of these states, oldest first. $1 states, $2 a subscription or null, $3 a LIKE pattern of topics or null,
--- $4 a message id or null for all, $5 limit. Locks: the messages (ordered), skipping locked ones.
+-- $4 a message id or null for all; published within $5 seconds and longer than $6 seconds ago, each or null; $7 limit.
+-- Locks: the messages (ordered), skipping locked ones.
 SELECT o.seq, o.subscription, o.key, o.tenant, o.id, o.topic, o.status FROM cortex.outbox o
 WHERE o.status = ANY ($1::text[]) AND ($2::text IS NULL OR o.subscription = $2)
   AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4)
-ORDER BY o.seq LIMIT $5 FOR UPDATE SKIP LOCKED;
+  AND ($5::float8 IS NULL OR o.created_at >= cortex.now() - $5 * interval '1 second')
+  AND ($6::float8 IS NULL OR o.created_at <= cortex.now() - $6 * interval '1 second')
+ORDER BY o.seq LIMIT $7 FOR UPDATE SKIP LOCKED;
+
+-- name: count_chosen
+-- How many messages of each state `choose` would return now. $1 to $7 as there.
+SELECT found.status, count(*)::int AS count
+FROM (
+    SELECT o.status FROM cortex.outbox o
+    WHERE o.status = ANY ($1::text[]) AND ($2::text IS NULL OR o.subscription = $2)
+      AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4)
+      AND ($5::float8 IS NULL OR o.created_at >= cortex.now() - $5 * interval '1 second')
+      AND ($6::float8 IS NULL OR o.created_at <= cortex.now() - $6 * interval '1 second')
+    ORDER BY o.seq LIMIT $7) found
+GROUP BY found.status ORDER BY found.status;
 
 -- name: retry
--- Sends failed messages again, with all their attempts. $1 seqs, which the caller holds, $2 who, $3 why.
+-- Sends failed messages again, and waiting ones now, with all their attempts. $1 seqs, which the caller holds, $2 who, $3 why.
 WITH again AS (
-    UPDATE cortex.outbox o SET status = 'PENDING', attempts = 0, available_at = cortex.now(), finished_at = NULL
+    UPDATE cortex.outbox o SET status = 'PENDING', attempts = 0, lost_count = 0, available_at = cortex.now(),
+        finished_at = NULL
     WHERE o.seq = ANY ($1::bigint[]) RETURNING o.seq, o.id, o.topic, o.subscription, o.tenant
 ), hinted AS (
     SELECT pg_notify('cortex_outbox', 'message') FROM (SELECT FROM again LIMIT 1) a

@@ -149,7 +149,8 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
             "queue",
             "breakers",
         ),
-        *("dead letters", "effects", "approvals", "schedules", "environment", "terminal"),
+        *("dead letters", "effects", "approvals", "subscriptions", "schedules"),
+        *("environment", "terminal"),
     ]
     assert found["config"]["found"] == (
         "data from CORTEX_DATA, dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"

@@ -21,7 +21,8 @@ def test_a_system_that_is_well(cortex: Cortex, life: Life) -> None:
     assert names == [
         *("due_jobs", "oldest_due_s", "stranded_jobs"),
         *("failure_rate", "retry_churn", "dead_letter_rate"),
-        *("outbox_pending", "outbox_oldest_s", "missed_schedules"),
+        *("outbox_pending", "outbox_oldest_s", "failing_subscriptions"),
+        "missed_schedules",
     ]
     assert ended.document["measures"][1] == {
         "name": "oldest_due_s",

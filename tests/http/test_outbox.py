@@ -90,8 +90,18 @@ def test_messages_are_changed_by_filter(server: HttpServer) -> None:
     server.store(fail)
     token = server.token("operator")
     unchosen = server.post("/v1/outbox/retry", token=token, json_body=WHY)
-    assert (unchosen.status, unchosen.json["hint"]) == (400, "give subscription or topic")
+    assert (unchosen.status, unchosen.json["hint"]) == (
+        400,
+        "give subscription, topic, status, since or older",
+    )
+    counted = {"topic": "order.*", "status": "FAILED", "since": "1h", "is_dry_run": True} | WHY
+    total = server.post("/v1/outbox/retry", token=token, json_body=counted).json["count"]
+    old = {"status": "FAILED", "older": "1h"} | WHY
+    assert server.post("/v1/outbox/retry", token=token, json_body=old).json == {"count": 0}
+    sent = server.post("/v1/outbox/retry", token=token, json_body={"status": "SENT"} | WHY)
+    assert (sent.status, sent.json["detail"]) == (400, "status is SENT, not FAILED or PENDING")
     one = {"subscription": "a", "limit": 1} | WHY
+    assert total >= 1
     assert server.post("/v1/outbox/retry", token=token, json_body=one).json == {"count": 1}
     other = {"topic": "invoice.*"} | WHY
     assert server.post("/v1/outbox/discard", token=token, json_body=other).json == {"count": 0}

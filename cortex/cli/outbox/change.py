@@ -1,22 +1,46 @@
 """`cortex outbox retry` and `discard`: one message, or all that match."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import click
 
+from cortex.cli.asking import confirm_count
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
-from cortex.cli.options import Command, Text, TopicPattern
+from cortex.cli.options import Command, Span, Text, TopicPattern
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
+from cortex.domain.messages.message import MessageStatus
 from cortex.domain.policy import NAME_MAX
 from cortex.postgres.database import Database
+from cortex.postgres.session import Session
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
-from cortex.store.background.outbox import CHANGED_DEFAULT, CHANGED_MAX, MessageChoice
+from cortex.store.background.outbox import (
+    CHANGED_DEFAULT,
+    CHANGED_MAX,
+    RETRIED,
+    UNSENT,
+    MessageChoice,
+)
 
 Work = Callable[..., Awaitable[int]]
+
+
+@attrs.frozen(kw_only=True)
+class Words:
+    """What a command does, and to which messages unless a person names states."""
+
+    verb: str
+    done: str
+    statuses: tuple[MessageStatus, ...]
+    is_asked_for_one: bool
+    """Whether it asks before it changes a single message, too."""
+
+
+RETRY: Final = Words(verb="retry", done="retried", statuses=RETRIED, is_asked_for_one=False)
+DISCARD: Final = Words(verb="delete", done="discarded", statuses=UNSENT, is_asked_for_one=True)
 
 
 def _chosen(command: Callable[..., None]) -> Callable[..., None]:
@@ -36,6 +60,27 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
             help="All of these topics; * is anything.",
         ),
         click.option(
+            "--older",
+            "older_s",
+            type=Span(),
+            metavar="TIME",
+            help="Only those published longer ago than 2h, 3d …",
+        ),
+        click.option(
+            "--since",
+            "since_s",
+            type=Span(),
+            metavar="TIME",
+            help="Only those published within the last 2h, 3d …",
+        ),
+        click.option(
+            "--status",
+            "states",
+            type=click.Choice([each.value.lower() for each in UNSENT]),
+            multiple=True,
+            help="Only messages in this state; may be repeated.",
+        ),
+        click.option(
             "--subscription", type=Text(NAME_MAX), metavar="NAME", help="All to this subscription."
         ),
         click.argument("name", metavar="[ID]", required=False),
@@ -46,13 +91,14 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(cls=Command)
 @_chosen
-@changes(is_reason_required=True)
+@changes(is_reason_required=True, yes="Do not ask; filters need confirmation.")
 def retry(change: ChangeRequest, **chosen: Any) -> None:
     """Send failed messages again, with all their attempts, under the same ids.
 
-    Give an ID, --subscription or --topic. A message may then come after later ones of its key.
+    Give an ID or filters. --status pending sends those now that wait for their next attempt. A
+    failed message may then come after later ones of its key.
     """
-    _write(change, store.retry, "retried", chosen)
+    _write(change, store.retry, RETRY, chosen)
 
 
 @click.command(cls=Command)
@@ -61,33 +107,51 @@ def retry(change: ChangeRequest, **chosen: Any) -> None:
 def discard(change: ChangeRequest, **chosen: Any) -> None:
     """Delete messages that failed or still wait; they are never sent.
 
-    Give an ID, --subscription or --topic. Facts record who and why.
+    Give an ID or filters. Facts record who and why.
     """
-    change.confirm("delete unsent messages")
-    _write(change, store.discard, "discarded", chosen)
+    _write(change, store.discard, DISCARD, chosen)
 
 
-def _write(change: ChangeRequest, work: Work, verb: str, chosen: dict[str, Any]) -> None:
-    name, limit = chosen["name"], chosen["limit"]
-    subscription, topic = chosen["subscription"], chosen["topic"]
-    if name is None and subscription is None and topic is None:
-        raise UsageError("no message is chosen", hint="give an ID, --subscription or --topic")
+def _write(change: ChangeRequest, work: Work, words: Words, chosen: dict[str, Any]) -> None:
+    name, subscription = chosen.pop("name"), chosen["subscription"]
+    states, limit = chosen.pop("states"), chosen.pop("limit")
+    if name is None and not states and not any(chosen.values()):
+        raise UsageError(
+            "no message is chosen",
+            hint="give an ID, --subscription, --topic, --status, --since or --older",
+        )
     with session(change.options) as call:
         choice = MessageChoice(
             message_id=None if name is None else call(store.find, name),
-            subscription=subscription,
-            topic=topic,
+            statuses=tuple(MessageStatus(each.upper()) for each in states) or None,
             limit=limit,
+            **chosen,
         )
+        if name is None or words.is_asked_for_one:
+            _confirm(change, call, words, choice)
 
         async def write(db: Database, *, by: str, reason: str) -> dict[str, int]:
-            return {verb: await work(db, choice, by=by, reason=reason)}
+            return {words.done: await work(db, choice, by=by, reason=reason)}
 
         done = change.write(
             call, write, operation=f"outbox.{work.__name__}", request=attrs.asdict(choice)
         )
-        if subscription is not None and not done[verb]:
+        if subscription is not None and not done[words.done]:
             call(subscriptions.require, subscription)
-    count = done[verb]
-    noun = "message" if count == 1 else "messages"
-    change.output.record(done, name=str(count), page=lambda: [f"{verb} {count} {noun}"])
+    count = done[words.done]
+    page = [f"{words.done} {_messages(count)}"]
+    change.output.record(done, name=str(count), page=lambda: page)
+
+
+def _confirm(change: ChangeRequest, call: Session, words: Words, choice: MessageChoice) -> None:
+    """Ask with the number of messages of each state, unless there is none."""
+    counts = call(store.count, choice, words.statuses)
+    if counts:
+        parts = ", ".join(f"{count:,} {each.value.lower()}" for each, count in counts.items())
+        count = sum(counts.values())
+        question = f"{words.verb} {_messages(count)} ({parts})"
+        confirm_count(question, count, change.options, is_agreed=change.is_agreed)
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"

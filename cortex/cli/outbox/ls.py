@@ -96,6 +96,6 @@ COLUMNS: Final[Sequence[Column[MessageRow]]] = (
     ),
     *only_on_demand(
         *("seq", "key", "payload", "headers", "tenant", "trace", "channel", "available_at"),
-        *("is_parked", "locked_until", "pod", "finished_at"),
+        *("lost_count", "is_parked", "locked_until", "pod", "finished_at"),
     ),
 )

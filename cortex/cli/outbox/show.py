@@ -21,8 +21,8 @@ from cortex.view.messages import NOBODY, attempts_text, message_state
 LABEL_CELLS: Final = 12
 ROWS_MAX: Final = 1000
 FIELDS: Final = (
-    *("seq", "subscription", "escalated_from", "channel", "status", "attempts", "available_at"),
-    *("is_parked", "locked_until", "pod", "last_error", "finished_at"),
+    *("seq", "subscription", "escalated_from", "channel", "status", "attempts", "lost_count"),
+    *("available_at", "is_parked", "locked_until", "pod", "last_error", "finished_at"),
 )
 SHARED: Final = ("id", "topic", "key", "tenant", "trace", "headers", "payload", "created_at")
 

@@ -45,6 +45,16 @@ def _filter(row: SubscriptionRow) -> Cell:
     return Cell(safe(text)) if text else Cell(NOTHING, "dim")
 
 
+def _failing(row: SubscriptionRow) -> Cell:
+    if row.failing_since is None:
+        return Cell(NOTHING, "dim")
+    again = ""
+    if row.next_attempt_at is not None and (left_s := -since_s(row, row.next_attempt_at)) > 0:
+        again = f", again in {age(left_s)}"
+    since = age(since_s(row, row.failing_since))
+    return Cell(safe(f"{since}{again}: {row.last_error}"), "fail")
+
+
 def _changed(row: SubscriptionRow) -> Cell:
     return Cell(safe(f"{age(since_s(row, row.changed_at))} by {row.changed_by}"), "dim")
 
@@ -55,8 +65,12 @@ COLUMNS: Final[Sequence[Column[SubscriptionRow]]] = (
     Column(name="channel", shown=lambda r: Cell(r.channel.value)),
     Column(name="pending", title="wait", shown=lambda r: Cell(str(r.pending)), is_right=True),
     Column(name="breaker", shown=_breaker),
+    Column(name="failing_since", title="failing", shown=_failing, least=12, is_spare=True),
     Column(name="filter", shown=_filter, is_spare=True),
     Column(name="fallback", shown=lambda r: Cell(safe(r.fallback or NOTHING)), is_spare=True),
     Column(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
-    *only_on_demand("tenant", "min_risk", "config", "is_heavy", "changed_by", "created_at"),
+    *only_on_demand(
+        *("tenant", "min_risk", "config", "is_heavy", "attempts", "timeout_s", "failures"),
+        *("last_error", "next_attempt_at", "changed_by", "created_at"),
+    ),
 )

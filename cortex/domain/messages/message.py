@@ -14,14 +14,45 @@ from cortex.domain.errors import UsageError
 from cortex.domain.failure import CREDENTIALS_REFUSED
 
 ATTEMPTS_MAX: Final = 3
+"""Of a handler, the log, and any channel with a fallback, unless the subscription says more."""
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
 JITTER_S: Final = 0.5
+PAUSES_S: Final = (
+    *(5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 1_800.0),
+    *(hours * 3600.0 for hours in (1, 2, 4, 8, 12, 20, 24)),
+)
+"""Between attempts at a receiver outside: a restart, a deployment, a night, a weekend; three days
+in all."""
+JITTER: Final = 0.1
+"""The share that a random draw adds to these pauses."""
+LOST_MAX: Final = 10
+"""A message fails when this many pods have died, or lost their lease, while they had it."""
 LEASE_S: Final = 60.0
 ESCALATE_S: Final = 120.0
 """A message waits this long for a channel that is down, then goes to its fallback."""
 KEY_MAX: Final = 300
 ERROR_MAX: Final = 1_000
 """Characters of a message's last error."""
+
+
+@attrs.frozen(kw_only=True)
+class Redelivery:
+    """How often a message is tried, and how long the pauses are."""
+
+    attempts: int = ATTEMPTS_MAX
+    lasts_days: bool = False
+    """Whether the pauses are `PAUSES_S`, or those of `BACKOFF`."""
+
+    def pause_s(self, attempt: int, *, rng: random.Random, least_s: float = 0.0) -> float:
+        """Return the pause after a failed attempt, counted from 1."""
+        if not self.lasts_days:
+            return max(BACKOFF.longest_s(attempt), least_s) + rng.uniform(0.0, JITTER_S)
+        pause_s = PAUSES_S[min(attempt, len(PAUSES_S)) - 1]
+        return max(pause_s, least_s) * rng.uniform(1.0, 1.0 + JITTER)
+
+
+AT_ONCE_OR_SOON: Final = Redelivery()
+FOR_DAYS: Final = Redelivery(attempts=len(PAUSES_S) + 1, lasts_days=True)
 
 
 class MessageStatus(StrEnum):
@@ -52,6 +83,8 @@ class Message:
     escalated_from: str | None = None
     """The subscription by which it could not be sent before."""
     seq: int = attrs.field(default=0, repr=False)
+    claim: int = attrs.field(default=0, repr=False)
+    """The fence: how often a pod has claimed it."""
 
     @property
     def document(self) -> Mapping[str, Any]:
@@ -98,16 +131,18 @@ def failed(
     is_final: bool,
     rng: random.Random,
     least_s: float = 0.0,
+    redelivery: Redelivery = AT_ONCE_OR_SOON,
 ) -> Outcome:
     """Return the outcome of a failed attempt: another one later, or none.
 
     `is_final`: it would fail again. `least_s`: the pause that the receiver asks for.
     """
-    if is_final or attempt >= ATTEMPTS_MAX:
-        refusal = code if code in CREDENTIALS_REFUSED else None
-        return Outcome(status=MessageStatus.FAILED, error=error[:ERROR_MAX], refusal=refusal)
-    pause_s = max(BACKOFF.longest_s(attempt), least_s) + rng.uniform(0.0, JITTER_S)
-    return Outcome(status=MessageStatus.PENDING, error=error[:ERROR_MAX], delay_s=pause_s)
+    refusal = code if code in CREDENTIALS_REFUSED else None
+    text = error[:ERROR_MAX]
+    if is_final or attempt >= redelivery.attempts:
+        return Outcome(status=MessageStatus.FAILED, error=text, refusal=refusal)
+    pause_s = redelivery.pause_s(attempt, rng=rng, least_s=least_s)
+    return Outcome(status=MessageStatus.PENDING, error=text, delay_s=pause_s, refusal=refusal)
 
 
 def check_key(key: str | None) -> str | None:

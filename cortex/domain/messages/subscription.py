@@ -23,6 +23,7 @@ import attrs
 
 from cortex.domain.approvals.approval import Risk
 from cortex.domain.errors import UsageError
+from cortex.domain.messages.message import AT_ONCE_OR_SOON, FOR_DAYS, Redelivery
 from cortex.domain.messages.payload_keys import (
     PAYLOAD_KEYS,
     topics_after,
@@ -37,6 +38,7 @@ SECRETS_MAX: Final = 2
 """While a secret is being changed, messages are signed with the old and the new one."""
 RECIPIENTS_MAX: Final = 50
 TENANT_MAX: Final = 100
+TIMEOUT_MAX_S: Final = 300
 PLACE: Final = re.compile(r"env:[A-Z_][A-Z0-9_]{0,127}|file:/[^\0-\x1f\x7f]{1,1000}", re.ASCII)
 _URL_PLACE: Final = "put the URL where the pods find it, and name that: env:NAME or file:/full/path"
 _SECRET_NAME: Final = re.compile(
@@ -76,6 +78,17 @@ class Subscription:
     """It gets only messages that name a risk, at least this one; None: all."""
     fallback: str | None = None
     """The subscription that gets what could not be sent; None: nobody does."""
+    attempts: int | None = None
+    """How often a message is tried; None: see `redelivery`."""
+    timeout_s: int | None = None
+    """For one attempt; None: the default of the channel."""
+
+    @property
+    def redelivery(self) -> Redelivery:
+        """How a message is tried again: for days only where nobody else gets it."""
+        is_outside = self.has_breaker and self.fallback is None
+        default = FOR_DAYS if is_outside else AT_ONCE_OR_SOON
+        return default if self.attempts is None else attrs.evolve(default, attempts=self.attempts)
 
     @property
     def breaker(self) -> str:
@@ -393,12 +406,28 @@ def _level(value: object, source: str) -> str:
     return str(value)
 
 
+def _attempts(value: object, source: str) -> int:
+    return _whole(value, source, most=FOR_DAYS.attempts)
+
+
+def _timeout_s(value: object, source: str) -> int:
+    return _whole(value, source, most=TIMEOUT_MAX_S)
+
+
+def _whole(value: object, source: str, *, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise UsageError(f"{source} is {str(value)[:80]!r}", hint=f"a whole number, 1 to {most}")
+    return value
+
+
 Check = Callable[[object, str], Any]
 
 _TERMS: Final[Mapping[str, Check]] = {
     "tenant": _tenant,
     "min_risk": _risk,
     "fallback": _name,
+    "attempts": _attempts,
+    "timeout_s": _timeout_s,
 }
 """Keys of any channel that are fields of a subscription."""
 

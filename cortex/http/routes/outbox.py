@@ -1,6 +1,6 @@
 """`/v1/outbox` and `/v1/subscriptions`: messages to others, and who gets which."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -13,6 +13,7 @@ from cortex.domain.breaker import BreakerState
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.messages.subscription import Channel
+from cortex.domain.phrases import parse_span
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
@@ -60,8 +61,9 @@ class MessageRow:
     escalated_from: str | None = field(doc="the subscription by which it could not be sent")
     channel: Channel | None = field(doc="null: the subscription was removed")
     status: MessageStatus
-    attempts: int
-    available_at: datetime = field(doc="when it may be sent")
+    attempts: int = field(doc="how often it was tried, without those that its pod did not survive")
+    lost_count: int = field(doc="pods that died, or lost their lease, while they had it")
+    available_at: datetime = field(doc="when it may be sent: the next attempt")
     is_parked: bool = field(doc="waits behind an earlier message of its key")
     locked_until: datetime | None
     pod: str | None = field(doc="the pod that sends it now")
@@ -89,9 +91,15 @@ class MessageChange:
 
 @attrs.frozen(kw_only=True)
 class MessagesChange(MessageChange):
-    """Changes messages, the oldest first: give subscription, topic or both."""
+    """Changes messages, the oldest first: all that match each of the given filters."""
 
     topic: str = text(doc="only these topics; * is anything", length_max=NAME_MAX, default="")
+    status: MessageStatus | None = field(
+        doc="FAILED or PENDING; null: FAILED for a retry, both for a discard", default=None
+    )
+    since: str = text(doc="only published within 90s, 15m, 2h, 3d", length_max=8, default="")
+    older: str = text(doc="only published longer ago than that", length_max=8, default="")
+    is_dry_run: bool = field(doc="count, and change nothing", default=False)
     limit: int = whole(doc="most messages", low=1, high=CHANGED_MAX, default=CHANGED_DEFAULT)
 
 
@@ -115,11 +123,17 @@ class SubscriptionRow:
     tenant: str | None = field(doc="it gets only messages of this tenant; null: of all")
     min_risk: Risk | None = field(doc="it gets only messages of at least this risk; null: all")
     fallback: str | None = field(doc="the subscription that gets what this one cannot send")
+    attempts: int | None = field(doc="of one message; null: the default of the channel")
+    timeout_s: int | None = field(doc="of one attempt; null: the default of the channel")
     changed_by: str
     changed_at: datetime
     created_at: datetime
     breaker: BreakerState | None = field(doc="null: its channel has not failed lately")
     pending: int = field(doc="messages that wait, up to a limit")
+    failing_since: datetime | None = field(doc="it has taken no message since; null: it does")
+    failures: int = field(doc="attempts that have failed since")
+    last_error: str | None
+    next_attempt_at: datetime | None = field(doc="while it fails: its next attempt")
 
 
 @attrs.frozen(kw_only=True)
@@ -159,11 +173,20 @@ async def discard_message(request: CheckedRequest[None, MessageChange], api: Api
 
 
 async def retry_messages(request: CheckedRequest[None, MessagesChange], api: Api) -> Response:
+    if request.body.is_dry_run:
+        return await _counted(api, _chosen(request.body), store.RETRIED)
     return await _change(request, api, store.retry, _chosen(request.body))
 
 
 async def discard_messages(request: CheckedRequest[None, MessagesChange], api: Api) -> Response:
+    if request.body.is_dry_run:
+        return await _counted(api, _chosen(request.body), store.UNSENT)
     return await _change(request, api, store.discard, _chosen(request.body))
+
+
+async def _counted(api: Api, choice: MessageChoice, statuses: Sequence[MessageStatus]) -> Response:
+    counts = await api.port(store.count, choice, statuses)
+    return answer(MessagesChanged(count=sum(counts.values())))
 
 
 def _named(request: CheckedRequest[None, MessageChange]) -> MessageChoice:
@@ -173,10 +196,20 @@ def _named(request: CheckedRequest[None, MessageChange]) -> MessageChoice:
 
 
 def _chosen(body: MessagesChange) -> MessageChoice:
-    if not body.subscription and not body.topic:
-        raise UsageError("no message is chosen", hint="give subscription or topic")
+    statuses = None if body.status is None else (body.status,)
+    if not (body.subscription or body.topic or body.since or body.older or statuses):
+        raise UsageError(
+            "no message is chosen", hint="give subscription, topic, status, since or older"
+        )
+    if statuses is not None and statuses[0] not in store.UNSENT:
+        raise UsageError(f"status is {statuses[0]}, not FAILED or PENDING")
     return MessageChoice(
-        subscription=body.subscription or None, topic=body.topic or None, limit=body.limit
+        subscription=body.subscription or None,
+        topic=body.topic or None,
+        statuses=statuses,
+        since_s=parse_span(body.since) if body.since else None,
+        older_s=parse_span(body.older) if body.older else None,
+        limit=body.limit,
     )
 
 

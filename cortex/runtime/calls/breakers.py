@@ -11,7 +11,7 @@ On stop: nothing to do; the probe of a dead pod is freed by its takeover, a lost
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID
@@ -72,6 +72,18 @@ class BreakerRegistry(Runner):
         """Return the states of the breakers known to this pod, among them all open ones."""
         now = self._shared.now
         return {name: moved_on(line.breaker, now).state for name, line in self._lines.items()}
+
+    def next_probe_s(self, names: Collection[str]) -> float | None:
+        """Return in how many seconds the first open one of these may be probed; None: none is."""
+        now = self._shared.now
+        waits = [
+            (until - now).total_seconds()
+            for name in names
+            if (line := self._lines.get(name)) is not None
+            and moved_on(line.breaker, now).state is BreakerState.OPEN
+            and (until := line.breaker.open_until) is not None
+        ]
+        return min(waits, default=None)
 
     async def tick(self, _: TickBudget, /) -> TickResult:
         """Poll all unhealthy breakers, tend this pod's calls, drop idle handles."""

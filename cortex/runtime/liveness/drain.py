@@ -82,6 +82,8 @@ class Drain:
         """None until a shutdown was requested."""
         self.is_over = trio.Event()
         """All jobs have ended, or were stopped."""
+        self.finishing: list[Callable[[], Awaitable[None]]] = []
+        """What is to end after the jobs, in the same time, such as messages that are being sent."""
 
     async def run(self, shutdown: Shutdown, log: ShutdownLog) -> None:
         """On request: let jobs reach their next checkpoint, then hand back the rest."""
@@ -96,6 +98,8 @@ class Drain:
                 nursery.start_soon(self._report_often)
                 nursery.start_soon(_cut_short, nursery.cancel_scope, shutdown)
                 await self._running.wait_until_empty()
+                for finish in self.finishing:
+                    await finish()
                 nursery.cancel_scope.cancel(reason="drained")
             if len(self._running):
                 jobs.outcome = Outcome.ABORTED

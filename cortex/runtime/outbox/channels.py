@@ -44,7 +44,8 @@ class StoreChannels:
             poster=poster, allowed=allowed, unix_ms=self.chance.unix_ms, send_s=limit_s
         )
         try:
-            sender = parts.sender(subscription)
+            # The time of one attempt is that of the job's step.
+            sender = parts.sender(attrs.evolve(subscription, timeout_s=None))
             return _gone(name) if sender is None else await send_within(sender, message)
         except CortexError as error:  # settings that are not usable here, such as a secret
             return failure_of(error)

@@ -25,6 +25,7 @@ from cortex.domain.redaction import excerpt
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.tls import trusted
+from cortex.runtime.outbox.lasting import LastingFailures
 
 CONNECT_S: Final = 10.0
 SUBJECT: Final = "[Cortex] {topic}"
@@ -37,7 +38,7 @@ PERMANENT_FROM: Final = 500
 
 
 @attrs.frozen(kw_only=True)
-class EmailSender:
+class EmailSender(LastingFailures):
     """Sends messages to fixed recipients."""
 
     host: str

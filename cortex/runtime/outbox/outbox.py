@@ -8,10 +8,11 @@ hands. Deliveries run outside of transactions. What waits for a breaker waits in
 On failure: while the database is unavailable, nothing is claimed, and outcomes are kept and written
 when it is back; leases that ended meanwhile are lost. A sender that raises or hangs fails its
 message, and delays no other subscription.
-On stop: nothing more is claimed; calls under way get `GRACE_S`, then all leases are handed back.
+On stop: `finish` claims no more, and lets calls under way end as long as the drain lasts. Then they
+get `GRACE_S`, and all leases are handed back.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
 from uuid import UUID
@@ -63,6 +64,7 @@ IDLE_S: Final = 30.0
 BREAKER_S: Final = 1.0
 """While a breaker is not closed: it may be probed after a time."""
 GRACE_S: Final = 2.0
+FINISH_LOOK_S: Final = 0.5
 HAND_BACK_S: Final = 2.0
 RETRY_AFTER_MAX_S: Final = 300.0
 
@@ -80,6 +82,9 @@ class Breakers(CircuitBreakers, Protocol):
 
     def states(self) -> Mapping[str, BreakerState]:
         """Return the known states; those that are missing are closed."""
+
+    def next_probe_s(self, names: Collection[str]) -> float | None:
+        """Return in how many seconds the first open one of these may be probed; None: none is."""
 
 
 class NoMeter:
@@ -144,10 +149,25 @@ class Outbox(Runner):
         self._read_at = self._reclaim_at = float("-inf")
         self._are_handlers_known = not self._handlers
         self._is_stopping = False
+        self._is_finishing = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with self._open():
             await super().run(task_status=task_status)
+
+    async def finish(self) -> None:
+        """Claim what is due once more, then nothing; return when no delivery is under way.
+
+        The caller limits the time.
+        """
+        if self._nursery is None:
+            return
+        with suppress(CortexError):
+            await self.run_once(TickBudget())
+        self._is_finishing = True
+        while self._held:
+            with trio.move_on_after(FINISH_LOOK_S):  # a lost lease ends a delivery without a write
+                await self._is_written.wait()
 
     async def tick(self, budget: TickBudget, /) -> TickResult:
         """Claim once; alone, without `run`, send what is due and return when it is recorded."""
@@ -196,17 +216,13 @@ class Outbox(Runner):
 
     def _look_again_s(self, due_s: float | None) -> float | None:
         """Return when to claim again; None: at the loop's own pace. Breakers change by time."""
-        states = self._breakers.states()
-        is_waiting = any(
-            states.get(each.subscription.breaker, BreakerState.CLOSED) is not BreakerState.CLOSED
-            for each in self._lanes.values()
-        )
-        if is_waiting:
-            return min(BREAKER_S, IDLE_S if due_s is None else due_s)
-        return None if due_s is None else min(due_s, IDLE_S)
+        names = [each.subscription.breaker for each in self._lanes.values()]
+        probe_s = self._breakers.next_probe_s(names)
+        waits = [each for each in (due_s, probe_s) if each is not None]
+        return min(*waits, IDLE_S) if waits else None
 
     def _rooms(self) -> dict[str, int]:
-        if self._is_stopping:
+        if self._is_stopping or self._is_finishing:
             return {}
         states = self._breakers.states()
         rooms = {}
@@ -335,8 +351,9 @@ class Outbox(Runner):
             message.attempt,
             clean_text(failure.message, limit=ERROR_MAX),
             code=failure.code,
-            is_final=not failure.cls.is_transient,
+            is_final=lane.sender.is_final(failure),
             rng=self._rng,
+            redelivery=lane.subscription.redelivery,
             least_s=min(failure.retry_after_s or 0.0, RETRY_AFTER_MAX_S),
         )
 
@@ -454,6 +471,7 @@ class Outbox(Runner):
                     own.start_soon(self._renew_leases, name="outbox leases")
                     async with trio.open_nursery() as senders:
                         self._nursery, self._is_stopping = senders, False
+                        self._is_finishing = False
                         opened.set()
                         await stop.wait()
                         self._nursery = None

@@ -14,7 +14,7 @@ import structlog
 import trio
 
 from cortex.actors.phases import is_being_cancelled
-from cortex.domain.classification import failure_of
+from cortex.domain.classification import code_of_status, failure_of
 from cortex.domain.failure import Failure
 from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.domain.messages.message import Message
@@ -27,10 +27,18 @@ from cortex.http_client.poster import Poster, Target
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.webhooks import signed_headers
 from cortex.runtime.outbox.email import EmailSender
+from cortex.runtime.outbox.lasting import LastingFailures
 
 SEND_S: Final = 15.0
 """For one message, all in all."""
 TEXT_MAX: Final = 4_000
+STATUS_GONE: Final = 410
+GONE: Final = "gone"
+ANSWERS: Final = frozenset(
+    code for status in range(300, 600) if (code := code_of_status(status)) is not None
+)
+"""Codes of what a receiver answers. Of others, such as a secret that is not set, this pod is the
+cause."""
 VALUE_MAX: Final = 200
 
 _JSON: Final = ("Content-Type", "application/json")
@@ -47,6 +55,9 @@ class Sender(Protocol):
     async def send(self, message: Message) -> Failure | None:
         """Send once; return why the receiver did not take it, None if it did."""
 
+    def is_final(self, failure: Failure) -> bool:
+        """Return whether another attempt would fail in the same way."""
+
 
 @attrs.frozen(kw_only=True)
 class SenderParts:
@@ -57,11 +68,11 @@ class SenderParts:
     unix_ms: Callable[[], int]
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     send_s: float = SEND_S
-    """For one message by any channel but a handler."""
+    """For one message by any channel but a handler, unless its subscription says more."""
 
     def sender(self, subscription: Subscription) -> Sender | None:
         """Return the sender of a subscription; None for a handler that this process lacks."""
-        config = subscription.config
+        config, limit_s = subscription.config, subscription.timeout_s or self.send_s
         text = _text_of(config.get("template"))
         match subscription.channel:
             case Channel.LOG:
@@ -69,7 +80,7 @@ class SenderParts:
                 return LogSender(
                     text=text,
                     write=partial(getattr(_log, level), "message"),
-                    limit_s=self.send_s,
+                    limit_s=limit_s,
                 )
             case Channel.WEBHOOK:
                 return WebhookSender(
@@ -78,7 +89,8 @@ class SenderParts:
                     url=config["url"],
                     secrets=tuple(map(SecretPlace.parse, config["secrets"])),
                     name=subscription.name,
-                    limit_s=self.send_s,
+                    limit_s=limit_s,
+                    has_fallback=subscription.fallback is not None,
                 )
             case Channel.SLACK:
                 return SlackSender(
@@ -86,12 +98,10 @@ class SenderParts:
                     url=config["url"],
                     text=text,
                     name=subscription.name,
-                    limit_s=self.send_s,
+                    limit_s=limit_s,
                 )
             case Channel.EMAIL:
-                return EmailSender.made(
-                    config, text=text, allowed=self.allowed, limit_s=self.send_s
-                )
+                return EmailSender.made(config, text=text, allowed=self.allowed, limit_s=limit_s)
             case Channel.HANDLER:
                 handler = self.handlers.get(subscription.name)
                 return None if handler is None else HandlerSender(handler)
@@ -141,7 +151,7 @@ def _text_of(template: str | None) -> Callable[[Message], str]:
 
 
 @attrs.frozen(kw_only=True)
-class LogSender:
+class LogSender(LastingFailures):
     """Writes messages to the pod's log."""
 
     text: Callable[[Message], str]
@@ -163,6 +173,7 @@ class WebhookSender:
     secrets: tuple[SecretPlace, ...]
     name: str
     limit_s: float
+    has_fallback: bool = False
 
     async def send(self, message: Message) -> Failure | None:
         body = orjson.dumps(
@@ -187,11 +198,23 @@ class WebhookSender:
             headers.append((HEADER, message.trace))
         target = _target(self.url, name=f"URL of {self.name}")
         answer = await self.poster.post(target, headers, body)
-        return answer.failure(target)
+        failure = answer.failure(target)
+        if failure is None or answer.status != STATUS_GONE:
+            return failure
+        return attrs.evolve(failure, code=GONE)
+
+    def is_final(self, failure: Failure) -> bool:
+        """Whatever a receiver answers may be due to a deployment or a mistake there, but for 410.
+
+        With a fallback, what would stay the same goes there at once.
+        """
+        if failure.cls.is_transient:
+            return False
+        return self.has_fallback or failure.code not in ANSWERS
 
 
 @attrs.frozen(kw_only=True)
-class SlackSender:
+class SlackSender(LastingFailures):
     """Posts messages to an incoming webhook of Slack, or of what understands the same."""
 
     poster: Poster
@@ -231,7 +254,7 @@ def _without_markup(value: Any) -> Any:
 
 
 @attrs.frozen
-class HandlerSender:
+class HandlerSender(LastingFailures):
     """Calls a handler of the application."""
 
     handler: MessageHandler

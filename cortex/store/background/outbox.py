@@ -14,9 +14,9 @@ import orjson
 
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError
 from cortex.domain.messages.message import (
-    ATTEMPTS_MAX,
     ESCALATE_S,
     LEASE_S,
+    LOST_MAX,
     Message,
     MessageStatus,
     Outcome,
@@ -32,8 +32,10 @@ CHANGED_DEFAULT: Final = 1_000
 CHANGED_MAX: Final = 10_000
 """How many messages a person changes in one transaction."""
 
-_RETRIED: Final = (MessageStatus.FAILED,)
-_DISCARDED: Final = (MessageStatus.FAILED, MessageStatus.PENDING)
+RETRIED: Final = (MessageStatus.FAILED,)
+"""What is sent again unless a person names other states."""
+UNSENT: Final = (MessageStatus.FAILED, MessageStatus.PENDING)
+"""What a person can change."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,6 +73,8 @@ class MessageHead:
     """None: the subscription does not exist any more."""
     status: MessageStatus = attrs.field(converter=MessageStatus)
     attempts: int
+    lost_count: int
+    """Pods that died, or lost their lease, while they had it."""
     available_at: datetime
     is_parked: bool
     locked_until: datetime | None
@@ -98,6 +102,12 @@ class MessageChoice:
     subscription: str | None = None
     topic: str | None = None
     """A pattern."""
+    statuses: tuple[MessageStatus, ...] | None = None
+    """Among `UNSENT`; None: those that the change is for."""
+    since_s: float | None = None
+    """Published within so many seconds."""
+    older_s: float | None = None
+    """Published longer ago than so many seconds."""
     limit: int = CHANGED_DEFAULT
 
 
@@ -118,8 +128,8 @@ async def renew(
     db: Database, *, pod_id: UUID, messages: Sequence[Message], lease_s: float = LEASE_S
 ) -> frozenset[int]:
     """Renew the leases of messages; return the seqs of those that the pod still has."""
-    seqs, attempts = [m.seq for m in messages], [m.attempt for m in messages]
-    rows = await db.fetch("outbox.renew", pod_id, seqs, attempts, lease_s)
+    seqs, claims = [m.seq for m in messages], [m.claim for m in messages]
+    rows = await db.fetch("outbox.renew", pod_id, seqs, claims, lease_s)
     return frozenset(row["seq"] for row in rows)
 
 
@@ -133,7 +143,7 @@ async def record(
     ordered = sorted(outcomes, key=lambda each: each[0].seq)
     columns: tuple[list[object], ...] = (
         [message.seq for message, _ in ordered],
-        [message.attempt for message, _ in ordered],
+        [message.claim for message, _ in ordered],
         [outcome.status for _, outcome in ordered],
         [outcome.delay_s for _, outcome in ordered],
         [outcome.is_counted for _, outcome in ordered],
@@ -156,7 +166,7 @@ async def reclaim(db: Database, *, limit: int) -> int:
     """Take messages from pods that lost their leases; return how many."""
 
     async def take(connection: Connection) -> int:
-        rows = await connection.fetch(sql("outbox.reclaim"), limit, ATTEMPTS_MAX)
+        rows = await connection.fetch(sql("outbox.reclaim"), limit, LOST_MAX)
         await _unpark(connection, rows)
         return len(rows)
 
@@ -265,30 +275,47 @@ async def find(db: Database, text: str) -> UUID:
 
 
 async def retry(db: Database, choice: MessageChoice, *, by: str, reason: str) -> int:
-    """Send failed messages again, the oldest first; return how many.
+    """Send failed messages again, or waiting ones now, the oldest first; return how many.
 
-    Raises `NotFoundError` or `ConflictError` if a named message cannot be retried.
+    Failed ones alone, unless the choice names states. Raises `NotFoundError` or `ConflictError` if
+    a named message cannot be retried.
     """
+    statuses = choice.statuses or RETRIED
 
     async def choose_and_retry(connection: Connection) -> int | CortexError:
-        if chosen := await _choose(connection, choice, _RETRIED):
+        if chosen := await _choose(connection, choice, statuses):
             return len(await connection.fetch(sql("outbox.retry"), chosen, by, reason))
-        return await _why_none(connection, choice, _RETRIED)
+        return await _why_none(connection, choice, statuses)
 
     return _counted(await db.transact(choose_and_retry))
 
 
 async def discard(db: Database, choice: MessageChoice, *, by: str, reason: str) -> int:
     """Delete failed and waiting messages, the oldest first; return how many. Raises as `retry`."""
+    statuses = choice.statuses or UNSENT
 
     async def choose_and_discard(connection: Connection) -> int | CortexError:
-        if not (chosen := await _choose(connection, choice, _DISCARDED)):
-            return await _why_none(connection, choice, _DISCARDED)
+        if not (chosen := await _choose(connection, choice, statuses)):
+            return await _why_none(connection, choice, statuses)
         rows = await connection.fetch(sql("outbox.discard"), chosen, by, reason)
         await _unpark(connection, rows)
         return len(rows)
 
     return _counted(await db.transact(choose_and_discard))
+
+
+async def count(
+    db: Database, choice: MessageChoice, statuses: Sequence[MessageStatus]
+) -> dict[MessageStatus, int]:
+    """Return how many messages of each state a change would be about, up to its limit."""
+    rows = await db.fetch(
+        "outbox.count_chosen",
+        list(choice.statuses or statuses),
+        *_matching(choice),
+        *_age(choice),
+        choice.limit,
+    )
+    return {MessageStatus(row["status"]): row["count"] for row in rows}
 
 
 def _counted(done: int | CortexError) -> int:
@@ -324,9 +351,13 @@ async def _choose(
     connection: Connection, choice: MessageChoice, statuses: Sequence[MessageStatus]
 ) -> list[int]:
     rows = await connection.fetch(
-        sql("outbox.choose"), list(statuses), *_matching(choice), choice.limit
+        sql("outbox.choose"), list(statuses), *_matching(choice), *_age(choice), choice.limit
     )
     return [row["seq"] for row in rows]
+
+
+def _age(choice: MessageChoice) -> tuple[float | None, float | None]:
+    return choice.since_s, choice.older_s
 
 
 def _matching(choice: MessageChoice) -> tuple[str | None, str | None, UUID | None]:
@@ -368,4 +399,5 @@ def _message(row: Record) -> Message:
         subscription=row["subscription"],
         escalated_from=row["escalated_from"],
         seq=row["seq"],
+        claim=row["claim"],
     )

@@ -33,6 +33,9 @@ class SubscriptionRow:
     tenant: str | None
     min_risk: Risk | None = attrs.field(converter=attrs.converters.optional(Risk))
     fallback: str | None
+    attempts: int | None
+    timeout_s: int | None
+    """Each None: the default of the channel."""
     changed_by: str
     changed_at: datetime
     created_at: datetime
@@ -40,7 +43,33 @@ class SubscriptionRow:
     """None: its channel has not failed lately."""
     pending: int
     """Messages that wait, up to `COUNT_MAX`."""
+    failing_since: datetime | None
+    """When the first attempt failed since which it took no message; None: it takes them."""
+    failures: int
+    last_error: str | None
+    next_attempt_at: datetime | None
+    """While it fails: when the first of its messages is tried again."""
     now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class FailingSubscription:
+    """A subscription whose receiver takes no message."""
+
+    name: str
+    since: datetime
+    failed_at: datetime
+    failures: int
+    last_error: str
+    pending: int
+    """Messages that wait, up to `COUNT_MAX`."""
+    now: datetime = attrs.field(eq=False)
+
+
+async def failing(db: Database, *, limit: int) -> list[FailingSubscription]:
+    """Return subscriptions whose receiver takes no message, the longest first."""
+    rows = await db.fetch("subscriptions.failing", COUNT_MAX, limit)
+    return rows_of(FailingSubscription, rows)
 
 
 async def page(db: Database) -> list[SubscriptionRow]:
@@ -83,6 +112,8 @@ async def put(db: Database, subscription: Subscription, *, by: str, reason: str)
         subscription.tenant,
         subscription.min_risk,
         subscription.fallback,
+        subscription.attempts,
+        subscription.timeout_s,
     )
     if row is None:
         return "unchanged"

@@ -32,7 +32,7 @@ def test_the_code_has_a_job_and_a_handler(cortex: Cortex) -> None:
 def test_the_commands_run_in_their_order(cortex: Cortex, life: Life) -> None:
     (cortex.folder / "subscriptions.yaml").write_text(block("yaml"))
     commands = re.findall(r"^    cortex (.*)$", GUIDE.read_text(), re.MULTILINE)
-    assert len(commands) == 8
+    assert len(commands) == 10
     for command in commands:
         ended = cortex(*shlex.split(command))
         assert ended.code == 0, (command, ended.err)

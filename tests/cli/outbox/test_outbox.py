@@ -72,6 +72,8 @@ WRONG = {
     "stdin:1: subscription a: fallback 'b' does not exist": (
         "{name: a, topic: x.y, channel: log, fallback: b}"
     ),
+    "attempts is '17'": "{name: a, topic: x.y, channel: log, attempts: 17}",
+    "timeout_s is '0'": "{name: a, topic: x.y, channel: log, timeout_s: 0}",
     "fallback is the subscription itself": "{name: a, topic: x.y, channel: log, fallback: a}",
     "stdin:1: subscription a: its fallbacks lead back: a → b → a": (
         "{name: a, topic: x.y, channel: log, fallback: b}, "
@@ -228,7 +230,11 @@ def test_messages_are_listed_and_shown(cortex: Cortex, messages: Life) -> None:
 def test_messages_are_retried_and_discarded(cortex: Cortex, messages: Life) -> None:
     unchosen = cortex("outbox", "retry", *WHY, "--json")
     assert (unchosen.code, unchosen.error["message"]) == (2, "no message is chosen")
-    retried = cortex("outbox", "retry", "--subscription", "a", *WHY, "--as", "ana", "--json")
+    filters = ("--subscription", "a", "--since", "1h")
+    unasked = cortex("outbox", "retry", *filters, *WHY, "--json")
+    assert (unasked.code, "add --yes" in unasked.error["hint"]) == (2, True)
+    assert "retry 1 message (1 failed)" in unasked.error["message"]
+    retried = cortex("outbox", "retry", *filters, *WHY, "--as", "ana", "--yes", "--json")
     assert retried.document["retried"] == 1
     assert cortex("outbox", "ls", "--status", "failed", "--json").document["messages"] == []
     discarded = cortex("outbox", "discard", "--topic", "order.*", *WHY, "--yes", "--json")

@@ -6,12 +6,17 @@ import pytest
 
 from cortex.domain import health as rules
 from cortex.domain.health import Measure, Word
+from cortex.domain.messages.message import SENT, MessageStatus, Outcome
+from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.session import Session
 from cortex.store import health as store_health
-from cortex.store.background import alarms
+from cortex.store.background import alarms, outbox, subscriptions
 from cortex.store.health import Health, health
+from cortex.view import doctor
+from cortex.view.health import subscription_text
 from tests.support.life import Life
+from tests.support.records.rows import move_clock, new_id
 
 MOVES = """
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, at, metadata)
@@ -127,10 +132,12 @@ def test_more_errors_than_are_read_are_extrapolated(
 
 def test_messages_that_wait_and_the_oldest_of_them(store: Session, database: str) -> None:
     insert = """
-        INSERT INTO cortex.outbox (id, topic, payload, tenant, subscription, created_at)
+        INSERT INTO cortex.outbox (id, topic, payload, tenant, subscription, available_at)
         SELECT gen_random_uuid(), 'order.placed', '{}', 'default', 'mail',
                cortex.now() - n * interval '1 second' FROM generate_series(301, 401, 50) n
     """
+    mail = Subscription(name="mail", topic="order.*", channel=Channel.LOG)
+    store(subscriptions.put, mail, by="ana", reason="")
     Life(store, database).sql(insert)
     found = store(health)
     assert (of(found, rules.OUTBOX).value, of(found, rules.OUTBOX).word) == (3, Word.OK)
@@ -138,6 +145,39 @@ def test_messages_that_wait_and_the_oldest_of_them(store: Session, database: str
     assert oldest.value is not None
     assert 301 <= oldest.value < 500
     assert oldest.word is found.word is Word.WARN
+
+
+def test_a_subscription_whose_receiver_fails_is_named(store: Session, database: str) -> None:
+    life = Life(store, database)
+    mail = Subscription(name="mail", topic="order.*", channel=Channel.LOG)
+    store(subscriptions.put, mail, by="ana", reason="")
+    for number in range(3):
+        store(outbox.publish, "order.placed", {"n": number}, key="k")
+    pod = new_id()
+    (first,) = store(outbox.claim, pod_id=pod, most={"mail": 9}).messages
+    failed = Outcome(status=MessageStatus.PENDING, delay_s=7200.0, error="503: down for today")
+    store(outbox.record, pod_id=pod, outcomes=[(first, failed)])
+    move_clock(database, 3600)
+    found = store(health)
+    (failing,) = found.failing
+    assert (failing.name, failing.failures, failing.pending) == ("mail", 1, 3)
+    assert subscription_text(failing) == "for 1h 00m: 3 messages wait; 503: down for today"
+    assert of(found, rules.FAILING).word is Word.WARN
+    assert of(found, rules.OLDEST_MESSAGE).value == 0, "what waits for its receiver is not late"
+    assert doctor.of_subscriptions(found.failing).found == (
+        "mail fails for 1h 00m: 3 messages wait; 503: down for today"
+    )
+    (row,) = store(subscriptions.page)
+    assert (row.failing_since, row.failures, row.pending) == (failing.since, 1, 3)
+    assert row.next_attempt_at is not None
+    assert 3500 < (row.next_attempt_at - row.now).total_seconds() < 3700
+    move_clock(database, 7300)
+    (again,) = store(outbox.claim, pod_id=pod, most={"mail": 9}).messages
+    store(outbox.record, pod_id=pod, outcomes=[(again, SENT)])
+    assert store(health).failing == ()
+    life.sql("UPDATE cortex.outbox SET status = 'PENDING', finished_at = NULL")
+    store(subscriptions.remove, "mail", by="ana", reason="")
+    assert store(health).failing == ()
 
 
 def test_a_runner_is_as_well_as_its_last_runs(store: Session, database: str) -> None:

@@ -3,10 +3,12 @@
 import random
 from uuid import UUID
 
+import attrs
 import pytest
 
 from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.domain.messages.message import (
+    LOST_MAX,
     SENT,
     Message,
     MessageStatus,
@@ -157,7 +159,7 @@ def test_a_pod_that_lost_its_lease_records_nothing(database: str, store: Session
     move_clock(database, seconds=61)
     assert store(outbox.reclaim, limit=ALL) == 1
     second = claim(store, quick, "a")
-    assert [each.attempt for each in second] == [2]
+    assert [each.attempt for each in second] == [1], "its pod's trouble costs no attempt"
     assert [each.id for each in second] == [each.id for each in first]
     assert record(store, slow, SENT, *first).seqs == frozenset()
     assert store(outbox.renew, pod_id=slow, messages=first) == frozenset()
@@ -202,18 +204,81 @@ def test_a_renewed_lease_is_not_reclaimed(store: Session, database: str) -> None
     assert store(outbox.reclaim, limit=ALL) == 0
 
 
-def test_pods_that_die_while_sending_fail_a_message_after_three_attempts(
+def test_the_death_of_a_sending_pod_gives_the_attempt_back_until_ten_have_died(
     database: str, store: Session
 ) -> None:
     subscribe(store, "a")
     publish(store, 0, "k")
     publish(store, 1, "k")
-    for nth in range(1, 4):
-        assert numbers(claim(store, new_id(), "a")) == [0]
-        move_clock(database, seconds=61 * nth)
+    for nth in range(1, LOST_MAX + 1):
+        assert statuses(database) == ["PENDING", "PENDING"]
+        (message,) = claim(store, new_id(), "a")
+        assert (message.payload["number"], message.attempt, message.claim) == (0, 1, nth)
+        move_clock(database, seconds=400 * nth)
         store(outbox.reclaim, limit=ALL)
+        move_clock(database, seconds=400 * nth + 125)  # the longest pause after a death
     assert statuses(database) == ["FAILED", "PENDING"]
+    lost, _ = store(outbox.page)[::-1]
+    assert (lost.attempts, lost.lost_count) == (0, LOST_MAX)
+    assert (lost.last_error or "").startswith("10 pods died or lost their lease")
     assert numbers(claim(store, new_id(), "a")) == [1]
+
+
+def test_deaths_of_senders_do_not_follow_each_other_at_once(database: str, store: Session) -> None:
+    subscribe(store, "a")
+    publish(store, 0)
+    pauses = []
+    for nth in range(1, 6):
+        assert claim(store, new_id(), "a")
+        move_clock(database, seconds=400 * nth)
+        store(outbox.reclaim, limit=ALL)
+        (row,) = store(outbox.page)
+        pauses.append(round((row.available_at - row.now).total_seconds()))
+        move_clock(database, seconds=400 * nth + 125)
+    assert pauses == [0, 0, 5, 10, 20]
+
+
+def test_messages_are_retried_by_state_and_age_and_counted_before(
+    database: str, store: Session
+) -> None:
+    subscribe(store, "a")
+    subscribe(store, "b")
+    pod = new_id()
+    for number in range(3):
+        publish(store, number)
+    move_clock(database, seconds=7200)
+    publish(store, 3)
+    waits = Outcome(status=MessageStatus.PENDING, delay_s=36_000.0, error="down")
+    gone = failed(1, "gone", is_final=True, rng=random.Random(1))
+    held = claim(store, pod, "a")
+    record(store, pod, waits, *held[1:])
+    record(store, pod, gone, held[0])
+    waiting = outbox.MessageChoice(subscription="a", statuses=(MessageStatus.PENDING,))
+    assert store(outbox.count, waiting, outbox.RETRIED) == {MessageStatus.PENDING: 3}
+    old = attrs.evolve(waiting, older_s=3600.0)
+    assert store(outbox.count, old, outbox.RETRIED) == {MessageStatus.PENDING: 2}
+    new = attrs.evolve(waiting, since_s=3600.0)
+    assert store(outbox.count, new, outbox.RETRIED) == {MessageStatus.PENDING: 1}
+    by_default = outbox.MessageChoice(subscription="a")
+    assert store(outbox.count, by_default, outbox.RETRIED) == {MessageStatus.FAILED: 1}
+    assert claim(store, pod, "a") == []
+    assert store(outbox.retry, old, by="ana", reason="") == 2
+    again = claim(store, pod, "a")
+    assert [(each.payload["number"], each.attempt) for each in again] == [(1, 1), (2, 1)]
+    assert store(outbox.retry, by_default, by="ana", reason="") == 1
+    assert numbers(claim(store, pod, "a")) == [0]
+
+
+def test_an_attempt_that_was_given_back_is_fenced_like_any_other(store: Session) -> None:
+    subscribe(store, "a")
+    publish(store, 1)
+    pod = new_id()
+    first = claim(store, pod, "a")
+    record(store, pod, handed_back(), *first)
+    second = claim(store, pod, "a")
+    assert [each.attempt for each in second] == [1]
+    assert record(store, pod, SENT, *first).seqs == frozenset()
+    assert record(store, pod, SENT, *second).seqs == {second[0].seq}
 
 
 def test_a_message_that_is_handed_back_keeps_its_attempts(store: Session) -> None:

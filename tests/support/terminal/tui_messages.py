@@ -32,6 +32,7 @@ class FakeMessages(_Fake[MessageRow]):
             "escalated_from": None,
             "status": status,
             "attempts": 3 if is_failed else 0,
+            "lost_count": 0,
             "available_at": self.ago(9),
             "is_parked": False,
             "locked_until": self.ago(-60) if status == "PROCESSING" else None,
