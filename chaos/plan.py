@@ -75,6 +75,8 @@ class Plan:
     model_rules: tuple[Mapping[str, Any], ...]
     publications: tuple[Publication, ...] = ()
     schedules: tuple[Standing, ...] = ()
+    away_s: float = 0.0
+    """How long the receiver of messages refuses them, from the first one on."""
     """Of both, none for the user's own jobs."""
     old_job_count: int = 0
     """How many jobs ended long before the run, for retention to delete."""

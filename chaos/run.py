@@ -108,6 +108,7 @@ async def run(plan: Plan, *, folder: Path, conditions: Conditions | None = None)
         model_rules=plan.model_rules,
         disk_mib=_disk_mib(plan),
         delay_s=under.delay_s,
+        away_s=plan.away_s,
     )
     with contextlib.closing(history):
         async with Stage(stage_plan, folder, history) as stage:

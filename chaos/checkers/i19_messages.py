@@ -18,8 +18,12 @@ from chaos.workloads.program import NOTE
 
 WATCHED: Final = "chaos"
 """Subscriptions whose receivers the run watches begin with this."""
-ATTEMPTS: Final = 3
-"""A message is given up after this many, unless its receiver will never take it."""
+ATTEMPTS: Final = {"handler": 3, "log": 3}
+ATTEMPTS_OUTSIDE: Final = 16
+"""A message is given up after this many, unless its subscription says otherwise, or its receiver
+will never take it: one that is away for hours misses nothing."""
+LOST: Final = 10
+"""It is given up, too, when so many pods have died, or lost their lease, while they sent it."""
 BY_SQL: Final = "chaos.order"
 OPEN: Final = ("PENDING", "PROCESSING")
 ANNOUNCED: Final = {
@@ -46,7 +50,8 @@ def check(evidence: Evidence) -> Verdict:
     findings.count(len(rows))
     is_at_rest = Timeline.of(evidence).is_at_rest
     for row in rows:
-        for why in _delivered(row, sent, is_at_rest=is_at_rest):
+        attempts = _attempts(row, watched)
+        for why in _delivered(row, sent, attempts=attempts, is_at_rest=is_at_rest):
             findings.broken(f"{_name(row)} {why}")
     committed = {(row["subscription"], str(row["id"])) for row in rows}
     for receiver, message in sent.keys() - committed:
@@ -66,12 +71,26 @@ def check(evidence: Evidence) -> Verdict:
     return findings.verdict(messages=len(rows), deliveries=len(evidence.deliveries), again=doubled)
 
 
-def _delivered(row: Row, sent: Sent, *, is_at_rest: bool) -> Iterator[str]:
+def _attempts(row: Row, subscriptions: Iterable[Row]) -> int:
+    """How often a message is tried at least."""
+    (subscription,) = (one for one in subscriptions if one["name"] == row["subscription"])
+    default = ATTEMPTS.get(subscription.get("channel", "webhook"), ATTEMPTS_OUTSIDE)
+    own: int | None = subscription.get("attempts")
+    return default if own is None else own
+
+
+def _delivered(row: Row, sent: Sent, *, attempts: int, is_at_rest: bool) -> Iterator[str]:
     deliveries = sent.get((row["subscription"], str(row["id"])), [])
     if row["status"] == "SENT" and not any(each.is_accepted for each in deliveries):
         yield "is recorded as sent, but never arrived"
-    if row["status"] == "FAILED" and row["attempts"] < ATTEMPTS:
+    lost = row.get("lost_count", 0)
+    if row["status"] == "FAILED" and row["attempts"] < attempts and lost < LOST:
         yield f"was given up after {row['attempts']} attempts: {row['last_error']}"
+    if row["attempts"] + lost > row.get("claim", row["attempts"] + lost):
+        yield (
+            f"was claimed {row['claim']} times, which counts as {row['attempts']} attempts, "
+            f"though {lost} of their pods did not survive"
+        )
     if row["status"] in OPEN and is_at_rest:
         yield f"is still {row['status']}, after {row['attempts']} attempts: {row['last_error']}"
     for each in deliveries:

@@ -3,7 +3,7 @@
     POST /SUBSCRIPTION    one message: header webhook-id, and the body of a Standard Webhook
 
 It serves on its own threads. Of some messages, drawn by their ids, it refuses the first delivery,
-or takes it and cuts the connection before the answer.
+or takes it and cuts the connection before the answer. It may be away at first.
 """
 
 import json
@@ -48,9 +48,14 @@ class Receiver(ThreadedServer):
 
     LISTENER = _Listener
 
-    def __init__(self, *, is_troubled: bool = True) -> None:
-        """`is_troubled`: it refuses some deliveries, and leaves some without an answer."""
+    def __init__(self, *, is_troubled: bool = True, away_s: float = 0.0) -> None:
+        """`is_troubled`: it refuses some deliveries, and leaves some without an answer.
+
+        `away_s`: from the first delivery to a subscription on it refuses all of them for so long.
+        """
         self._is_troubled = is_troubled
+        self._away_s = away_s
+        self._back_at: dict[str, float] = {}
         self._lock = threading.Lock()
         self._received: list[Received] = []
         self._known: set[tuple[str, str]] = set()
@@ -67,7 +72,9 @@ class Receiver(ThreadedServer):
         with self._lock:
             is_first = (subscription, message) not in self._known
             self._known.add((subscription, message))
-            is_refused = is_first and drawn == 0
+            now = time.monotonic()
+            is_away = now < self._back_at.setdefault(subscription, now + self._away_s)
+            is_refused = (is_first and drawn == 0) or is_away
             delivery = Received(
                 subscription=subscription,
                 message=message,

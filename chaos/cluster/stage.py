@@ -55,6 +55,8 @@ class StagePlan:
     """Size of the data's own disk; None for no separate disk, which cannot be filled."""
     delay_s: float = 0.0
     """Of each packet between pods and Postgres, until something heals their lines."""
+    away_s: float = 0.0
+    """How long the receiver of messages refuses them, from the first one on."""
 
 
 @define(eq=False)
@@ -152,7 +154,7 @@ class Stage:
         keep.push_async_callback(self.proxy.close)
         self.client_line = await self.proxy.open("clients")
         self.ledger = keep.enter_context(Ledger(terms_of=terms_of))
-        self.receiver = keep.enter_context(Receiver())
+        self.receiver = keep.enter_context(Receiver(away_s=self.plan.away_s))
         await self.postgres.sql(SUBSCRIBE, HOOK, "*", config_of_hook(self.receiver.url))
         self.model = Model(fork_server, folder=self.folder, history=self.history)
         keep.callback(self.model.close)

@@ -55,6 +55,32 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        name="death-costs-an-attempt",
+        what="a pod that dies while it sends a message costs the message an attempt",
+        scene="mail",
+        invariant="I19",
+        patches=(
+            Patch(
+                _OUTBOX,
+                "    attempts = o.attempts - 1, lost_count = o.lost_count + 1,\n",
+                "    lost_count = o.lost_count + 1,\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="given-up-in-seconds",
+        what="a receiver outside gets three attempts within seconds, as a handler does",
+        scene="away",
+        invariant="I19",
+        patches=(
+            Patch(
+                "cortex/domain/messages/subscription.py",
+                "        default = FOR_DAYS if is_outside else AT_ONCE_OR_SOON\n",
+                "        default = AT_ONCE_OR_SOON if is_outside else AT_ONCE_OR_SOON\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="no-order",
         what="messages of one key are sent at the same time",
         scene="mail",

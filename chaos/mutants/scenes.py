@@ -59,6 +59,8 @@ class Scene:
     """Whether jobs are submitted by schedules besides, with instants before the run."""
     burst: str | None = None
     """The overlap of a schedule with instants to make up for, the last one on time."""
+    away_s: float = 0.0
+    """How long the receiver of messages refuses them, from the first one on."""
     old_job_count: int = 0
     """How many jobs ended long before; retention deletes those that nothing needs."""
     is_quiet: bool = False
@@ -104,6 +106,7 @@ class Scene:
                     else []
                 ),
             ),
+            away_s=self.away_s,
             old_job_count=self.old_job_count,
             model_rules=tuple(rule for one in programs for rule in self._rules(one, seed)),
             quiet_kills=self._quiet_kills(seed) if self.is_quiet else (),
@@ -349,6 +352,14 @@ SCENES: Final = {
             pods=5,
             load_s=10.0,
             quiet_within_s=40.0,
+        ),
+        Scene(
+            name="away",
+            what="the receiver of a webhook is away for longer than three attempts within seconds",
+            jobs=(_ops(publish=0),),
+            away_s=17.0,
+            pods=1,
+            quiet_within_s=60.0,
         ),
         Scene(
             name="on-time",

@@ -21,6 +21,7 @@ from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.demo.validation import refusal_of
 from cortex.domain.failure import CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.http_client.poster import Answer, Headers, Target
 
 REFUSED: Final = 0.02
 """Probability that a ledger call is refused, which certainly changes nothing."""
@@ -108,28 +109,53 @@ class Ledger(httpx2.AsyncBaseTransport):
 
 
 class Receiver(httpx2.AsyncBaseTransport):
-    """Takes messages from the handler of the pods; see `chaos.cluster.receiver`."""
+    """Takes messages from the handler of the pods, and as a webhook; see `chaos.cluster.receiver`.
+
+    The webhook is away at first, for as long as the plan says.
+    """
 
     def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"receiver {world.seed}")
+        self._hook_dice = random.Random(f"webhook {world.seed}")
         self.deliveries: list[Delivery] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Take one message; it or its reply may be lost."""
         if self._drawn(LOST_THERE):
             raise httpx2.ConnectError("connection refused") from ConnectionRefusedError(111)
-        await self._world.elsewhere(lambda: self._serve(request))
+        path, message = request.url.path, request.headers[ID_HEADER]
+        await self._world.elsewhere(
+            lambda: self._serve(path, message, request.content, dice=self._dice)
+        )
         if self._drawn(LOST_BACK):
             raise httpx2.ReadError("connection reset")
         return httpx2.Response(204, request=request)
 
-    async def _serve(self, request: httpx2.Request) -> None:
-        await self._world.sleep(self._dice.uniform(0.001, 0.05))
-        body = json.loads(request.content)
+    async def post(self, target: Target, headers: Headers, content: bytes) -> Answer:
+        """Take one message of a webhook; it or its reply may be lost."""
+        dice, is_stormy = self._hook_dice, self._world.is_stormy
+        if self._world.clock.now < self._world.plan.away_s:
+            if dice.random() < 0.5:  # its proxy answers, or nobody does
+                return Answer(status=502, beginning=b"", retry_after_s=None)
+            raise ConnectionRefusedError(111, "connection refused")
+        if is_stormy and dice.random() < LOST_THERE:
+            raise ConnectionRefusedError(111, "connection refused")
+        message = dict(headers)[ID_HEADER]
+        await self._world.elsewhere(lambda: self._serve(target.path, message, content, dice=dice))
+        if is_stormy and dice.random() < LOST_BACK:
+            raise ConnectionResetError(104, "connection reset")
+        return Answer(status=204, beginning=b"", retry_after_s=None)
+
+    async def aclose(self) -> None:
+        """Do nothing, as one that keeps no connection: pods close what they post with."""
+
+    async def _serve(self, path: str, message: str, content: bytes, *, dice: random.Random) -> None:
+        await self._world.sleep(dice.uniform(0.001, 0.05))
+        body = json.loads(content)
         delivery = Delivery(
-            subscription=request.url.path.removeprefix("/"),
-            message=request.headers[ID_HEADER],
+            subscription=path.removeprefix("/"),
+            message=message,
             topic=body["type"],
             payload=body["data"],
             at_s=self._world.clock.now,

@@ -26,6 +26,9 @@ BRIEF_CALM_S: Final = (30.0, 60.0)
 """The calm is half of a simulation's cost; most rules break during the faults."""
 
 PAST_INSTANTS: Final = (1, 6)
+AWAY: Final = {0.2: (20.0, 600.0), 0.25: (3600.0, 7200.0)}
+"""By the share of the seeds, and of those with less: how long the receiver of webhooks is away, in
+seconds. The rest of its messages comes with their next attempts."""
 
 
 class Kind(StrEnum):
@@ -106,6 +109,8 @@ class Plan:
     storm_s: float
     calm_s: float
     schedules: tuple[Standing, ...]
+    away_s: float
+    """How long the receiver of webhooks is away, from the beginning."""
     pods: tuple[str, ...]
     ticks: tuple[str, ...]
     """The names of the places."""
@@ -125,9 +130,15 @@ def make_plan(seed: int, *, is_brief: bool = False) -> Plan:
         storm_s=storm_s,
         calm_s=dice.uniform(*(BRIEF_CALM_S if is_brief else CALM_S)),
         schedules=(_schedule(random.Random(f"schedule {seed}")),),
+        away_s=_away_s(random.Random(f"away {seed}")),
         pods=PODS[:2] if has_ticks else PODS,
         ticks=TICKS if has_ticks else (),
     )
+
+
+def _away_s(dice: random.Random) -> float:
+    drawn = dice.random()
+    return next((dice.uniform(*range_) for share, range_ in AWAY.items() if drawn < share), 0.0)
 
 
 def _schedule(dice: random.Random) -> Standing:

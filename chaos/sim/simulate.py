@@ -1,6 +1,7 @@
 """One seed from its plan to its verdict, in a specially prepared process: see `prepare`."""
 
 import gc
+import os
 import time
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -14,11 +15,14 @@ from chaos.sim.clock import HOST, Clock
 from chaos.sim.judge import judge
 from chaos.sim.machine import Machine
 from chaos.sim.outcome import Outcome
+from chaos.sim.outside import Receiver
 from chaos.sim.plan import make_plan
 from chaos.sim.server import Server
 from chaos.sim.wire import Wire
 from chaos.sim.world import World
 from chaos.workloads import app
+from chaos.workloads.messages import SECRET, SECRET_VALUE
+from cortex.runtime.outbox import outbox
 
 
 class Simulator:
@@ -68,7 +72,15 @@ class Simulator:
         vars(trio.to_thread)["run_sync"] = _run_sync
         vars(app)["_ledger"] = lambda: self._client("ledger")
         vars(app)["_receiver"] = lambda: self._client("receiver")
+        vars(outbox)["Poster"] = self._poster
+        os.environ[SECRET] = SECRET_VALUE
         structlog.configure(processors=[self._log])
+
+    def _poster(self, _: object) -> Receiver:
+        """Return what a pod posts webhooks with."""
+        if self._world is None:
+            raise AssertionError("a pod outside all worlds")
+        return self._world.receiver
 
     def _client(self, name: Literal["ledger", "receiver"]) -> httpx2.AsyncClient:
         if self._world is None:

@@ -24,6 +24,7 @@ from chaos.sim.server import Server
 from chaos.sim.storm import Storm
 from chaos.sim.transcript import Transcript, query_names
 from chaos.workloads import app
+from chaos.workloads.messages import BY_STEP, HOOK, SUBSCRIBE, config_of_hook
 from chaos.workloads.schedules import APPLY, NOW, PAUSE
 from cortex.runtime.pod_parts import PodParts, standard_parts
 
@@ -166,6 +167,7 @@ class World:
                 people = People(self, self._people_machine, ledger=self.ledger)
                 self._nursery.start_soon(people.live)
                 self._nursery.start_soon(self._watch)
+                self.server.sql(SUBSCRIBE, HOOK, BY_STEP, config_of_hook("http://receiver"))
                 self._schedule()
                 for place in self.places.values():
                     self._nursery.start_soon(place.occupy)

@@ -56,6 +56,10 @@ def given_up(run: Run) -> None:
     run.messages[1]["status"] = "FAILED"
 
 
+def death_costs(run: Run) -> None:
+    run.messages[1] |= {"attempts": 2, "claim": 2, "lost_count": 1}
+
+
 def made_up(run: Run) -> None:
     del run.messages[0]
 
@@ -95,6 +99,7 @@ def reopened(run: Run) -> None:
         (lost, "recorded as sent, but never arrived"),
         (left, "is still PENDING"),
         (given_up, "was given up after 1 attempts"),
+        (death_costs, "counts as 2 attempts, though 1 of their pods did not survive"),
         (made_up, "but nobody published it"),
         (not_announced, "job.completed of"),
         (not_published, "chaos.step of j:0 was never published"),
