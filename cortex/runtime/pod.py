@@ -205,9 +205,7 @@ class _Pod:
         self.drain = Drain(
             drain_s=settings.drain_s, close_s=settings.close_s, running=running, on_change=beat
         )
-        self.drain.finishing += [
-            each.finish for each in self._own_runners if each.runs_until_sign_off
-        ]
+        self.drain.finishing = [r.finish for r in self._own_runners if r.runs_until_sign_off]
         self._drain_requests = DrainRequests(
             port, pod_id=self._record.id, running=self._running, on_change=beat, rng=rng
         )

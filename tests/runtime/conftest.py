@@ -11,6 +11,8 @@ from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
 from tests.support.records.factories import Bench, FaultyPort
 from tests.support.records.rows import seeded_random
+from tests.support.records.sending import SECRETS
+from tests.support.servers.webhook_receiver import Receiver, receiving
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +34,12 @@ async def port(database: str) -> AsyncIterator[FaultyPort]:
 async def bench(port: FaultyPort, nursery: trio.Nursery) -> Bench:
     """The parts of a pod; whatever runs ends with the test."""
     return Bench(port, nursery)
+
+
+@pytest.fixture
+async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Receiver]:
+    """A receiver of webhooks; their secrets are set."""
+    for name, secret in zip(("HOOK_OLD", "HOOK_NEW"), SECRETS, strict=True):
+        monkeypatch.setenv(name, secret)
+    async with receiving() as opened:
+        yield opened

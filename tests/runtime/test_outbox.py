@@ -1,97 +1,39 @@
 """The runner of the outbox: what is sent, how often, and what a receiver cannot break."""
 
 import base64
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
-from uuid import UUID
 
-import attrs
 import pytest
 import trio
 
-from cortex.actors.runner import TickBudget, TickResult
+from cortex.actors.runner import TickResult
 from cortex.domain.breaker import BreakerState
-from cortex.domain.clock import system_chance
 from cortex.domain.errors import RejectedError, UsageError
-from cortex.domain.messages.message import PAUSES_S, Message, MessageStatus
-from cortex.domain.messages.subscription import parse_subscription
+from cortex.domain.messages.message import Message, MessageStatus
 from cortex.durable.context import Context
-from cortex.durable.message_handlers import MessageHandler, handler
+from cortex.durable.message_handlers import handler
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.webhooks import is_authentic
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.outbox import outbox as runner
-from cortex.runtime.outbox.outbox import Outbox
 from cortex.store import breakers, tasks
-from cortex.store.background import outbox, subscriptions
-from cortex.store.background.outbox import MessageRow
+from cortex.store.background import outbox
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench
 from tests.support.records.rows import job_row, move_clock
+from tests.support.records.sending import (
+    BUDGET,
+    SECRETS,
+    hook,
+    make,
+    only,
+    publish,
+    rows,
+    subscribe,
+)
 from tests.support.servers.postgres import sql
 from tests.support.servers.webhook_receiver import Receiver, receiving, status
-
-SECRETS = ["whsec_" + base64.b64encode(bytes([n]) * 32).decode() for n in (1, 2)]
-LOOPBACK = AllowedAddresses.parse("127.0.0.0/8")
-BUDGET = TickBudget()
-
-
-@pytest.fixture(autouse=True)
-def secrets_of_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, secret in zip(("HOOK_OLD", "HOOK_NEW"), SECRETS, strict=True):
-        monkeypatch.setenv(name, secret)
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with receiving() as opened:
-        yield opened
-
-
-async def subscribe(bench: Bench, given: dict[str, Any]) -> None:
-    document = {"name": "a", "topic": "order.*"} | given
-    subscription = parse_subscription(document, where=lambda _: "test")
-    await bench.port(subscriptions.put, subscription, by="test", reason="")
-
-
-def hook(receiver: Receiver, **more: Any) -> dict[str, Any]:
-    return {"channel": "webhook", "url": receiver.url, "secrets": ["env:HOOK_NEW"], **more}
-
-
-async def publish(bench: Bench, *numbers: int, key: str | None = None) -> list[UUID]:
-    return [
-        await bench.port(outbox.publish, "order.paid", {"number": number}, key=key)
-        for number in numbers
-    ]
-
-
-def make(bench: Bench, *handlers: MessageHandler, **more: Any) -> Outbox:
-    registry = BreakerRegistry(bench.port, pod_id=bench.pod.id, rng=bench.rng)
-    values: dict[str, Any] = {"allowed": LOOPBACK, "breakers": registry}
-    return Outbox(
-        bench.port,
-        pod_id=bench.pod.id,
-        chance=attrs.evolve(system_chance(), rng=bench.rng),
-        handlers={each.subscription.name: each for each in handlers},
-        **{**values, **more},
-    )
-
-
-def make_alone(bench: Bench) -> Outbox:
-    """One that reads the breakers itself, as in `cortex tick`."""
-    registry = BreakerRegistry(bench.port, pod_id=bench.pod.id, rng=bench.rng)
-    return make(bench, breakers=registry, read_breakers=registry.tick)
-
-
-async def rows(bench: Bench) -> list[MessageRow]:
-    """All messages, the oldest first."""
-    found: list[MessageRow] = await bench.port(outbox.page, limit=1000)
-    return found[::-1]
-
-
-async def only(bench: Bench) -> MessageRow:
-    (row,) = await rows(bench)
-    return row
 
 
 async def test_a_webhook_gets_a_signed_message(bench: Bench, receiver: Receiver) -> None:
@@ -127,133 +69,6 @@ async def test_messages_of_one_key_arrive_in_order(bench: Bench, receiver: Recei
     numbers = [each.json["data"]["number"] for each in receiver.posted]
     assert [n for n in numbers if n < 100] == list(range(10))
     assert [n for n in numbers if n >= 100] == list(range(100, 110))
-
-
-async def test_a_webhook_is_tried_for_days_with_the_same_id(
-    bench: Bench, receiver: Receiver, database: str
-) -> None:
-    receiver.answer = lambda _: status(503, body="busy")
-    await subscribe(bench, hook(receiver))
-    await publish(bench, 1, 2, key="k")
-    sends, passed_s = make_alone(bench), 0.0
-    for nth, pause_s in enumerate(PAUSES_S, start=1):
-        await sends.tick(BUDGET)
-        row, behind = await rows(bench)
-        assert (row.status, row.attempts, behind.attempts) == (MessageStatus.PENDING, nth, 0)
-        wait_s = (row.available_at - row.now).total_seconds()
-        assert pause_s - 1 < wait_s <= 1.1 * pause_s
-        move_clock(database, passed_s + wait_s - 2)
-        await sends.tick(BUDGET)
-        passed_s += wait_s + 1
-        move_clock(database, passed_s)
-    assert passed_s > 3 * 86_400
-    assert len(set(receiver.ids)) == 1
-    assert len(receiver.ids) == len(PAUSES_S)
-    await sends.tick(BUDGET)
-    row, behind = await rows(bench)
-    assert row.status is MessageStatus.FAILED
-    assert behind.attempts == 1, "the next one of its key goes once it is given up"
-
-
-async def test_a_receiver_that_was_away_for_hours_gets_all_in_order(
-    bench: Bench, receiver: Receiver, database: str
-) -> None:
-    receiver.answer = lambda _: status(503)
-    await subscribe(bench, hook(receiver))
-    await publish(bench, *range(4), key="k")
-    sends = make_alone(bench)
-    for hour in (0.0, 0.1, 1.0, 2.5, 6.0):
-        move_clock(database, 3600 * hour)
-        await sends.tick(BUDGET)
-        assert {each.status for each in await rows(bench)} == {MessageStatus.PENDING}
-    receiver.posted.clear()
-    receiver.answer = lambda _: status(200)
-    move_clock(database, 3600 * 12.0)
-    await sends.tick(BUDGET)
-    assert [each.json["data"]["number"] for each in receiver.posted] == [0, 1, 2, 3]
-    assert {each.status for each in await rows(bench)} == {MessageStatus.SENT}
-
-
-async def test_a_subscription_has_attempts_and_a_time_out_of_its_own(
-    bench: Bench, receiver: Receiver, database: str
-) -> None:
-    receiver.answer = lambda _: status(503)
-    await subscribe(bench, hook(receiver, attempts=2, timeout_s=30))
-    await publish(bench, 1)
-    sends = make(bench)
-    await sends.tick(BUDGET)
-    assert (await only(bench)).status is MessageStatus.PENDING
-    assert [each.sender.limit_s for each in sends._lanes.values()] == [30]
-    move_clock(database, 6)
-    await sends.tick(BUDGET)
-    assert (await only(bench)).status is MessageStatus.FAILED
-
-
-async def test_a_message_with_a_fallback_is_tried_three_times_with_the_same_id(
-    bench: Bench, receiver: Receiver, database: str
-) -> None:
-    receiver.answer = lambda _: status(503, body="busy")
-    await subscribe(bench, {"name": "last", "topic": "other.*", "channel": "log"})
-    await subscribe(bench, hook(receiver, fallback="last"))
-    await publish(bench, 1)
-    sends = make(bench)
-    waits = []
-    for nth in range(1, 4):
-        await sends.tick(BUDGET)
-        row = (await rows(bench))[0]
-        waits.append((row.available_at - row.now).total_seconds())
-        assert row.attempts == nth
-        move_clock(database, 20.0 * nth)
-    row = (await rows(bench))[0]
-    assert row.status is MessageStatus.FAILED
-    assert row.last_error == "127.0.0.1 answered with status 503: busy"
-    assert 4 < waits[0] <= 5.5
-    assert 9 < waits[1] <= 10.5
-    assert len(receiver.ids) == 3
-    assert len(set(receiver.ids)) == 1
-    await sends.tick(BUDGET)
-    assert len(receiver.ids) == 3
-
-
-@pytest.mark.parametrize("code", [404, 401, 301])
-async def test_what_a_mistake_at_the_receiver_may_answer_is_tried_again(
-    bench: Bench, receiver: Receiver, code: int
-) -> None:
-    receiver.answer = lambda _: status(code)
-    await subscribe(bench, hook(receiver))
-    await publish(bench, 1)
-    await make(bench).tick(BUDGET)
-    row = await only(bench)
-    assert (row.status, row.attempts) == (MessageStatus.PENDING, 1)
-
-
-@pytest.mark.parametrize("code", [410, 404, 400, 301])
-async def test_what_would_fail_again_fails_at_once(
-    bench: Bench, receiver: Receiver, code: int
-) -> None:
-    receiver.answer = lambda _: status(code, "Location: http://169.254.169.254/latest?token=s3cret")
-    await subscribe(bench, {"name": "last", "topic": "other.*", "channel": "log"})
-    other_way = {} if code == 410 else {"fallback": "last"}
-    await subscribe(bench, hook(receiver, **other_way))
-    await publish(bench, 1)
-    await make(bench).tick(BUDGET)
-    row = (await rows(bench))[0]
-    assert (row.status, row.attempts) == (MessageStatus.FAILED, 1)
-    assert row.last_error == f"127.0.0.1 answered with status {code}" + (
-        ": it points to http://169.254.169.254, and redirects are not followed"
-        if code == 301
-        else ""
-    )
-    assert len(receiver.posted) == 1, "a redirect is not followed"
-
-
-async def test_a_retry_after_is_respected(bench: Bench, receiver: Receiver) -> None:
-    receiver.answer = lambda _: status(429, "Retry-After: 60")
-    await subscribe(bench, hook(receiver))
-    await publish(bench, 1)
-    await make(bench).tick(BUDGET)
-    row = await only(bench)
-    assert (row.available_at - row.now).total_seconds() > 55
 
 
 async def test_a_huge_answer_is_not_read(bench: Bench, receiver: Receiver) -> None:
@@ -321,7 +136,7 @@ async def test_a_breaker_opens_and_messages_wait_without_attempts(
     assert {row.status for row in await rows(bench)} == {MessageStatus.SENT}
 
 
-async def test_a_dead_receiver_costs_no_connection(bench: Bench) -> None:
+async def test_a_dead_receiver_costs_no_connection(bench: Bench, receiver: Receiver) -> None:
     async with receiving() as gone:
         given = hook(gone)
     await subscribe(bench, given)
@@ -329,6 +144,7 @@ async def test_a_dead_receiver_costs_no_connection(bench: Bench) -> None:
     await make(bench).tick(BUDGET)
     row = await only(bench)
     assert (row.status, row.attempts) == (MessageStatus.PENDING, 1)
+    assert receiver.posted == []
 
 
 async def test_a_missing_secret_is_named(bench: Bench, receiver: Receiver) -> None:
@@ -593,35 +409,6 @@ async def test_a_pod_killed_before_it_recorded_leads_to_the_same_id_again(
     assert len(set(receiver.ids)) == 1
     row = await only(bench)
     assert (row.status, row.attempts, row.lost_count) == (MessageStatus.SENT, 1, 1)
-
-
-async def test_a_stopping_pod_lets_deliveries_end(bench: Bench, receiver: Receiver) -> None:
-    may_end = trio.Event()
-
-    @handler("order.*")
-    async def on_order(_: Message) -> None:
-        await may_end.wait()
-
-    sends = make(bench, on_order)
-    await sends.tick(BUDGET)
-    await publish(bench, 1)
-    await bench.start(sends)
-    await eventually_async(lambda: sends._held, what="it sends")
-    has_finished = trio.Event()
-
-    async def finish() -> None:
-        await sends.finish()
-        has_finished.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(finish)
-        await eventually_async(lambda: sends._is_finishing, what="it claims no more")
-        await publish(bench, 2)
-        sends.wake()
-        assert not has_finished.is_set()
-        may_end.set()
-    first, second = await rows(bench)
-    assert (first.status, second.status) == (MessageStatus.SENT, MessageStatus.PENDING)
 
 
 async def test_an_outage_between_claim_and_record_is_waited_out(
