@@ -370,8 +370,7 @@ class _Pod:
                 # imports stay in memory: the collector need not scan them again and again
                 gc.freeze()
                 gc.set_threshold(*GC_THRESHOLDS)
-                record = self._record
-                worker = self._worker  # which shares the log with others
+                record, worker = self._record, self._worker  # workers share the log
                 at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
                 _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
                 on_ready(
