@@ -1,4 +1,4 @@
-"""Mutants of draining."""
+"""Mutants of hand-backs: of draining, and of jobs that do not fit the code."""
 
 from typing import Final
 
@@ -41,6 +41,19 @@ MUTANTS: Final = (
                 "cortex/postgres/bridge.py",
                 'partial(setattr, until_sent, "shield", True)',
                 'partial(setattr, until_sent, "shield", False)',
+            ),
+        ),
+    ),
+    Mutant(
+        name="looks-again",
+        what="a job is handed back under its old name, so that the same code takes it again",
+        scene="released",
+        invariant="I30",
+        patches=(
+            Patch(
+                "sql/queries/tasks.sql",
+                "attempts_spent - 1, task = cortex_worker.unfit_task(e.base, e.codes),",
+                "attempts_spent - 1, task = e.base,",
             ),
         ),
     ),

@@ -147,6 +147,7 @@ def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
             "retention",
             "recovery",
             "queue",
+            "code",
             "breakers",
         ),
         *("dead letters", "effects", "approvals", "subscriptions", "schedules"),
