@@ -195,6 +195,8 @@ POINTS: Final[dict[str, Point]] = {
     "after_takeover": Point("its jobs are free, or failed as poison", (Kind.DEATH,)),
     "before_sweep": Point("jobs of silent pods are about to be freed", (Kind.POD, Kind.SILENCE)),
     "after_sweep": Point("they are free, or failed", (Kind.SILENCE,)),
+    "before_overrun": Point("jobs past their time-out are about to be ended", (Kind.POD,)),
+    "after_overrun": Point("they have ended, or there were none", (Kind.POD,)),
     "before_retire": Point("pods that are silent for long are about to be buried", (Kind.POD,)),
     "after_retire": Point("they are dead on record", (Kind.POD,)),
     "before_triage": Point("dead letters are about to be triaged", (Kind.POD,)),

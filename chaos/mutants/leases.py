@@ -59,8 +59,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/runtime/liveness/sweeper.py",
-                "        if is_steady and trio.current_time() >= self._not_before:\n",
-                "        if self._self_fence.is_sure:\n",
+                "            if is_steady:\n",
+                "            if self._self_fence is not None and self._self_fence.is_sure:\n",
             ),
             Patch(
                 "sql/queries/tasks.sql",

@@ -57,4 +57,17 @@ MUTANTS: Final = (
             ),
         ),
     ),
+    Mutant(
+        name="acts-before-it-knows",
+        what="a new call begins although the replay has not requested all that is on record",
+        scene="deployed",
+        invariant="I35",
+        patches=(
+            Patch(
+                "cortex/durable/replay.py",
+                "        return key in self._begun or not any(self._due())\n",
+                "        return True\n",
+            ),
+        ),
+    ),
 )

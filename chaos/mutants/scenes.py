@@ -14,10 +14,11 @@ from chaos.cluster.scale import SCALED, Scale
 from chaos.cluster.stage import canary_of
 from chaos.nemeses.kill_at_point import TAKEN_WITHIN_S
 from chaos.nemeses.nemesis import Fault
-from chaos.plan import JOB_TYPE, Options, Plan
+from chaos.plan import JOB_TYPE, Options, Plan, make_plan
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.run import Conditions
 from chaos.windows import Window
+from chaos.workloads.deployments import CODE_WAIT_S
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Cancel, Order
 from chaos.workloads.program import Op, Operation, Program
@@ -63,6 +64,8 @@ class Scene:
     """How long the receiver of messages refuses them, from the first one on."""
     old_job_count: int = 0
     """How many jobs ended long before; retention deletes those that nothing needs."""
+    deploys: int = 0
+    """How many jobs of two releases are submitted instead of `jobs`, while those take turns."""
     is_quiet: bool = False
     """Whether a pod is killed after all that, while nothing else is broken."""
 
@@ -73,6 +76,17 @@ class Scene:
 
     def plan(self, seed: int) -> Plan:
         """Return everything that happens."""
+        if self.deploys:
+            return make_plan(
+                Options(
+                    seed=seed,
+                    pods=self.pods,
+                    duration_s=self.load_s,
+                    jobs=self.deploys,
+                    deploy=True,
+                    faults=("kill",),
+                )
+            )
         dice = random.Random(f"{self.name} of {seed}")
         programs = tuple(
             Program(key=f"s{seed}-j{number}", operations=operations)
@@ -418,6 +432,15 @@ SCENES: Final = {
             what="agents whose model's answers are cut and odd; nothing goes wrong outside",
             jobs=6 * (_ops(agent=40),),
             pods=2,
+        ),
+        Scene(
+            name="deployed",
+            what="another release is rolled out and taken back while jobs of both are in flight",
+            jobs=(),
+            deploys=120,
+            pods=4,
+            load_s=20.0,
+            scale=evolve(SCALED, code_wait_s=CODE_WAIT_S),
         ),
         Scene(
             name="busy",

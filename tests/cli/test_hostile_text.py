@@ -69,6 +69,8 @@ READS: dict[str, list[Way]] = {
     "pods ls": [lambda _: ["--all"]],
     "runners ls": [lambda _: []],
     "queues ls": [lambda _: []],
+    "patches": [lambda _: []],
+    "preflight": [lambda _: ["--app", APP], lambda _: ["--app", f"no {HOSTILE}"]],
     "health": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
@@ -141,6 +143,7 @@ ACTS: dict[str, list[Way]] = {
         lambda _: [HOSTILE * 50, *WHY],
     ],
     "queues resume": [lambda _: [HOSTILE, *WHY], lambda _: [HOSTILE, *WHY]],
+    "queues order": [lambda _: [HOSTILE, "strict", *WHY], lambda _: [HOSTILE, HOSTILE, *WHY]],
     "breakers open": [
         lambda _: ["tool:x", "--yes", *WHY],
         lambda _: [f"tool:{HOSTILE}", "--yes", *WHY],

@@ -92,7 +92,8 @@ NO_PROGRESS = frozenset(
         # a lease that is not renewed ends, and what code declares is declared again
         "store.renew",
         "subscriptions.put",
-        # what background work did, and that it was done: no job depends on them
+        # what background work did, that it was done, and which steps run: no job depends on them
+        "pods.report_steps",
         "tasks.is_watched",
         # repeated in its step, whose points stand around it
         "approvals.remind_one",

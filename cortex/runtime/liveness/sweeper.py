@@ -162,7 +162,9 @@ class Sweeper(Runner):
 
     async def _expire(self, limit: int) -> int:
         """End jobs that outlive their time-outs; return how many."""
+        crash_point("before_overrun")
         count = await self._port(tasks.expire, limit=limit, every_s=TURN * self._sweep_s)
+        crash_point("after_overrun")
         if count:
             self._metrics.expired(count)
             _log.warning("jobs past their time-out ended", failed=count)
