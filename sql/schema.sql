@@ -608,6 +608,7 @@ CREATE TABLE cortex.pod (
     ended_at timestamptz,  -- When it ended, or was found dead.
     loop_lag_ms real,  -- Longest delay of its event loop since the previous heartbeat.
     rss_bytes bigint,  -- Its resident memory.
+    threads_lost integer NOT NULL DEFAULT 0,  -- Threads of sync functions that time-outs left behind and that had not ended at its last heartbeat.
     hint_latency_ms real,  -- How long a notification takes to reach it; null while none arrives.
     phase text,  -- Its shutdown phase while it drains; for a dead pod, the phase in which it died; else null.
     phase_at timestamptz,  -- When that phase began.

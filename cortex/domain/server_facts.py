@@ -47,6 +47,8 @@ class PodFacts:
     running: int
     loop_lag_ms: float | None
     hint_latency_ms: float | None
+    threads_lost: int = 0
+    """Threads that time-outs left behind; of its workers, the most."""
     trouble: str | None = None
     """Its database trouble."""
     confinement: str | None = None

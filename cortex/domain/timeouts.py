@@ -57,6 +57,10 @@ TIMEOUTS: Final[dict[str, Limit]] = {
 
 ABANDONED_AFTER_S: Final = 30.0
 """How long after its cancellation a handler that goes on is ended; a cleanup may take that long."""
+THREADS_MAX: Final = 500
+"""Threads of a process for sync functions; one that a time-out left behind counts until it ends."""
+LOST_SHARE: Final = 0.9
+"""Of the threads: when time-outs have left that many behind, the pod is replaced."""
 JOB_EXPIRY_S: Final = 60.0
 """How long after its time-out another pod ends a job whose own pod has not."""
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 import trio
 from trio.lowlevel import RunVar
 
+from cortex.domain.timeouts import THREADS_MAX
 from cortex.durable.stray import raise_tamed
 
-THREADS_MAX: Final = 500
 _limiter: RunVar[trio.CapacityLimiter] = RunVar("threads of jobs and tools")
 
 

@@ -37,6 +37,7 @@ from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainPhase, Liveness, ReadyChecks
 from cortex.domain.policy import RuntimeConfig
 from cortex.durable.attempt import Services
+from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import OpensPort, Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.calls.breakers import BreakerRegistry
@@ -66,13 +67,7 @@ from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
 from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.maintenance.recorder import RunRecorder
-from cortex.runtime.maintenance.runners import (
-    Means,
-    PodMeans,
-    runners,
-    suspended,
-    wake,
-)
+from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
 from cortex.runtime.maintenance.schedules import declare
 from cortex.runtime.maintenance.step_reports import StepReports
 from cortex.runtime.metrics.metrics import Metrics
@@ -593,6 +588,7 @@ class _Pod:
             drain=self.drain.status,
             trouble=self._watch.report,
             has_run=self._running.has_run,
+            threads_lost=left_threads(),
         )
 
 

@@ -64,6 +64,7 @@ async def living(db: Database) -> list[PodFacts]:
             running=row["running"],
             loop_lag_ms=row["loop_lag_ms"],
             hint_latency_ms=row["hint_latency_ms"],
+            threads_lost=row["threads_lost"],
             trouble=row["trouble"],
             confinement=row["confinement"],
             silent_after_s=row["silent_after_s"],

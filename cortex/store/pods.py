@@ -63,6 +63,8 @@ class Vitals:
     """What its calls suffer from."""
     has_run: bool = True
     """It ran jobs other than upkeep: the record may name it."""
+    threads_lost: int = 0
+    """Threads that time-outs left behind and that have not ended since."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,6 +102,8 @@ class PodRow:
     loop_lag_ms: float | None
     rss_bytes: int | None
     hint_latency_ms: float | None
+    threads_lost: int
+    """Threads that time-outs left behind, at its last heartbeat."""
     drain_requested_at: datetime | None
     drain_requested_by: str | None
     drain_reason: str | None
@@ -182,6 +186,7 @@ async def beat(
         None if (report := vitals.trouble) is None else report.trouble.value,
         None if report is None else report.for_s,
         vitals.has_run,
+        vitals.threads_lost,
     )
     return affected(rows)
 
@@ -287,6 +292,7 @@ def _joined(rows: Sequence[PodRow]) -> PodRow:
         ended_at=_last(row.ended_at for row in rows),
         loop_lag_ms=_last(row.loop_lag_ms for row in rows),
         rss_bytes=sum(row.rss_bytes or 0 for row in rows) or None,
+        threads_lost=sum(row.threads_lost for row in rows),
         hint_latency_ms=max(hints) if len(hints) == len(rows) else None,
         drain_requested_at=requested.drain_requested_at,
         drain_requested_by=requested.drain_requested_by,

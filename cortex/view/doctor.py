@@ -14,6 +14,7 @@ from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
 from cortex.domain.phrases import span
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
+from cortex.domain.timeouts import LOST_SHARE, THREADS_MAX
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.background.subscriptions import FailingSubscription
@@ -33,6 +34,8 @@ SNAPSHOT_FAIL_S: Final = 3600.0
 SNAPSHOT_WARN_XIDS: Final = 1_000_000
 """Used where the server does not report the snapshot's age in seconds."""
 LAG_WARN_MS: Final = 100.0
+NEARLY_LOST_SHARE: Final = 0.5
+"""Of the lost threads at which a pod is replaced: from here on, they are an error."""
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
 RELOAD: Final = "; SELECT pg_reload_conf()"
@@ -189,6 +192,7 @@ def of_pods(
     if late:
         fix = "something blocks their event loops: a tool that computes without a thread?"
         found.append(warn("event loops", f"late: {_names(late)}", fix))
+    found += _of_lost_threads(pods)
     if suffering:
         fix = "check the database server: its disk, its memory, its max_connections"
         found.append(fail("database trouble", f"of {_names(suffering)}", fix))
@@ -196,6 +200,22 @@ def of_pods(
         fix = "finish the roll-out: all pods should run the same version"
         found.append(warn("versions", f"not {version}: {_names(others)}", fix))
     return found
+
+
+def _of_lost_threads(pods: Sequence[PodFacts]) -> list[Finding]:
+    """Whether time-outs left threads behind: an error when a pod is close to being replaced."""
+    losing = [pod for pod in pods if pod.threads_lost]
+    if not losing:
+        return []
+    text = _names([f"{pod.name} ({pod.threads_lost} of {THREADS_MAX})" for pod in losing])
+    most = max(pod.threads_lost for pod in losing)
+    grade = fail if most >= NEARLY_LOST_SHARE * LOST_SHARE * THREADS_MAX else warn
+    drains_at = int(LOST_SHARE * THREADS_MAX)
+    fix = (
+        "give calls in sync functions limits of their own; a pod drains when it has lost "
+        f"{drains_at} threads"
+    )
+    return [grade("threads", f"left behind by time-outs: {text}", fix)]
 
 
 def of_host(pods: Sequence[PodFacts], *, host: str) -> Finding:

@@ -49,6 +49,7 @@ CREATE TABLE cortex.pod (
     ended_at timestamptz,
     loop_lag_ms real,
     rss_bytes bigint,
+    threads_lost int NOT NULL DEFAULT 0,
     hint_latency_ms real,
     phase text CHECK (phase IN ('intake', 'jobs', 'hand_back', 'flush', 'sign_off')),
     phase_at timestamptz,
@@ -95,6 +96,8 @@ COMMENT ON COLUMN cortex.pod.draining_at IS 'When it began to drain.';
 COMMENT ON COLUMN cortex.pod.ended_at IS 'When it ended, or was found dead.';
 COMMENT ON COLUMN cortex.pod.loop_lag_ms IS 'Longest delay of its event loop since the previous heartbeat.';
 COMMENT ON COLUMN cortex.pod.rss_bytes IS 'Its resident memory.';
+COMMENT ON COLUMN cortex.pod.threads_lost IS
+    'Threads of sync functions that time-outs left behind and that had not ended at its last heartbeat.';
 COMMENT ON COLUMN cortex.pod.hint_latency_ms IS 'How long a notification takes to reach it; null while none arrives.';
 COMMENT ON COLUMN cortex.pod.phase IS
     'Its shutdown phase while it drains; for a dead pod, the phase in which it died; else null.';

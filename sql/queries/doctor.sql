@@ -38,7 +38,7 @@ UNION ALL
 SELECT p.name, p.version, CASE WHEN bool_or(p.state = 'READY') THEN 'READY' ELSE 'DRAINING' END AS state, p.liveness,
        sum(p.running)::int AS running, max(p.loop_lag_ms) AS loop_lag_ms,
        CASE WHEN bool_and(p.hint_latency_ms IS NOT NULL) THEN max(p.hint_latency_ms) END AS hint_latency_ms,
-       min(p.trouble) AS trouble, p.confinement, p.silent_after_s, p.zombie_s,
+       max(p.threads_lost) AS threads_lost, min(p.trouble) AS trouble, p.confinement, p.silent_after_s, p.zombie_s,
        max(extract(epoch FROM cortex.now() - p.heartbeat_at)::float8) AS silent_s,
        bool_and(EXISTS (
            SELECT FROM pg_locks l

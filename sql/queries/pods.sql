@@ -67,7 +67,8 @@ SELECT pg_try_advisory_lock($1) AS held;
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,
 -- $4 state, $5 loop lag in ms, $6 resident bytes, $7 hint latency in ms or null; if it drains, else null:
 -- $8 its phase, $9 seconds until the abort, $10 seconds until all is closed; if its calls fail, else null:
--- $11 its trouble with the database, $12 for how many seconds; $13 whether it ran jobs other than upkeep.
+-- $11 its trouble with the database, $12 for how many seconds; $13 whether it ran jobs other than upkeep;
+-- $14 threads that time-outs left behind.
 -- Locks: the pod, its tasks, skipping locked: a lock on one job must not make all others seem dead.
 -- Returns the jobs that are still its own.
 WITH pod AS (
@@ -83,7 +84,8 @@ WITH pod AS (
         abort_at = CASE WHEN phase = $8 THEN abort_at ELSE cortex.now() + $9::float8 * interval '1 second' END,
         closed_at = CASE WHEN phase = $8 THEN closed_at ELSE cortex.now() + $10::float8 * interval '1 second' END,
         trouble = $11::text, trouble_at = cortex.now() - $12::float8 * interval '1 second',
-        has_run = CASE state WHEN 'STOPPED' THEN has_run ELSE $13 END
+        has_run = CASE state WHEN 'STOPPED' THEN has_run ELSE $13 END,
+        threads_lost = $14
     WHERE id = (SELECT p.id FROM cortex.pod p WHERE p.id = $1 FOR NO KEY UPDATE SKIP LOCKED)
 ), mine AS MATERIALIZED (
     SELECT m.id FROM unnest($2::uuid[], $3::int[]) AS m(id, attempt) JOIN cortex_worker.task t ON t.job_id = m.id

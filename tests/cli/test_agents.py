@@ -130,11 +130,13 @@ def test_pods_are_listed(cortex: Cortex, life: Life) -> None:
         life.claim(pod)
     # No session holds its lock: it lives by its heartbeat alone.
     life.sql(
-        "UPDATE cortex.pod SET rss_bytes = 88000000, loop_lag_ms = 1.5, liveness = 'heartbeat'"
+        "UPDATE cortex.pod SET rss_bytes = 88000000, loop_lag_ms = 1.5, liveness = 'heartbeat', "
+        "threads_lost = 12"
     )
     (row,) = cortex("pods", "ls", "--json").document["pods"]
     assert (row["id"], row["name"], row["state"]) == (str(pod), "eu-1:42", "READY")
     assert (row["running"], row["slots"], row["rss_bytes"]) == (3, 10, 88_000_000)
+    assert row["threads_lost"] == 12
     assert 0 <= row["heartbeat_s"] < 60
     terminal = cortex.on_terminal("pods", "ls", env={"NO_COLOR": "1"})
     terminal.end()

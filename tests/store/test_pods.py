@@ -48,7 +48,9 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
     store(codes.ensure, code)
     store(pods.register, pod)
     store(pods.register, pod)
-    vitals = Vitals(state="READY", loop_lag_ms=1.5, rss_bytes=2**33, hint_latency_ms=0.5)
+    vitals = Vitals(
+        state="READY", loop_lag_ms=1.5, rss_bytes=2**33, hint_latency_ms=0.5, threads_lost=7
+    )
     beat(database, pod, [], vitals)
     (row,) = store(pods.page)
     output = (
@@ -59,10 +61,11 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
         "loop_lag_ms",
         "rss_bytes",
         "hint_latency_ms",
+        "threads_lost",
         "running",
         "code_version",
     )
-    expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 0, code.version]
+    expected = [pod.id, pod.name, 3, "READY", 1.5, 2**33, 0.5, 7, 0, code.version]
     assert [getattr(row, name) for name in output] == expected
     assert store(pods.live_types) == ["a", "b"]
     for has_run in (False, True):  # a dead pod without a job is deleted by it

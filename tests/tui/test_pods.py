@@ -211,7 +211,8 @@ async def test_what_one_pod_moved_is_not_told_of_another_one(
 async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
     pods = cluster.pods
     pods.add(1, oldest_lease_at=pods.ago(130))
-    pods.add(2, code_version=None, connections=None, oldest_lease_at=None, longest_claim_at=None)
+    unknown = dict.fromkeys(("code_version", "connections", "oldest_lease_at", "longest_claim_at"))
+    pods.add(2, threads_lost=7, **unknown)
     async with sit(size=(120, 24)) as seat:
         await show(seat)
         titles, first, second = seat.lines[1:4]
@@ -223,7 +224,7 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) 
         assert "code 3f9a1c0b2d4e · oldest lease   2m · longest job  12m" in seat.lines[-4]
         assert " · 6 connections · runs digest" in seat.lines[-5]
         await seat.press("j")
-        assert seat.lines[-4].strip() == ""
+        assert seat.lines[-4].strip() == "7 threads lost"
         assert " · its connections are unknown · runs digest" in seat.lines[-5]
 
 

@@ -100,6 +100,10 @@ def _connections(row: PodRow) -> Cell:
     return Cell(NOTHING, "dim") if number is None else Cell(str(number))
 
 
+def _threads(row: PodRow) -> Cell:
+    return Cell(str(row.threads_lost), "warn" if row.threads_lost else "dim")
+
+
 def _confinement(row: PodRow) -> Cell:
     text = row.confinement
     if text is None:
@@ -160,6 +164,7 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
         is_right=True,
         is_spare=True,
     ),
+    Column(name="threads_lost", title="lost", shown=_threads, is_right=True, is_spare=True),
     Column(
         name="started_at",
         title="up",
@@ -192,7 +197,7 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
     ),
 )
 """`lease`: time since the least recent lease renewal among its jobs, or an upper bound if only
-other pods' leases were read.
+other pods' leases were read. `lost`: threads of sync functions that time-outs left behind.
 
 `conns`: its database sessions; null if not reported. `moved`: for a leaving or drained
 pod, what became of the jobs it handed back.

@@ -102,6 +102,9 @@ class Pod:
     loop_lag_ms: float | None = field(doc="worst delay of its event loop")
     rss_bytes: int | None = field(doc="resident memory")
     hint_latency_ms: float | None = field(doc="delay of a notification; null: none arrives")
+    threads_lost: int = field(
+        doc="threads of sync functions that time-outs left behind and that have not ended"
+    )
     oldest_lease_at: datetime | None = field(
         doc="least recent lease renewal among its jobs, or a lower bound"
     )

@@ -25,8 +25,8 @@ import trio
 
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
-from cortex.domain.timeouts import ABANDONED_AFTER_S
-from cortex.durable.threads import THREADS_MAX, left_threads
+from cortex.domain.timeouts import ABANDONED_AFTER_S, LOST_SHARE, THREADS_MAX
+from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.abandoning import end
 from cortex.runtime.jobs.running import RunningJob, RunningJobs
@@ -36,8 +36,6 @@ from cortex.store.facts import Fact
 
 REPORT_AFTER_S: Final = 5.0
 """How long a handler may take to clean up."""
-LOST_SHARE: Final = 0.9
-"""Of the threads: when time-outs have left that many behind, the pod is replaced."""
 WORN_OUT: Final = "give calls in sync functions limits of their own, below the limit of the step"
 ENDING_LOOK_S: Final = 0.1
 LOOK_S: Final = 1.0

@@ -6,7 +6,7 @@ import attrs
 
 from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.postgres.session import Session
-from cortex.store import drains, operator, pods
+from cortex.store import doctor, drains, operator, pods
 from tests.store.test_pods import beat
 from tests.support.records.factories import VITALS, a_pod
 from tests.support.records.rows import new_id
@@ -30,8 +30,8 @@ def test_people_see_one_pod_with_sums_and_the_worst_of_its_workers(
     group_id, first, second = two_workers(store)
     other = a_pod(name="eu-2")
     store(pods.register, other)
-    beat(database, first, [], attrs.evolve(VITALS, rss_bytes=10, loop_lag_ms=1.0))
-    beat(database, second, [], attrs.evolve(VITALS, rss_bytes=20, loop_lag_ms=9.0))
+    beat(database, first, [], attrs.evolve(VITALS, rss_bytes=10, loop_lag_ms=1.0, threads_lost=2))
+    beat(database, second, [], attrs.evolve(VITALS, rss_bytes=20, loop_lag_ms=9.0, threads_lost=3))
     sql(
         database,
         "UPDATE cortex.pod SET heartbeat_at = heartbeat_at - interval '7 s' WHERE id = $1",
@@ -40,6 +40,8 @@ def test_people_see_one_pod_with_sums_and_the_worst_of_its_workers(
     seen, alone = store(pods.page)
     assert (seen.id, seen.name, seen.workers) == (group_id, "eu-1", 2)
     assert (seen.slots, seen.rss_bytes, seen.loop_lag_ms, seen.state) == (7, 30, 9.0, "READY")
+    assert seen.threads_lost == 5
+    assert [each.threads_lost for each in store(doctor.living)] == [3, 0], "each has its own limit"
     assert (seen.now - seen.heartbeat_at).total_seconds() >= 7
     assert (alone.id, alone.workers) == (other.id, 1)
     head = store(operator.head)

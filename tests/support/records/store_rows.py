@@ -46,6 +46,7 @@ def a_pod_row(**fields: Any) -> PodRow:
         "tools": [],
         "slots": 8,
         "running": 0,
+        "threads_lost": 0,
         "started_at": NOW,
         "heartbeat_at": NOW,
         "liveness": Liveness.LOCK,

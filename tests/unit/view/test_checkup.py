@@ -145,7 +145,11 @@ def test_no_pod_is_ill_only_when_something_is_due() -> None:
 
 @pytest.mark.parametrize(
     "pod, check",
-    [({"loop_lag_ms": 101.0}, "event loops"), ({"version": "0.9"}, "versions")],
+    [
+        ({"loop_lag_ms": 101.0}, "event loops"),
+        ({"version": "0.9"}, "versions"),
+        ({"threads_lost": 1}, "threads"),
+    ],
 )
 def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> None:
     odd = attrs.evolve(POD, name="odd", **pod)
@@ -160,6 +164,16 @@ def test_a_pod_whose_calls_fail_is_ill_however_it_beats() -> None:
     (ill,) = (each for each in found if each.grade is Grade.FAIL)
     assert (ill.check, ill.found) == ("database trouble", "of two (disk full)")
     assert ill.fix
+
+
+@pytest.mark.parametrize("lost, grade", [(1, Grade.WARN), (224, Grade.WARN), (225, Grade.FAIL)])
+def test_lost_threads_are_an_error_halfway_to_the_drain(lost: int, grade: Grade) -> None:
+    worn = attrs.evolve(POD, name="worn", threads_lost=lost)
+    found = doctor.of_pods([POD, worn], version="1.0", due=0)
+    (threads,) = (each for each in found if each.check == "threads")
+    assert threads.grade is grade
+    assert threads.found == f"left behind by time-outs: worn ({lost} of 500)"
+    assert "lost 450 threads" in (threads.fix or "")
 
 
 def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
