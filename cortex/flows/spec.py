@@ -181,6 +181,7 @@ class FlowSpec:
                 raise UnfitError(
                     f"{show(name)} is taken by a step above", path=("steps", index, "name")
                 )
+        self._check_timeouts()
         self._check_graph()
         self._check_expressions()
 
@@ -251,6 +252,24 @@ class FlowSpec:
         except MisfitError as misfit:
             message = f"stored flow {show(stored.get('name'))}: {misfit}"
             raise UnfitCodeError(message, kind=MisfitKind.FLOW) from misfit
+
+    def _check_timeouts(self) -> None:
+        """Refuse limits of steps above the limit of the flow."""
+        flow_ms = self.limits.timeout_ms or round(TIMEOUTS["flow"].default_s * 1000)
+        given: list[tuple[tuple[str | int, ...], int | None]] = [
+            (("timeouts", "step"), self.timeouts.step),
+            (("timeouts", "llm_call"), self.timeouts.llm_call),
+        ]
+        given += [
+            (("steps", index, "timeout_ms"), step.timeout_ms)
+            for index, step in enumerate(self.steps)
+        ]
+        for path, value in given:
+            if value is not None and value > flow_ms:
+                raises = "" if self.limits.timeout_ms else " raises it"
+                limit = f"at most {flow_ms}, the limit of the flow in milliseconds"
+                limit += f" (limits.timeout_ms{raises})"
+                raise UnfitError(f"must be {limit}, got {value}", path=path)
 
     def _check_graph(self) -> None:
         names = [step.name for step in self.steps]

@@ -100,6 +100,32 @@ def test_a_heartbeat_keeps_what_is_its_own_and_tells_what_is_not(
     assert shown.running == 2, "as the record has it, not as it said"
 
 
+def test_work_of_hours_keeps_its_heartbeat(
+    store: Session,
+    database: str,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+) -> None:
+    """One step of six hours: nothing but its pod's heartbeat is written meanwhile."""
+    pod = a_pod()
+    store(pods.register, pod)
+    sql(database, "INSERT INTO cortex.job_type VALUES ('work', 3, 3, 21600, 32400)")
+    job_id = submit(timeout_s=6 * 3600)
+    (claimed,) = claim(pod.id)
+
+    def taken_away() -> tuple[int, int]:
+        swept = store(tasks.sweep, silent_s=300.0, limit=9, rng=NoPause())
+        return swept.retried_count, store(tasks.expire, limit=9, every_s=0.0)
+
+    for hours in (1, 3, 5.9):
+        move_clock(database, 3600 * hours)
+        assert beat(database, pod, [claimed.lease]) == {job_id}
+        assert taken_away() == (0, 0)
+        assert job_row(database, job_id)["status"] == "RUNNING"
+    move_clock(database, 5.9 * 3600 + 301)
+    assert taken_away() == (1, 0), "its pod fell silent"
+
+
 def test_a_pod_that_is_not_registered_owns_nothing(
     database: str, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
 ) -> None:

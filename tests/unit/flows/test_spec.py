@@ -161,6 +161,30 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
             "timeouts.llm_call must be at least 1 and at most 180000, the hard limit of a model",
         ),
         (
+            (
+                "name: x\nlimits: {timeout_ms: 60000}\n"
+                "steps:\n- {name: a, uses: tool, with: {tool: t}, timeout_ms: 60001}"
+            ),
+            (
+                "f.yaml:4: steps[0].timeout_ms must be at most 60000, the limit of the flow in "
+                "milliseconds (limits.timeout_ms), got 60001"
+            ),
+        ),
+        (
+            one("- {name: b, uses: agent, with: {agent: a, prompt: p}, timeout_ms: 1800001}"),
+            (
+                "f.yaml:6: steps[1].timeout_ms must be at most 1800000, the limit of the flow in "
+                "milliseconds (limits.timeout_ms raises it), got 1800001"
+            ),
+        ),
+        (
+            (
+                "name: x\nlimits: {timeout_ms: 60000}\ntimeouts: {step: 60001}\n"
+                "steps: [{name: a, uses: approve}]"
+            ),
+            "f.yaml:3: timeouts.step must be at most 60000, the limit of the flow",
+        ),
+        (
             "name: x\ntimeouts: {call: 1}\nsteps: [{name: a, uses: approve}]",
             "f.yaml:2: timeouts.call is unknown",
         ),
@@ -221,6 +245,16 @@ def test_a_flow_of_many_steps_is_checked_quickly_and_a_longer_one_refused() -> N
 def test_a_stored_flow_that_cannot_be_read_needs_other_code() -> None:
     with pytest.raises(UnfitCodeError, match='stored flow "x"'):
         FlowSpec.from_json({"name": "x", "steps": [{"name": "a", "uses": "later"}]})
+
+
+def test_a_step_may_take_as_long_as_its_flow() -> None:
+    text = """
+    name: x
+    limits: {timeout_ms: 2700000}
+    steps: [{name: a, uses: agent, with: {agent: a, prompt: p}, timeout_ms: 2700000}]
+    """
+    (flow,) = parse_flows(text, "f.yaml")
+    assert flow.timeout_s(flow.steps[0]) == 2700
 
 
 def test_limits_of_all_steps_hold_for_those_without_their_own() -> None:
