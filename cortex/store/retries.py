@@ -91,7 +91,7 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
         case JobStatus.WAITING_FOR_APPROVAL if not row["has_task"]:
             budget = (row["waiting_on"] or "").removeprefix("budget:")
             is_budget = budget != row["waiting_on"] and budget
-            what = f"waits for {named(row['waiting_on'] or 'a decision')}, not for a retry"
+            what = f"waits for {named(row['waiting_on'])}, not for a retry"
             hint = f"cortex budgets raise {budget} --to AMOUNT --reason TEXT" if is_budget else why
             for prefix, noun in ((APPROVAL, "approvals"), (UNKNOWN_EFFECT, "effects")):
                 if (row["waiting_on"] or "").startswith(prefix):

@@ -88,7 +88,7 @@ def test_a_scene_is_the_same_again_by_its_seed(name: str) -> None:
     scene = SCENES[name]
     assert scene.plan(3) == scene.plan(3)
     assert scene.plan(3).orders != scene.plan(4).orders
-    assert len(scene.plan(3).orders) == len(scene.jobs) + scene.submitted_twice
+    assert len(scene.plan(3).orders) == len(scene.jobs) + scene.submitted_twice + scene.deploys
     assert {fault.nemesis for fault in scene.faults} <= set(chosen(()))
 
 

@@ -67,6 +67,7 @@ def intents(job_ids: Sequence[UUID]) -> tuple[Any, ...]:
     return (
         *(POD, job_ids, [1] * count, ids, ["pay"] * count, ["pay"] * count, [TEXT] * count),
         *([digest(TEXT)] * count, [False] * count, [True] * count, [None] * count),
+        [True] * count,
     )
 
 

@@ -555,7 +555,7 @@ def test_other_jobs_are_refused_with_what_to_do_instead(
     message, hint = refused(suspended(None, waiting_on="budget:tenant:t:usd:day"))
     assert "waits for budget:tenant:t:usd:day" in message
     assert hint == "cortex budgets raise tenant:t:usd:day --to AMOUNT --reason TEXT"
-    assert "waits for a decision" in refused(suspended(None))[0]
+    assert "waits for llm:m" in refused(suspended(None, waiting_on="llm:m"))[0]
     pending = submit(delay_s=3600.0)
     assert "is PENDING" in refused(pending)[0]
     assert facts(database, pending) == []

@@ -23,6 +23,11 @@ MOVES = """
     SELECT gen_random_uuid(), 'RUNNING', $2::text::cortex.job_status, 1,
            cortex.now() - $1::float8 * interval '1 second', '{}' FROM generate_series(1, $3)
 """
+LETTERS = """
+    INSERT INTO cortex.dead_letter (job_id, lineage_id, fingerprint, type, tenant, created_at)
+    SELECT id, id, 'f', 'work', 'default', cortex.now() - $1::float8 * interval '1 second'
+    FROM (SELECT gen_random_uuid() AS id FROM generate_series(1, $2)) made
+"""
 ERRORS = """
     INSERT INTO cortex.fact (at, type, subtype, step, data)
     SELECT cortex.now() - $1::float8 * interval '1 second', 'error', 'x', $2, $3
@@ -105,15 +110,17 @@ def test_errors_of_attempts_and_calls_are_told_apart(store: Session, database: s
     life = Life(store, database)
     life.sql(MOVES, 60.0, "COMPLETED", 90)
     life.sql(MOVES, 60.0, "FAILED", 4)
+    life.sql(LETTERS, 60.0, 3)  # one of the four was ended by a person
     life.sql(ERRORS, 60.0, None, "{}", 10)
     life.sql(ERRORS, 60.0, "a step", '{"max": 3}', 20)
     life.sql(ERRORS, 60.0, "a step", '{"resolution": "reported to the model"}', 40)
     life.sql(ERRORS, 5_000.0, None, "{}", 1_000)  # long ago
     life.sql(MOVES, 5_000.0, "FAILED", 1_000)
+    life.sql(LETTERS, 5_000.0, 1_000)
     found = store(health)
     assert of(found, rules.FAILURE_RATE).value == 10 / 100
     assert of(found, rules.RETRY_CHURN).value == (10 - 4 + 20) / 100
-    assert of(found, rules.DEAD_LETTER_RATE).value == 4 / 94
+    assert of(found, rules.DEAD_LETTER_RATE).value == 3 / 94
     assert 800 < found.span_s <= 900
 
 

@@ -44,7 +44,11 @@ def test_each_state_is_counted_and_the_finished_are_not(
         JobStatus.RETRY: 1,
         JobStatus.WAITING_FOR_APPROVAL: 1,
     }
-    assert found.letters == {DeadLetterState.OPEN: 2, DeadLetterState.ESCALATED: 0}
+    assert found.letters == {
+        DeadLetterState.OPEN: 2,
+        DeadLetterState.ESCALATED: 0,
+        DeadLetterState.ARCHIVED: 0,
+    }
     assert found.due_count == 1
 
 

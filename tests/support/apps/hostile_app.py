@@ -33,6 +33,7 @@ async def fails(ctx: Context, how: str) -> Any:
 @job("flaky")
 async def flaky(ctx: Context) -> Any:
     """Wait for a retry for ever."""
+    ctx.patched(f"patch {HOSTILE}")
     await ctx.step(f"step {HOSTILE}", _say, "")
     raise TransientError(LINES, retry_after_s=3600)
 
