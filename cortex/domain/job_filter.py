@@ -359,6 +359,7 @@ class Refusal(Enum):
     RUNNING = "running just now"
     WAITING = "waiting for something else"
     UNTRIED = "not tried yet"
+    CODE = "waiting for code that can take them"
     DUE = "due already"
     SETTLED = "retried or discarded before"
     TOO_LARGE = "too large to go on from"
@@ -396,7 +397,9 @@ def why_not_retry(job: JobSituation) -> Refusal | None:
     elif job.task_state == "LOCKED":
         refusal = Refusal.RUNNING
     elif job.task_state is not None:
-        return None if is_between and job.is_later else Refusal.DUE
+        if is_between and job.is_later:
+            return None
+        refusal = Refusal.CODE if job.waiting_on == CODE else Refusal.DUE
     elif job.waiting_on == SLEEP:  # it would sleep again
         refusal = Refusal.WAITING
     else:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from datetime import date, time
 from enum import Enum
 from typing import Any, Final
@@ -76,6 +77,12 @@ class StepInput:
         if len(text) * 4 <= INPUT_BYTES_MAX or len(text.encode()) <= INPUT_BYTES_MAX:
             return text
         return shortened(text, INPUT_BYTES_MAX)
+
+    def has_digest(self, digest: bytes, *, renamed: Mapping[str, str]) -> bool:
+        """Return whether this is the input of a digest, with some of its names replaced."""
+        values = orjson.loads(self._json)
+        other = {renamed.get(name, name): value for name, value in values.items()}
+        return input_of_json(orjson.dumps(other, option=_OPTIONS)).digest == digest
 
 
 def input_of(given: dict[str, Any], *, what: str) -> StepInput:

@@ -32,6 +32,28 @@ def difference(old: str, new: str) -> str:
     return ", ".join(parts)
 
 
+def renamed(old: str, new: str) -> dict[str, str] | None:
+    """Return the old names by the new ones, if two kept inputs differ in names only.
+
+    None if they differ otherwise, also where it is open which value got which name.
+    """
+    try:
+        was, now = parse(old), parse(new)
+    except InvalidValueError:  # so many values that the whole was cut
+        return None
+    if not (isinstance(was, dict) and isinstance(now, dict) and len(was) == len(now)):
+        return None
+    if not all(same_value(was[name], now[name]) for name in was.keys() & now.keys()):
+        return None
+    names: dict[str, str] = {}
+    for name in now.keys() - was.keys():
+        fitting = [each for each in was.keys() - now.keys() if same_value(was[each], now[name])]
+        if len(fitting) != 1 or fitting[0] in names.values():
+            return None
+        names[name] = fitting[0]
+    return names or None
+
+
 def _without(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 

@@ -126,9 +126,11 @@ class DryJournal(Journal):
         """Return the step's recorded output; for any other wait until the replay is over."""
         memo = self._memo.get(key)
         if memo is not None:
-            if memo.digest != given.digest:
+            try:
+                return await super().once(kind, key, given=given, run=run, limit_s=limit_s)
+            except DivergedError:
                 self.diverged_at = key
-            return await super().once(kind, key, given=given, run=run, limit_s=limit_s)
+                raise
         self._promised.pop(key, None)
         self._replay.mark_requested(key)
         if kind is StepKind.EFFECT and key in self._arguments:

@@ -36,7 +36,7 @@ from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.model import Usage
 from cortex.domain.redaction import secret_in
 from cortex.durable.codec import NO_INPUT, StepInput, decode, encode, refuse_unstorable
-from cortex.durable.divergence import difference
+from cortex.durable.divergence import difference, renamed
 from cortex.durable.progress import StepUnderWay
 from cortex.durable.replay import Amid, Replay
 from cortex.durable.step_scope import StepScope
@@ -263,7 +263,7 @@ class Journal:
         memo = self._memo.get(key)
         if memo is not None:
             if memo.digest != given.digest:
-                await self._diverge(memo, given)
+                await self._check_changed(memo, given)
             self._replay.mark_recorded(key)
             return decode(memo.output)
         if self.diverged is not None:
@@ -500,8 +500,13 @@ class Journal:
         except DivergedError as error:
             raise self.diverges(error) from None
 
-    async def _diverge(self, recorded: Step, given: StepInput) -> NoReturn:
+    async def _check_changed(self, recorded: Step, given: StepInput) -> None:
+        """Raise `DivergedError` unless only parameters of the step's function were renamed."""
         kept = None if self._recall is None else await self._recall(recorded.key)
+        if kept is not None and recorded.kind in (StepKind.STEP, StepKind.EFFECT):
+            names = renamed(kept, given.kept)
+            if names is not None and given.has_digest(recorded.digest, renamed=names):
+                return
         if kept is None:
             was, now = recorded.digest.hex()[:12], given.digest.hex()[:12]
             message = f"was recorded with input {was}, the code now asks for input {now}"

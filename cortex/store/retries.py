@@ -10,7 +10,7 @@ from cortex.domain.effect import UNKNOWN_EFFECT
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
-from cortex.domain.waiting import named
+from cortex.domain.waiting import CODE, named
 from cortex.postgres.database import Database, Record
 from cortex.store import dead_letters
 from cortex.store.background.passes import DuePass
@@ -100,6 +100,9 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
             what, hint = "is running just now", f"follow it: cortex jobs watch {job_id}"
         case JobStatus.PENDING:
             what, hint = "is PENDING: it was not tried yet", why
+        case _ if row["waiting_on"] == CODE:
+            what = "waits for code that can take it, not for a retry"
+            hint = f"cortex why {job_id} says what does not fit; start a pod with code that does"
         case _:
             what, hint = "is due already", why
     return ConflictError(f"job {job_id} {what}", hint=hint)

@@ -461,6 +461,9 @@ def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
     assert output["due_at"][:19] == due_at.isoformat()[:19]
     with pytest.raises(ConflictError, match="is due already"):
         store(retries.retry_now, job_id, by="bob", reason="", new_id=new_id)
+    sql(database, "UPDATE cortex.job_record SET waiting_on = 'code' WHERE id = $1", job_id)
+    with pytest.raises(ConflictError, match="waits for code that can take it"):
+        store(retries.retry_now, job_id, by="bob", reason="", new_id=new_id)
     assert len(facts(database, job_id)) == 1
     assert_tasks_fit(database)
     (claimed,) = claim(store)
@@ -550,8 +553,7 @@ def test_other_jobs_are_refused_with_what_to_do_instead(
         store(jobs.finish, pod_id=POD, operations=[Finish(lease=claimed.lease, **end)])
         return job_id
 
-    done = ended(status=JobStatus.COMPLETED, result="1")
-    assert "is COMPLETED" in refused(done)[0]
+    assert "is COMPLETED" in refused(ended(status=JobStatus.COMPLETED, result="1"))[0]
     message, hint = refused(suspended(None, waiting_on="budget:tenant:t:usd:day"))
     assert "waits for budget:tenant:t:usd:day" in message
     assert hint == "cortex budgets raise tenant:t:usd:day --to AMOUNT --reason TEXT"

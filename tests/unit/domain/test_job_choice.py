@@ -26,6 +26,7 @@ def test_what_has_not_ended_can_be_cancelled(status: JobStatus) -> None:
         (S.RUNNING, None, None, False, Refusal.WAITING),
         (S.RETRY, "llm:x", None, False, None),
         (S.RETRY, None, "READY", False, Refusal.DUE),
+        (S.RETRY, "code", "READY", False, Refusal.CODE),
         (S.WAITING_FOR_APPROVAL, "approval:1", None, False, Refusal.WAITING),
         (S.WAITING_FOR_APPROVAL, "person:llm:x", None, False, None),
         (S.WAITING_FOR_APPROVAL, "person:llm:x", "READY", False, Refusal.DUE),

@@ -101,6 +101,16 @@ async def other_value(ctx: Context) -> None:
     await ctx.step("load", never, 3)
 
 
+async def renamed_parameter(ctx: Context) -> None:
+    async def load_order(order_number: int) -> int:
+        return await never(order_number)
+
+    await ctx.step("load", load_order, 1)
+    await ctx.sleep("rest", seconds=1)
+    await ctx.effect("pay", load_order, 2)
+    await ctx.llm("ask", model="m", messages=MESSAGES)
+
+
 async def renamed_effect(ctx: Context) -> None:
     await ctx.step("load", never, 1)
     await ctx.effect("pay customer", never, 2)
@@ -149,6 +159,7 @@ async def swallows(ctx: Context) -> None:
 CASES: list[tuple[Handler, Problem | None, str | None, str]] = [
     (unchanged, None, None, ""),
     (longer, None, None, ""),
+    (renamed_parameter, None, None, ""),
     (changed_but_patched, None, None, ""),
     (concurrent, None, None, ""),
     (swallows, None, None, ""),

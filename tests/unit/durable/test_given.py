@@ -9,6 +9,7 @@ import pytest
 from attrs import frozen
 
 from cortex.domain.effect import Invocation
+from cortex.domain.errors import DivergedError
 from cortex.durable.codec import INPUT_BYTES_MAX, input_of
 from cortex.durable.divergence import CHARS_MAX, difference
 from cortex.durable.given import given_to
@@ -164,6 +165,56 @@ async def test_a_gathered_step_is_named_like_any_other() -> None:
     await run(a_context(record), 1)
     with pytest.raises(Exception, match=r"step 'b' has another input now.*: number: 1 → 2"):
         await run(a_context(record), 2)
+
+
+# --- renamed parameters
+
+
+async def load(number: int, note: str = "", *, token: str = "") -> str:
+    return f"{number} {note} {token}"
+
+
+async def load_renamed(order_number: int, title: str = "", *, token: str = "") -> str:
+    raise AssertionError("a recorded step was run again")
+
+
+async def load_swapped(note: int, number: str = "") -> None: ...
+async def load_both(first: int, second: int) -> None: ...
+async def load_both_renamed(third: int, fourth: int) -> None: ...
+
+
+@pytest.mark.parametrize("values", [(5,), (5, "a"), (5, "x" * 9_000), (2.5, "é\n")])
+async def test_a_renamed_parameter_makes_no_other_step(values: Any) -> None:
+    record = Record()
+    before = a_context(record, gateway=LedgerDesk())
+    await before.step("a", load, *values, token="t")
+    await before.effect("b", load, *values)
+    again = a_context(record, gateway=LedgerDesk())
+    result = await again.step("a", load_renamed, *values, token="t")
+    assert result == await load(*values, token="t")
+    assert await again.effect("b", load_renamed, *values) == await load(*values)
+
+
+@pytest.mark.parametrize(
+    "function, args, other, others",
+    [
+        (load, (5,), load_renamed, (6,)),
+        (load, (5,), load_renamed, (5.0,)),
+        (load, (1,), load_renamed, (True,)),
+        (load, (5, "a"), load_swapped, (5, "a")),
+        (load, (5, "x" * 9_000), load_renamed, (5, "x" * 8_999 + "y")),
+        (load, (5,), load_renamed, (5, "")),
+        # which of two equal values got which name is open
+        (load_both, (1, 1), load_both_renamed, (1, 1)),
+    ],
+)
+async def test_other_values_under_new_names_make_another_step(
+    function: Any, args: Any, other: Any, others: Any
+) -> None:
+    record = Record()
+    await a_context(record).step("a", function, *args)
+    with pytest.raises(DivergedError, match="step 'a' has another input now"):
+        await a_context(record).step("a", other, *others)
 
 
 # --- long inputs
