@@ -32,17 +32,17 @@ OTHERS_S: Final = 0.01
 
 BUDGETS_S: Final = {
     "tests": 3.0,
-    "tests/agent": 17.5,
+    "tests/agent": 19.5,
     "tests/chaos": 38.0,
-    "tests/cli": 43.0,
+    "tests/cli": 44.0,
     "tests/demo": 1.5,
-    "tests/e2e": 103.5,
+    "tests/e2e": 104.0,
     "tests/http": 38.0,
-    "tests/runtime": 27.0,
-    "tests/sql": 11.0,
-    "tests/store": 63.0,
+    "tests/runtime": 28.0,
+    "tests/sql": 11.5,
+    "tests/store": 67.0,
     "tests/tui": 92.5,
-    "tests/unit": 40.0,
+    "tests/unit": 45.0,
 }
 
 

@@ -117,7 +117,7 @@ def test_pairs_are_only_killed_unless_nothing_else_passes_the_point() -> None:
 def test_a_point_that_nothing_passes_is_told() -> None:
     everything = {each.name: list(POINTS) for each in PROGRAMS}
     assert list(unpassed(PROGRAMS, everything)) == []
-    for program in ("step", "bulk", "flow", "notification", "publish"):
+    for program in ("step", "bulk", "flow", "notification", "publish", "patched"):
         everything[program].remove("before_step")
     (missing,) = unpassed(PROGRAMS, everything)
     assert (missing.point, missing.problems) == ("before_step", ["nothing of kind step passes it"])
