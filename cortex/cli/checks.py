@@ -177,7 +177,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     zombie_s = max((pod.zombie_s for pod in pods), default=settings.zombie_s)
     yield _tried("recovery", lambda: _of_blocked(call, zombie_s))
     yield doctor.of_queue(due=figures.due_count, oldest_s=figures.oldest_due_s, ready=bool(pods))
-    yield doctor.of_code(figures.stranded_count)
+    yield doctor.of_code(figures.stranded_count, figures.stranded_types)
     rows = call(breakers.page)
     yield doctor.of_breakers([r.name for r in rows if r.state is not BreakerState.CLOSED])
     yield doctor.of_letters(

@@ -229,6 +229,8 @@ class Figures:
     """How long the oldest has been due, since its attempt ended if it had one; 0: none."""
     stranded_count: int
     """Ready tasks whose type or tools no living pod has; 0 if no pod lives at all."""
+    stranded_types: tuple[str, ...] = ()
+    """Their job types, those of the most jobs first."""
     letters: dict[DeadLetterState, int]
     """Of the states that wait for a person."""
     messages: dict[MessageStatus, int]
@@ -253,6 +255,7 @@ async def figures(db: Database, *, limit: int = COUNTED_MAX) -> Figures:
         due_count=row["due"],
         oldest_due_s=row["oldest_due_s"],
         stranded_count=row["stranded"],
+        stranded_types=tuple(row["stranded_types"]),
         letters={state: row[state.lower()] for state in UNRESOLVED},
         messages={
             state: row[f"messages_{state.lower()}"]

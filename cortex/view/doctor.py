@@ -13,6 +13,7 @@ import attrs
 from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
 from cortex.domain.phrases import span
+from cortex.domain.safe import safe
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
 from cortex.domain.timeouts import LOST_SHARE, THREADS_MAX
 from cortex.store.background.retention import Retention
@@ -38,6 +39,7 @@ NEARLY_LOST_SHARE: Final = 0.5
 """Of the lost threads at which a pod is replaced: from here on, they are an error."""
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
+CODE_TYPES_MAX: Final = 3
 RELOAD: Final = "; SELECT pg_reload_conf()"
 
 
@@ -273,13 +275,21 @@ def of_queue(*, due: int, oldest_s: float, ready: bool) -> Finding:
     return warn("queue", text, fix)
 
 
-def of_code(stranded: int) -> Finding:
-    """Whether living pods have the code of all due jobs."""
+def of_code(stranded: int, types: Sequence[str]) -> Finding:
+    """Whether living pods have the code of all due jobs; `types` of those that wait."""
     if not stranded:
         return ok("code", "every due job has a pod that can take it")
-    text = f"{stranded:,} jobs wait for code that no pod has"
+    text = code_text(stranded, types)
     fix = "cortex jobs ls status:code; for one job: cortex why ID; then start a pod with its code"
     return warn("code", text, fix)
+
+
+def code_text(stranded: int, types: Sequence[str]) -> str:
+    """Return how many jobs wait for code, and their first types, safe for a terminal."""
+    noun = "1 job waits" if stranded == 1 else f"{stranded:,} jobs wait"
+    names = ", ".join(types[:CODE_TYPES_MAX])
+    more = f" and {len(types) - CODE_TYPES_MAX} more" if len(types) > CODE_TYPES_MAX else ""
+    return safe(f"{noun} for code that no pod has" + (f": {names}{more}" if names else ""))
 
 
 def of_blocked(count: int, *, pid: int | None, holder: str) -> Finding:

@@ -84,6 +84,8 @@ SELECT (SELECT count(*) FROM (SELECT FROM cortex.job_state WHERE state = 'PENDIN
        (SELECT count FROM due) AS due,
        coalesce(extract(epoch FROM cortex.now() - (SELECT due_at FROM oldest)), 0)::float8 AS oldest_due_s,
        (SELECT count FROM stranded) AS stranded,
+       ARRAY(SELECT split_part(s.task, ' ', 1) FROM cortex_worker.stranded s WHERE s.jobs > 0
+             GROUP BY 1 ORDER BY sum(s.jobs) DESC, 1) AS stranded_types,
        (SELECT count(*) FROM letter WHERE state = 'OPEN') AS open,
        (SELECT count(*) FROM letter WHERE state = 'ESCALATED') AS escalated,
        (SELECT count(*) FROM letter WHERE state = 'ARCHIVED') AS archived,

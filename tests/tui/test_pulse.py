@@ -53,6 +53,17 @@ async def test_a_calm_cluster_says_so(sit: OpenSession) -> None:
 
 
 @on_asyncio
+async def test_the_types_that_wait_for_code_are_named(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    cluster.pulse.stranded_types = ("digest", "report", "import", "export")
+    async with sit(first="pulse") as seat:
+        await seat.pass_time(3)
+        line = "! 8 jobs wait for code that no pod has: digest, report, import and 1 more"
+        assert line in seat.text
+
+
+@on_asyncio
 async def test_without_a_pod_it_says_so_unless_ticks_run_the_jobs(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:

@@ -11,6 +11,7 @@ from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.session import Session
 from cortex.store import health as store_health
+from cortex.store import pulse
 from cortex.store.background import alarms, outbox, subscriptions
 from cortex.store.health import Health, health
 from cortex.view import doctor
@@ -86,6 +87,7 @@ def test_jobs_that_no_pod_serves_are_stranded(store: Session, database: str) -> 
     assert stranded().value == 0, "no pod lives at all"
     life.pod("a", "digest", "run_agent")
     assert (stranded().value, stranded().word) == (2, Word.WARN)
+    assert store(pulse.figures).stranded_types == ("report", "run_agent")
     life.sql("UPDATE cortex.pod SET tools = '{read_file,write_file}'")
     assert stranded().value == 1
     life.pod("b", "report")

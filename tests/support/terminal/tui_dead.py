@@ -145,6 +145,7 @@ class FakePulse:
     waiting_messages: int = 0
     oldest_message_s: float = 0.0
     ticked_s: float | None = None
+    stranded_types: tuple[str, ...] = ()
     attention_seen: Attention = attrs.field(factory=Attention)
 
     async def figures(self) -> Figures:
@@ -164,7 +165,8 @@ class FakePulse:
             missed_schedules=0,
             ticked_s=self.ticked_s,
             is_late={},
-            stranded_count=0,
+            stranded_count=2 * len(self.stranded_types),
+            stranded_types=self.stranded_types,
         )
 
     async def recent(self) -> Recent:

@@ -14,6 +14,7 @@ from cortex.store.pods import DEAD
 from cortex.store.pulse import Figures, Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
+from cortex.view.doctor import code_text
 from cortex.view.effects import held_text
 from cortex.view.pods import ticks_text
 from cortex.view.queues import pause_text, queue_shown
@@ -73,13 +74,20 @@ def _alerts(pulse: Pulse, now: datetime) -> Iterator[Alert]:
     held = [row for row in pulse.queues or () if row.paused_at is not None and row.ready]
     if held:
         yield partial(_held_back, held, now), Opens("pods", key="queues")
-    if figures is not None and (failed := figures.messages[MessageStatus.FAILED]):
+    if figures is not None:
+        yield from _of_figures(figures)
+
+
+def _of_figures(figures: Figures) -> Iterator[Alert]:
+    if failed := figures.messages[MessageStatus.FAILED]:
         noun = "message" if failed == 1 else "messages"
         yield partial(Cell, f"{count(failed)} {noun} could not be sent", "fail"), _MESSAGES
-    if figures is not None and figures.oldest_message_s > UNSENT_LONG_S:
+    if figures.oldest_message_s > UNSENT_LONG_S:
         late = countdown(figures.oldest_message_s)
         yield partial(Cell, f"the oldest message has waited for {late}", "warn"), _MESSAGES
-    if figures is not None and is_due_long(figures):
+    if figures.stranded_count:
+        yield partial(_for_code, figures), Opens("jobs", key="code")
+    if is_due_long(figures):
         late = countdown(figures.oldest_due_s)
         yield partial(Cell, f"the oldest due job has waited for {late}", "warn"), Opens("jobs")
 
@@ -88,6 +96,10 @@ def is_due_long(figures: Figures) -> bool:
     """Return whether the oldest due job has waited for longer than it should."""
     limit_s = DUE_LONG_S if figures.ticked_s is None else DUE_LONG_TICKED_S
     return figures.oldest_due_s > limit_s
+
+
+def _for_code(figures: Figures) -> Cell:
+    return Cell(code_text(figures.stranded_count, figures.stranded_types), "warn")
 
 
 def _no_pod(ticked_s: float | None) -> Cell:
