@@ -56,6 +56,9 @@ async def test_the_longest_of_concurrent_steps_is_named_until_it_is_recorded(
         return job.progress if found and found[1] == 1 else None
 
     await eventually_async(under_way, what="both steps run")
+    progress = job.progress
+    assert progress is not None
+    fetching = progress.under_way("fetch all")
     await runner.tick(TickBudget())
     before = written(database)
     await runner.tick(TickBudget())
@@ -69,13 +72,14 @@ async def test_the_longest_of_concurrent_steps_is_named_until_it_is_recorded(
     facts = await bench.port(why.facts_of, job_id)
     assert facts.running_step == shown
     quick.set()
-    await eventually_async(lambda: job_row(database, job_id)["checkpoint"] != {}, what="a step")
+    # The record has a step before its pod gets the answer.
+    await eventually_async(lambda: progress.longest == (fetching, 0), what="one step runs")
+    assert job_row(database, job_id)["checkpoint"] != {}
     await runner.tick(TickBudget())
     assert (await bench.port(jobs.show, job_id)).running_step.more == 0
     slow.set()
-    await eventually_async(
-        lambda: job_row(database, job_id)["checkpoint"].get("seq") == 2, what="two steps"
-    )
+    await eventually_async(lambda: progress.longest is None, what="no step runs")
+    assert job_row(database, job_id)["checkpoint"]["seq"] == 2
     # Nothing cleared the report: the record shows that its step has ended.
     assert (await bench.port(jobs.show, job_id)).running_step is None
     await runner.tick(TickBudget())

@@ -8,7 +8,7 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.runtime.jobs.dispatcher import Dispatcher
-from cortex.runtime.jobs.running import RunningJobs
+from cortex.runtime.jobs.running import RunningJob, RunningJobs
 from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.store import tasks
 from tests.support.records.rows import new_id, seeded_random
@@ -32,6 +32,10 @@ async def nothing_there(method: object, **_: object) -> object:
     return 0 if method is tasks.promote else []
 
 
+def never(nursery: trio.Nursery, job: RunningJob) -> None:
+    raise AssertionError(f"no job runs that could be abandoned: {job}")
+
+
 @pytest.mark.parametrize(
     "is_sure, is_held_up, per_minute",
     [(False, False, 70), (True, True, 70), (True, False, 3400)],
@@ -50,6 +54,7 @@ async def test_it_rests(
         registry=SimpleNamespace(shared_names=("work",), isolated_names=()),
         committer=SimpleNamespace(is_held_up=is_held_up),
         rng=seeded_random(),
+        abandon=never,
     )
     async with trio.open_nursery() as nursery:
         dispatcher = Counted(
