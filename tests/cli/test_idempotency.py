@@ -11,6 +11,7 @@ from cortex.cli import idempotent
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Format, Options
 from cortex.cli.screen.output import Output
+from cortex.domain.drain import Liveness
 from cortex.domain.errors import ConflictError, OutcomeUnknownError
 from cortex.domain.idempotency import KEY_TTL_S
 from cortex.postgres.database import Database, Profile
@@ -66,7 +67,7 @@ def submit(cortex: Cortex, *more: str) -> Ended:
 
 def test_a_job_is_submitted_once(cortex: Cortex, life: Life, database: str) -> None:
     life.type()
-    life.pod()
+    life.pod(liveness=Liveness.HEARTBEAT)
     first = submit(cortex, "--arg", "a=1", "--payload", '{"b": 2}')
     again = submit(cortex, "--payload", '{"b": 2,  "a": 1}')
     assert (first.code, first.err) == (0, "")
@@ -85,7 +86,7 @@ def test_the_first_answer_is_not_marked(cortex: Cortex, life: Life) -> None:
 
 def test_eight_processes_at_once_submit_one_job(cortex: Cortex, life: Life, database: str) -> None:
     life.type()
-    life.pod()
+    life.pod(liveness=Liveness.HEARTBEAT)
     with ThreadPoolExecutor(8) as threads:
         ended = list(
             threads.map(lambda _: cortex.process("jobs", "submit", "digest", *KEY), range(8))
@@ -187,7 +188,7 @@ def test_odd_keys_are_wrong_usage(cortex: Cortex, life: Life, key: str, text: st
 
 def test_a_command_waits_for_its_twin(cortex: Cortex, life: Life, database: str) -> None:
     life.type()
-    life.pod()
+    life.pod(liveness=Liveness.HEARTBEAT)
     with open_session(Profile(dsn=database, connections_max=1)) as other:
         other(hold_key)
         started = cortex.start("jobs", "submit", "digest", *KEY)

@@ -66,7 +66,7 @@ def test_who_waits_at_one_pod_is_told_what_another_one_did(
         asked = thread.submit(front.ask, "GET", f"{path}?wait_ms=30000")
         assert front.ask("GET", f"{path}?wait_ms=100") == (
             202,
-            {"id": str(job_id), "has_ended": False},
+            {"id": str(job_id), "has_ended": False, "waiting_on": None, "misfit": None},
         )
         gate.touch()
         status, output = asked.result()

@@ -91,7 +91,12 @@ def test_a_job_that_goes_on_is_to_be_asked_for_again(
         began = time.monotonic()
         output = server.get(path(job_id, wait_ms), token=viewer)
         assert (output.status, output.headers["retry-after"]) == (202, "1")
-        assert output.json == {"id": str(job_id), "has_ended": False}
+        assert output.json == {
+            "id": str(job_id),
+            "has_ended": False,
+            "waiting_on": None,
+            "misfit": None,
+        }
         assert wait_ms / 1000 <= time.monotonic() - began
     assert server.ask("HEAD", path(job_id, 30_000), token=viewer).status == 202
 
