@@ -117,7 +117,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "jobs.cancel": ((IDS, "ana", "why"), BATCH),
     "jobs.show": ((IDS[0],), 4),
     "jobs.follow": ((IDS[0], 0, 0, 0, 100), 10),
-    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None, *[None] * 5, True), BATCH),
+    "pods.beat": ((POD, IDS, ONES, "READY", 1.0, 1, None, *[None] * 5, True, 0), BATCH),
 }
 
 
