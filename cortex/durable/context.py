@@ -465,6 +465,7 @@ class Context:
         given = input_of(document, what=f"message {step!r}")
 
         async def compose() -> StepOutcome:
+            await self._journal.settled(step)
             return StepOutcome(value=document)
 
         async def publish_once() -> None:

@@ -138,7 +138,7 @@ class DryJournal(Journal):
         if kind is StepKind.TOOL and (tool := parse(given.kept).get("tool")) not in self._calls:
             message = f"there is no tool {tool!r}"
             self.missing = Finding(problem=Problem.TOOL, where=key, message=message)
-        is_new_call = kind is StepKind.MODEL or (
+        is_new_call = kind in (StepKind.MODEL, StepKind.MESSAGE) or (
             key not in self._begun | self._asked and kind in (StepKind.EFFECT, StepKind.APPROVAL)
         )
         return await self.park(key, kind, is_new_call=is_new_call)

@@ -71,12 +71,11 @@ async def run_handler(
     try:
         result = await job_type.handler(context, **arguments)
         journal.check_end()
-        if journal.has_deferred:
-            await journal.record_last()
+        await journal.record_deferred()
     except (Exception, Suspended):
         if journal.diverged is not None:
             raise journal.diverged from None
-        await journal.send_patches()  # noqa: ASYNC120 -- a cancellation wins
+        await journal.flush()  # noqa: ASYNC120 -- a cancellation wins
         raise
     finally:
         journal.close()

@@ -146,6 +146,7 @@ class Journal:
         "_recorder",
         "_replay",
         "_requested",
+        "_sending",
         "_tally",
         "clock",
         "diverged",
@@ -184,6 +185,7 @@ class Journal:
         self._patches: dict[str, bool] = {}
         self._ahead: list[StepDone] = []
         """Decisions about patches, to be sent before anything else is."""
+        self._sending = trio.Lock()
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._tally = Tally(steps)
@@ -348,7 +350,8 @@ class Journal:
 
     async def _record_in_turn(self, done: StepDone) -> None:
         """Commit a step after those that were deferred, or defer it: see the head of this file."""
-        is_outside = done.effect is not None or done.kind in (StepKind.EFFECT, StepKind.MODEL)
+        outside = (StepKind.EFFECT, StepKind.MODEL, StepKind.MESSAGE)
+        is_outside = done.effect is not None or done.kind in outside
         is_outside = is_outside or done.cost_usd is not None
         if not is_outside and not self._replay.lets(done.key):
             if len(self._deferred) < DEFERRED_MAX:
@@ -361,25 +364,18 @@ class Journal:
         self.news += 1
         await self._recorder.record(done)
 
-    @property
-    def has_deferred(self) -> bool:
-        return bool(self._deferred)
-
-    async def record_last(self) -> None:
-        """Commit what is still deferred when the handler has returned.
-
-        Not if something on record was never asked for: then the steps of two codes would be mixed.
-        """
-        if self._replay.lets(""):
-            await self.record_deferred()
-
     async def record_deferred(self) -> None:
-        """Commit the steps that were deferred until now, in their order."""
+        """Send the steps that were deferred until now, in their order."""
         if self._deferred:
             await self.send_patches()
-        while self._deferred:
-            self.news += 1
-            await self._recorder.record(self._deferred.pop(0))
+            self.news += len(self._deferred)
+            await self._send(self._deferred)
+
+    async def flush(self) -> None:
+        """Send what the next attempt can go on from, before this one is left."""
+        if self.diverged is None and self._replay.lets(""):
+            await self.record_deferred()
+        await self.send_patches()
 
     def _broke_off(self, step: StepUnderWay, error: BaseException, parent_key: str | None) -> None:
         self.progress.broke_off(step, error)
@@ -458,9 +454,15 @@ class Journal:
 
     async def send_patches(self) -> None:
         """Send the decisions that nothing has carried so far."""
-        while self._ahead:
-            await self._recorder.send_ahead(self._ahead[0])
-            del self._ahead[0]
+        if self._ahead:
+            await self._send(self._ahead)
+
+    async def _send(self, steps: list[StepDone]) -> None:
+        """Send them in turn. One that a cancellation keeps back is sent with the next ones."""
+        async with self._sending:
+            while steps:
+                await self._recorder.send_ahead(steps[0])
+                del steps[0]
 
     def promised(self, key: str, step: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Return a step that job code has made and must await; see `check_end`."""
@@ -477,7 +479,7 @@ class Journal:
     def check_end(self) -> None:
         """Check the record when the handler has returned.
 
-        Raises `DivergedError` if the record has more steps, and `UsageError` if the handler has
+        Raises `DivergedError` if the record has other steps, and `UsageError` if the handler has
         made a step and not awaited it.
         """
         if self.diverged is not None:
@@ -496,7 +498,7 @@ class Journal:
                 hint="write: await ctx.step(…); a step that is not awaited does nothing",
             )
         try:
-            self._replay.check_end()
+            self._replay.check_end(has_new=bool(self._deferred))
         except DivergedError as error:
             raise self.diverges(error) from None
 
@@ -526,7 +528,7 @@ class Journal:
         The job is cancelled then; where job code is shielded, `LeaseLost` ends it.
         """
         await self.progress.none_under_way()
-        await self.send_patches()
+        await self.flush()
         leave.hand_back()
         await trio.lowlevel.checkpoint()
         raise LeaseLost("the pod is shutting down, the job goes on elsewhere")

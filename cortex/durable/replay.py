@@ -190,14 +190,15 @@ class Replay:
         """Return the error of a new outside call while something on record is due."""
         return self._diverged(f"new step {key!r} must not begin")
 
-    def check_end(self) -> None:
+    def check_end(self, *, has_new: bool = False) -> None:
         """Raise `DivergedError` if the handler has returned without an effect or answer on record.
 
+        `has_new`: it has done other steps, so none on record may be missing.
         If a step of the job failed, its other branches may have been cut off on the way.
         """
         kinds = (StepKind.EFFECT, StepKind.MODEL)
         if not self._has_failed and any(
-            isinstance(each, OpenEffect) or each.kind in kinds for each in self._due()
+            has_new or isinstance(each, OpenEffect) or each.kind in kinds for each in self._due()
         ):
             raise self._diverged("the handler has returned")
 

@@ -22,6 +22,7 @@ from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.classification import failure_of, leaves
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -56,7 +57,7 @@ from cortex.runtime.jobs.job_ending import ending_of, not_judged
 
 T = TypeVar("T")
 AHEAD_S: Final = 5.0
-"""How long a cancellation waits for what is being recorded."""
+"""How long a step is waited for that is recorded before others, also after a cancellation."""
 OUT_OF_MEMORY: Final = 86
 """Exit code of a runner whose job requested more memory than it may use."""
 
@@ -253,8 +254,10 @@ class _Remote:
 
     async def send_ahead(self, operation: StepDone) -> None:
         """The pod may do calls in any order: wait. A cancellation would leave its outcome open."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + AHEAD_S):
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + AHEAD_S) as scope:
             await self.record(operation)
+        if scope.cancelled_caught:
+            raise UnavailableError(f"step {operation.key!r} was not recorded in {AHEAD_S:g} s")
 
     async def recall(self, key: str) -> str | None:
         kept: str | None = await self._line.call("recall", key=key)

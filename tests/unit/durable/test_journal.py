@@ -6,12 +6,13 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
-from cortex.domain.job import Step, StepKind
+from cortex.domain.job import Step, StepDone, StepKind
 from cortex.domain.model import Usage
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
@@ -147,6 +148,39 @@ async def test_an_effect_waits_for_the_new_steps_before_it() -> None:
     await once(journal, "a", StepOutcome(value=3))
     await journal.settled("pay")
     assert [step.key for step in record.steps] == ["a", "new"]
+
+
+class SlowRecord(Record):
+    """A record that takes a step some time after it was sent."""
+
+    async def record(self, operation: StepDone) -> None:
+        with trio.move_on_after(1):
+            await trio.Event().wait()
+        await super().record(operation)
+
+
+async def test_a_cancelled_branch_takes_no_deferred_step_with_it(autojump_clock: object) -> None:
+    record = SlowRecord([a_given_step("a", seq=1)])
+    journal = a_journal(record)
+    for name in ("b", "c"):
+        await once(journal, name, StepOutcome(value=1))
+    await once(journal, "a", StepOutcome(value=1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(journal.settled, "other")
+        with trio.move_on_after(0.5):
+            await journal.settled("pay")
+    await journal.settled("pay")
+    assert record.keys == ["a", "b", "c"]
+
+
+async def test_concurrent_steps_send_a_decision_once(autojump_clock: object) -> None:
+    record = SlowRecord()
+    journal = a_journal(record)
+    assert journal.patched("new way")
+    async with trio.open_nursery() as nursery:
+        for name in ("a", "b"):
+            nursery.start_soon(once, journal, name, StepOutcome(value=1))
+    assert [record.keys[0], *sorted(record.keys[1:])] == ["patched: new way", "a", "b"]
 
 
 async def test_code_that_diverges_has_done_nothing_new() -> None:

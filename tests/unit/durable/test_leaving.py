@@ -59,6 +59,19 @@ async def test_what_is_in_the_record_is_still_found() -> None:
     assert not pod.scope.cancelled_caught
 
 
+async def test_what_was_deferred_is_recorded_first() -> None:
+    pod = Pod()
+    await pod.step("a")
+    pod.journal = pod.attempt()
+    with pod.scope:
+        await pod.step("new")
+        await pod.step("a")
+        pod.is_leaving = True
+        await pod.step("next")
+    assert pod.scope.cancelled_caught
+    assert pod.record.keys == ["a", "new"]
+
+
 async def test_a_step_under_way_is_recorded_first() -> None:
     pod, opened = Pod(), trio.Event()
     with pod.scope:

@@ -190,6 +190,43 @@ async def test_first_attempts_wait_for_nothing() -> None:
     assert trio.current_time() - began < 1
 
 
+async def look(ctx: Context) -> None:
+    await ctx.step("look", passing, 0)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_a_message_is_not_lost_while_a_removed_step_is_on_record(is_last: bool) -> None:
+    world = World()
+
+    async def new(ctx: Context) -> None:
+        await ctx.publish("orders.paid", {})
+        if not is_last:
+            await look(ctx)
+
+    await world.attempt(look)
+    with trio.fail_after(WITHIN_S), pytest.raises(DivergedError, match="step 'look'") as caught:
+        await world.attempt(new)
+    assert caught.value.is_clean
+    assert world.record.keys == ["look"]
+
+
+async def test_the_end_is_not_reached_with_other_steps_than_on_record() -> None:
+    world = World()
+
+    async def renamed(ctx: Context) -> None:
+        await ctx.step("look again", passing, 0)
+
+    async def removed(_: Context) -> None:
+        pass
+
+    await world.attempt(look)
+    with pytest.raises(DivergedError, match=r"the handler has returned.*step 'look'") as caught:
+        await world.attempt(renamed)
+    assert caught.value.is_clean
+    await world.attempt(removed)
+    assert world.record.keys == ["look"]
+
+
 # --- ways that a replay need not take
 
 
