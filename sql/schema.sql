@@ -340,7 +340,7 @@ BEGIN
     RETURN NEW;
 END $function$;
 
-CREATE TRIGGER job_is_replaced BEFORE UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.replaced_by IS NOT NULL AND (new.status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'CANCELLED'::cortex.job_status]))) EXECUTE FUNCTION cortex.job_is_replaced();
+CREATE TRIGGER job_is_replaced BEFORE UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.replaced_by IS NOT NULL AND (new.status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND (new.status <> old.status OR new.attempt <> old.attempt OR new.worker_job_id IS NULL)) EXECUTE FUNCTION cortex.job_is_replaced();
 
 CREATE FUNCTION cortex.job_stamps()
  RETURNS trigger

@@ -309,7 +309,8 @@ CREATE TRIGGER job_begins_elsewhere BEFORE INSERT ON cortex.job_record
     FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE FUNCTION cortex.job_begins_elsewhere();
 
 -- A job that lost its key while it ran has no further attempt, whatever ends this one: its successor may have run by
--- then. Fires before the other rules, which go by name.
+-- then. A write that ends no attempt, as of a request to cancel, leaves the job to its pod. Fires before the other
+-- rules, which go by name.
 CREATE FUNCTION cortex.job_is_replaced() RETURNS trigger
     LANGUAGE plpgsql AS $$
 BEGIN
@@ -323,7 +324,8 @@ BEGIN
 END $$;
 CREATE TRIGGER job_is_replaced BEFORE UPDATE OF status ON cortex.job_record
     FOR EACH ROW WHEN (
-        NEW.replaced_by IS NOT NULL AND NEW.status IN ('RETRY', 'WAITING_FOR_APPROVAL', 'CANCELLED'))
+        NEW.replaced_by IS NOT NULL AND NEW.status IN ('RETRY', 'WAITING_FOR_APPROVAL', 'CANCELLED')
+        AND (NEW.status <> OLD.status OR NEW.attempt <> OLD.attempt OR NEW.worker_job_id IS NULL))
     EXECUTE FUNCTION cortex.job_is_replaced();
 
 -- The statements of the hot path write these themselves: then this is not called.

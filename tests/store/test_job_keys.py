@@ -133,6 +133,35 @@ def test_a_job_that_lost_its_key_while_it_ran_never_runs_after_its_successor(
     assert_one_truth(database)
 
 
+def test_a_replaced_job_that_runs_ends_by_its_pod_when_a_person_cancels_it(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    claim: Callable[..., list[Claim]],
+) -> None:
+    """Its record shows RETRY, from before the claim."""
+    sql(
+        database,
+        "INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, state)"
+        " VALUES ($1, 7, 'p', '1', '{work}', 1, 'lock', 'DEAD')",
+        POD,
+    )
+    job_id = submit(job_key="k")
+    (first,) = claim(POD)
+    suspend(store, first)
+    let_go_by_time(store, job_id)
+    (second,) = claim(POD)
+    assert second.lease.job_id == job_id
+    submit(job_key="k")
+    store(jobs.cancel, job_id, by="ana", reason="")
+    row = job_row(database, job_id)
+    assert (row["finished_at"], row["task_state"]) == (None, "LOCKED"), "its handler runs"
+    loses_its_pod(store, second.lease)
+    row = job_row(database, job_id)
+    assert (row["status"], row["cancelled_by"], row["task_state"]) == ("CANCELLED", "ana", None)
+    assert_one_truth(database)
+
+
 def test_a_job_that_lost_its_key_completes_as_it_would(
     database: str,
     store: Session,
