@@ -140,9 +140,9 @@ ORDER BY d.created_at LIMIT $1;
 
 -- name: recovered
 -- Dead letters that await a breaker which admits calls again, oldest first, and whether a person must decide on them:
--- their lineage was retried automatically before, or a timeout left something half done. For a half-open breaker one
--- dead letter is a candidate to probe it, unless waiting jobs will, or one already does. $1 seconds that a dead letter
--- must be old, $2 limit. Locks: none.
+-- their lineage was retried automatically before, another job took the key, or a timeout left something half done. For
+-- a half-open breaker one dead letter is a candidate to probe it, unless waiting jobs will, or one already does. $1
+-- seconds that a dead letter must be old, $2 limit. Locks: none.
 WITH RECURSIVE source AS (
     -- Walks the distinct breakers by index, one probe per name.
     (SELECT coalesce(d.awaits, '') AS name FROM cortex.dead_letter d
@@ -156,6 +156,7 @@ WITH RECURSIVE source AS (
 )
 SELECT d.job_id, d.lineage_id, s.name AS source, coalesce(b.state = 'HALF_OPEN', false) AS is_probe,
        EXISTS (SELECT FROM cortex.dead_letter o WHERE o.lineage_id = d.lineage_id AND o.is_automatic)
+       OR EXISTS (SELECT FROM cortex.job_record r WHERE r.id = d.job_id AND r.replaced_by IS NOT NULL)
        OR EXISTS (
            SELECT FROM cortex.timeout_event e
            WHERE e.job_id = d.job_id AND e.final_action = 'failed'

@@ -247,6 +247,17 @@ async def test_what_a_time_out_left_half_done_is_for_a_person(bench: Bench, data
     assert all(letter(database, each)["triaged_at"] for each in (tree, file)), "seen once"
 
 
+async def test_a_job_whose_key_another_took_is_not_retried_after_it(
+    bench: Bench, database: str
+) -> None:
+    replaced, other = fail(database, 2, **OUTAGE)
+    sql(database, "UPDATE cortex.job_record SET replaced_by = $2 WHERE id = $1", replaced, new_id())
+    move_clock(database, CALM_S + 1)
+    await a_triage(bench).tick(TickBudget())
+    assert states(database, [replaced, other]) == ["OPEN", "RETRIED"]
+    assert letter(database, replaced)["triaged_at"], "seen once"
+
+
 async def test_what_is_for_a_person_does_not_hold_up_the_others(
     bench: Bench, database: str
 ) -> None:
