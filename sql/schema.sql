@@ -748,7 +748,7 @@ CREATE TABLE cortex_worker.task (
     CONSTRAINT task_checkpoint_check CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
     CONSTRAINT task_max_attempts_check CHECK (max_attempts >= 1 AND max_attempts <= 100),
-    CONSTRAINT task_running_check CHECK (pg_column_size(running) <= 2048)
+    CONSTRAINT task_running_check CHECK (pg_column_size(running) <= 4096)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX task_locked ON cortex_worker.task USING btree (locked_by) WHERE state = 'LOCKED'::cortex_worker.task_state;
 CREATE INDEX task_later ON cortex_worker.task USING btree (run_at) WHERE state = 'LATER'::cortex_worker.task_state;

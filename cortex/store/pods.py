@@ -204,9 +204,14 @@ class StepReport:
     """How many other steps run beside it."""
 
 
-async def report_steps(db: Database, *, pod_id: UUID, reports: Sequence[StepReport]) -> None:
-    """Note which steps jobs of a pod run, for people who look."""
-    await db.fetch(
+async def report_steps(
+    db: Database, *, pod_id: UUID, reports: Sequence[StepReport]
+) -> frozenset[UUID]:
+    """Note which steps jobs of a pod run, for people who look.
+
+    Returns the jobs of which it was noted: not those whose task was locked.
+    """
+    rows = await db.fetch(
         "pods.report_steps",
         pod_id,
         [each.lease.job_id for each in reports],
@@ -216,6 +221,7 @@ async def report_steps(db: Database, *, pod_id: UUID, reports: Sequence[StepRepo
         [each.for_s for each in reports],
         [each.more for each in reports],
     )
+    return frozenset(row["id"] for row in rows)
 
 
 async def leave(db: Database, pod_id: UUID, *, has_run: bool = True) -> bool:

@@ -16,7 +16,7 @@ CREATE TABLE cortex_worker.task (
     max_attempts int NOT NULL CHECK (max_attempts BETWEEN 1 AND 100),
     locked_by uuid,
     locked_at timestamptz,
-    running jsonb CHECK (pg_column_size(running) <= 2048),
+    running jsonb CHECK (pg_column_size(running) <= 4096),
     run_at timestamptz NOT NULL DEFAULT cortex.now(),
     queue_name text,
     job_key text CHECK (length(job_key) BETWEEN 1 AND 500),

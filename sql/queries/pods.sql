@@ -102,7 +102,7 @@ SELECT id FROM mine;
 -- name: report_steps
 -- Notes which steps jobs of a pod run, for people who look. $1 pod id; per job: $2 ids, $3 attempts, $4 kinds of the
 -- longest running steps or null for none, $5 their keys, $6 for how many seconds, $7 how many more run. Locks: its
--- tasks, skipping locked.
+-- tasks, skipping locked. Returns the jobs whose step was noted.
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::int[])
         AS s(job_id, attempt, kind, key, for_s, more)
@@ -115,7 +115,8 @@ SET running = CASE WHEN g.key IS NOT NULL THEN jsonb_build_object(
         'attempt', g.attempt, 'kind', g.kind, 'key', g.key, 'since', cortex.now() - g.for_s * interval '1 second',
         'more', g.more) END
 FROM given g JOIN held ON held.job_id = g.job_id
-WHERE t.job_id = g.job_id AND t.locked_by = $1;
+WHERE t.job_id = g.job_id AND t.locked_by = $1
+RETURNING t.job_id AS id;
 
 -- name: leave
 -- Marks a pod as ended in order, unless it still owns a job: then its lock is released, and others take its jobs over.

@@ -52,8 +52,10 @@ class StepReports(Runner):
         reports = self._reports(trio.current_time())[:REPORTS_MAX]
         if not reports:
             return TickResult()
-        await self._port(pods.report_steps, pod_id=self._pod_id, reports=reports)
+        noted = await self._port(pods.report_steps, pod_id=self._pod_id, reports=reports)
         for each in reports:
+            if each.lease.job_id not in noted:
+                continue  # its task was locked: reported again
             if each.key is None:
                 self._shown.pop(each.lease, None)
             else:

@@ -13,6 +13,7 @@ from cortex.runtime.maintenance.step_reports import StepReports
 from cortex.store import job_view, jobs, why
 from cortex.view.why import why as explain
 from tests.support.eventually import eventually_async
+from tests.support.holder import holding_task
 from tests.support.records.factories import Bench
 from tests.support.records.rows import job_row
 from tests.support.servers.postgres import sql
@@ -25,6 +26,10 @@ def reports_of(bench: Bench) -> StepReports:
 def written(dsn: str) -> str:
     """The version of the task's row: another one after each write."""
     return str(sql(dsn, "SELECT xmin::text AS xmin FROM cortex_worker.task")[0]["xmin"])
+
+
+def shown_key(dsn: str) -> str | None:
+    return sql(dsn, "SELECT running->>'key' AS key FROM cortex_worker.task")[0]["key"]  # type: ignore[no-any-return]
 
 
 async def test_the_longest_of_concurrent_steps_is_named_until_it_is_recorded(
@@ -119,3 +124,21 @@ async def test_a_short_step_is_never_written(bench: Bench, database: str) -> Non
     job.progress.end(step)
     await runner.tick(TickBudget())
     assert written(database) == before
+
+
+async def test_a_step_whose_task_was_locked_is_reported_the_next_time(
+    bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_reports, "LONG_S", 0.0)
+    (claim,) = await bench.claimed()
+    job, runner = bench.running.add(claim), reports_of(bench)
+    job.progress = Progress(0, None)
+    longest = "\N{GRINNING FACE}" * 500
+    job.progress.begin(StepKind.STEP, longest, now=trio.current_time())
+    with holding_task(database, claim.lease.job_id):
+        await runner.tick(TickBudget())
+    assert shown_key(database) is None
+    while shown_key(database) is None:  # the server notices some time later that its client is gone
+        assert (await runner.tick(TickBudget())).items == 1
+    assert shown_key(database) == longest
+    assert (await runner.tick(TickBudget())).items == 0
