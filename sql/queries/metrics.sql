@@ -67,9 +67,11 @@ WITH RECURSIVE held AS MATERIALIZED (
           AND (t.queue_name IS NULL
                OR NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name))
         UNION ALL
-        SELECT 1 FROM cortex_worker.task t
-        WHERE t.state = 'READY' AND NOT t.is_suspect AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
-          AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+        -- In the order of an index, so that the one of named queues alone is read.
+        (SELECT 1 FROM cortex_worker.task t
+         WHERE t.state = 'READY' AND NOT t.is_suspect AND (SELECT is_default FROM held) AND t.queue_name IS NOT NULL
+           AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = t.queue_name)
+         ORDER BY t.task, t.priority, t.run_at, t.id LIMIT $1)
         LIMIT $1) t
 ), stranded AS MATERIALIZED (
     SELECT coalesce(sum(s.jobs), 0) AS count FROM cortex_worker.stranded s
