@@ -22,6 +22,8 @@ from chaos.sim.wire import Wire
 from chaos.sim.world import World
 from chaos.workloads import app
 from chaos.workloads.messages import SECRET, SECRET_VALUE
+from cortex.http_client.addresses import AllowedAddresses
+from cortex.http_client.proxies import Proxies
 from cortex.runtime.outbox import outbox
 
 
@@ -76,8 +78,8 @@ class Simulator:
         os.environ[SECRET] = SECRET_VALUE
         structlog.configure(processors=[self._log])
 
-    def _poster(self, _: object) -> Receiver:
-        """Return what a pod posts webhooks with."""
+    def _poster(self, _: AllowedAddresses, **_options: Proxies) -> Receiver:
+        """Return what a pod posts webhooks with, as `Poster` is called; no proxy is on the way."""
         if self._world is None:
             raise AssertionError("a pod outside all worlds")
         return self._world.receiver
