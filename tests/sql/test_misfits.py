@@ -11,7 +11,7 @@ from cortex.domain.job import Claim, JobStatus, Misfit, Release, Suspend
 from cortex.domain.job_filter import parse_filter
 from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.session import Session
-from cortex.store import agents, codes, job_pages, jobs, operator, pods, retries, tasks, why
+from cortex.store import agents, codes, feed, job_pages, jobs, operator, pods, retries, tasks, why
 from cortex.store.background import alarms
 from cortex.store.codes import Code
 from cortex.view.why import Cause
@@ -212,6 +212,19 @@ def test_stranded_jobs_have_a_state_of_their_own(store: Session, database: str) 
     assert store(operator.head).stranded == 0
     assert listed(store, "status:code") == {handed_back}, "until a pod has taken it"
     assert len(claim(store, other, "y")) == 1
+
+
+def test_a_poll_for_a_result_ends_early_only_for_stranded_jobs(
+    store: Session, database: str
+) -> None:
+    old, new = pod(store, "v1"), pod(store, "v2")
+    job_id = submit_by_sql(database, TYPE)
+    misfit(store, old)
+    check(store)
+    assert store(feed.results, [job_id]).waiting == {}, "v2 can take it"
+    sql(database, "UPDATE cortex.pod SET state = 'STOPPED' WHERE id = $1", new)
+    check(store)
+    assert store(feed.results, [job_id]).waiting.keys() == {job_id}
 
 
 def test_why_names_what_does_not_fit_and_who_looked(store: Session, database: str) -> None:
