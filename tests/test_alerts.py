@@ -27,9 +27,9 @@ def rules() -> list[dict[str, Any]]:
 
 
 def commands_in(text: str) -> list[list[str]]:
-    """Commands in backquotes, as words up to their first option."""
+    """Commands in backquotes, as words up to their first option or filter."""
     found = re.findall(r"`cortex ([^`]+)`", text)
-    return [each.split(" -")[0].split() for each in found]
+    return [re.split(r" -| \w+:", each)[0].split() for each in found]
 
 
 def metric_of(name: str) -> Metric | None:

@@ -55,8 +55,6 @@ TIMEOUTS: Final[dict[str, Limit]] = {
 }
 """By scope. A step of an agent is one model response and the tool calls that it requests."""
 
-ABANDONED_AFTER_S: Final = 30.0
-"""How long after its cancellation a handler that goes on is ended; a cleanup may take that long."""
 THREADS_MAX: Final = 500
 """Threads of a process for sync functions; one that a time-out left behind counts until it ends."""
 LOST_SHARE: Final = 0.9

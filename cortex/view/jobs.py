@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -23,10 +23,12 @@ from cortex.domain.waiting import (
     QuotaWait,
     named,
 )
-from cortex.store.codes import ServedType
 from cortex.store.jobs import JobRow
 from cortex.view.cells import Cell
 from cortex.view.why import needs_person
+
+if TYPE_CHECKING:
+    from cortex.store.codes import ServedType  # lists of jobs start without it
 
 NAMES_MAX: Final = 12
 """Known job types that one line lists."""
@@ -43,7 +45,7 @@ OUTCOMES: Final = {
 """Why an attempt ended before its job did."""
 
 
-def unserved(job_type: str, served: ServedType, *, is_known: bool = False) -> str | None:
+def unserved(job_type: str, served: "ServedType", *, is_known: bool = False) -> str | None:
     """Return why a job of this type waits for now, None if a ready pod has its type.
 
     `is_known`: the type exists, although no pod has had it yet.

@@ -17,9 +17,8 @@ import attrs
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
-from cortex.domain.job import BULK, JobStatus
+from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
 from cortex.domain.phrases import utc_time
-from cortex.domain.timeouts import ABANDONED_AFTER_S
 from cortex.domain.waiting import (
     PERSON,
     SLEEP,

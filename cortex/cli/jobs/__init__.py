@@ -15,7 +15,10 @@ jobs = Group(
             "watch": ("cortex.cli.jobs.watch:watch", "Follow a job until it ends."),
             "wait": ("cortex.cli.jobs.watch:wait", "Wait silently until jobs end."),
             "timeouts": ("cortex.cli.jobs.timeouts:timeouts", "Show a job's time-outs."),
-            "types": ("cortex.cli.jobs.ls:types", "List the job types that pods have registered."),
+            "types": (
+                "cortex.cli.jobs.job_types:types",
+                "List the job types that pods have registered.",
+            ),
         },
         "Change": {
             "submit": ("cortex.cli.jobs.submit:submit", "Submit a job and print its id."),

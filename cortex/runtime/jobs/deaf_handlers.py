@@ -25,7 +25,8 @@ import trio
 
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
-from cortex.domain.timeouts import ABANDONED_AFTER_S, LOST_SHARE, THREADS_MAX
+from cortex.domain.job import ABANDONED_AFTER_S
+from cortex.domain.timeouts import LOST_SHARE, THREADS_MAX
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.abandoning import end

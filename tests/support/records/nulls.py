@@ -219,6 +219,15 @@ _USE: Final = """
 """
 
 
+_UNFIT: Final = """
+    INSERT INTO cortex_worker.unfit (task, base, codes) VALUES ('digest !0', 'digest', '{0}')
+"""
+_STRANDED: Final = """
+    INSERT INTO cortex_worker.stranded (task, announced_at, jobs)
+    VALUES ('digest !0', cortex.now(), 2)
+"""
+
+
 _INSTANTS: Final = """
     INSERT INTO cortex.schedule_instant (schedule, instant, outcome, error, reason)
     SELECT 'nightly', cortex.now() - n.ago * interval '1 hour', n.outcome, n.error, n.reason
@@ -233,6 +242,8 @@ def fill(call: Session, dsn: str) -> None:
     life.type(JOB_TYPE)
     life.agent()
     life.sql("INSERT INTO cortex.runner (name, interval_s) VALUES ('housekeeping', 30)")
+    life.sql(_UNFIT)
+    life.sql(_STRANDED)
     life.sql("SELECT cortex.set_retention(2592000, NULL, NULL, NULL, 'ana', 'our policy')")
     askers, doers = Askers(call, dsn), Doers(call, dsn)
     pod = askers.pod_id
@@ -272,6 +283,7 @@ def fill(call: Session, dsn: str) -> None:
     failed_jobs.fail(dsn, 3, steps=1, submitted={"type": JOB_TYPE, "payload": "{}"})
     call(breakers.force_open, "llm:gpt", by="li", reason="deploy", for_s=600.0)
     call(queues.pause, "mail", by="ana", reason="deploy")
+    call(queues.make_strict, "letters", by="ana", reason="in order")
     budget = Budget(scope=Scope.AGENT, subject="researcher", unit=Unit.USD, period=Period.RUN)
     call(budgets.put, budget, limit=Decimal(1), by="ana", reason="")
     sql(dsn, _USE, str(running.lease.job_id))
