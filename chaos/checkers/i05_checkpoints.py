@@ -31,7 +31,8 @@ def _numbers(job: Row, steps: list[Row]) -> list[str]:
         wrong.append(f"steps {', '.join(twice)} are recorded twice")
     if (head := (job["checkpoint"] or {}).get("seq", 0)) != len(steps):
         wrong.append(f"its head says {head} steps, but there are {len(steps)}")
-    if job.get("error_code") in ("diverged", "unfit") and not may_diverge(job):
+    is_unfit = bool(steps) and job.get("error_code") == "unfit"  # without steps nothing is replayed
+    if (is_unfit or job.get("error_code") == "diverged") and not may_diverge(job):
         wrong.append(f"its replay diverged: {job['error_message']}")
     return wrong
 

@@ -186,7 +186,10 @@ async def _inherit(trial: Trial, program: Program) -> TrialPod:
     """Start another pod, which runs undisturbed."""
     if program.has_gate:
         gate(trial.folder).touch()
-    heir = trial.start("heir", **({"http": "127.0.0.1:0"} if program.event == "request" else {}))
+    settings = {name: of for name, of in program.settings.items() if name == "code_wait_s"}
+    if program.event == "request":
+        settings["http"] = "127.0.0.1:0"
+    heir = trial.start("heir", at="", **settings)
     await happen_again(trial, program, heir)
     return heir
 

@@ -179,9 +179,22 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
         },
     ),
     "docs/guides/code-changes.md": Scene(
-        given="printf 'import cortex\\n' > new.py\n", blocks={"# digest.py": IMPORTED}
+        given="printf 'import cortex\\n' > new.py\n",
+        blocks={
+            "# digest.py": IMPORTED,
+            # 9: jobs of other pages have tools that this one has not.
+            "cortex preflight --app new.py": Run("cortex preflight --app new.py || [ $? = 9 ]"),
+        },
     ),
-    "docs/guides/failures.md": Scene(given=_DEAD, words={"4f1a": "$PRINT"}),
+    "docs/guides/failures.md": Scene(
+        given=_DEAD,
+        words={"4f1a": "$PRINT"},
+        blocks={
+            "cortex dead retry 7f3a": By(
+                "tests/cli/test_dead.py::test_an_archived_letter_is_retried_with_an_edited_payload"
+            ),
+        },
+    ),
     "docs/guides/hosts.md": Scene(
         given=_SYSTEMD + _UNIT,
         after="unit_fits etc/systemd/system",
@@ -322,6 +335,7 @@ END
     ),
     "docs/guides/outbox.md": Scene(given=_RECEIVERS, words={"/run/secrets/smtp": "{folder}/smtp"}),
     "docs/guides/retention.md": Scene(
+        after="cortex retention unset --reason tried",
         words={"/srv/archive": "$PWD/archive"},
         blocks={"cortex bench aged": RELEASE},
     ),
