@@ -64,6 +64,8 @@ IDLE_S: Final = 30.0
 BREAKER_S: Final = 1.0
 """While a breaker is not closed: it may be probed after a time."""
 GRACE_S: Final = 2.0
+FINISH_CLAIM_S: Final = 1.0
+"""A pod that leaves does not wait for a database that is away."""
 FINISH_LOOK_S: Final = 0.5
 HAND_BACK_S: Final = 2.0
 RETRY_AFTER_MAX_S: Final = 300.0
@@ -162,7 +164,7 @@ class Outbox(Runner):
         """
         if self._nursery is None:
             return
-        with suppress(CortexError):
+        with trio.move_on_after(FINISH_CLAIM_S), suppress(CortexError):
             await self.run_once(TickBudget())
         self._is_finishing = True
         while self._held:
