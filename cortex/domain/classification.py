@@ -85,8 +85,8 @@ def attribute(owner: Any, name: str) -> Any:
     """Return an attribute, or None if reading it fails: a property of a strange error may raise."""
     try:
         return getattr(owner, name, None)
-    except BaseException:  # noqa: BLE001 -- any error means that there is no such fact
-        return None
+    except BaseException:  # noqa: BLE001, ASYNC103 -- any error means that there is no such fact
+        return None  # noqa: ASYNC104 -- no cancellation passes: it only reads an error
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -175,7 +175,7 @@ def describe(error: BaseException) -> str:
         if isinstance(error, CortexError):
             return clean_text(error.message)
         text = " ".join(str(error).split())
-    except BaseException:  # noqa: BLE001 -- an error without text still has a name
+    except BaseException:  # noqa: BLE001, ASYNC103 -- an error without text still has a name
         text = ""
     return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
@@ -193,8 +193,8 @@ def _judged_at_least(error: BaseException, now: datetime | None) -> Failure:
         # What is this side's own mistake does not pass when the other side recovers.
         is_theirs = failure.cls.is_transient and failure.code != UNKNOWN
         return attrs.evolve(failure, source=source) if is_theirs else failure
-    except BaseException:  # noqa: BLE001 -- attributes and texts of errors are foreign code
-        return Failure(cls=CODES[UNKNOWN].cls, code=UNKNOWN, message=describe(error))
+    except BaseException:  # noqa: BLE001, ASYNC103 -- attributes and texts of errors are foreign code
+        return Failure(cls=CODES[UNKNOWN].cls, code=UNKNOWN, message=describe(error))  # noqa: ASYNC104 -- no cancellation passes: it only reads an error
 
 
 def _judged(error: BaseException, now: datetime | None, visited: set[int]) -> Failure:

@@ -40,7 +40,7 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
         return await made if inspect.isawaitable(made) else made
     except Exception:
         raise
-    except BaseException as error:  # noqa: BLE001 -- raised
+    except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised
         raise_tamed(error)
 
 
@@ -64,9 +64,9 @@ class Thread:
         def work() -> Any:
             try:
                 return run()
-            except BaseException as error:  # noqa: BLE001 -- on its way trio would run the error's own code
+            except BaseException as error:  # noqa: BLE001, ASYNC103 -- on its way trio would run the error's own code
                 raised.append(error)
-                return None
+                return None  # noqa: ASYNC104 -- raised below
             finally:
                 self.is_over = True
                 _left.discard(self)

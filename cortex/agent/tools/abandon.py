@@ -63,7 +63,7 @@ class _AbandonableCall(Generic[T]):
             self._raised = error
         finally:
             self.ended.set()
-            await close_nurseries(trio.lowlevel.current_task())
+            await close_nurseries(trio.lowlevel.current_task())  # noqa: ASYNC102 -- cancels them first
 
     def result(self) -> T:
         if self._raised is not None:

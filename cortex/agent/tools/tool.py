@@ -233,7 +233,7 @@ class Tool:
             return await in_thread(run)
         except Exception:
             raise
-        except BaseException as error:  # noqa: BLE001 -- raised
+        except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised
             raise_tamed(error)
 
 

@@ -145,7 +145,7 @@ class _Runner:
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- as in the pod itself
-            await trio.lowlevel.checkpoint_if_cancelled()
+            await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- raises only a cancellation
             raised = error
         if raised is None:
             ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
@@ -201,7 +201,7 @@ class _Runner:
                 ran_s=ran_s,
                 final=self._parts.registry.final(claim.type),
             )
-        except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
+        except BaseException as second:  # noqa: BLE001, ASYNC103 -- it runs code of the job's own error
             ending = not_judged(claim, error, second)
         if any(isinstance(leaf, LeaseLost) for leaf in errors):
             self.send_end(line, None)

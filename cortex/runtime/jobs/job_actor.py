@@ -156,7 +156,7 @@ class JobActors:
                         step_scope.close()
             except BaseException as error:  # noqa: BLE001, ASYNC103 -- no error of a job ends its pod
                 # Job code raises what it likes: only a cancellation by the pod goes on from here.
-                await trio.lowlevel.checkpoint_if_cancelled()
+                await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- raises only a cancellation
                 raised = error
             await close_nurseries(task)
             if attempt is not None and attempt[1].is_abandoned:
@@ -320,7 +320,7 @@ class JobActors:
                 ran_s=trio.current_time() - job.claimed_at,
                 final=self.registry.final(claim.type),
             )
-        except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
+        except BaseException as second:  # noqa: BLE001, ASYNC103 -- it runs code of the job's own error
             ending = not_judged(claim, error, second)
         if ending is not None and not isinstance(ending, Misfit):
             await self.receipts.ended(claim, job, ending, error)

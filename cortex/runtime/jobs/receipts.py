@@ -116,9 +116,9 @@ class Receipts:
                 interruption: Interruption | None = of_job(attempt, deadline=job.deadline)
             else:
                 interruption = of_error(attempt, error, operation)
-        except BaseException as second:  # noqa: BLE001 -- it runs code of the job's own error
+        except BaseException as second:  # noqa: BLE001, ASYNC103 -- it runs code of the job's own error
             _log_not_taken(claim, second)
-            return
+            return  # noqa: ASYNC104 -- logged
         if interruption is None:
             return
         receipt = self._bare(interruption, problem="examining its files was cut short")
@@ -223,7 +223,7 @@ def _log_not_taken(claim: Claim, error: BaseException) -> None:
     log = partial(_log.error, "receipt not taken", job=str(claim.lease.job_id))
     try:
         log(exc_info=error)
-    except BaseException:  # noqa: BLE001 -- formatting runs the errors' own code
+    except BaseException:  # noqa: BLE001, ASYNC103 -- formatting runs the errors' own code
         log(no_traceback=type(error).__name__)
 
 
