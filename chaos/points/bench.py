@@ -31,10 +31,8 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Database, Profile, open_database
 
-SCALE: Final = evolve(
-    SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4, code_wait_s=86_400.0
-)
-"""No server has just started, so no settling is needed; and some jobs are for no pod."""
+SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
+"""No server has just started, so no settling is needed."""
 PATIENT_S: Final = 30.0
 """Instead of `zombie_s` where no pod is stopped: a slow machine must not cost a pod its job."""
 POLL_S: Final = 0.03

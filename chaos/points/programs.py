@@ -177,7 +177,13 @@ PROGRAMS: Final[tuple[Program, ...]] = (
     ),
     _of(Kind.STEP, Op.SLEEP),
     _job("patched", "points_patched", Kind.STEP),
-    _job("bulk", BULK, Kind.STEP, cancels_idle=True),
+    _job(
+        "bulk",
+        BULK,
+        Kind.STEP,
+        cancels_idle=True,
+        settings={"code_wait_s": 86_400.0},  # its idle jobs are for no pod, and must not fail
+    ),
     _of(Kind.MODEL, Op.MODEL),
     _of(Kind.TOOL, Op.PURE),
     *(
