@@ -185,7 +185,7 @@ class Journal:
         self._patches: dict[str, bool] = {}
         self._ahead: list[StepDone] = []
         """Decisions about patches, to be sent before anything else is."""
-        self._sending = trio.Lock()
+        self._sending: trio.Lock | None = None
         self._recorder = recorder
         self._memo = {step.key: step for step in steps}
         self._tally = Tally(steps)
@@ -459,6 +459,8 @@ class Journal:
 
     async def _send(self, steps: list[StepDone]) -> None:
         """Send them in turn. One that a cancellation keeps back is sent with the next ones."""
+        if self._sending is None:
+            self._sending = trio.Lock()
         async with self._sending:
             while steps:
                 await self._recorder.send_ahead(steps[0])
