@@ -176,11 +176,22 @@ def command_of(process: psutil.Process) -> list[str]:
         return []
 
 
-@pytest.mark.parametrize("how", ["deaf", "stubborn", "hog"])
-def test_a_handler_that_hears_nothing_is_ended_hard(pods: Pods, how: str) -> None:
-    """`deaf` shields itself from cancellation, `stubborn` swallows it, `hog` stops the loop."""
-    leaving = pods.start(**end_of_pod(0.2, close_s=0.5))
+@pytest.mark.parametrize("how", ["deaf", "stubborn"])
+def test_a_job_whose_handler_hears_nothing_is_handed_back_without_it(pods: Pods, how: str) -> None:
+    """`deaf` shields itself from cancellation, `stubborn` swallows it."""
+    leaving = pods.start(**end_of_pod(0.2, close_s=4))
     job_id = submit(pods.dsn, "unstoppable", {"how": how})
+    until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
+    other = pods.start(poll_s=30)
+    leaving.signal(signal.SIGTERM)
+    assert ends(leaving, drain_s=0.2, close_s=4) == DRAINED
+    assert_handed_back(pods.dsn, job_id, to=other)
+    other.kill()
+
+
+def test_a_handler_that_holds_the_event_loop_is_ended_hard(pods: Pods) -> None:
+    leaving = pods.start(**end_of_pod(0.2, close_s=0.5))
+    job_id = submit(pods.dsn, "unstoppable", {"how": "hog"})
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")
     leaving.signal(signal.SIGTERM)
     assert ends(leaving, drain_s=0.2, close_s=0.5) == CUT_OFF

@@ -49,8 +49,10 @@ class Shutdown:
 
 REPORT_EVERY_S: Final = 1.0
 """How often people get the count of remaining jobs."""
-PATIENCE: Final = 0.95
-"""Part of the time for handing back after which handlers that ignore that are abandoned."""
+PATIENCE: Final = 0.85
+"""Share of the time for handing back after which handlers that ignore that are abandoned.
+
+In the rest of it their jobs are handed back without them."""
 NAMED_MAX: Final = 10
 """How many jobs are named that could not be handed back; all are counted."""
 ORDER: Final = {phase: place for place, phase in enumerate(DrainPhase)}
