@@ -60,7 +60,7 @@ def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> N
         assert not Path(folder, place.facts["mark"]).exists() or folder == str(place.root.parent)
 
 
-def test_git_works_whatever_settings_the_machine_has(
+def test_git_ignores_the_settings_of_the_machine(
     confined: tuple[Confinement, Place],
 ) -> None:
     means, place = confined

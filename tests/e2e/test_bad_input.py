@@ -136,7 +136,7 @@ def test_bad_handlers_end_their_own_job_only(pods: Pods, tmp_path: Path) -> None
     assert "U+001B" in shown.stdout
 
 
-def test_payloads_that_came_past_the_door_concern_their_job_only(pods: Pods) -> None:
+def test_unchecked_payloads_affect_only_their_own_job(pods: Pods) -> None:
     """By plain SQL anything that Postgres holds as JSON can be submitted."""
     pod = pods.start()
     unfit = {

@@ -177,7 +177,7 @@ def command_of(process: psutil.Process) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["deaf", "stubborn"])
-def test_a_job_whose_handler_hears_nothing_is_handed_back_without_it(pods: Pods, how: str) -> None:
+def test_a_job_is_handed_back_without_its_deaf_handler(pods: Pods, how: str) -> None:
     """`deaf` shields itself from cancellation, `stubborn` swallows it."""
     leaving = pods.start(**end_of_pod(0.2, close_s=4))
     job_id = submit(pods.dsn, "unstoppable", {"how": how})

@@ -37,7 +37,7 @@ def test_pods_at_once_make_one_schema(empty_database: str, tmp_path: Path) -> No
         pods.close()
 
 
-def test_its_event_loop_is_guarded_and_its_code_has_a_version(pods: Pods) -> None:
+def test_a_pod_guards_its_event_loop_and_stores_the_version_of_its_code(pods: Pods) -> None:
     pod = pods.start()
     query = "SELECT c.version FROM cortex.pod p JOIN cortex.code c ON c.id = p.code_id"
     assert re.fullmatch("[0-9a-f]{12}", sql(pods.dsn, query)[0]["version"])

@@ -197,7 +197,7 @@ def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
     assert (again.status, again.json["letters"], again.json["done_count"]) == (200, [], 0)
 
 
-def test_a_selection_takes_letters_whatever_failed_them(server: HttpServer, operator: str) -> None:
+def test_a_selection_takes_letters_of_every_cause(server: HttpServer, operator: str) -> None:
     fail(server.dsn, 2, submitted={"type": "work"})
     fail(server.dsn, error_code="diverged", submitted={"type": "work"})
     choice = {"which": {"type": "work"}}

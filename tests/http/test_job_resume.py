@@ -57,7 +57,7 @@ def noted(life: Life, job_id: UUID, subtype: str) -> list[dict[str, Any]]:
     return [each.data for each in life.call(facts.of_job, job_id) if each.subtype == subtype]
 
 
-def test_receipts_say_what_was_left(server: HttpServer, life: Life) -> None:
+def test_receipts_list_leftovers(server: HttpServer, life: Life) -> None:
     viewer = server.token("viewer")
     job_id = failed(
         life, artefacts=(an_artefact("report.md"),), work_trees=(a_work_tree(a_change("a.py")),)
@@ -96,7 +96,7 @@ def test_a_clean_job_retries_its_step_once(server: HttpServer, operator: str, li
     assert origin[0]["origin_id"] == job_id
 
 
-def test_what_is_half_done_is_a_persons_choice(
+def test_a_person_chooses_the_fate_of_half_done_work(
     server: HttpServer, operator: str, life: Life, tmp_path: Path
 ) -> None:
     job_id = failed(life, artefacts=(an_artefact("report.md"),))
@@ -116,7 +116,7 @@ def test_what_is_half_done_is_a_persons_choice(
     assert (Path(done.json["set_aside"]["into"]) / "report.md").read_text() == "half"
 
 
-def test_a_job_is_left_to_an_operator(server: HttpServer, operator: str, life: Life) -> None:
+def test_a_job_is_escalated_to_an_operator(server: HttpServer, operator: str, life: Life) -> None:
     job_id = failed(life)
     done = resume(server, operator, job_id, choice="escalate", reason="look")
     assert (done.status, done.json["resumed_as"]) == (200, None)

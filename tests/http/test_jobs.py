@@ -142,7 +142,7 @@ def test_what_is_no_job_is_documented_why(server: HttpServer, operator: str) -> 
         assert why in message.json["detail"], ascii(body)
 
 
-def test_a_payload_is_checked_by_what_ready_pods_take(
+def test_a_payload_is_checked_by_the_schemas_of_ready_pods(
     server: HttpServer, operator: str, database: str
 ) -> None:
     @job("other")

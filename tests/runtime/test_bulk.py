@@ -127,7 +127,7 @@ async def test_each_letter_is_settled_once_in_the_submitters_name(
     assert_one_truth(database)
 
 
-async def test_letters_are_the_oldest_whatever_failed_them(pod: Bench, database: str) -> None:
+async def test_the_oldest_letters_change_first_for_every_cause(pod: Bench, database: str) -> None:
     old = fail(database, 2, error_code="diverged")
     ids = sorted(fail(database, 3, steps=1))
     done = await carry_out(pod, database, a_request(limit=4))

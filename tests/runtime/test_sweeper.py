@@ -308,7 +308,7 @@ async def test_who_may_have_had_an_outage_waits_one_threshold(
     assert statuses(database) == {"RETRY": 1}
 
 
-async def test_a_young_pod_ends_what_outlives_its_time_out_once_the_database_was_calm(
+async def test_a_young_pod_ends_overdue_jobs_once_the_database_was_calm(
     bench: Bench, database: str
 ) -> None:
     (claim,) = await bench.claimed(timeout_s=60)

@@ -92,7 +92,7 @@ def test_other_code_takes_what_one_code_handed_back(store: Session, database: st
     assert facts == [], "it is no error"
 
 
-def test_code_that_comes_later_takes_what_no_code_could(store: Session, database: str) -> None:
+def test_later_code_takes_jobs_that_earlier_code_could_not(store: Session, database: str) -> None:
     job_id = submit_by_sql(database, TYPE)
     for version in ("v1", "v2"):
         misfit(store, pod(store, version))
@@ -227,7 +227,7 @@ def test_a_poll_for_a_result_ends_early_only_for_stranded_jobs(
     assert store(feed.results, [job_id]).waiting.keys() == {job_id}
 
 
-def test_why_names_what_does_not_fit_and_who_looked(store: Session, database: str) -> None:
+def test_why_names_the_misfit_and_the_codes_that_looked(store: Session, database: str) -> None:
     job_id = submit_by_sql(database, TYPE)
     misfit(store, pod(store, "v1"))
     found = why_of(store(why.facts_of, job_id))

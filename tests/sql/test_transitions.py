@@ -81,9 +81,7 @@ def test_a_job_begins_as_pending(database: str, role: str) -> None:
 
 
 @pytest.mark.parametrize("waiting_on", [None, "approval:00000000-0000-0000-0000-000000000000"])
-def test_a_job_that_waits_for_a_person_waits_for_something(
-    database: str, waiting_on: str | None
-) -> None:
+def test_a_wait_for_approval_needs_a_request(database: str, waiting_on: str | None) -> None:
     job_id = submit(database, "work")
     go(database, job_id, "RUNNING")
     with pytest.raises(asyncpg.IntegrityConstraintViolationError):

@@ -162,7 +162,7 @@ def test_a_replaced_job_that_runs_ends_by_its_pod_when_a_person_cancels_it(
     assert_one_truth(database)
 
 
-def test_a_job_that_lost_its_key_completes_as_it_would(
+def test_a_job_that_lost_its_key_still_completes(
     database: str,
     store: Session,
     submit: Callable[..., UUID],
@@ -195,7 +195,7 @@ WAYS = [
 ]
 
 
-def test_no_replaced_job_begins_after_its_successor_whatever_happens(
+def test_replaced_jobs_never_begin_after_their_successors(
     database: str, store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
 ) -> None:
     """A walk of chance over submits, claims and every way to end an attempt, judged by history."""

@@ -124,9 +124,7 @@ async def test_without_a_reason_nothing_is_agreed_to(
 
 
 @on_asyncio
-async def test_a_group_is_retried_whatever_failed_it(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_a_group_is_retried_for_every_cause(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.dead.add(2, error_code="invalid_value", error_message="payload: not an object")
     async with sit(first="dead") as seat:
         await seat.press("R")

@@ -202,7 +202,7 @@ async def old_shop(ctx: object, item: str, count: int = 1) -> None: ...
 async def new_shop(ctx: object, item: str, colour: str) -> None: ...
 
 
-def test_a_payload_is_checked_by_what_ready_pods_take(cortex: Cortex, life: Life) -> None:
+def test_a_payload_is_checked_by_the_schemas_of_ready_pods(cortex: Cortex, life: Life) -> None:
     life.type("shop")
     old = life.pod("old", "shop", code="v1", takes=old_shop, liveness=Liveness.HEARTBEAT)
     life.pod("dead", "shop", code="v0", takes=new_shop)  # no session holds its lock

@@ -64,7 +64,7 @@ def test_a_changed_source_has_another_version(tmp_path: Path, spec: str, name: s
     assert version(tmp_path, spec, {name: SHOP.get(name, "") + "# changed\n"}) != first
 
 
-def test_installed_packages_are_not_part_of_it_unless_the_app_is_one(tmp_path: Path) -> None:
+def test_a_version_leaves_out_installed_packages_unless_the_app_is_one(tmp_path: Path) -> None:
     site = tmp_path / "site-packages"
     (site / "pack_of_test").mkdir(parents=True)
     sys.path.append(str(site))
@@ -86,7 +86,7 @@ def test_installed_packages_are_not_part_of_it_unless_the_app_is_one(tmp_path: P
     assert versions()[1] != first[1]
 
 
-def test_packages_of_path_are_not_part_of_it(tmp_path: Path) -> None:
+def test_a_version_leaves_out_the_packages_of_path(tmp_path: Path) -> None:
     added = (tmp_path / "added").resolve()
     added.mkdir()
     sys.path.append(str(added))

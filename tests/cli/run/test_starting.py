@@ -10,7 +10,7 @@ from cortex.postgres.embedded.server import is_starting
 from tests.support.command_line import Cortex
 
 
-def test_without_a_pod_that_starts_the_wait_is_short(
+def test_the_wait_is_short_if_no_pod_starts(
     cortex_nowhere: Cortex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(starting, "GRACE_S", 0.2)

@@ -108,7 +108,7 @@ async def test_a_message_with_a_fallback_is_tried_three_times_with_the_same_id(
 
 
 @pytest.mark.parametrize("code", [404, 401, 301])
-async def test_what_a_mistake_at_the_receiver_may_answer_is_tried_again(
+async def test_answers_that_a_mistake_may_cause_are_tried_again(
     bench: Bench, receiver: Receiver, code: int
 ) -> None:
     receiver.answer = lambda _: status(code)
@@ -120,7 +120,7 @@ async def test_what_a_mistake_at_the_receiver_may_answer_is_tried_again(
 
 
 @pytest.mark.parametrize("code", [410, 404, 400, 301])
-async def test_what_would_fail_again_fails_at_once(
+async def test_failures_that_would_repeat_are_final(
     bench: Bench, receiver: Receiver, code: int
 ) -> None:
     receiver.answer = lambda _: status(code, "Location: http://169.254.169.254/latest?token=s3cret")

@@ -153,7 +153,7 @@ async def pod(bench: Bench) -> ManyJobs:
 # --- raised anywhere
 
 
-async def test_no_error_of_job_code_ends_the_pod(
+async def test_errors_of_job_code_never_end_the_pod(
     pod: ManyJobs, database: str, log_lines: Lines
 ) -> None:
     handlers = {

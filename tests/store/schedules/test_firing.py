@@ -465,7 +465,7 @@ def test_a_job_from_before_an_outage_is_cancelled_once_and_the_rest_are_made_up_
     assert [job["status"] for job in cluster.jobs()] == ["CANCELLED", *["COMPLETED"] * 3]
 
 
-def test_a_job_from_before_an_outage_holds_up_what_is_made_up_for(cluster: Cluster) -> None:
+def test_a_job_from_before_an_outage_delays_made_up_instants(cluster: Cluster) -> None:
     cluster.apply(overlap="skip", backfill="1h")
     cluster.at(NOON + MINUTE)
     cluster.tick()
@@ -476,7 +476,7 @@ def test_a_job_from_before_an_outage_holds_up_what_is_made_up_for(cluster: Clust
     assert [job["status"] for job in cluster.jobs()] == ["COMPLETED"] * 4
 
 
-def test_what_is_skipped_or_missed_says_why(cluster: Cluster) -> None:
+def test_skipped_and_missed_instants_say_why(cluster: Cluster) -> None:
     cluster.apply(backfill="1h")
     cluster.at(NOON + MINUTE)
     cluster.tick()
@@ -498,7 +498,7 @@ def test_what_is_skipped_or_missed_says_why(cluster: Cluster) -> None:
     )
 
 
-def test_a_pause_leaves_a_note_of_what_fell_into_it(cluster: Cluster) -> None:
+def test_a_pause_notes_the_instants_that_fell_into_it(cluster: Cluster) -> None:
     cluster.apply(backfill="6h")
     cluster.store(schedules.pause, "s", by="ana", reason="deploy")
     cluster.at(NOON + 30 * MINUTE)

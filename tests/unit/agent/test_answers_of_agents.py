@@ -97,7 +97,7 @@ def results(request: ModelRequest) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("reason", ["max_tokens", WINDOW, "pause_turn", "refusal", "of_the_future"])
 @pytest.mark.parametrize("name", ["clean", "pay"])
-async def test_cut_call_never_runs_and_nobody_is_asked(
+async def test_cut_call_never_runs_and_needs_no_approval(
     bench: Bench, reason: str, name: str
 ) -> None:
     turn = answer(block("clean", {"path": "a"}), block(name, {}), stop_reason=reason)

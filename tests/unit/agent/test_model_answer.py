@@ -114,7 +114,7 @@ def test_usage_is_the_larger_of_each_count() -> None:
         ),
     ],
 )
-def test_usage_knows_all_that_is_priced(
+def test_usage_counts_all_that_has_a_price(
     begin: dict[str, Any], end: dict[str, Any], usage: Usage
 ) -> None:
     start = {"type": "message_start", "message": {"id": "1", "model": "m", "usage": begin}}
@@ -319,6 +319,6 @@ def test_call_is_cut_unless_its_arguments_arrived_whole(
 
 
 @pytest.mark.parametrize("raw", ['{"a": 123456789012345678901}', '{"a": NaN}', '{"a": 1} {}', "[]"])
-def test_input_that_would_be_stored_otherwise_is_kept_as_text(raw: str) -> None:
+def test_input_that_the_database_would_change_is_kept_as_text(raw: str) -> None:
     (call,) = answer_from(wire(START, *tool(raw), *ends("tool_use"))).tool_calls
     assert (call["input"], call[INVALID_INPUT]) == ({}, raw)

@@ -103,7 +103,7 @@ def test_an_older_model_costs_the_same_in_every_region() -> None:
     assert LIST_PRICES.cost("claude-haiku-4-5-20251001", usage) == 1
 
 
-def test_the_list_agrees_with_a_maintained_one() -> None:
+def test_the_price_list_agrees_with_a_maintained_one() -> None:
     provider = next(each for each in providers if each.id == "anthropic")
     compared = set()
     for model in provider.models:

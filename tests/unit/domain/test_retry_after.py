@@ -116,7 +116,7 @@ def test_a_date_counts_from_the_date_of_its_own_response() -> None:
         ({f"{LIMIT}-requests-reset": "1999-11-06T08:00:00Z"}, 429, FALLBACK_S),
     ],
 )
-def test_other_headers_that_ask_for_a_pause(
+def test_other_headers_ask_for_a_pause(
     headers: dict[str, str], status: int | None, seconds: float | None
 ) -> None:
     assert retry_after_of(httpx2.Headers(headers), now=NOW, status=status) == seconds

@@ -150,7 +150,7 @@ def test_all_problems_are_named_at_once() -> None:
     )
 
 
-def test_what_one_living_code_takes_is_taken() -> None:
+def test_a_payload_that_one_living_code_takes_is_accepted() -> None:
     assert check('{"user": "ann", "count": 2}', NEW, OLD) == ""
     assert check('{"user": "ann", "site": "x", "first": true}', NEW, OLD) == ""
     refused = check('{"user": "ann", "site": "x", "first": 1, "count": 2}', NEW, OLD)

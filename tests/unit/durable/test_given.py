@@ -96,7 +96,7 @@ def test_values_are_bound_to_names(
         assert given_to(function, args, dict(kwargs)) == expected
 
 
-def test_an_invocation_is_no_value_that_was_given() -> None:
+def test_an_invocation_does_not_count_as_a_given_value() -> None:
     assert given_to(pay, (1,), {}, skipped=1) == {"number": 1}
     assert given_to(kept(pay), (1,), {}, skipped=1) == {"number": 1}
     assert given_to(functools.partial(pay), (1,), {}, skipped=1) == {"number": 1}

@@ -183,7 +183,7 @@ async def test_concurrent_steps_send_a_decision_once(autojump_clock: object) -> 
     assert [record.keys[0], *sorted(record.keys[1:])] == ["patched: new way", "a", "b"]
 
 
-async def test_code_that_diverges_has_done_nothing_new() -> None:
+async def test_a_divergence_before_any_new_step_is_clean() -> None:
     record = Record([a_given_step("a", seq=1)])
     journal = a_journal(record)
     await once(journal, "renamed", StepOutcome(value=2))
@@ -195,7 +195,7 @@ async def test_code_that_diverges_has_done_nothing_new() -> None:
         await once(journal, "compensate", StepOutcome(value=3))
 
 
-async def test_code_that_diverges_after_something_new_is_to_blame() -> None:
+async def test_a_divergence_after_a_new_step_is_not_clean() -> None:
     journal = a_journal(Record([a_given_step("a", seq=1)]))
     await once(journal, "a", StepOutcome(value=1))
     await once(journal, "b", StepOutcome(value=1))

@@ -59,7 +59,7 @@ async def test_what_is_in_the_record_is_still_found() -> None:
     assert not pod.scope.cancelled_caught
 
 
-async def test_what_was_deferred_is_recorded_first() -> None:
+async def test_deferred_steps_are_recorded_first() -> None:
     pod = Pod()
     await pod.step("a")
     pod.journal = pod.attempt()

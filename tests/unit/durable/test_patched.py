@@ -162,7 +162,7 @@ async def outside_call(ctx: Context, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["model", "effect", "question", "sleep", "publish"])
-async def test_a_decision_is_on_record_before_what_follows_it(kind: str) -> None:
+async def test_a_decision_is_on_record_before_later_operations(kind: str) -> None:
     record = Record()
     ctx = a_context(record, gateway=LedgerDesk(), models=EchoModel(), clock=TrioClock())
     with trio.move_on_after(5):

@@ -37,7 +37,7 @@ def test_variables_choose_the_proxy(
     assert (None if proxy is None else proxy.variable) == variable
 
 
-def test_lower_case_goes_first() -> None:
+def test_lower_case_variables_go_first() -> None:
     proxy = proxies(HTTP_PROXY="upper:1", http_proxy="lower:2").of(("http", "a.test", 80))
     assert str(proxy) == "HTTP_PROXY http://lower:2"
 
@@ -67,7 +67,7 @@ def test_lower_case_goes_first() -> None:
         (".", "a.test", False),
     ],
 )
-def test_forms_of_no_proxy(entry: str, host: str, is_direct: bool) -> None:
+def test_an_entry_of_no_proxy_has_several_forms(entry: str, host: str, is_direct: bool) -> None:
     proxy = proxies(HTTP_PROXY="p:1", NO_PROXY=entry).of(("http", host, 80))
     assert (proxy is None) is is_direct
 
@@ -109,7 +109,7 @@ async def test_a_proxy_gets_the_name_and_its_password(server: WebServer) -> None
         *("metadata.google.internal", "database", "printer.local"),
     ],
 )
-async def test_a_proxy_is_not_asked_for_what_is_off_limits(server: WebServer, host: str) -> None:
+async def test_a_proxy_is_not_asked_for_forbidden_hosts(server: WebServer, host: str) -> None:
     way = proxies(ALL_PROXY=f"127.0.0.1:{server.port}")
     poster = Poster(NOTHING, proxies=way)
     for scheme in ("http", "https"):
@@ -150,7 +150,7 @@ async def test_a_proxy_that_refuses_has_sent_nothing(server: WebServer) -> None:
     assert server.asked[-1].startswith("CONNECT hooks.test:443 HTTP/1.1\r\n")
 
 
-async def test_a_proxy_that_is_not_there_is_named() -> None:
+async def test_an_unreachable_proxy_is_named() -> None:
     way = proxies(ALL_PROXY="127.0.0.1:1")
     async with HttpClient(NOTHING, proxies=way) as client:
         with pytest.raises(NotSentError, match=r"through ALL_PROXY http://127\.0\.0\.1:1"):
