@@ -230,7 +230,7 @@ def is_armed() -> bool:
 
 
 def pass_between(operation: str, begin: Callable[[], object]) -> Callable[[], None]:
-    """Return `begin`, to call at the begin of each transaction, with a point before all but one.
+    """Wrap `begin`, called for each transaction: all but the first pass a point before it.
 
     `operation`: `MODULE.FUNCTION`. A transaction that is repeated after a rollback counts again.
     """

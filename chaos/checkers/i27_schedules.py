@@ -58,7 +58,7 @@ def _one_job(
 
 
 def _left_out(line: Iterable[Row], jobs: Mapping[Any, Row]) -> Iterator[str]:
-    """What was due in an outage and did not run, though it should have been made up for."""
+    """Yield instants that were due in an outage and were not made up for."""
     outage_end = datetime.min.replace(tzinfo=UTC)
     for row in sorted(line, key=lambda each: each["instant"]):
         at: datetime = row["instant"]

@@ -1,4 +1,4 @@
-"""I30: what a pod's code cannot take costs a job nothing, and the same code looks once.
+"""I30: a hand-back to other code costs a job nothing, and each code hands it back once.
 
 Where all pods run the same code, every job fits it, except those whose program says otherwise.
 """

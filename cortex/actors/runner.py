@@ -157,7 +157,7 @@ class Runner(ABC):
             pause_s = await self._tick_or_back_off()
 
     async def finish(self) -> None:
-        """Let what is under way end, and begin nothing more; the caller limits the time."""
+        """Begin nothing more; wait until the current work has ended. The caller limits the time."""
         await trio.lowlevel.checkpoint()
 
     @abstractmethod

@@ -2,8 +2,8 @@
 
 A handler like any other, built on `Context`: each finished response is committed before its tools
 run, each tool result as it arrives. A killed job continues where its record ends: all decisions of
-the loop depend only on recorded steps. Responses are recorded as they came; `Transcript` makes of
-them what the API takes back.
+the loop depend only on recorded steps. Responses are recorded as they came; `Transcript` turns them
+into messages that the API accepts.
 """
 
 from collections.abc import Mapping
@@ -146,7 +146,8 @@ class _Run:
         )
         # Each request is the previous one and what has come since, and so is its input, at constant
         # cost. Only the names of the tools are part of it (in the specification): a better
-        # docstring does not make another job. It is made of what is on record, not of its repairs.
+        # docstring does not make another job. The input contains responses as recorded, without
+        # their repairs.
         prompted = {"agent": spec.to_json(), "messages": list(self._transcript.messages)}
         self._given = input_of(prompted, what="the agent's prompt")
         self._begun = ""
@@ -348,7 +349,7 @@ class _Run:
         )
 
     def _grow(self, turn: list[Mapping[str, Any]], number: int) -> None:
-        """Make what is on record of a turn part of the next request's input."""
+        """Add a recorded turn to the input of the next request."""
         what = f"transcript after step {number}"
         self._given = input_of({"before": self._given.digest.hex(), "turn": turn}, what=what)
 
@@ -422,7 +423,7 @@ def _edited(decision: Decision) -> str:
 
 
 def _result_block(use_id: Any, text: ToolText) -> Mapping[str, Any]:
-    """Return a result as it is part of the next request's input: whole."""
+    """Return the whole result as a block of the next request's input."""
     whole = text.text if text.note is None else f"{text.text}\n\n[{text.note}]"
     block = {"type": "tool_result", "tool_use_id": use_id, "content": whole}
     return {**block, "is_error": True} if text.is_error else block

@@ -73,7 +73,7 @@ class _Results:
 
 @attrs.define
 class Transcript:
-    """Grows turn by turn; always one that the Messages API takes."""
+    """The conversation so far, always one that the Messages API takes."""
 
     prompt: str
     result_tokens: int
@@ -96,7 +96,7 @@ class Transcript:
 
     @property
     def limit_bytes(self) -> int:
-        """The most of one tool result: a token is about four bytes."""
+        """Limit of one tool result in bytes: a token is about four."""
         return int(self.result_tokens * LIKELY_BYTES_PER_TOKEN)
 
     def add_answer(
@@ -109,7 +109,7 @@ class Transcript:
         return repaired
 
     def add_text(self, text: str) -> None:
-        """Append what the user says."""
+        """Append a text of the user."""
         self._messages.append({"role": "user", "content": text})
 
     def add_results(self, use_ids: Sequence[str], texts: Sequence[ToolText]) -> None:
@@ -119,7 +119,7 @@ class Transcript:
         self._render(len(self._results) - 1)
 
     def count_to_shorten(self) -> int | None:
-        """Return how many of the oldest results must be shortened to halve what all of them take.
+        """Return how many of the oldest results must be shortened to halve the size of all.
 
         None: there is nothing left to shorten.
         """

@@ -1,8 +1,9 @@
 """Waits for a pod that starts at the same time, as `cortex up & cortex jobs submit …` runs them.
 
-On a new machine that pod first creates the embedded database and its schema. Nothing shows yet that
-it comes while it imports its modules, so a command waits a little before it says that there is no
-database; once the pod holds the lock of the start, as long as that may take.
+On a new machine that pod first creates the embedded database and its schema. While the pod imports
+its modules, nothing shows yet that it is coming, so a command waits a little before it reports that
+there is no database. Once the pod holds the start lock, the command waits for as long as a start
+may take.
 """
 
 import threading

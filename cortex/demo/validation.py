@@ -1,7 +1,7 @@
 """Refuses the requests that the Messages API refuses, with the API's own kind of message.
 
 Only rules that a conversation can break once it is under way: content, roles, names and ids, calls
-and their results. Values that the API checks in a request's other fields are not looked at.
+and their results. Values in other fields of a request are not checked.
 """
 
 import re
@@ -43,7 +43,7 @@ def _problems(request: Mapping[str, Any]) -> Iterator[str]:
 
 @define
 class _Conversation:
-    """What the messages so far have called, and under which ids."""
+    """The tool calls of the messages so far, by their ids."""
 
     _waiting: list[str] = field(factory=list, init=False)
     """Ids of the calls in the message before: this one must answer them."""

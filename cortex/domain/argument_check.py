@@ -184,7 +184,7 @@ class CodeArguments:
 
 @attrs.frozen(kw_only=True)
 class PayloadMisfit:
-    """What about a payload does not fit one code, all at once."""
+    """All problems of a payload that does not fit one code."""
 
     job_type: str
     code: CodeArguments
@@ -206,7 +206,7 @@ class PayloadMisfit:
 def payload_misfit(
     job_type: str, code: CodeArguments, payload: Mapping[str, Any]
 ) -> PayloadMisfit | None:
-    """Return what about a payload does not fit a code's arguments; None: it fits."""
+    """Return the problems of a payload with a code's arguments; None: it fits."""
     properties: Mapping[str, Any] = code.schema.get("properties", {})
     missing = [name for name in code.schema.get("required", ()) if name not in payload]
     unknown = [name for name in payload if name not in properties]

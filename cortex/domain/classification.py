@@ -190,7 +190,7 @@ def _judged_at_least(error: BaseException, now: datetime | None) -> Failure:
         source = attribute(error, _SOURCE)
         if failure.source is not None or not isinstance(source, str):
             return failure
-        # What is this side's own mistake does not pass when the other side recovers.
+        # A mistake of this side does not pass when the other side recovers.
         is_theirs = failure.cls.is_transient and failure.code != UNKNOWN
         return attrs.evolve(failure, source=source) if is_theirs else failure
     except BaseException:  # noqa: BLE001, ASYNC103 -- attributes and texts of errors are foreign code
@@ -231,7 +231,7 @@ def _judged(error: BaseException, now: datetime | None, visited: set[int]) -> Fa
 
 
 def _obedient(cls: FailureClass, *, should_retry: bool | None) -> FailureClass:
-    """Return the class of a failure of which the server says whether a retry can help."""
+    """Return the class of a failure whose server says whether a retry can help."""
     if should_retry is False and cls.is_transient:
         return FailureClass.PERMANENT
     if should_retry is True and cls is FailureClass.PERMANENT:

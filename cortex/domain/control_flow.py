@@ -55,9 +55,9 @@ class Suspended(BaseException):
 
 
 class Unfit(Suspended):
-    """The pod's code lacks something that the job needs now: it is handed back to another pod.
+    """The pod's code lacks something that the job needs now: the job is handed back.
 
-    `kind`: of thing. A wait for anything else, at the same time, comes first.
+    `kind`: of the missing thing. If the job also waits for anything else, that wait goes first.
     """
 
     def __init__(self, kind: "MisfitKind", reason: str) -> None:

@@ -278,7 +278,7 @@ VALUE_KEPT: Final = 500
 
 @attrs.frozen(kw_only=True)
 class PayloadEdit:
-    """Another payload for the job that continues a failed one; that of the failed job stays."""
+    """Another payload for the job that continues a failed one; the failed job keeps its own."""
 
     payload: str
     """JSON text."""
@@ -302,7 +302,7 @@ class PayloadEdit:
 
     @property
     def record(self) -> str:
-        """What is recorded of it, as JSON: the first differences, with the beginnings of values."""
+        """Return its record as JSON: the first differences, with the beginnings of values."""
         return orjson.dumps(
             [
                 {"field": each.field, "old": _beginning(each.old), "new": _beginning(each.new)}

@@ -205,7 +205,7 @@ class DivergedError(RejectedError):
 
 
 class MisfitKind(StrEnum):
-    """What of a job this code cannot take."""
+    """The part of a job that this code cannot take."""
 
     TYPE = "type"
     ARGUMENTS = "arguments"

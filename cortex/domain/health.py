@@ -65,7 +65,7 @@ THRESHOLDS: Final = {
     RETRY_CHURN: Threshold(unit=Unit.RATIO, warn_over=0.1, bad_over=0.5),
     DEAD_LETTER_RATE: Threshold(unit=Unit.RATIO, warn_over=0.001, bad_over=0.05),
     OUTBOX: Threshold(unit=Unit.COUNT, warn_over=10_000),
-    # What waits for its next attempt, or for a receiver that fails, is not counted.
+    # Messages that wait for their next attempt, or for a failing receiver, are not counted.
     OLDEST_MESSAGE: Threshold(unit=Unit.SECONDS, warn_over=300, bad_over=1_800),
     FAILING: Threshold(unit=Unit.COUNT, warn_over=0),
     MISSED: Threshold(unit=Unit.COUNT, warn_over=0),

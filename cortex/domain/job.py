@@ -196,7 +196,7 @@ class OpenEffect:
 
 @attrs.frozen(kw_only=True)
 class Past:
-    """What is known of a job's earlier attempts, beside their steps and effects."""
+    """Facts of a job's earlier attempts, beside their steps and effects."""
 
     questions: tuple[str, ...] = ()
     """Keys of the steps that wait for people's decisions, or that have not found theirs yet."""

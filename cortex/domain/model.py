@@ -56,7 +56,7 @@ class Usage:
         return {name: getattr(self, name) for name in TOKEN_KINDS}
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict, the inverse of `from_json`; what is seldom set is left out."""
+        """A plain dict, the inverse of `from_json`; rarely used fields are left out while unset."""
         return asdict(self, filter=lambda each, value: bool(value) or each.name in TOKEN_KINDS)
 
     @classmethod

@@ -104,7 +104,7 @@ class Scope(StrEnum):
 
 
 class Phase(StrEnum):
-    """What was going on: a model's answer, a tool, an effect, another step, or between them."""
+    """The work in progress: a model's answer, a tool, an effect, another step, or between steps."""
 
     MODEL = "model"
     TOOL = "tool"

@@ -151,7 +151,7 @@ class DeafFacts:
 
 @attrs.frozen(kw_only=True)
 class MisfitFacts:
-    """What one code could not take, when a pod that has it last looked."""
+    """The misfit of one code, as the last pod with that code reported it."""
 
     attempt: int
     at: datetime

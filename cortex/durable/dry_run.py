@@ -1,4 +1,4 @@
-"""Replays the record of a job against this code and does nothing: what is not on record is not run.
+"""Replays the record of a job against this code, and runs nothing that is not on record.
 
 The handler runs from its top, as in any attempt, and gets what is on record. A branch that asks for
 anything else waits there for good. Once all branches wait, or nothing on record is left, the replay
@@ -174,7 +174,7 @@ class DryJournal(Journal):
 
     @property
     def is_at_end(self) -> bool:
-        """Going on requests no more of what is on record, as far as that is known."""
+        """The handler will request nothing more that is on record, as far as is known."""
         return bool(self._parked) and (not self._due or self._replay.stands)
 
     @property
@@ -210,11 +210,11 @@ class _Nothing:
         raise LeaseLost(f"a replay records nothing: {operation.key!r}")
 
     async def send_ahead(self, operation: StepDone) -> None:
-        """Decisions about patches are made anew by whoever runs the job."""
+        """Send nothing: the next attempt of the job decides about patches itself."""
 
 
 class Absent:
-    """A service of a pod that a replay has not: code that calls it outside of steps waits."""
+    """A service of a pod that a replay lacks: code that calls it outside of steps waits."""
 
     def __init__(self, name: str, journal: DryJournal) -> None:
         self._name = name
@@ -231,7 +231,7 @@ class Dry:
     """One replay."""
 
     def __init__(self, registry: Registry, claim: Claim, *, is_builtin: bool) -> None:
-        """`is_builtin`: its type is Cortex's own; what that checks may be another pod's to know."""
+        """`is_builtin`: its type is Cortex's own, whose checks may need another pod."""
         self._registry = registry
         self._claim = claim
         self._is_builtin = is_builtin

@@ -57,7 +57,7 @@ async def run_handler(
 
     Raises what the handler raises, and the error of a payload or a result that does not fit its
     type; `UnfitCodeError` for a type or arguments that only other code takes. Once its replay has
-    diverged that is its error, whatever the handler makes of it.
+    diverged, that error is raised, even if the handler catches it.
     """
     current.enter(claim)
     try:

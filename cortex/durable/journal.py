@@ -88,7 +88,7 @@ _parent: ContextVar[str | None] = ContextVar("parent", default=None)
 
 @contextmanager
 def running_in(key: str) -> Iterator[None]:
-    """Around code whose steps are part of step `key`."""
+    """Mark the steps that the block requests as parts of step `key`."""
     token = _parent.set(key)
     try:
         yield
@@ -316,7 +316,7 @@ class Journal:
     async def group(
         self, key: str, *, given: StepInput, run: Callable[[], Awaitable[StepOutcome]]
     ) -> Any:
-        """The same for a step whose function only requests steps of its own."""
+        """Run a step whose function only requests steps of its own."""
         return await self.once(StepKind.STEP, key, given=given, run=run)
 
     def _done(
@@ -372,7 +372,7 @@ class Journal:
             await self._send(self._deferred)
 
     async def flush(self) -> None:
-        """Send what the next attempt can go on from, before this one is left."""
+        """Send everything that the next attempt needs, before this one is left."""
         if self.diverged is None and self._replay.lets(""):
             await self.record_deferred()
         await self.send_patches()
@@ -414,9 +414,9 @@ class Journal:
         await self.send_patches()
 
     def diverges(self, error: DivergedError, *, own: int = 0) -> DivergedError:
-        """Return the error with which the attempt ends, whatever its handler makes of it.
+        """Return the error with which the attempt ends, even if its handler catches it.
 
-        `own`: how much of what is new came to nothing by this error.
+        `own`: how many of the new steps and calls came to nothing by this error.
         """
         error.is_clean = self.news == own
         self.diverged = error
@@ -453,7 +453,7 @@ class Journal:
         return decided
 
     async def send_patches(self) -> None:
-        """Send the decisions that nothing has carried so far."""
+        """Send the decisions that no other operation has carried."""
         if self._ahead:
             await self._send(self._ahead)
 

@@ -80,8 +80,8 @@ class JobType:
         """Convert a payload to the types of the handler's arguments.
 
         Raises `ArgumentsError` with the names of all arguments that are missing, unknown or of
-        another type, without their values: the error is recorded. Raises `InvalidValueError` for
-        what no code can read.
+        another type, without their values: the error is recorded. Raises `InvalidValueError` for a
+        payload that no code can read.
         """
         return self._converted(payload, structure_discreetly)
 
@@ -106,7 +106,7 @@ class JobType:
             raise self._unfit(given, convert) from error
 
     def _unfit(self, given: dict[str, Any], convert: Callable[..., Any]) -> ArgumentsError:
-        """Return the error that names all that does not fit: missing, unknown, of another type."""
+        """Return the error that names all misfits: missing, unknown, of another type."""
         missing = sorted(self.required - given.keys())
         unknown = sorted(given.keys() - self.parameters.keys())
         close = [difflib.get_close_matches(key, self.parameters, n=1) for key in unknown]

@@ -175,9 +175,9 @@ class Replay:
         return self._root is not None and self._stands(self._root)
 
     def due(self, *, below: Collection[str] = ()) -> list[str]:
-        """Return the keys of what is on record, was not requested and lies on the way.
+        """Return the keys on record that lie on the way and were not requested.
 
-        Without what only the functions of the steps `below` would request.
+        Leaves out keys that only the functions of the steps `below` would request.
         """
         inner: set[str] = set()
         waiting = list(below)

@@ -89,7 +89,7 @@ class Thread:
             self.is_used = True
             self._limiter.release_on_behalf_of(self)
 
-    # As a limiter of the library: it has its turn already.
+    # The interface of a limiter, for the library: the turn is held already.
 
     async def acquire_on_behalf_of(self, _: object) -> None:
         self.is_used = True
@@ -109,9 +109,9 @@ def left_threads() -> int:
 
 @asynccontextmanager
 async def thread_for(function: Callable[..., Any]) -> AsyncIterator[None]:
-    """Wait until there is a thread for a function that is called in the block.
+    """Wait for a thread for a function that is called in the block.
 
-    So that its clock can start with its thread. Nothing for an async function.
+    So its clock starts with its thread. Does nothing for an async function.
     """
     if is_async(function) or _reserved.get() is not None:
         yield

@@ -17,7 +17,7 @@ def trusted() -> ssl.SSLContext:
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     try:
         if not file and folder and not any(map(os.path.isdir, folder.split(os.pathsep))):
-            raise FileNotFoundError(errno.ENOENT, "no such folder")  # OpenSSL would trust nobody
+            raise FileNotFoundError(errno.ENOENT, "no such folder")  # OpenSSL trusts none then
         return _read(file, folder)
     except OSError as error:  # includes TLS errors
         named = (("SSL_CERT_FILE", file), ("SSL_CERT_DIR", folder))

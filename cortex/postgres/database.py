@@ -216,7 +216,8 @@ class Database:
     async def hold(self, query: str, *args: object) -> list[Record]:
         """Run one named statement, and keep its locks until `release`, or until the end.
 
-        It runs in a transaction that stays open, on its own connection: a session may not be ours.
+        It runs in a transaction that stays open, on its own connection: behind a pooler, sessions
+        are shared.
         """
         holder = await self.profile.connect()
         self._holders.append(((query, *args), holder))

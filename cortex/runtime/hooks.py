@@ -1,7 +1,7 @@
-"""Hooks of the interpreter in a process that runs jobs: for errors that no code can catch.
+"""Hooks of the interpreter in a process that runs jobs, for errors that no code can catch.
 
-Errors of `__del__`, of threads that job code starts, and generators that it leaves unfinished. They
-are logged, with the job whose code runs, and end nothing.
+These are errors of `__del__`, of threads that job code starts, and of generators that it leaves
+unfinished. They are logged, with the job whose code runs, and end nothing.
 """
 
 import sys

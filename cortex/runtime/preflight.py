@@ -92,7 +92,7 @@ class Report:
 
 @attrs.frozen(kw_only=True)
 class NewCode:
-    """What the new code has."""
+    """The parts of the new code."""
 
     registry: Registry
     builtin: frozenset[str]
@@ -189,7 +189,7 @@ class _Children:
         return found
 
     def _of_one_child(self, records: Sequence[LiveRecord]) -> list[tuple[LiveJob, Finding | None]]:
-        """Return what one process found, at least for the first job."""
+        """Return the findings of one process, at least for the first job."""
         answers_in, answers_out = os.pipe()
         lines_in, lines_out = os.pipe()
         child = os.fork()
@@ -225,7 +225,7 @@ class _Children:
         return [*found, (job, Finding(problem=Problem.STUCK, where=None, message=why))]
 
     def _answer(self, ask: list[Any]) -> Any:
-        """Read what a replay needs of the database: versions that never change, and inputs."""
+        """Answer a replay from the database: versions, which never change, and inputs."""
         key = repr(ask)
         if key not in self._answers:
             try:
@@ -315,7 +315,7 @@ _OUTSIDE: Final = frozenset(
 
 
 class _Fence:
-    """An audit hook that lets code neither call outside nor write, but in one folder."""
+    """An audit hook that refuses calls outside, and writes outside of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -375,7 +375,7 @@ async def _replay_all(
 
 
 class _PodOfReplays:
-    """What a pod gives to its jobs, as far as a replay needs it."""
+    """The services that a pod gives to its jobs, as far as a replay needs them."""
 
     def __init__(self, code: NewCode, folder: Path, answers: int, lines: int) -> None:
         self._code = code

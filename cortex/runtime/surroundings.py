@@ -1,4 +1,4 @@
-"""What the environment of a process makes impossible: requests, or temporary files."""
+"""Problems of a process's environment that make requests or temporary files impossible."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ from cortex.http_client.tls import trusted
 
 
 def problems() -> Iterator[UsageError]:
-    """Yield what is wrong, each in one line with its way out.
+    """Yield each problem, in one line with its way out.
 
     A pod runs all the same: many jobs need none of this. Blocks while it reads certificates.
     """

@@ -53,7 +53,7 @@ async def resume(db: Database, queue: str | None, *, by: str, reason: str = "") 
 
 
 async def make_strict(db: Database, queue: str, *, by: str, reason: str) -> bool:
-    """Have the next job of a named queue wait until the one before has ended; False: it did."""
+    """Have the next job of a named queue wait until the one before ends; False: it did already."""
     return bool(await db.fetch("queues.make_strict", queue, by, reason))
 
 

@@ -355,7 +355,7 @@ def _no_pods(f: WhyFacts) -> _Found | None:
 
 
 def _code(f: WhyFacts) -> _Found | None:
-    """No code that runs can take it: see `cortex.domain.job.Misfit`."""
+    """The job waits for code: no code that runs can take it, see `cortex.domain.job.Misfit`."""
     is_due = f.task is not None and f.task.state in ("READY", "QUEUED")
     if not is_due or f.fleet.knowing_count or f.fleet.draining_count:
         return None
@@ -374,7 +374,7 @@ def _code(f: WhyFacts) -> _Found | None:
 
 
 def misfit_text(misfits: tuple[MisfitFacts, ...]) -> str:
-    """Describe what does not fit, and which code looked: each finding with those that had it."""
+    """Describe each misfit, and which codes looked."""
     looked: dict[str, list[str]] = {}
     for each in misfits:
         pod = f"pod {each.pod}" if each.pod else "a pod that has ended"

@@ -87,7 +87,7 @@ class ModelAnswer:
         return event["type"] in CONTENT_EVENTS
 
     def finish(self) -> None:
-        """The body has ended well: message_stop may be missing after a stop reason."""
+        """Take the regular end of the body: after a stop reason, message_stop may be missing."""
         if self._stop_reason is not None and self._message:
             self.complete = True
 

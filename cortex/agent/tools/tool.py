@@ -115,7 +115,7 @@ class ToolInputError(InvalidOutputError):
 
 
 class CutCallError(ToolInputError):
-    """The model's answer ended before the arguments of a call; they are nobody's to guess."""
+    """The model's answer ended before the arguments of a call were complete; it must not run."""
 
     def __init__(self, tool: str, *, raw: str) -> None:
         InvalidOutputError.__init__(

@@ -1,4 +1,4 @@
-"""What the code of jobs prints, as JSON lines that name the job.
+"""Output of job code, as JSON lines that name the job.
 
 A pod whose log is not on a terminal writes JSON lines. What jobs and libraries print, and what they
 write to stderr, becomes such lines too, on the same stream. Programs that a job starts, and C code,
@@ -24,9 +24,9 @@ _Line = tuple[object, int]
 
 
 class JobOutput(io.TextIOBase):
-    """A text stream that turns each line into a call of `emit`, within the context of its job.
+    """A text stream that calls `emit` for each line, within the context of its job.
 
-    Of a line `TEXT_MAX` characters are kept. Thread-safe; a write never fails.
+    Keeps `TEXT_MAX` characters of a line. Thread-safe; a write never fails.
     """
 
     encoding = "utf-8"
@@ -72,7 +72,7 @@ class JobOutput(io.TextIOBase):
 
 
 def _room(text: str) -> int:
-    """Return how much of a text is looked at: a single endless line is cut."""
+    """Return how many characters of a text are read: a single endless line is cut."""
     return len(text) if "\n" in text else TEXT_MAX + 1
 
 
@@ -90,7 +90,7 @@ class _Bytes(io.RawIOBase):
 
 @contextmanager
 def job_output_as_lines() -> Iterator[None]:
-    """Turn output into JSON lines while the logs of this process are."""
+    """Turn output into JSON lines if the logs of this process are JSON lines."""
     if sys.stderr.isatty():
         yield
         return

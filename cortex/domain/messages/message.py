@@ -37,7 +37,7 @@ ERROR_MAX: Final = 1_000
 
 @attrs.frozen(kw_only=True)
 class Redelivery:
-    """How often a message is tried, and how long the pauses are."""
+    """Attempts of a message, and the pauses between them."""
 
     attempts: int = ATTEMPTS_MAX
     lasts_days: bool = False

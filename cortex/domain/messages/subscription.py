@@ -85,7 +85,7 @@ class Subscription:
 
     @property
     def redelivery(self) -> Redelivery:
-        """How a message is tried again: for days only where nobody else gets it."""
+        """The attempts of a message: over days if it goes outside and no fallback gets it."""
         is_outside = self.has_breaker and self.fallback is None
         default = FOR_DAYS if is_outside else AT_ONCE_OR_SOON
         return default if self.attempts is None else attrs.evolve(default, attempts=self.attempts)

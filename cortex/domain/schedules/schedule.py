@@ -153,10 +153,10 @@ class Schedule:
         """Return what to do now, given the first instant that nothing was done about.
 
         At most `limit` instants fire, the oldest first; those older than the backfill period are
-        missed. `pause`: what fell into it does not fire.
+        missed. `pause`: instants that fell into it do not fire.
         """
         oldest = now - timedelta(seconds=max(self.backfill_s, GRACE_S))
-        if pause is not None:  # what fell into it was noted when it ended
+        if pause is not None:  # its instants were noted when it ended
             oldest = min(oldest, pause.since + _TICK)
         first: datetime | None = next_at
         missed: Missed | None = None
@@ -172,9 +172,9 @@ class Schedule:
         return Plan(fire=tuple(fire), missed=missed, next_at=first)
 
     def resumed(self, next_at: datetime, pause: "Pause") -> "Plan":
-        """Return what fell into a pause that ends now, and the first instant that is left.
+        """Return the instants that fell into a pause that ends now, and the next instant to handle.
 
-        One from before the pause is left; what fell into the pause is then behind it.
+        That is an instant from before the pause if one is left: those of the pause come after it.
         """
         first: datetime | None = next_at
         if self.due_at(next_at) <= pause.since:

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job_id}/timeouts` and `/resume`: what time-outs left, and how a failed job goes on."""
+"""`/v1/jobs/{job_id}/timeouts` and `/resume`: leftovers of time-outs, and how a job goes on."""
 
 from datetime import datetime
 from functools import partial

@@ -1,7 +1,7 @@
 """Programs that a job has started in a process of its own: they end with the job.
 
-Also those that left its process group, as daemons do: the kernel gives orphans to the nearest
-subreaper above them (Linux).
+Daemons that have left its process group end too: the kernel gives orphans to the nearest subreaper
+above them (Linux).
 """
 
 import ctypes

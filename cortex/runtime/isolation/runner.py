@@ -253,7 +253,7 @@ class _Remote:
             operation.committed()
 
     async def send_ahead(self, operation: StepDone) -> None:
-        """The pod may do calls in any order: wait. A cancellation would leave its outcome open."""
+        """Send and wait: the pod may carry out calls in any order. A cancellation stops none."""
         with trio.CancelScope(shield=True, deadline=trio.current_time() + AHEAD_S) as scope:
             await self.record(operation)
         if scope.cancelled_caught:

@@ -1,4 +1,4 @@
-"""Reports which steps this pod's jobs run, for people who ask: those that take long.
+"""Reports the steps that this pod's jobs have run for long, for people who ask.
 
 Owns: what it reported last. Reads: the progress of the pod's jobs. Writes: `task.running`.
 Invariants: one statement for all jobs of the pod, and none while nothing has changed. A short step

@@ -1,10 +1,10 @@
-"""Which failures of a channel last, unless the channel knows better."""
+"""The rule of most channels for failures that last."""
 
 from cortex.domain.failure import Failure
 
 
 class LastingFailures:
-    """A channel of which only failures that may pass by themselves are worth another attempt."""
+    """A channel that tries again only after failures that may pass by themselves."""
 
     def is_final(self, failure: Failure) -> bool:
         return not failure.cls.is_transient

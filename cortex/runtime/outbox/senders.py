@@ -204,9 +204,9 @@ class WebhookSender:
         return attrs.evolve(failure, code=GONE)
 
     def is_final(self, failure: Failure) -> bool:
-        """Whatever a receiver answers may be due to a deployment or a mistake there, but for 410.
+        """Any answer but 410 may be due to a deployment or a mistake at the receiver.
 
-        With a fallback, what would stay the same goes there at once.
+        With a fallback, a message whose answer would stay the same goes there at once.
         """
         if failure.cls.is_transient:
             return False

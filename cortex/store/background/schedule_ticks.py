@@ -150,7 +150,7 @@ class _Firing:
         return outcomes
 
     def _note_outage(self, due: Sequence[datetime]) -> None:
-        """Everything that is due by now belongs to an outage if the first of it is late."""
+        """Note an outage if the first due instant is late: all that are due by now belong to it."""
         now = self._row["now"]
         if due and self._schedule.due_at(due[0]) < now - timedelta(seconds=GRACE_S):
             self._made_up_until = max(self._made_up_until, now)
@@ -196,7 +196,7 @@ class _Firing:
 
 
 def _pause_of(row: Record) -> Pause | None:
-    """Return the pause that ended before earlier instants were dealt with; None: no such."""
+    """Return the pause that ended before earlier instants were dealt with; None: there was none."""
     return None if row["skip_from"] is None else Pause(row["skip_from"], row["skip_until"])
 
 

@@ -59,7 +59,7 @@ def until_gone(pod: psutil.Process) -> None:
 
 
 def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) -> None:
-    """On a new embedded database: the pod creates it, and a job that comes early waits for that."""
+    """The pod creates the embedded database, and a job that comes early waits for it."""
     cortex = Cortex(tmp_path)
     command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
     with PtyScreen(command, folder=tmp_path, env=cortex.environ(QUICK)) as screen:
