@@ -285,7 +285,7 @@ class Settings:
         CODE_WAIT_S,
         1.0,
         31_536_000,
-        "how long a job waits for code that can take it; then it fails",
+        "how long a job waits for code that fits it; then it fails",
     )
     deaths_max: int = _count(
         3, 1, 1000, ("consecutive deaths of its own process without a step after which a job fails")

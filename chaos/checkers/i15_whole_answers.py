@@ -16,6 +16,7 @@ REASONS = frozenset(
         "tool_use",
     }
 )
+"""From the documentation of the Messages API: a checker shares no code with the runtime."""
 LAST_WORDS = "all is well"
 """How the scripted model ends each answer to a program."""
 

@@ -1,6 +1,5 @@
 """`cortex costs`: cost of model calls by group, and the share that was paid again."""
 
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -8,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.options import Command, Format, Options
+from cortex.cli.options import Command, Format, Options, Span
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
@@ -20,26 +19,6 @@ from cortex.store.facts import CostGroup, CostRow
 from cortex.view.cells import Cell
 
 GROUPS_MAX: Final = 1000
-SINCE_MAX_S: Final = 10 * 366 * 86_400.0
-_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_SPAN: Final = re.compile(r"(\d{1,9})([smhdw])")
-
-
-class Span(click.ParamType[float]):
-    """A length of time such as 90s, 30m, 12h, 30d or 4w, in seconds."""
-
-    name = "span"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if isinstance(value, float):
-            return value
-        found = _SPAN.fullmatch(str(value))
-        seconds = float(found[1]) * _UNITS_S[found[2]] if found else 0.0
-        if not 0 < seconds <= SINCE_MAX_S:
-            self.fail(f"{value!r} is not a length of time such as 12h or 30d", param, ctx)
-        return seconds
 
 
 @click.command(cls=Command)
@@ -54,7 +33,7 @@ class Span(click.ParamType[float]):
 @click.option(
     "--since",
     "since_s",
-    type=Span(),
+    type=Span(above_zero=True),
     default="30d",
     show_default=True,
     metavar="SPAN",
@@ -94,7 +73,7 @@ def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
     """Report what a reader of the table could misread."""
     if rows:
         as_of = f"{PRICES_AS_OF.day} {PRICES_AS_OF:%B %Y}"
-        output.say(f"priced by the list of {as_of}, unless the setting prices differs", "dim")
+        output.say(f"list prices of {as_of}, except those in the setting prices", "dim")
     if total.unpriced_calls:
         output.say(f"calls without a known price, not included: {total.unpriced_calls}", "warn")
     if total.estimated_calls:

@@ -6,12 +6,20 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.costs import SINCE_MAX_S, Span
-from cortex.cli.options import ROW_NUMBER, Command, Options
+from cortex.cli.options import ROW_NUMBER, Command, Options, Span
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, date_time, money, rfc3339, short_id, span, tokens
+from cortex.domain.phrases import (
+    NOTHING,
+    SPAN_MAX_S,
+    date_time,
+    money,
+    rfc3339,
+    short_id,
+    span,
+    tokens,
+)
 from cortex.domain.safe import safe
 from cortex.store import facts as store
 from cortex.store import jobs
@@ -38,7 +46,7 @@ _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
 @click.option(
     "--since",
     "since_s",
-    type=Span(),
+    type=Span(above_zero=True),
     metavar="SPAN",
     help="How far back: 12h, 1d … [everything].",
 )
@@ -64,7 +72,7 @@ def facts(
         rows = call(
             store.page,
             types=types or store.TYPES,
-            since_s=SINCE_MAX_S if since_s is None else since_s,
+            since_s=SPAN_MAX_S if since_s is None else since_s,
             source=source,
             job_id=call(jobs.find, job) if job else None,
             before=before,

@@ -169,9 +169,12 @@ class Seconds(click.ParamType[float]):
 
 
 class Span(click.ParamType[float]):
-    """A duration in seconds: 90s, 15m, 2h, 3d."""
+    """A duration in seconds: 90s, 15m, 2h, 3d; with `above_zero` not 0s."""
 
     name = "span"
+
+    def __init__(self, *, above_zero: bool = False) -> None:
+        self._above_zero = above_zero
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -179,9 +182,12 @@ class Span(click.ParamType[float]):
         from cortex.domain.phrases import parse_span
 
         try:
-            return parse_span(str(value))
+            seconds = parse_span(str(value))
         except UsageError as error:
             self.fail(error.message, param, ctx)
+        if self._above_zero and not seconds:
+            self.fail(f"{value!r} is not above 0", param, ctx)
+        return seconds
 
 
 HELP_NAMES: Final = ("-h", "--help")

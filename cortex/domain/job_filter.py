@@ -359,7 +359,7 @@ class Refusal(Enum):
     RUNNING = "running just now"
     WAITING = "waiting for something else"
     UNTRIED = "not tried yet"
-    CODE = "waiting for code that can take them"
+    CODE = "waiting for code that fits them"
     DUE = "due already"
     SETTLED = "retried or discarded before"
     TOO_LARGE = "too large to go on from"

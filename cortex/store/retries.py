@@ -101,8 +101,8 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
         case JobStatus.PENDING:
             what, hint = "is PENDING: it was not tried yet", why
         case _ if row["waiting_on"] == CODE:
-            what = "waits for code that can take it, not for a retry"
-            hint = f"cortex why {job_id} says what does not fit; start a pod with code that does"
+            what = "waits for code that fits it, not for a retry"
+            hint = f"cortex why {job_id} says what does not fit; start a pod with code that fits"
         case _:
             what, hint = "is due already", why
     return ConflictError(f"job {job_id} {what}", hint=hint)

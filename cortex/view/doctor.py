@@ -278,7 +278,7 @@ def of_queue(*, due: int, oldest_s: float, ready: bool) -> Finding:
 def of_code(stranded: int, types: Sequence[str]) -> Finding:
     """Whether living pods have the code of all due jobs; `types` of those that wait."""
     if not stranded:
-        return ok("code", "every due job has a pod that can take it")
+        return ok("code", "every due job has a pod whose code fits it")
     text = code_text(stranded, types)
     fix = "cortex jobs ls status:code; for one job: cortex why ID; then start a pod with its code"
     return warn("code", text, fix)

@@ -37,7 +37,7 @@ OUTCOMES: Final = {
     "retry": "failed",
     "suspended": "suspended",
     "handed_back": "handed back by its pod",
-    "misfit": "handed back: its pod's code cannot take it",
+    "misfit": "handed back: it does not fit its pod's code",
     "pod_died": "its pod died",
     "process_died": "its own process died",
     "lease_expired": "its pod fell silent",

@@ -93,7 +93,7 @@ def wait_for(
             is_said = True
             facts = call(facts_of_all, [job_id]).get(job_id)
             why_not = "" if facts is None else f": {rules.why(facts).sentence}"
-            output.say(f"job {short_id(job_id)} waits for code that can take it{why_not}", "warn")
+            output.say(f"job {short_id(job_id)} waits for code that fits it{why_not}", "warn")
         if give_up_at is not None and time.monotonic() >= give_up_at:
             raise TimedOutError(
                 f"job {short_id(job_id)} is still {observed.status.value}",

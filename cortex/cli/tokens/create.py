@@ -11,8 +11,7 @@ import click
 
 from cortex.cli.asking import ACTOR_MAX
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.costs import Span
-from cortex.cli.options import Command, Text
+from cortex.cli.options import Command, Span, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
@@ -45,7 +44,7 @@ from cortex.store.tokens import Holder
 @click.option(
     "--expires",
     "expires_s",
-    type=Span(),
+    type=Span(above_zero=True),
     metavar="SPAN",
     help="Lifetime: 12h, 30d … [unlimited].",
 )

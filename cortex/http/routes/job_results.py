@@ -64,11 +64,11 @@ class JobGoesOn:
     id: UUID
     has_ended: bool = False
     waiting_on: str | None = field(
-        default=None, doc="`code`: it waits for code that can take it, which no pod has"
+        default=None, doc="`code`: it waits for code that fits it, which no pod has"
     )
     misfit: str | None = field(
         default=None,
-        doc="then: what did not fit the code that looked; null: its type, or tools",
+        doc="then: the misfit that the last code reported; null: no pod has its type or tools",
     )
 
 

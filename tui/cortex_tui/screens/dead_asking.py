@@ -58,7 +58,7 @@ async def ask_group(
         strip.drop(COUNTING)
         return  # the operator has left this screen
     if not found.job_ids:
-        strip.show("no letter of this error waits any more", "warn")
+        strip.show("no dead letter of this error waits any more", "warn")
         return
     how = " from their last checkpoint" if verb is BulkVerb.RETRY else f" · {error_briefly(row)}"
     which = ("--fingerprint", row.fingerprint, "--limit", str(len(found.job_ids)))
