@@ -14,7 +14,7 @@ from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
 from cortex.store import steps as store
 from cortex.store.steps import PatchRow
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, count_cell
 
 EMPTY: Final = "no unfinished job has reached a patch, which is a ctx.patched in job code"
 
@@ -39,10 +39,6 @@ def patches(options: Options) -> None:
         )
 
 
-def _count(count: int, style: str) -> Cell:
-    return Cell(f"{count:,}", style if count else "dim")
-
-
 def _job(job: UUID | None) -> Cell:
     return Cell(NOTHING, "dim") if job is None else Cell(short_id(job))
 
@@ -50,9 +46,9 @@ def _job(job: UUID | None) -> Cell:
 COLUMNS: Final[Sequence[Column[PatchRow]]] = (
     Column(name="patch", shown=lambda r: Cell(safe(r.patch), "bold"), least=16),
     Column(name="type", shown=lambda r: Cell(safe(r.type))),
-    Column(name="old", shown=lambda r: _count(r.old, "warn"), is_right=True),
-    Column(name="new", shown=lambda r: _count(r.new, ""), is_right=True),
-    Column(name="undecided", shown=lambda r: _count(r.undecided, "warn"), is_right=True),
+    Column(name="old", shown=lambda r: count_cell(r.old, "warn"), is_right=True),
+    Column(name="new", shown=lambda r: count_cell(r.new), is_right=True),
+    Column(name="undecided", shown=lambda r: count_cell(r.undecided, "warn"), is_right=True),
     Column(name="old_job", title="an old one", shown=lambda r: _job(r.old_job)),
     Column(
         name="undecided_job",

@@ -14,7 +14,7 @@ from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.store.background import runners as store
 from cortex.store.background.runners import RunnerRow
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, count_cell
 from cortex.view.runners import state_cell
 
 runners = Group(
@@ -58,10 +58,6 @@ def _items(row: RunnerRow) -> Cell:
     return Cell(f"{row.items:,}", "" if row.items else "dim")
 
 
-def _count(count: int, style: str = "") -> Cell:
-    return Cell(f"{count:,}", style if count else "dim")
-
-
 def _state(row: RunnerRow) -> str:
     if row.is_late:
         return "late"
@@ -83,20 +79,23 @@ COLUMNS: Final[Sequence[Column[RunnerRow]]] = (
         is_right=True,
         is_spare=True,
     ),
-    Column(name="run_count", title="runs", shown=lambda r: _count(r.run_count), is_right=True),
+    Column(name="run_count", title="runs", shown=lambda r: count_cell(r.run_count), is_right=True),
     Column(
-        name="item_count", title="all items", shown=lambda r: _count(r.item_count), is_right=True
+        name="item_count",
+        title="all items",
+        shown=lambda r: count_cell(r.item_count),
+        is_right=True,
     ),
     Column(
         name="error_count",
         title="errors",
-        shown=lambda r: _count(r.error_count, "warn"),
+        shown=lambda r: count_cell(r.error_count, "warn"),
         is_right=True,
     ),
     Column(
         name="skip_count",
         title="skipped",
-        shown=lambda r: _count(r.skip_count),
+        shown=lambda r: count_cell(r.skip_count),
         is_right=True,
         is_spare=True,
     ),

@@ -9,9 +9,9 @@ accepts nothing.
 import difflib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 import attrs
@@ -182,6 +182,27 @@ class CodeArguments:
     schema: Mapping[str, Any]
 
 
+@attrs.frozen
+class KeyProblems:
+    """Arguments that a payload lacks, and keys that it has and no argument is called."""
+
+    problems: tuple[str, ...]
+    hint: str | None
+    """The arguments that unknown keys resemble."""
+
+    @classmethod
+    def of(
+        cls, *, missing: Collection[str], unknown: Collection[str], known: Collection[str]
+    ) -> Self:
+        close = [difflib.get_close_matches(key, known, n=1) for key in unknown]
+        meant = dict.fromkeys(near[0] for near in close if near)
+        keys = "an unknown key" if len(unknown) == 1 else "unknown keys"
+        lacks = (f"lacks {', '.join(missing)}",) if missing else ()
+        has = (f"has {keys} {', '.join(map(repr, unknown))}",) if unknown else ()
+        hint = f"did you mean {', '.join(map(repr, meant))}?" if meant else None
+        return cls(problems=lacks + has, hint=hint)
+
+
 @attrs.frozen(kw_only=True)
 class PayloadMisfit:
     """All problems of a payload that does not fit one code."""
@@ -189,18 +210,14 @@ class PayloadMisfit:
     job_type: str
     code: CodeArguments
     problems: tuple[str, ...]
-    meant: tuple[str, ...]
-    """Arguments that unknown keys resemble."""
+    hint: str | None
 
     def error(self, *, names_code: bool) -> InvalidValueError:
         """Return the error for people; `names_code`: there are others."""
         which = (
             f"code {self.code.version} of {self.job_type!r}" if names_code else repr(self.job_type)
         )
-        return InvalidValueError(
-            f"payload of {which} {'; '.join(self.problems)}",
-            hint=f"did you mean {', '.join(map(repr, self.meant))}?" if self.meant else None,
-        )
+        return InvalidValueError(f"payload of {which} {'; '.join(self.problems)}", hint=self.hint)
 
 
 def payload_misfit(
@@ -210,25 +227,15 @@ def payload_misfit(
     properties: Mapping[str, Any] = code.schema.get("properties", {})
     missing = [name for name in code.schema.get("required", ()) if name not in payload]
     unknown = [name for name in payload if name not in properties]
-    problems = [f"lacks {', '.join(missing)}"] if missing else []
-    if unknown:
-        keys = "an unknown key" if len(unknown) == 1 else "unknown keys"
-        problems.append(f"has {keys} {', '.join(map(repr, unknown))}")
+    keys = KeyProblems.of(missing=missing, unknown=unknown, known=properties)
+    problems = list(keys.problems)
     for name, value in payload.items():
         if name in properties:
             wrong = _misfits(properties[name], value, ("payload", name))
             problems += [f"{field_of(path)} {reason}" for path, reason in wrong]
-    close = [difflib.get_close_matches(name, properties, n=1) for name in unknown]
-    return (
-        PayloadMisfit(
-            job_type=job_type,
-            code=code,
-            problems=tuple(problems),
-            meant=tuple(dict.fromkeys(near[0] for near in close if near)),
-        )
-        if problems
-        else None
-    )
+    if not problems:
+        return None
+    return PayloadMisfit(job_type=job_type, code=code, problems=tuple(problems), hint=keys.hint)
 
 
 EDITED_BYTES_MAX: Final = 1_048_576

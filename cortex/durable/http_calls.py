@@ -20,7 +20,6 @@ from cortex.domain.timeouts import check_timeout
 from cortex.domain.tracing.traceparent import with_traceparent
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.guarding import guard_of
-from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.client import (
     IDEMPOTENT_METHODS,
     SAFE_METHODS,
@@ -34,7 +33,6 @@ from cortex.http_client.client import (
     failure_of_response,
     text_of,
 )
-from cortex.http_client.proxies import Proxies
 from cortex.http_client.secret_values import PermittedSecrets
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -179,8 +177,7 @@ class HttpCall:
             body=self.content,
             secrets=PermittedSecrets.of_environment(),
         )
-        allowed, proxies = AllowedAddresses.of_environment(), Proxies.of_environment()
-        async with HttpClient(allowed, limits, proxies=proxies) as client:
+        async with HttpClient.of_environment(limits) as client:
             if invocation is None:
                 response = await client.follow(request)
             else:

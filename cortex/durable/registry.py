@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import attrs
 
+from cortex.domain.argument_check import KeyProblems
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
@@ -109,24 +110,17 @@ class JobType:
         """Return the error that names all misfits: missing, unknown, of another type."""
         missing = sorted(self.required - given.keys())
         unknown = sorted(given.keys() - self.parameters.keys())
-        close = [difflib.get_close_matches(key, self.parameters, n=1) for key in unknown]
-        problems = [f"lacks {', '.join(missing)}"] if missing else []
-        if unknown:
-            keys = "an unknown key" if len(unknown) == 1 else "unknown keys"
-            problems.append(f"has {keys} {', '.join(map(repr, unknown))}")
+        keys = KeyProblems.of(missing=missing, unknown=unknown, known=self.parameters)
+        problems = list(keys.problems)
         for key, value in given.items():
             if key in self.parameters and not _is_already(self.parameters[key], value):
                 try:
                     convert(value, self.parameters[key], what=f"payload.{key}")
                 except InvalidValueError as error:
                     problems.append(error.message)
-        meant = [near[0] for near in close if near]
-        if not missing and not unknown:
+        if not keys.problems:
             return ArgumentsError("; ".join(problems))
-        return ArgumentsError(
-            f"payload of {self.name!r} {'; '.join(problems)}",
-            hint=f"did you mean {', '.join(map(repr, meant))}?" if meant else None,
-        )
+        return ArgumentsError(f"payload of {self.name!r} {'; '.join(problems)}", hint=keys.hint)
 
     def check_payload(self, payload: str) -> None:
         """Raise `InvalidValueError` for a payload with which a job would certainly fail.

@@ -209,6 +209,11 @@ class HttpClient:
         self._limits = HttpLimits() if limits is None else limits
         self._kept: OrderedDict[tuple[Origin, str], _Connections] = OrderedDict()
 
+    @classmethod
+    def of_environment(cls, limits: HttpLimits | None = None) -> Self:
+        """Return a client with the addresses and proxies that the environment names."""
+        return cls(AllowedAddresses.of_environment(), limits, proxies=Proxies.of_environment())
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -16,7 +16,6 @@ from cortex.durable.guarding import guard_of
 from cortex.durable.http_calls import BODY_READ_MAX, HTTP_OK, HttpResult, result_of
 from cortex.durable.registry import job
 from cortex.durable.structuring import structure
-from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.client import (
     HttpClient,
     HttpLimits,
@@ -25,7 +24,6 @@ from cortex.http_client.client import (
     origin_of,
     parse_url,
 )
-from cortex.http_client.proxies import Proxies
 from cortex.http_client.secret_values import PermittedSecrets, SecretPlace
 from cortex.http_client.webhooks import signed_headers
 
@@ -91,8 +89,7 @@ class Webhook:
         headers = with_traceparent(headers, attempt.traceparent(key))
         headers["Content-Type"] = "application/json"
         request = Request.made("POST", self.url, headers=headers, body=body)
-        allowed, proxies = AllowedAddresses.of_environment(), Proxies.of_environment()
-        async with HttpClient(allowed, limits, proxies=proxies) as client:
+        async with HttpClient.of_environment(limits) as client:
             response = await client.settle(request)
         return result_of(response, HTTP_OK, method="POST", is_repeatable=True)
 

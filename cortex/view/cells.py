@@ -29,6 +29,11 @@ class Cell:
         return fit(self.shrink(width), width)
 
 
+def count_cell(count: int, style: str = "") -> Cell:
+    """Return a count, faint when it is zero."""
+    return Cell(f"{count:,}", style if count else "dim")
+
+
 def width_of(text: str) -> int:
     """Return the width of a line in cells, ignoring our own colours."""
     text = _STYLE.sub("", text)

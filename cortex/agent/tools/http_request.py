@@ -6,7 +6,6 @@ import attrs
 
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.tracing.traceparent import with_traceparent
-from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.client import (
     BODY_MAX_BYTES,
     IDEMPOTENT_METHODS,
@@ -18,7 +17,6 @@ from cortex.http_client.client import (
     breaker_of,
     text_of,
 )
-from cortex.http_client.proxies import Proxies
 
 CONNECT_S: Final = 10.0
 
@@ -69,8 +67,7 @@ async def http_request(
         secrets=context.secrets,
     )
     limits = HttpLimits(connect_s=CONNECT_S, body_max=BODY_MAX_BYTES)
-    allowed, proxies = AllowedAddresses.of_environment(), Proxies.of_environment()
-    async with HttpClient(allowed, limits, proxies=proxies) as client:
+    async with HttpClient.of_environment(limits) as client:
         if context.invocation is None or method in SAFE_METHODS:
             return _reply(await client.follow(request))
         return _reply(await client.change(request, context.invocation))
