@@ -42,7 +42,7 @@ from cortex.durable.journal import (
 )
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
-from cortex.durable.stray import raise_all, unless_cancelled
+from cortex.durable.stray_errors import raise_all, unless_cancelled
 from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input
 from cortex.durable.tool_calls import call_tool, refusing

@@ -15,7 +15,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from cortex.domain.timeouts import THREADS_MAX
-from cortex.durable.stray import raise_tamed
+from cortex.durable.stray_errors import raise_tamed
 
 _limiter: RunVar[trio.CapacityLimiter] = RunVar("threads of jobs and tools")
 

@@ -12,7 +12,7 @@ from weakref import WeakSet
 import structlog
 import trio
 
-from cortex.durable.stray import close_nurseries
+from cortex.durable.stray_errors import close_nurseries
 
 T = TypeVar("T")
 

@@ -48,7 +48,7 @@ from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.json_schema import Schema, UnsupportedTypeError
-from cortex.durable.stray import raise_tamed
+from cortex.durable.stray_errors import raise_tamed
 from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread, thread_for
 

@@ -45,7 +45,7 @@ from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
 from cortex.durable.journal import LeaveRequest
 from cortex.durable.registry import Registry
 from cortex.durable.step_scope import StepScope
-from cortex.durable.stray import close_nurseries
+from cortex.durable.stray_errors import close_nurseries
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer, CommitterStopped
