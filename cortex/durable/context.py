@@ -30,7 +30,6 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
-from cortex.durable.given import given_to
 from cortex.durable.journal import (
     Journal,
     StepClock,
@@ -42,6 +41,7 @@ from cortex.durable.journal import (
 )
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
+from cortex.durable.step_arguments import given_to
 from cortex.durable.stray_errors import raise_all, unless_cancelled
 from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input

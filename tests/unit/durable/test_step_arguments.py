@@ -12,7 +12,7 @@ from cortex.domain.effect import Invocation
 from cortex.domain.errors import DivergedError
 from cortex.durable.codec import INPUT_BYTES_MAX, input_of
 from cortex.durable.divergence import CHARS_MAX, difference
-from cortex.durable.given import given_to
+from cortex.durable.step_arguments import given_to
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 
 
