@@ -25,7 +25,7 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.hot import hot
 from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
 from cortex.domain.redaction import LONE_SURROGATE, storable
-from cortex.durable.shortening import shortened
+from cortex.durable.shortened_inputs import shortened
 from cortex.durable.structuring import converter
 
 PAYLOAD_BYTES_MAX: Final = PAYLOAD.bytes_max

@@ -5,7 +5,7 @@ from typing import Any, Final
 from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.canonical import parse
 from cortex.domain.errors import InvalidValueError
-from cortex.durable.shortening import same_value
+from cortex.durable.shortened_inputs import same_value
 
 CHANGES_MAX: Final = 3
 CHARS_MAX: Final = 80
