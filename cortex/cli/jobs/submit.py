@@ -14,7 +14,7 @@ from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Seconds, Text
 from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
-from cortex.cli.starting import StartingPod
+from cortex.cli.starting_pod import StartingPod
 from cortex.domain.clock import system_chance
 from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.phrases import short_id

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli import starting
+from cortex.cli import starting_pod
 from cortex.postgres.embedded.cluster import FileLock
 from cortex.postgres.embedded.server import is_starting
 from tests.support.command_line import Cortex
@@ -13,7 +13,7 @@ from tests.support.command_line import Cortex
 def test_the_wait_is_short_if_no_pod_starts(
     cortex_nowhere: Cortex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(starting, "GRACE_S", 0.2)
+    monkeypatch.setattr(starting_pod, "GRACE_S", 0.2)
     folder = cortex_nowhere.folder / "data"
     ended = cortex_nowhere("jobs", "submit", "sweep_zombies", "--data", str(folder))
     waiting, error, _ = ended.err.splitlines()
