@@ -47,7 +47,7 @@ from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.hooks import hooked
+from cortex.runtime.interpreter_hooks import hooked
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.jobs.deadlines import JobDeadlines

@@ -48,7 +48,7 @@ from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
-from cortex.runtime.hooks import hooked
+from cortex.runtime.interpreter_hooks import hooked
 from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.descendants import end_children
 from cortex.runtime.isolation.fork_server import limit_cpu

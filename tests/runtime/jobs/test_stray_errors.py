@@ -12,7 +12,7 @@ import trio
 
 from cortex.domain.effect import Invocation, NotApplied, Verdict
 from cortex.durable.context import Context
-from cortex.runtime.hooks import hooked
+from cortex.runtime.interpreter_hooks import hooked
 from tests.support.records.factories import Bench
 from tests.support.records.many_jobs import ManyJobs, statuses
 from tests.support.records.rows import assert_one_truth, attempts, job_row
