@@ -25,7 +25,7 @@ from cortex.domain.redaction import excerpt
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.tls import trusted
-from cortex.runtime.outbox.lasting import LastingFailures
+from cortex.runtime.outbox.final_failures import FinalUnlessTransient
 
 CONNECT_S: Final = 10.0
 SUBJECT: Final = "[Cortex] {topic}"
@@ -38,7 +38,7 @@ PERMANENT_FROM: Final = 500
 
 
 @attrs.frozen(kw_only=True)
-class EmailSender(LastingFailures):
+class EmailSender(FinalUnlessTransient):
     """Sends messages to fixed recipients."""
 
     host: str

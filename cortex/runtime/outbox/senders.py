@@ -27,7 +27,7 @@ from cortex.http_client.poster import Poster, Target
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.webhooks import signed_headers
 from cortex.runtime.outbox.email import EmailSender
-from cortex.runtime.outbox.lasting import LastingFailures
+from cortex.runtime.outbox.final_failures import FinalUnlessTransient
 
 SEND_S: Final = 15.0
 """For one message, all in all."""
@@ -151,7 +151,7 @@ def _text_of(template: str | None) -> Callable[[Message], str]:
 
 
 @attrs.frozen(kw_only=True)
-class LogSender(LastingFailures):
+class LogSender(FinalUnlessTransient):
     """Writes messages to the pod's log."""
 
     text: Callable[[Message], str]
@@ -214,7 +214,7 @@ class WebhookSender:
 
 
 @attrs.frozen(kw_only=True)
-class SlackSender(LastingFailures):
+class SlackSender(FinalUnlessTransient):
     """Posts messages to an incoming webhook of Slack, or of what understands the same."""
 
     poster: Poster
@@ -254,7 +254,7 @@ def _without_markup(value: Any) -> Any:
 
 
 @attrs.frozen
-class HandlerSender(LastingFailures):
+class HandlerSender(FinalUnlessTransient):
     """Calls a handler of the application."""
 
     handler: MessageHandler

@@ -1,9 +1,9 @@
-"""The rule of most channels for failures that last."""
+"""The rule of most channels for failures that are final: no further attempt follows."""
 
 from cortex.domain.failure import Failure
 
 
-class LastingFailures:
+class FinalUnlessTransient:
     """A channel that tries again only after failures that may pass by themselves."""
 
     def is_final(self, failure: Failure) -> bool:
