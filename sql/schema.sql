@@ -581,7 +581,7 @@ GRANT SELECT ON cortex.code TO cortex_reader;
 
 CREATE TRIGGER code_is_immutable BEFORE DELETE OR UPDATE OF id, digest, version, created_at OR TRUNCATE ON cortex.code FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
--- The arguments that a code takes for each of its job types: what the command line and the HTTP API check payloads by. cortex.submit_job does not.
+-- The arguments that a code takes for each of its job types: the command line and the HTTP API check payloads against them. cortex.submit_job does not.
 CREATE TABLE cortex.code_arguments (
     code_id integer NOT NULL,  -- The code.
     type text NOT NULL,  -- The job type.

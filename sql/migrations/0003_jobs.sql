@@ -308,9 +308,9 @@ END $$;
 CREATE TRIGGER job_begins_elsewhere BEFORE INSERT ON cortex.job_record
     FOR EACH ROW WHEN (NEW.status <> 'PENDING') EXECUTE FUNCTION cortex.job_begins_elsewhere();
 
--- A job that lost its key while it ran has no further attempt, whatever ends this one: its successor may have run by
--- then. A write that ends no attempt, as of a request to cancel, leaves the job to its pod. Fires before the other
--- rules, which go by name.
+-- A job that lost its key while it ran has no further attempt, however this one ends: its successor may have run by
+-- then. A write that ends no attempt, such as a request to cancel, leaves the job to its pod. Fires before the other
+-- rules: triggers fire in the order of their names.
 CREATE FUNCTION cortex.job_is_replaced() RETURNS trigger
     LANGUAGE plpgsql AS $$
 BEGIN

@@ -10,7 +10,7 @@ CREATE TABLE cortex.job_history (
     at timestamptz NOT NULL,
     metadata jsonb NOT NULL,
     PRIMARY KEY (job_id, id),
-    -- A job that never ran fails for want of code alone: not as if it had run.
+    -- PENDING to FAILED is legal only before the first attempt: no code fitted the job.
     CONSTRAINT legal_transition CHECK (previous IS NULL OR cortex.is_legal_transition(previous, new)
         AND (attempt = 0 OR new <> 'FAILED' OR previous <> 'PENDING'))
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 1);

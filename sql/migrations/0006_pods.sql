@@ -25,7 +25,7 @@ CREATE TABLE cortex.code_arguments (
     PRIMARY KEY (code_id, type)
 );
 COMMENT ON TABLE cortex.code_arguments IS
-    'The arguments that a code takes for each of its job types: what the command line and the HTTP API check payloads by. '
+    'The arguments that a code takes for each of its job types: the command line and the HTTP API check payloads against them. '
     'cortex.submit_job does not.';
 COMMENT ON COLUMN cortex.code_arguments.code_id IS 'The code.';
 COMMENT ON COLUMN cortex.code_arguments.type IS 'The job type.';

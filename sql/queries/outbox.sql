@@ -46,8 +46,8 @@ FROM held WHERE o.seq = held.seq RETURNING o.seq;
 -- name: record
 -- Writes what became of a pod's messages, as far as it still has their leases. $1 pod id; per message: $2 seqs,
 -- $3 claims, $4 states, $5 seconds until the next attempt, $6 whether this attempt counts, $7 errors, $8 their codes if
--- credentials were refused, which is recorded as a fact. It notes which subscriptions fail, and forgets those of which a
--- message was sent. Locks: the messages, then the failing subscriptions (ordered). Returns those that were written.
+-- credentials were refused, which is recorded as a fact. Notes the subscriptions that fail, and forgets those that took
+-- a message. Locks: the messages, then the failing subscriptions (ordered). Returns the messages that were written.
 WITH result AS MATERIALIZED (
     SELECT * FROM unnest($2::bigint[], $3::int[], $4::text[], $5::float8[], $6::bool[], $7::text[], $8::text[])
         AS r(seq, claim, status, delay_s, is_counted, error, refusal)
@@ -253,7 +253,8 @@ FROM (
 GROUP BY found.status ORDER BY found.status;
 
 -- name: retry
--- Sends failed messages again, and waiting ones now, with all their attempts. $1 seqs, which the caller holds, $2 who, $3 why.
+-- Sends failed messages again, and waiting ones now, with all their attempts. $1 seqs, which the caller holds, $2 who,
+-- $3 why.
 WITH again AS (
     UPDATE cortex.outbox o SET status = 'PENDING', attempts = 0, lost_count = 0, available_at = cortex.now(),
         finished_at = NULL

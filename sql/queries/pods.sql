@@ -13,8 +13,8 @@ WITH made AS (
 SELECT id FROM made;
 
 -- name: served
--- What is known of a job type. $1 type, $2 whether to leave out pods whose session has ended, which others have not
--- marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.
+-- A job type, and the codes of the pods that serve it. $1 type, $2 whether to leave out pods whose session has ended,
+-- which others have not marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.
 WITH held AS MATERIALIZED (
     SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1

@@ -68,13 +68,13 @@ SELECT seq, attempt, kind, key, digest, started_at, finished_at, cost_usd, usage
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
 -- name: past
--- Of a job that a pod runs: the keys of questions to people whose answers are not recorded as steps, and whether all of
--- its earlier attempts ran on pods with the code of this one. $1 job, $2 first job of its lineage, $3 whether it
--- continues an earlier job's steps: then that job's questions count, too, and its code is not looked at.
+-- The past of a job that a pod runs: the keys of questions to people whose answers are not recorded as steps, and
+-- whether all earlier attempts ran on pods with the code of this one. $1 job, $2 first job of its lineage, $3 whether
+-- it continues an earlier job's steps: then that job's questions count, too, and the code is not compared. Locks: none.
 SELECT ARRAY(SELECT DISTINCT a.key FROM cortex.approval a
              WHERE a.lineage_id = $2 AND ($3 OR a.job_id = $1) AND a.status <> 'CANCELLED'
                AND NOT EXISTS (SELECT FROM cortex.job_step s WHERE s.job_id = $1 AND s.key = a.key)) AS questions,
-       -- Of many attempts, surely some ran older code; counting them again and again would cost more each time.
+       -- After many attempts the code counts as changed: comparing all of them would cost more each time.
        NOT $3 AND t.attempt <= 100 AND p.code_id IS NOT NULL AND t.attempt - 1 = (
            SELECT count(*) FROM cortex.job_attempt e JOIN cortex.pod ep ON ep.id = e.pod_id
            WHERE e.job_id = $1 AND ep.code_id = p.code_id) AS is_same_code
@@ -101,8 +101,8 @@ FROM (
 WHERE n <= $3 AND (bytes <= $4 OR n = 1) ORDER BY seq;
 
 -- name: patches
--- Per patch and job type, the jobs that need each of its branches. Of jobs that are not over and have begun, at most $1,
--- oldest first. Locks: none.
+-- Counts, per patch and job type, the jobs that need each branch, among the $1 oldest jobs that have begun and are not
+-- over. Locks: none.
 WITH live AS MATERIALIZED (
     SELECT s.id, s.type FROM cortex.job_state s
     -- A job that is PENDING has never run: it has no record and takes the new branch.
