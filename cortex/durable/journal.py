@@ -179,7 +179,7 @@ class Journal:
         self.diverged: DivergedError | None = None
         """Why the replay cannot go on."""
         self.news = 0
-        """How many steps and outside calls this attempt has begun to record or to make."""
+        """New steps and outside calls of this attempt. The end of a begun effect is not new."""
         self._deferred: list[StepDone] = []
         self._past = past
         self._patches: dict[str, bool] = {}
@@ -360,8 +360,8 @@ class Journal:
             await self.settled(done.key)
         if not self._replay.has_begun(done.key):
             await self.record_deferred()
+            self.news += 1
         await self.send_patches()
-        self.news += 1
         await self._recorder.record(done)
 
     async def record_deferred(self) -> None:

@@ -64,7 +64,8 @@ class Outside:
         await self._journal.settled(effect.key)
         await self._attempt.limits()  # a known outcome after the call must not be lost in an outage
         await self._gateway.until_it_may_begin(effect.limit_s)
-        self._journal.news += 1
+        news = 0 if self._journal.has_begun(effect.key) else 1
+        self._journal.news += news
         try:
             ended = await perform(effect, lease=self._lease, ledger=self._gateway, new_id=new_id)
         except Suspended as wish:
@@ -72,7 +73,7 @@ class Outside:
                 count("unknown")
             raise
         except DivergedError as error:  # the ledger let nothing begin
-            raise self._journal.diverges(error, own=1) from None
+            raise self._journal.diverges(error, own=news) from None
         if ended.id is not None:
             count("completed" if isinstance(ended, Done) or ended.is_applied else "failed")
         return ended

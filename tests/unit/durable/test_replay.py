@@ -227,6 +227,28 @@ async def test_the_end_is_not_reached_with_other_steps_than_on_record() -> None:
     assert world.record.keys == ["look"]
 
 
+async def test_the_end_of_an_open_effect_does_not_keep_other_code_from_the_job() -> None:
+    world = World()
+
+    async def old(ctx: Context) -> None:
+        await look(ctx)
+        await ctx.effect("send", world.act, "mail")
+
+    async def new(ctx: Context) -> None:
+        await ctx.step("look again", passing, 0)
+        await ctx.effect("send", world.act, "mail")
+
+    await world.attempt(look)
+    world.open = [OpenEffect("send", "PENDING")]
+    with pytest.raises(DivergedError, match=r"the handler has returned.*step 'look'") as caught:
+        await world.attempt(new)
+    assert caught.value.is_clean
+    world.open = []
+    await world.attempt(old)
+    assert world.done == ["mail"]
+    assert world.record.keys == ["look", "send"]
+
+
 # --- ways that a replay need not take
 
 
