@@ -17,7 +17,7 @@ RETRIES_MAX: Final = 100
 BUDGET_USD_MAX: Final = 1_000_000
 BUDGET_TOKENS_MAX: Final = 1_000_000_000_000
 TOOL_RESULT_TOKENS: Final = 25_000
-"""The most of one tool result that a model gets, if its agent sets no other limit."""
+"""Tokens of one tool result that a model gets at most, if its agent sets no other limit."""
 TOOL_RESULT_TOKENS_LIMITS: Final = (500, 1_000_000)
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
@@ -98,7 +98,7 @@ class AgentLimits:
     tool_result_tokens: int | None = attrs.field(
         default=None, validator=within(*TOOL_RESULT_TOKENS_LIMITS)
     )
-    """The most of one tool result that the model gets, estimated; None: `TOOL_RESULT_TOKENS`."""
+    """Tokens of one tool result at most, by an estimate; None: `TOOL_RESULT_TOKENS`."""
 
 
 @attrs.frozen(kw_only=True)

@@ -52,7 +52,7 @@ MISFITS_MAX: Final = 2
 CONTINUED_MAX: Final = 3
 """How many times in a row the model is asked to continue; the next stop fails."""
 NAME_CHARS_MAX: Final = 300
-"""The most of a tool's name, as a model gives it, in the name of its step."""
+"""A tool's name, as a model gives it, is part of the step's name up to this length."""
 FULL: Final = frozenset({PROMPT_TOO_LONG, "request_too_large"})
 """Codes of a request that is too long for the model."""
 

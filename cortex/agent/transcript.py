@@ -77,7 +77,7 @@ class Transcript:
 
     prompt: str
     result_tokens: int
-    """The most of one tool result."""
+    """Tokens of one tool result at most, by an estimate."""
     can_read: bool
     """The agent has the tool `read_file`."""
     shortened: int = 0

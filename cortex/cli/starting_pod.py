@@ -23,9 +23,9 @@ from cortex.store import codes, pods
 from cortex.store.codes import ServedType
 
 GRACE_S: Final = 10.0
-"""For a pod that shows no sign of itself yet."""
+"""Wait for a pod that shows no sign of itself yet."""
 START_S: Final = 60.0
-"""For one that does."""
+"""Wait for a pod that holds the start lock."""
 POLL_S: Final = 0.1
 
 

@@ -178,7 +178,7 @@ class CodeArguments:
     """The arguments that one code takes for a job type."""
 
     version: str
-    """Of the code, for people."""
+    """The version of the code, for people."""
     schema: Mapping[str, Any]
 
 

@@ -21,7 +21,7 @@ class Usage:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    """Those of `cache_write_tokens` that are kept for an hour."""
+    """The part of `cache_write_tokens` that is kept for an hour."""
     web_searches: int = 0
     """Searches that the API made."""
     service_tier: str = ""

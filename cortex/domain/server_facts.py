@@ -48,7 +48,7 @@ class PodFacts:
     loop_lag_ms: float | None
     hint_latency_ms: float | None
     threads_lost: int = 0
-    """Threads that time-outs left behind; of its workers, the most."""
+    """Threads that time-outs left behind; with several workers, those of the worst one."""
     trouble: str | None = None
     """Its database trouble."""
     confinement: str | None = None

@@ -58,7 +58,7 @@ TIMEOUTS: Final[dict[str, Limit]] = {
 THREADS_MAX: Final = 500
 """Threads of a process for sync functions; one that a time-out left behind counts until it ends."""
 LOST_SHARE: Final = 0.9
-"""Of the threads: when time-outs have left that many behind, the pod is replaced."""
+"""Share of the threads: when time-outs have left that many behind, the pod is replaced."""
 JOB_EXPIRY_S: Final = 60.0
 """How long after its time-out another pod ends a job whose own pod has not."""
 

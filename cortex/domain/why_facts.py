@@ -143,10 +143,10 @@ class DeafFacts:
     stopped_by: str
     """`time-out`, or the reason of a stop in lower case."""
     over_s: float
-    """For how long by `at`, when that was last reported."""
+    """Seconds since the stop, at the last report, which was made `at`."""
     at: datetime
     stands_at: str
-    """The line of its code."""
+    """The line at which its code stands."""
 
 
 @attrs.frozen(kw_only=True)
@@ -161,7 +161,7 @@ class MisfitFacts:
     pod: str | None
     """Name of the pod that looked; None: it is forgotten."""
     version: str | None
-    """Of its code."""
+    """The version of its code."""
 
 
 @attrs.frozen(kw_only=True)
@@ -190,7 +190,7 @@ class WhyFacts:
     step: str | None
     """Number and key of the last committed step."""
     running_step: RunningStep | None
-    """Of a running job; None: no step runs long."""
+    """The step that a running job has run longest; None: no step runs long."""
     ahead_count: int
     """Tasks that come before its own, counted up to a bound."""
     task: TaskFacts | None
@@ -205,4 +205,4 @@ class WhyFacts:
     last: AttemptFacts | None
     deaf: DeafFacts | None = None
     misfits: tuple[MisfitFacts, ...] = ()
-    """What the codes that looked could not take, the last one first."""
+    """One for each code that looked and did not fit, the last one first."""

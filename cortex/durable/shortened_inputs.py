@@ -11,7 +11,7 @@ import orjson
 
 _CUT: Final = re.compile(r"… \[([0-9,]+) bytes, digest ([0-9a-f]{8})\]\Z")
 _LEAST_BYTES: Final = 80
-"""Of one value: less would show nothing of it."""
+"""The least room of one value: less would show nothing of it."""
 
 
 def shortened(text: str, bytes_max: int) -> str:

@@ -149,7 +149,7 @@ class FlowTimeouts:
 
     step: int | None = _limited("step")
     llm_call: int | None = _limited("flow_llm_call")
-    """Of steps that use `llm`, within `step`."""
+    """The limit of steps that use `llm`, within `step`."""
 
 
 @attrs.frozen(kw_only=True)

@@ -79,7 +79,7 @@ class Report:
     fit: int
     """Jobs without a problem."""
     unsure: int
-    """Of these, jobs that cannot be checked to the end of their record."""
+    """Jobs among these that cannot be checked to the end of their record."""
     seconds: float
     is_capped: bool
     """There are more jobs: newer ones were not checked."""

@@ -87,7 +87,7 @@ class PodRow:
     version: str
     """Of Cortex."""
     code_version: str | None
-    """Of the application's code."""
+    """The version of the application's code."""
     state: str
     """READY, DRAINING, STOPPED or DEAD; DEAD as soon as its session ended."""
     job_types: list[str]

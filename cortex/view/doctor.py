@@ -36,7 +36,7 @@ SNAPSHOT_WARN_XIDS: Final = 1_000_000
 """Used where the server does not report the snapshot's age in seconds."""
 LAG_WARN_MS: Final = 100.0
 NEARLY_LOST_SHARE: Final = 0.5
-"""Of the lost threads at which a pod is replaced: from here on, they are an error."""
+"""Share of the losses that replace a pod, from which on they are an error."""
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
 CODE_TYPES_MAX: Final = 3

@@ -25,7 +25,7 @@ from cortex.runtime.pod_parts import CORTEX_VERSION
 
 DIGITS: Final = 12
 SUFFIXES: Final = (".py", ".pyc")
-"""The second: packages without their sources. Compiled files beside sources are elsewhere."""
+"""Compiled files count for packages without sources; those beside sources are in other folders."""
 _CORTEX: Final = Path(cortex.__file__).resolve().parent
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _IMPORT: Final = re.compile(

@@ -27,7 +27,7 @@ from cortex.view.cells import Cell
 MISFITS: Final = 9
 """Exit code: jobs that are not over do not fit the code."""
 BOUND_S: Final = 60.0
-"""For one statement: a batch of records may be large."""
+"""Limit of one statement: a batch of records may be large."""
 
 
 @click.command(cls=Command)

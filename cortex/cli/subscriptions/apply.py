@@ -124,7 +124,7 @@ def _where(document: Document, path: tuple[str | int, ...]) -> str:
 
 
 RESOLVE_S: Final = 2.0
-"""For one name, to warn of an address that is not public."""
+"""Limit of one look-up, which only warns of an address that is not public."""
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
 COLUMNS: Final[Sequence[Column[Row]]] = (

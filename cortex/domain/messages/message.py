@@ -14,15 +14,14 @@ from cortex.domain.errors import UsageError
 from cortex.domain.failure import CREDENTIALS_REFUSED
 
 ATTEMPTS_MAX: Final = 3
-"""Of a handler, the log, and any channel with a fallback, unless the subscription says more."""
+"""Attempts by a handler, the log and a channel with a fallback; a subscription may set others."""
 BACKOFF: Final = Backoff(base_s=5.0, cap_s=120.0)
 JITTER_S: Final = 0.5
 PAUSES_S: Final = (
     *(5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 1_800.0),
     *(hours * 3600.0 for hours in (1, 2, 4, 8, 12, 20, 24)),
 )
-"""Between attempts at a receiver outside: a restart, a deployment, a night, a weekend; three days
-in all."""
+"""Pauses between attempts at a receiver outside: they span a restart, a night, a weekend."""
 JITTER: Final = 0.1
 """The share that a random draw adds to these pauses."""
 LOST_MAX: Final = 10

@@ -59,7 +59,7 @@ class Channel(StrEnum):
 
 
 MAIL_PORT: Final = 587
-"""Of a mail server that is named without a port."""
+"""The port of a mail server that is named without one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,9 +79,9 @@ class Subscription:
     fallback: str | None = None
     """The subscription that gets what could not be sent; None: nobody does."""
     attempts: int | None = None
-    """How often a message is tried; None: see `redelivery`."""
+    """Attempts of a message; None: see `redelivery`."""
     timeout_s: int | None = None
-    """For one attempt; None: the default of the channel."""
+    """Limit of one attempt; None: the default of the channel."""
 
     @property
     def redelivery(self) -> Redelivery:

@@ -25,7 +25,7 @@ INTERVAL_S: Final = 2.0
 LONG_S: Final = 2.0
 """A step is reported once it has run this long."""
 REPORTS_MAX: Final = 500
-"""In one statement; the others follow with the next one."""
+"""Reports in one statement; the others follow with the next one."""
 
 Shown = tuple[str, int]
 """Key of a step, and how many more run."""
@@ -45,7 +45,7 @@ class StepReports(Runner):
         self._pod_id = pod_id
         self._running = running
         self._shown: dict[Lease, Shown] = {}
-        """Of the jobs that run: what the record shows."""
+        """The report on record of each running job."""
 
     async def tick(self, _: TickBudget, /) -> TickResult:
         """Report what has changed since the last time."""

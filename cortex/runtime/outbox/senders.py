@@ -37,8 +37,7 @@ GONE: Final = "gone"
 ANSWERS: Final = frozenset(
     code for status in range(300, 600) if (code := code_of_status(status)) is not None
 )
-"""Codes of what a receiver answers. Of others, such as a secret that is not set, this pod is the
-cause."""
+"""Codes of failures by a receiver's answer. This pod causes others, such as a secret not set."""
 VALUE_MAX: Final = 200
 
 _JSON: Final = ("Content-Type", "application/json")
@@ -68,7 +67,7 @@ class SenderParts:
     unix_ms: Callable[[], int]
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     send_s: float = SEND_S
-    """For one message by any channel but a handler, unless its subscription says more."""
+    """Limit of one attempt by any channel but a handler, unless its subscription sets one."""
 
     def sender(self, subscription: Subscription) -> Sender | None:
         """Return the sender of a subscription; None for a handler that this process lacks."""
