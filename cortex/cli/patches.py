@@ -25,8 +25,8 @@ def patches(options: Options) -> None:
     """List patches in job code, and how many unfinished jobs need each branch.
 
     `old` jobs reached `ctx.patched` under older code and keep the old branch, `new` ones take the
-    new branch. `undecided` ones have begun and not reached it: they may need either. Delete the
-    old branch when `old` and `undecided` are 0 for all types, and check the code without it by
+    new branch. `undecided` ones have begun but not reached it: they may need either. Delete the
+    old branch when `old` and `undecided` are 0 for all types, and check the code without it with
     `cortex preflight`.
     """
     output = Output(options)

@@ -86,13 +86,10 @@ def resume(change: ChangeRequest, *, queue: str) -> None:
 def order(change: ChangeRequest, *, queue: str, rule: str) -> None:
     """Choose when the next job of a named queue begins.
 
-    \b
-    relaxed  when the job before does not run: also while that sleeps, asks
-             people or waits for a retry (what every queue does at first)
-    strict   when the job before has ended
-
-    The rule holds for the jobs that are in the queue, too.
-    """  # noqa: D301 -- the mark keeps the lines as they are
+    In a relaxed queue, the default, it begins when the job before it does not run: also while
+    that job sleeps, asks people or waits for a retry. In a strict queue, it begins when the job
+    before it has ended. The rule applies at once to the jobs in the queue.
+    """
     name = parse_named_queue(queue)
     act = store.make_strict if rule == "strict" else store.make_relaxed
     _act(change, act, name, remark=f"was {rule} already")

@@ -80,7 +80,7 @@ def retry(
     """Continue failed jobs in new ones, each after the last step of its origin.
 
     The old jobs stay FAILED, with their payloads. Effects that they have applied are not repeated,
-    also from the start. Named jobs are retried at once: exits with 5 if another person resolved one
+    also from the start. Named jobs are retried at once; exits with 5 if another person resolved one
     first. A filter submits a job of type `bulk`, which goes on after Ctrl-C.
 
     With --payload, one named job gets another payload; a step whose input it changes diverges from

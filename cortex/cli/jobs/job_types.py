@@ -47,7 +47,7 @@ TYPE_COLUMNS: Final[Sequence[Column[ListedType]]] = (
 @click.command(cls=Command)
 @click.pass_obj
 def types(options: Options) -> None:
-    """List the job types that pods have registered, their arguments, and whether one runs now."""
+    """List the job types that pods have registered, their arguments, and which run now."""
     output = Output(options)
     with session(options) as call:
         rows = call(codes.types)

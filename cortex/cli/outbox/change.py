@@ -95,8 +95,8 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
 def retry(change: ChangeRequest, **chosen: Any) -> None:
     """Send failed messages again, with all their attempts, under the same ids.
 
-    Give an ID or filters. --status pending sends those now that wait for their next attempt. A
-    failed message may then come after later ones of its key.
+    Give an ID or filters. With --status pending, messages that wait for their next attempt are
+    sent now. A failed message may come after later ones of its key.
     """
     _write(change, store.retry, RETRY, chosen)
 

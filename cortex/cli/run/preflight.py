@@ -36,10 +36,9 @@ BOUND_S: Final = 60.0
 def preflight(options: Options, *, app: str | None) -> None:
     """Check that new code fits the jobs that are not over, before you deploy it.
 
-    Replays the record of each such job against the code of --app, without calls, and lists by type
-    and problem which would wait for code, diverge or fail. Exits with 9 if there are any, with 0 if
-    all fit. Writes nothing and calls nothing outside: each handler is stopped where its record
-    ends.
+    Replays the record of each such job against the code of --app, and lists, by type and problem,
+    the jobs that would wait for code, diverge or fail. Exits with 9 if there are any, else with 0.
+    Writes nothing and calls nothing outside: each handler is stopped where its record ends.
     """
     output = Output(options)
     module = load_app(app) if app else None
