@@ -4,13 +4,17 @@ They end neither the pod nor the process. A cancellation that nobody has request
 or kept from elsewhere, is one of them: trio would take it for its own.
 """
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
+import structlog
 import trio
 
 from cortex.actors.phases import is_being_cancelled
 from cortex.domain.classification import describe, failure_of, leaves
 from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.durable.abandoning import end, is_used
+
+_log = structlog.get_logger(__name__)
 
 
 class StrayError(Exception):
@@ -60,12 +64,41 @@ def raise_all(errors: list[BaseException]) -> NoReturn:
         errors.clear()  # their tracebacks hold the list
 
 
+HEED_S: Final = 5.0
+"""How long the tasks of a nursery that was left open may take to clean up."""
+END_S: Final = 1.0
+"""How long the tasks that go on may then take until they are left behind."""
+POLL_S: Final = 0.02
+
+
 async def close_nurseries(task: trio.lowlevel.Task) -> None:
     """Close the nurseries that user code has left open, in a generator that it did not exhaust.
 
-    The end of a task that has any ends the whole process. Call this in the task itself.
+    The end of a task that has any ends the whole process. Call this in the task itself. Returns
+    after at most `HEED_S` and `END_S`: tasks that go on are ended, and those that wait for
+    something that no cancellation ends are left behind, alone.
     """
+    if not task.child_nurseries:
+        return
+    await _empty(list(task.child_nurseries))
     while task.child_nurseries:
         nursery = task.child_nurseries[-1]
+        if is_used(nursery):
+            left = [child.name for child in nursery.child_tasks]
+            _log.warning("tasks left behind", tasks=left, hint="shield only what ends soon")
+            nursery._closed = True  # noqa: SLF001 -- takes no new tasks
+            task._child_nurseries.pop()  # noqa: SLF001 -- nothing will close it
+        else:
+            await nursery._nested_child_finished(None)  # noqa: SLF001 -- all that trio has for this
+
+
+async def _empty(nurseries: list[trio.Nursery]) -> None:
+    for nursery in nurseries:
         nursery.cancel_scope.cancel(reason="its job has ended")
-        await nursery._nested_child_finished(None)  # noqa: SLF001 -- all that trio has for this
+    deaf_at = trio.current_time() + HEED_S
+    with trio.move_on_after(HEED_S + END_S, shield=True):
+        while any(map(is_used, nurseries)):
+            if trio.current_time() >= deaf_at:
+                for child in [child for each in nurseries for child in each.child_tasks]:
+                    end(child)
+            await trio.sleep(POLL_S)

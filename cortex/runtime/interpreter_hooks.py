@@ -19,11 +19,6 @@ from cortex.domain.tracing import current
 OPENS_NURSERY: Final = frozenset({"open_nursery", "create_task_group"})
 """Functions of trio and anyio."""
 
-_unfinished: Final[list[AsyncGenerator[Any, Any]]] = []
-"""Generators with an open nursery, which only their own task can close: see `job_actor`.
-
-Trio would close it in another task, and then wake the job in the middle of any of its waits."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -35,7 +30,9 @@ def hooked() -> Generator[None, None, None]:
 
     def finalized(generator: AsyncGenerator[Any, Any]) -> None:
         if _opens_nursery(generator):
-            _unfinished.append(generator)
+            # Trio would close the nursery in another task, and then wake the job in the middle of
+            # any of its waits. The end of the job's own task closes it: see `stray_errors`. An
+            # interpreter finalizes a generator once: it is freed now, and none of its code runs.
             _log.warning("generator left with an open nursery", at=_name(generator), job=_job())
         elif finalize is not None:
             finalize(generator)

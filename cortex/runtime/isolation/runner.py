@@ -48,6 +48,7 @@ from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
+from cortex.durable.stray_errors import close_nurseries
 from cortex.runtime.interpreter_hooks import hooked
 from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.descendants import end_children
@@ -147,6 +148,7 @@ class _Runner:
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- as in the pod itself
             await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- raises only a cancellation
             raised = error
+        await close_nurseries(trio.lowlevel.current_task())
         if raised is None:
             ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
             self.send_end(line, None if self._scope.cancelled_caught else ending)

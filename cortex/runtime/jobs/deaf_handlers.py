@@ -27,9 +27,9 @@ from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
 from cortex.domain.job import ABANDONED_AFTER_S
 from cortex.domain.timeouts import LOST_SHARE, THREADS_MAX
+from cortex.durable.abandoning import end
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
-from cortex.runtime.jobs.abandoning import end
 from cortex.runtime.jobs.running import RunningJob, RunningJobs
 from cortex.runtime.liveness.loop_guard import LINES_MAX, stack_of
 from cortex.store import facts
@@ -89,7 +89,7 @@ class DeafHandlers:
         self._port = port
         self._on_worn_out = on_worn_out
         self._abandon_after_s = abandon_after_s
-        self._ending: list[tuple[trio.lowlevel.Task, trio.CancelScope]] = []
+        self._ending: list[trio.lowlevel.Task] = []
         self._pod_id = pod_id
         self._running = running
         self._report_after_s = report_after_s
@@ -153,13 +153,13 @@ class DeafHandlers:
         if job.task is None or job.scope is None:
             return
         job.scope.cancel(reason="abandoned")
-        self._ending.append((job.task, job.scope))
+        self._ending.append(job.task)
         lease = job.lease
         _log.error("handler abandoned", job=str(lease.job_id), attempt=lease.attempt, type=job.type)
         self._running.on_deaf(job)
 
     def _end(self) -> None:
-        self._ending = [each for each in self._ending if not end(each[0], below=each[1])]
+        self._ending = [task for task in self._ending if not end(task)]
 
     async def _record(self, handler: DeafHandler) -> None:
         lease = handler.job.lease

@@ -4,13 +4,16 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from functools import partial
+from types import AsyncGeneratorType
 from typing import Any, Final
 
 import pytest
 import trio
 
 from cortex.domain.effect import Invocation, NotApplied, Verdict
+from cortex.durable import stray_errors
 from cortex.durable.context import Context
 from cortex.runtime.interpreter_hooks import hooked
 from tests.support.records.factories import Bench
@@ -174,47 +177,70 @@ async def test_a_stray_error_is_tried_again_as_its_class_says(pod: ManyJobs, dat
         assert job_row(database, each)["task_state"] == "LATER", name
 
 
-async def leaves_nursery_open(ctx: Context) -> str:
-    async def numbers() -> AsyncIterator[int]:  # noqa: ASYNC900 -- as bad code does
-        manager = trio.open_nursery()
-        nursery = await manager.__aenter__()
-        nursery.start_soon(trio.sleep_forever)
-        yield 1
-        await manager.__aexit__(None, None, None)
+async def swallow() -> None:
+    while True:
+        with suppress(BaseException):
+            await trio.sleep_forever()
 
-    async for _number in numbers():
+
+async def shield() -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
+
+async def wait_in_thread() -> None:
+    await trio.to_thread.run_sync(RELEASED.wait)
+
+
+RELEASED: Final = threading.Event()
+KEPT: Final[list[object]] = []
+Below = Callable[[], Awaitable[None]]
+
+
+async def open_nursery(below: Below) -> AsyncIterator[int]:  # noqa: ASYNC900 -- as bad code does
+    manager = trio.open_nursery()
+    nursery = await manager.__aenter__()
+    nursery.start_soon(below)
+    yield 1
+    await manager.__aexit__(None, None, None)
+
+
+async def leaves_nursery_open(ctx: Context, below: Below) -> str:
+    async for _number in open_nursery(below):
         break
     await ctx.step("x", trio.lowlevel.checkpoint)
     return "left"
 
 
-async def keeps_nursery_open(ctx: Context) -> str:
-    async def numbers() -> AsyncIterator[int]:  # noqa: ASYNC900 -- as bad code does
-        manager = trio.open_nursery()
-        nursery = await manager.__aenter__()
-        nursery.start_soon(trio.sleep_forever)
-        yield 1
-        await manager.__aexit__(None, None, None)
-
-    generator = numbers()
+async def keeps_nursery_open(ctx: Context, below: Below) -> str:
+    generator = open_nursery(below)
     KEPT.append(generator)
     await anext(generator)
     await ctx.step("x", trio.lowlevel.checkpoint)
     return "kept"
 
 
-KEPT: Final[list[object]] = []
-
-
 async def test_a_nursery_that_job_code_leaves_open_ends_no_pod(
-    pod: ManyJobs, database: str
+    pod: ManyJobs, database: str, log_lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handlers = {"left": leaves_nursery_open, "kept": keeps_nursery_open}
+    monkeypatch.setattr(stray_errors, "HEED_S", 0.2)
+    monkeypatch.setattr(stray_errors, "END_S", 0.2)
+    RELEASED.clear()
+    handlers = {
+        f"{handler.__name__} {below.__name__}": partial(handler, below=below)
+        for handler in (leaves_nursery_open, keeps_nursery_open)
+        for below in (trio.sleep_forever, swallow, shield, wait_in_thread)
+    }
     with hooked():
         ids = await pod.run(handlers, worker_attempts=1)
+        RELEASED.set()
         KEPT.clear()
         gc.collect()
     assert set(statuses(database, ids).values()) == {"FAILED"}
+    left = [line["tasks"] for line in log_lines if line["event"] == "tasks left behind"]
+    assert len(left) == 2, "all others were ended"
+    generators = [each for each in gc.get_objects() if isinstance(each, AsyncGeneratorType)]
+    assert [each for each in generators if each.__name__ == open_nursery.__name__] == []
 
 
 class Falls:

@@ -31,7 +31,7 @@ class Ending:
 
     def send(self, value: Any) -> Any:
         """Go on only as long as there are tasks below: trio ends no task before those."""
-        if any(map(_is_used, self._task.child_nurseries)):
+        if any(map(is_used, self._task.child_nurseries)):
             return self._coroutine.send(value)
         self._task._child_nurseries.clear()  # noqa: SLF001 -- nothing will close them
         # Garbage collection, also at the end of the process, would resume it once more.
@@ -40,23 +40,25 @@ class Ending:
         raise StopIteration
 
 
-def end(task: trio.lowlevel.Task, *, below: trio.CancelScope) -> bool:
-    """End a task, and all below it, inside a cancelled scope; return whether it has ended.
+def end(task: trio.lowlevel.Task) -> bool:
+    """End a task of a cancelled scope, and all below it; return whether it has ended.
 
     Call this again until it has: its code may begin new tasks and shields meanwhile.
     """
     if isinstance(task.coro, Ending) and task.coro.is_over:
         return True
+    around = task.parent_nursery
     for each in list(_tree(task)):
         if not isinstance(each.coro, Ending):
             each.coro = Ending(each)  # type: ignore[assignment]
         if not _is_at_database(each):
-            for scope in _scopes(each, below):
+            for scope in _scopes(each, None if around is None else around.cancel_scope):
                 scope.shield = False
     return False
 
 
-def _is_used(nursery: trio.Nursery) -> bool:
+def is_used(nursery: trio.Nursery) -> bool:
+    """Return whether tasks run in a nursery, or are about to."""
     return bool(nursery.child_tasks) or nursery._pending_starts > 0  # noqa: SLF001
 
 
@@ -67,10 +69,15 @@ def _tree(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
             yield from _tree(child)
 
 
-def _scopes(task: trio.lowlevel.Task, below: trio.CancelScope) -> Iterator[trio.CancelScope]:
-    """Yield the scopes around the code of a task, the innermost first, up to one of them."""
+def _scopes(
+    task: trio.lowlevel.Task, around: trio.CancelScope | None
+) -> Iterator[trio.CancelScope]:
+    """Yield the scopes around the code of a task, the innermost first, up to its nursery's.
+
+    A scope that the job's own end has closed is no longer among them.
+    """
     status: Any = task._cancel_status  # noqa: SLF001 -- trio shows it nowhere else
-    while status is not None and status._scope is not below:  # noqa: SLF001
+    while status is not None and status._scope is not around:  # noqa: SLF001
         yield status._scope  # noqa: SLF001
         status = status.parent
 
