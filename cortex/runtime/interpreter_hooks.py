@@ -1,7 +1,8 @@
-"""Hooks of the interpreter in a process that runs jobs, for errors that no code can catch.
+"""Hooks of the interpreter and of trio in a process that runs jobs.
 
-These are errors of `__del__`, of threads that job code starts, and of generators that it leaves
-unfinished. They are logged, with the job whose code runs, and end nothing.
+They are for errors that no code can catch: of `__del__`, of threads that job code starts, and of
+generators that it leaves unfinished. These are logged, with the job whose code runs, and end
+nothing. Trio itself ends the process if the `repr` of a task's error fails; here it does not.
 """
 
 import sys
@@ -12,9 +13,12 @@ from types import CodeType
 from typing import Any, Final
 
 import structlog
+import trio
+from outcome import Error, Outcome
 
 from cortex.domain.classification import describe
 from cortex.domain.tracing import current
+from cortex.durable.stray_errors import StrayError
 
 OPENS_NURSERY: Final = frozenset({"open_nursery", "create_task_group"})
 """Functions of trio and anyio."""
@@ -37,13 +41,29 @@ def hooked() -> Generator[None, None, None]:
         elif finalize is not None:
             finalize(generator)
 
+    child_finished = trio.Nursery._child_finished  # noqa: SLF001 -- trio has no hook for it
+
+    def finished(nursery: trio.Nursery, task: trio.lowlevel.Task, ended: Outcome[object]) -> None:
+        child_finished(nursery, task, _readable(ended) if isinstance(ended, Error) else ended)
+
     sys.unraisablehook, threading.excepthook = _note_unraisable, _note_in_thread
     sys.set_asyncgen_hooks(finalizer=finalized)
+    trio.Nursery._child_finished = finished  # type: ignore[assignment, method-assign]  # noqa: SLF001
     try:
         yield
     finally:
+        trio.Nursery._child_finished = child_finished  # type: ignore[method-assign]  # noqa: SLF001
         sys.unraisablehook, threading.excepthook = unraisable, in_thread
         sys.set_asyncgen_hooks(finalizer=finalize)
+
+
+def _readable(ended: Error) -> Error:
+    """Return a task's error, as `StrayError` if its `repr` fails: trio needs that."""
+    try:
+        repr(ended.error)
+    except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
+        return Error(StrayError(ended.error))
+    return ended
 
 
 def _opens_nursery(generator: AsyncGenerator[Any, Any]) -> bool:

@@ -30,12 +30,19 @@ class Stop(BaseException):
     """An error of a library's own that is no `Exception`."""
 
 
-class SpitefulError(Exception):
-    """An error each of whose parts runs code that fails."""
+class UnreadableError(Exception):
+    """An error whose text needs what it lacks."""
 
     def fail(self, *_: object) -> Any:
         raise KeyboardInterrupt
 
+    __str__ = __repr__ = fail
+
+
+class SpitefulError(UnreadableError):
+    """An error each of whose parts runs code that fails."""
+
+    fail = UnreadableError.fail
     __str__ = __repr__ = __eq__ = __hash__ = fail
     __class__ = args = __traceback__ = __cause__ = failure = status_code = property(fail)
 
@@ -85,6 +92,7 @@ THROW: Final[dict[str, Callable[[], None]]] = {
     "group": thrower(lambda: BaseExceptionGroup("g", [KeyboardInterrupt(), cancelled_by_hand()])),
     "deep group": thrower(deep_group),
     "long chain": thrower(long_chain),
+    "unreadable": thrower(UnreadableError),
     "spiteful": thrower(SpitefulError),
     "recursion": recurse,
     "no memory": allocate,
@@ -141,10 +149,23 @@ async def in_effect_thread(ctx: Context, kind: str) -> None:
     await ctx.effect("x", throw, kind, reconcile=not_applied)
 
 
+async def in_own_task(_: Context, kind: str) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(throw_later, kind)
+        nursery.start_soon(trio.sleep_forever)
+
+
+async def in_own_nursery(_: Context, kind: str) -> None:
+    async with trio.open_nursery():
+        throw(kind)
+
+
 PLACES: Final = (
     *(in_handler, in_step, in_limited_step, in_thread, in_gather, in_generator),
-    *(in_effect, in_effect_thread),
+    *(in_effect, in_effect_thread, in_own_task, in_own_nursery),
 )
+OWN_NURSERIES: Final = (in_own_task, in_own_nursery)
+"""Trio itself swallows a cancellation there, and reads the traceback of a task's error."""
 
 
 @pytest.fixture
@@ -160,9 +181,13 @@ async def test_errors_of_job_code_never_end_the_pod(
     pod: ManyJobs, database: str, log_lines: Lines
 ) -> None:
     handlers = {
-        f"{kind} {place.__name__}": partial(place, kind=kind) for kind in THROW for place in PLACES
+        f"{kind} {place.__name__}": partial(place, kind=kind)
+        for kind in THROW
+        for place in PLACES
+        if not (place in OWN_NURSERIES and kind in ("trio", "spiteful"))
     }
-    ids = await pod.run(handlers, worker_attempts=1)
+    with hooked():
+        ids = await pod.run(handlers, worker_attempts=1)
     assert statuses(database, ids) == dict.fromkeys(handlers, "FAILED")
     events = {"attempt failed", "error not classified"}
     logged = {line["job"] for line in log_lines if line["event"] in events}
