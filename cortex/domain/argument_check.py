@@ -41,7 +41,7 @@ Found = Iterator[tuple[Path, str]]
 
 
 def _misfits(schema: Mapping[str, Any], value: Any, path: Path) -> Found:
-    unknown = sorted(schema.keys() - _SAYS_NOTHING - KEYWORDS)
+    unknown = sorted(schema.keys() - SAYS_NOTHING - KEYWORDS)
     if unknown:
         yield path, f"cannot be checked: its schema has {', '.join(map(safe, unknown))}"
         return
@@ -140,7 +140,8 @@ def _got(value: Any) -> str:
     return f", got {_shown(value)}"
 
 
-_SAYS_NOTHING: Final = frozenset({"default", "description", "title"})
+SAYS_NOTHING: Final = frozenset({"default", "description", "title"})
+"""Keywords of JSON Schema that refuse no value."""
 KEYWORDS: Final = frozenset(
     {
         "additionalProperties",

@@ -80,7 +80,6 @@ from cortex.runtime.tick_pod import end_when_idle
 from cortex.runtime.tracing.start import span_exporter
 from cortex.store import codes, configs, jobs, pods
 from cortex.store.background.runners import DISPATCH
-from cortex.store.codes import Code
 from cortex.store.pods import Vitals
 
 RESTART: Final = RestartPolicy(is_permanent=True)
@@ -277,7 +276,7 @@ class _Pod:
         self._metrics.runner_ran(run, unix_s=self._chance.unix_ms() / 1000)
 
     def _introduction(self, name: str) -> pods.Pod:
-        self._code = Code(version=self._parts.code_version, arguments=self._parts.registry.schemas)
+        self._code = self._parts.code
         return pods.Pod(
             id=self._chance.new_id(),
             lock_key=self._rng.getrandbits(63),

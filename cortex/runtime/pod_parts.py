@@ -27,7 +27,8 @@ from cortex.durable.attempt import Tools
 from cortex.durable.message_handlers import MessageHandler, handlers_by_name
 from cortex.durable.registry import Registry
 from cortex.jobs import builtin_registry
-from cortex.runtime.surroundings import problems
+from cortex.runtime.surroundings import packages, problems
+from cortex.store.codes import Code
 
 CORTEX_VERSION: Final = f"cortex {cortex.__version__}"
 """Version of the code of a pod without an application."""
@@ -57,9 +58,22 @@ class PodParts:
     confinement: Confinement = Confinement.NONE
     """How programs of agents are confined."""
     code_version: str = CORTEX_VERSION
-    """The application's code, for people and other pods."""
+    """The application's code, for people."""
+    packages: tuple[str, ...] = ()
+    """The installed packages with their versions."""
     preload: Callable[[], ModelTrouble | None] | None = None
     """Slow imports, done in a thread once the pod is ready. A model call before waits for them."""
+
+    @property
+    def code(self) -> Code:
+        """Everything for which this pod may hand a job back."""
+        offered = self.tools.offer(self.tools.names)
+        return Code(
+            version=self.code_version,
+            arguments=self.registry.schemas,
+            tools={each["name"]: each.get("input_schema", {}) for each in offered},
+            packages=self.packages,
+        )
 
 
 def standard_parts(
@@ -97,6 +111,7 @@ def standard_parts(
         workspaces=workspaces,
         confinement=confiner.means,
         code_version=code_version,
+        packages=packages(),
         prices=prices,
         handlers={} if app is None else handlers_by_name(app),
         preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),

@@ -1,12 +1,17 @@
-"""Problems of a process's environment that make requests or temporary files impossible."""
+"""A process's environment: its packages, and problems that make requests or files impossible."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Final
 
 from cortex.domain.errors import UsageError
 from cortex.http_client.proxies import Proxies
 from cortex.http_client.tls import trusted
+
+
+_INSTALLED: Final = (".dist-info", ".egg-info")
 
 
 def problems() -> Iterator[UsageError]:
@@ -27,3 +32,19 @@ def problems() -> Iterator[UsageError]:
             "no folder for temporary files is writable: programs of agents do not start",
             hint="set TMPDIR to a writable folder, or mount one at /tmp",
         )
+
+
+def packages() -> tuple[str, ...]:
+    """Return the installed packages with their versions, sorted, as their folders name them."""
+    found = set()
+    for folder in sys.path:
+        try:
+            with os.scandir(folder or ".") as entries:
+                found |= {
+                    entry.name.rpartition(".")[0]
+                    for entry in entries
+                    if entry.name.endswith(_INSTALLED)
+                }
+        except OSError:
+            continue  # no folder, or none of ours
+    return tuple(sorted(found))

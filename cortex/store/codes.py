@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import orjson
 
-from cortex.domain.argument_check import CodeArguments
+from cortex.domain.argument_check import SAYS_NOTHING, CodeArguments
 from cortex.postgres.database import Database
 from cortex.store.rows import row_of, rows_of
 
@@ -20,11 +20,25 @@ class Code:
     """What people see: the operator's word for it, or a digest of its sources."""
     arguments: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     """JSON Schema of the arguments of each job type."""
+    tools: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+    """JSON Schema of the input of each tool."""
+    packages: tuple[str, ...] = ()
+    """The installed packages with their versions, sorted."""
 
     @property
     def digest(self) -> bytes:
-        """Return what tells this code from others."""
-        content = {"version": self.version, "arguments": self.arguments}
+        """Return what distinguishes this code from others.
+
+        Covers everything for which code may hand a job back, so that the same code never claims it
+        again, and mended code does. It is the same each time this code starts: the values of
+        defaults, which may be the time or an address in memory, do not count.
+        """
+        content = {
+            "version": self.version,
+            "arguments": {name: _lasting(schema) for name, schema in self.arguments.items()},
+            "tools": {name: _lasting(schema) for name, schema in self.tools.items()},
+            "packages": self.packages,
+        }
         return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).digest()
 
 
@@ -51,6 +65,23 @@ class ListedType:
     """A ready pod runs it."""
     codes: tuple[CodeArguments, ...]
     """What the codes of ready pods take, the newest one first."""
+
+
+def _lasting(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without what refuses no value, at any depth."""
+    lasting = {}
+    for keyword, value in schema.items():
+        if keyword in SAYS_NOTHING:
+            continue
+        if keyword == "properties":
+            lasting[keyword] = {name: _lasting(each) for name, each in value.items()}
+        elif keyword == "anyOf":
+            lasting[keyword] = [_lasting(each) for each in value]
+        elif isinstance(value, Mapping):
+            lasting[keyword] = _lasting(value)
+        else:
+            lasting[keyword] = value
+    return lasting
 
 
 async def ensure(db: Database, code: Code) -> int:
