@@ -718,8 +718,8 @@ CREATE TABLE cortex.turn (
 GRANT INSERT, SELECT, UPDATE ON cortex.turn TO cortex_runtime;
 GRANT SELECT ON cortex.turn TO cortex_reader;
 
--- LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: can be claimed · LOCKED: a pod has it.
-CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKED');
+-- LATER: due in the future · QUEUED: waits for its turn in a named queue · STRANDED: has made way in a named queue, because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.
+CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'STRANDED', 'READY', 'LOCKED');
 
 -- The transient row of a job that needs a pod; deleted when it does not.
 CREATE TABLE cortex_worker.task (
@@ -743,7 +743,7 @@ CREATE TABLE cortex_worker.task (
     checkpoint jsonb,  -- Small summary of the job's progress: step, seq, phase, totals. Null until its latest attempt has made a step.
     CONSTRAINT task_pkey PRIMARY KEY (job_id),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED'::cortex_worker.task_state)),
-    CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED'::cortex_worker.task_state OR queue_name IS NOT NULL),
+    CONSTRAINT queued_only_in_a_queue CHECK ((state <> ALL (ARRAY['QUEUED'::cortex_worker.task_state, 'STRANDED'::cortex_worker.task_state])) OR queue_name IS NOT NULL),
     CONSTRAINT task_attempts_spent_check CHECK (attempts_spent >= 0),
     CONSTRAINT task_checkpoint_check CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
@@ -753,6 +753,7 @@ CREATE TABLE cortex_worker.task (
 CREATE INDEX task_locked ON cortex_worker.task USING btree (locked_by) WHERE state = 'LOCKED'::cortex_worker.task_state;
 CREATE INDEX task_later ON cortex_worker.task USING btree (run_at) WHERE state = 'LATER'::cortex_worker.task_state;
 CREATE INDEX task_queued ON cortex_worker.task USING btree (queue_name, priority, run_at, id) WHERE state = 'QUEUED'::cortex_worker.task_state;
+CREATE INDEX task_stranded ON cortex_worker.task USING btree (task, priority, run_at, id) WHERE state = 'STRANDED'::cortex_worker.task_state;
 -- At most one task of a named queue can be claimed or running.
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task USING btree (queue_name) WHERE queue_name IS NOT NULL AND (state = ANY (ARRAY['READY'::cortex_worker.task_state, 'LOCKED'::cortex_worker.task_state]));
 CREATE UNIQUE INDEX task_job_key ON cortex_worker.task USING btree (job_key) WHERE job_key IS NOT NULL;
@@ -787,7 +788,7 @@ CREATE TABLE cortex_worker.unfit (
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex_worker.unfit TO cortex_runtime;
 GRANT SELECT ON cortex_worker.unfit TO cortex_reader;
 
--- Kinds of tasks that no living pod can take, kept by the runner alarms: their jobs wait for code.
+-- Kinds of due tasks that no living pod and no recent tick can take: their jobs wait for code. The runner alarms adds and deletes them, in a tick, too; few.
 CREATE TABLE cortex_worker.stranded (
     task text NOT NULL,  -- The name of such tasks.
     since timestamptz NOT NULL DEFAULT cortex.now(),  -- When that was first observed.
@@ -906,8 +907,12 @@ CREATE VIEW cortex.job AS
     COALESCE(t.locked_by, r.pod_id) AS pod_id,
     r.worker_job_id,
         CASE
-            WHEN t.job_id IS NULL THEN r.next_retry_at
-            ELSE NULL::timestamp with time zone
+            WHEN t.job_id IS NOT NULL THEN NULL::timestamp with time zone
+            WHEN r.waiting_on = 'code'::text AND ((( SELECT k.task
+               FROM cortex_worker.task k
+              WHERE k.job_id = r.id)) = ANY ((( SELECT array_agg(s.task) AS array_agg
+               FROM cortex_worker.stranded s))::text[])) IS NOT TRUE THEN r.suspended_at
+            ELSE r.next_retry_at
         END AS next_retry_at,
     t.heartbeat_at,
     r.run_at,
@@ -926,7 +931,7 @@ CREATE VIEW cortex.job AS
     COALESCE(r.config_id, t.config_id) AS config_id,
         CASE
             WHEN t.job_id IS NOT NULL THEN NULL::text
-            WHEN r.waiting_on IS NOT NULL OR r.finished_at IS NOT NULL THEN r.waiting_on
+            WHEN r.waiting_on <> 'code'::text OR r.finished_at IS NOT NULL THEN r.waiting_on
             WHEN (( SELECT array_agg(s.task) AS array_agg
                FROM cortex_worker.stranded s)) IS NOT NULL AND ((( SELECT k.task
                FROM cortex_worker.task k
@@ -1108,7 +1113,7 @@ CREATE TABLE cortex_worker.strict_queue (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.strict_queue TO cortex_runtime;
 GRANT SELECT ON cortex_worker.strict_queue TO cortex_reader;
 
--- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with, and named by the codes that cannot take it; returns the jobs that got one. The caller holds the jobs. With are_lost, the caller also knows that the tasks that the jobs had are gone.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
@@ -3168,7 +3173,7 @@ CREATE TABLE cortex.alarm (
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.alarm TO cortex_runtime;
 GRANT SELECT ON cortex.alarm TO cortex_reader;
 
--- Names of due tasks that no living pod can take, by their type, their tools or their code; none if no pod lives.
+-- Names of due tasks that no living pod can take, by their type, their tools or their code, nor the pod of a tick of the last minutes; none if there is no such pod.
 CREATE FUNCTION cortex.unserved_tasks()
  RETURNS SETOF text
  LANGUAGE sql
@@ -3177,19 +3182,25 @@ CREATE FUNCTION cortex.unserved_tasks()
 AS $function$
 WITH served AS MATERIALIZED (
     SELECT DISTINCT c.task
-    FROM cortex.pod p
+    FROM (SELECT p.job_types, p.tools, p.code_id FROM cortex.pod p
+          WHERE p.state IN ('READY', 'DRAINING')
+            AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+          UNION ALL
+          -- The next tick has the code of the last ones.
+          SELECT p.job_types, p.tools, p.code_id FROM cortex.pod p
+          WHERE p.ended_at > coalesce(cortex.ticked_at(), cortex.now()) - interval '5 minutes'
+            AND p.name LIKE 'tick %') p
     CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools, coalesce(p.code_id, 0))) AS c(task)
-    WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
 )
 SELECT DISTINCT h.task FROM (
     (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000)
     UNION ALL
     (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'READY' AND t.is_suspect LIMIT 1000)
     UNION ALL
-    -- The heads of named queues that made way for others.
+    -- Those of named queues that made way for others.
     SELECT s.task FROM cortex_worker.stranded s
-    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'QUEUED' AND t.task = s.task)) h
--- Without a pod everything waits, and perhaps a tick runs it.
+    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task = s.task)) h
+-- Without a pod and without ticks everything waits.
 WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $function$;
 
 -- A named flow; its immutable versions define it.

@@ -376,6 +376,8 @@ class JobSituation:
     """None: it has no task."""
     is_later: bool
     """Its task is due in the future."""
+    is_unfit: bool = False
+    """Code has handed it back."""
     is_settled: bool | None = None
     """A failed job was retried or discarded before; None: no new job can continue it."""
 
@@ -397,7 +399,7 @@ def why_not_retry(job: JobSituation) -> Refusal | None:
     elif job.task_state == "LOCKED":
         refusal = Refusal.RUNNING
     elif job.task_state is not None:
-        if is_between and job.is_later:
+        if job.is_unfit or (is_between and job.is_later):
             return None
         refusal = Refusal.CODE if job.waiting_on == CODE else Refusal.DUE
     elif job.waiting_on == SLEEP:  # it would sleep again

@@ -10,7 +10,6 @@ from cortex.domain.errors import UsageError
 from cortex.http_client.proxies import Proxies
 from cortex.http_client.tls import trusted
 
-
 _INSTALLED: Final = (".dist-info", ".egg-info")
 
 

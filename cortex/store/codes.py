@@ -69,7 +69,7 @@ class ListedType:
 
 def _lasting(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without what refuses no value, at any depth."""
-    lasting = {}
+    lasting: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in SAYS_NOTHING:
             continue

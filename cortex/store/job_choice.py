@@ -169,6 +169,7 @@ async def _standings(db: Database, job_ids: Sequence[UUID]) -> dict[UUID, JobSit
             waiting_on=row["waiting_on"],
             task_state=row["task_state"],
             is_later=bool(row["is_later"]),
+            is_unfit=row["is_unfit"],
             is_settled=settled.get(job_id),
         )
         for job_id, row in rows.items()

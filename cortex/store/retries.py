@@ -10,7 +10,7 @@ from cortex.domain.effect import UNKNOWN_EFFECT
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
-from cortex.domain.waiting import CODE, named
+from cortex.domain.waiting import named
 from cortex.postgres.database import Database, Record
 from cortex.store import dead_letters
 from cortex.store.background.passes import DuePass
@@ -64,8 +64,9 @@ async def retry_now(
     """Retry a job at once; record who and why. `new_id` names a new job, if there is one.
 
     In RETRY, or between two worker attempts, the job itself continues; whether a breaker admits its
-    calls is decided again when it makes them. A failed job is continued by a new one, as a retry of
-    its dead letter does. Raises `NotFoundError`, and `ConflictError` for any other job.
+    calls is decided again when it makes them. Pods whose code has handed it back look at it again.
+    A failed job is continued by a new one, as a retry of its dead letter does. Raises
+    `NotFoundError`, and `ConflictError` for any other job.
     """
     row = await db.fetch_one("retries.now", [job_id], by, reason)
     if row is None:
@@ -100,9 +101,6 @@ def _refusal(job_id: UUID, row: Record) -> ConflictError:
             what, hint = "is running just now", f"follow it: cortex jobs watch {job_id}"
         case JobStatus.PENDING:
             what, hint = "is PENDING: it was not tried yet", why
-        case _ if row["waiting_on"] == CODE:
-            what = "waits for code that fits it, not for a retry"
-            hint = f"cortex why {job_id} says what does not fit; start a pod with code that fits"
         case _:
             what, hint = "is due already", why
     return ConflictError(f"job {job_id} {what}", hint=hint)

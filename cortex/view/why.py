@@ -356,7 +356,7 @@ def _no_pods(f: WhyFacts) -> _Found | None:
 
 def _code(f: WhyFacts) -> _Found | None:
     """The job waits for code: no code that runs can take it, see `cortex.domain.job.Misfit`."""
-    is_due = f.task is not None and f.task.state in ("READY", "QUEUED")
+    is_due = f.task is not None and f.task.state in ("READY", "QUEUED", "STRANDED")
     if not is_due or f.fleet.knowing_count or f.fleet.draining_count:
         return None
     if f.misfits:

@@ -1,9 +1,9 @@
 -- The worker queue: tasks, paused queues, and the functions that give a waiting job its next task.
 
-CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'READY', 'LOCKED');
+CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'STRANDED', 'READY', 'LOCKED');
 COMMENT ON TYPE cortex_worker.task_state IS
-    'LATER: due in the future · QUEUED: waits for its turn in a named queue · READY: can be claimed · LOCKED: a pod '
-    'has it.';
+    'LATER: due in the future · QUEUED: waits for its turn in a named queue · STRANDED: has made way in a named queue, '
+    'because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.';
 
 CREATE TABLE cortex_worker.task (
     job_id uuid PRIMARY KEY,
@@ -25,7 +25,7 @@ CREATE TABLE cortex_worker.task (
     config_id int,
     checkpoint jsonb CHECK (pg_column_size(checkpoint) <= 16384),
     CONSTRAINT locked_by_only_when_locked CHECK ((locked_by IS NOT NULL) = (state = 'LOCKED')),
-    CONSTRAINT queued_only_in_a_queue CHECK (state <> 'QUEUED' OR queue_name IS NOT NULL)
+    CONSTRAINT queued_only_in_a_queue CHECK (state NOT IN ('QUEUED', 'STRANDED') OR queue_name IS NOT NULL)
 ) WITH (
     fillfactor = 60,
     autovacuum_vacuum_scale_factor = 0.0,
@@ -60,6 +60,8 @@ COMMENT ON COLUMN cortex_worker.task.checkpoint IS
 CREATE INDEX task_locked ON cortex_worker.task (locked_by) WHERE state = 'LOCKED';
 CREATE INDEX task_later ON cortex_worker.task (run_at) WHERE state = 'LATER';
 CREATE INDEX task_queued ON cortex_worker.task (queue_name, priority, run_at, id) WHERE state = 'QUEUED';
+-- Empty unless code is missing.
+CREATE INDEX task_stranded ON cortex_worker.task (task, priority, run_at, id) WHERE state = 'STRANDED';
 CREATE UNIQUE INDEX task_queue_head ON cortex_worker.task (queue_name)
     WHERE queue_name IS NOT NULL AND state IN ('READY', 'LOCKED');
 COMMENT ON INDEX cortex_worker.task_queue_head IS 'At most one task of a named queue can be claimed or running.';
@@ -109,11 +111,11 @@ CREATE TABLE cortex_worker.stranded (
     jobs int NOT NULL
 );
 COMMENT ON TABLE cortex_worker.stranded IS
-    'Kinds of tasks that no living pod can take, kept by the runner alarms: their jobs wait for code.';
+    'Kinds of due tasks that no living pod and no recent tick can take: their jobs wait for code. The runner alarms adds and '
+    'deletes them, in a tick, too; few.';
 COMMENT ON COLUMN cortex_worker.stranded.task IS 'The name of such tasks.';
 COMMENT ON COLUMN cortex_worker.stranded.since IS 'When that was first observed.';
 COMMENT ON COLUMN cortex_worker.stranded.announced_at IS 'When it was announced; null: it has not lasted long enough yet.';
-
 COMMENT ON COLUMN cortex_worker.stranded.jobs IS 'How many jobs have such tasks, counted up to a bound.';
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex_worker.unfit, cortex_worker.stranded TO cortex_runtime;
@@ -148,13 +150,18 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        coalesce(t.attempt, r.attempt) AS attempt, r.retry_count, r.max_retries, r.worker_attempts,
        CASE WHEN t.checkpoint IS NULL THEN r.pod_deaths ELSE 0 END AS pod_deaths,
        r.timeout_s, r.priority, r.queue_name, coalesce(t.locked_by, r.pod_id) AS pod_id, r.worker_job_id,
-       CASE WHEN t.job_id IS NULL THEN r.next_retry_at END AS next_retry_at,
+       CASE WHEN t.job_id IS NOT NULL THEN NULL
+            -- A pod can take it: it has been due since it was handed back.
+            WHEN r.waiting_on = 'code' AND (
+                (SELECT k.task FROM cortex_worker.task k WHERE k.job_id = r.id)
+                    = ANY ((SELECT array_agg(s.task) FROM cortex_worker.stranded s)::text[])) IS NOT TRUE THEN r.suspended_at
+            ELSE r.next_retry_at END AS next_retry_at,
        t.heartbeat_at, r.run_at, coalesce(r.started_at, t.locked_at) AS started_at, r.finished_at,
        r.cancel_requested_at, r.created_at, greatest(r.updated_at, t.locked_at) AS updated_at, r.cancelled_by,
        r.cancel_reason, r.error_message, r.error_code, coalesce(t.checkpoint, r.checkpoint) AS checkpoint, r.result,
        r.payload, coalesce(r.config_id, t.config_id) AS config_id,
        CASE WHEN t.job_id IS NOT NULL THEN NULL
-            WHEN r.waiting_on IS NOT NULL OR r.finished_at IS NOT NULL THEN r.waiting_on
+            WHEN r.waiting_on <> 'code' OR r.finished_at IS NOT NULL THEN r.waiting_on
             -- Read once for a statement, and only where work is stranded once for a job.
             WHEN (SELECT array_agg(s.task) FROM cortex_worker.stranded s) IS NOT NULL
                 AND (SELECT k.task FROM cortex_worker.task k WHERE k.job_id = r.id)
@@ -354,8 +361,9 @@ SET worker_job_id = made.id,
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
 COMMENT ON FUNCTION cortex.give_tasks IS
-    'Gives a task to each of these jobs that waits without one, with the job key that it was submitted with; returns '
-    'the jobs that got one. The caller holds the jobs; are_lost: and knows that they have lost the task that they had.';
+    'Gives a task to each of these jobs that waits without one, with the job key that it was submitted with, and named by '
+    'the codes that cannot take it; returns the jobs that got one. The caller holds the jobs. With are_lost, the caller '
+    'also knows that the tasks that the jobs had are gone.';
 
 CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
     LANGUAGE sql SET search_path = pg_catalog AS $$

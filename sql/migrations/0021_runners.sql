@@ -76,22 +76,29 @@ CREATE FUNCTION cortex.unserved_tasks() RETURNS SETOF text
     LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
 WITH served AS MATERIALIZED (
     SELECT DISTINCT c.task
-    FROM cortex.pod p
+    FROM (SELECT p.job_types, p.tools, p.code_id FROM cortex.pod p
+          WHERE p.state IN ('READY', 'DRAINING')
+            AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+          UNION ALL
+          -- The next tick has the code of the last ones.
+          SELECT p.job_types, p.tools, p.code_id FROM cortex.pod p
+          WHERE p.ended_at > coalesce(cortex.ticked_at(), cortex.now()) - interval '5 minutes'
+            AND p.name LIKE 'tick %') p
     CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools, coalesce(p.code_id, 0))) AS c(task)
-    WHERE p.state IN ('READY', 'DRAINING') AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
 )
 SELECT DISTINCT h.task FROM (
     (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000)
     UNION ALL
     (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'READY' AND t.is_suspect LIMIT 1000)
     UNION ALL
-    -- The heads of named queues that made way for others.
+    -- Those of named queues that made way for others.
     SELECT s.task FROM cortex_worker.stranded s
-    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'QUEUED' AND t.task = s.task)) h
--- Without a pod everything waits, and perhaps a tick runs it.
+    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task = s.task)) h
+-- Without a pod and without ticks everything waits.
 WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $$;
 COMMENT ON FUNCTION cortex.unserved_tasks IS
-    'Names of due tasks that no living pod can take, by their type, their tools or their code; none if no pod lives.';
+    'Names of due tasks that no living pod can take, by their type, their tools or their code, nor the pod of a tick of '
+    'the last minutes; none if there is no such pod.';
 
 DO $$
 BEGIN

@@ -1,6 +1,7 @@
 -- name: results
--- Of the given jobs, those that have ended, those whose code no living pod has, and those that do not exist (without a status). $1 ids, $2 bytes: beyond
--- this size, as stored, further results are left out (the first is complete, whatever its size).
+-- Of the given jobs, those that have ended, those whose code no living pod has, and those that do not exist (without a
+-- status). $1 ids, $2 bytes: beyond this size, as stored, further results are left out (the first is complete, whatever
+-- its size).
 SELECT e.id, e.status, e.error_code, e.error_class, e.error_message, e.cancelled_by, e.cancel_reason, e.finished_at,
        e.misfit, e.before < $2 AS is_whole, CASE WHEN e.before < $2 THEN e.result::text END AS result
 FROM (
@@ -13,9 +14,7 @@ FROM (
     FROM unnest($1::uuid[]) WITH ORDINALITY AS asked(id, n)
     LEFT JOIN cortex.job j ON j.id = asked.id
     WHERE j.id IS NULL OR j.finished_at IS NOT NULL
-       -- A job that was handed back also shows `code` while pods that fit it are merely busy.
-       OR (j.waiting_on = 'code' AND (SELECT t.task FROM cortex_worker.task t WHERE t.job_id = j.id)
-               IN (SELECT s.task FROM cortex_worker.stranded s))
+       OR j.waiting_on = 'code'
 ) e;
 
 -- name: since

@@ -30,11 +30,14 @@ SELECT resumed.queue FROM resumed LEFT JOIN hinted ON true;
 
 -- name: make_strict
 -- Makes a named queue strict: the next job begins only when the one before has ended. $1 queue, $2 who, $3 why. Locks:
--- the row. No row comes back if it was strict.
+-- the row, the tasks that had made way. No row comes back if it was strict.
 WITH made AS (
     INSERT INTO cortex_worker.strict_queue (queue, set_by) VALUES ($1, $2)
     ON CONFLICT (queue) DO NOTHING
     RETURNING queue
+), gone_back AS (
+    -- In a strict queue nothing makes way.
+    UPDATE cortex_worker.task t SET state = 'QUEUED' FROM made WHERE t.state = 'STRANDED' AND t.queue_name = made.queue
 )
 INSERT INTO cortex.fact (type, subtype, source, data)
 SELECT 'lifecycle', 'queue_made_strict', 'queue:' || queue, jsonb_build_object('by', $2::text, 'reason', $3::text)
@@ -68,12 +71,17 @@ WITH RECURSIVE waiting AS (
     SELECT (SELECT t.queue_name FROM cortex_worker.task t
             WHERE t.state = 'QUEUED' AND t.queue_name > w.queue ORDER BY t.queue_name LIMIT 1)
     FROM waiting w WHERE w.queue IS NOT NULL
+), stranded AS MATERIALIZED (
+    -- None, unless code is missing.
+    SELECT t.queue_name AS queue, count(*) AS ready, min(t.run_at) AS oldest_at
+    FROM (SELECT queue_name, run_at FROM cortex_worker.task WHERE state = 'STRANDED' LIMIT $2::bigint * $3::bigint) t GROUP BY 1
 ), named AS MATERIALIZED (
     SELECT unnest($1::text[]) AS queue
     UNION SELECT '' WHERE $1 IS NULL
     UNION (SELECT queue FROM cortex_worker.queue_pause WHERE $1 IS NULL ORDER BY queue LIMIT $2)
     UNION (SELECT queue FROM cortex_worker.strict_queue WHERE $1 IS NULL ORDER BY queue LIMIT $2)
     UNION (SELECT queue FROM waiting WHERE $1 IS NULL AND queue IS NOT NULL LIMIT $2)
+    UNION (SELECT queue FROM stranded WHERE $1 IS NULL LIMIT $2)
     UNION (SELECT queue_name FROM cortex_worker.task
            WHERE $1 IS NULL AND queue_name IS NOT NULL AND state IN ('READY', 'LOCKED') ORDER BY queue_name LIMIT $2)
 ), shown AS MATERIALIZED (
@@ -84,7 +92,8 @@ WITH RECURSIVE waiting AS (
 ), figure AS MATERIALIZED (
     SELECT s.queue, f.*
     FROM shown s CROSS JOIN LATERAL (
-        SELECT q.ready + h.ready AS ready, h.running, q.later, least(q.oldest_at, h.oldest_at) AS oldest_at
+        SELECT q.ready + h.ready + coalesce(a.ready, 0) AS ready, h.running, q.later,
+               least(q.oldest_at, h.oldest_at, a.oldest_at) AS oldest_at
         FROM (WITH looked AS MATERIALIZED (
                   SELECT t.run_at, t.job_id, t.attempt FROM cortex_worker.task t
                   WHERE t.state = 'QUEUED' AND t.queue_name = s.queue ORDER BY t.priority, t.run_at, t.id LIMIT $3)
@@ -100,6 +109,7 @@ WITH RECURSIVE waiting AS (
                                              WHERE a.job_id = t.job_id AND a.attempt = t.attempt)))
                          FILTER (WHERE t.state = 'READY') AS oldest_at
               FROM cortex_worker.task t WHERE t.queue_name = s.queue AND t.state IN ('READY', 'LOCKED')) h
+             LEFT JOIN stranded a ON a.queue = s.queue
         WHERE s.queue <> ''
         UNION ALL
         SELECT r.ready + s2.ready + d.due, l.running, d2.later, least(o.oldest_at, d.oldest_at)

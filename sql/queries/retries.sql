@@ -120,27 +120,32 @@ FROM turn;
 
 -- name: now
 -- Retries jobs at once: in RETRY, or when they wait for a person to fix something, they get their tasks; between two
--- worker attempts their tasks become due. $1 ids (ordered), $2 who, $3 why. Locks: the tasks, then the jobs (ordered).
+-- worker attempts their tasks become due; and pods whose code has handed them back look at them again. $1 ids (ordered), $2 who, $3 why. Locks: the tasks, then the jobs (ordered).
 -- Records a fact for each changed job. Returns the state of each job before, and whether it was released.
 WITH task AS MATERIALIZED (
-    SELECT t.job_id, t.id, t.state, t.run_at
+    SELECT t.job_id, t.id, t.task, t.state, t.run_at
     FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
     ORDER BY t.job_id FOR UPDATE OF t
 ), before AS MATERIALIZED (
     SELECT j.id, j.status, j.waiting_on, j.worker_job_id, j.tenant, j.attempt, j.agent_id, j.agent_version,
-           j.next_retry_at
+           j.next_retry_at, j.finished_at, j.unfit_codes IS NOT NULL AS is_unfit
     FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job_record j ON j.id = asked.id
     WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET run_at = cortex.now(),
+    SET run_at = least(t.run_at, cortex.now()), task = coalesce(u.base, t.task),
         -- The snapshot still shows an attempt that just ends as locked, until the row is checked again.
         locked_by = NULL,
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM before b JOIN task ON task.job_id = b.id
-    WHERE t.job_id = task.job_id AND task.state IN ('LATER', 'QUEUED') AND task.run_at > cortex.now()
-      AND b.status::text IN ('RUNNING', 'RETRY')
-    RETURNING t.job_id
+    FROM before b JOIN task ON task.job_id = b.id LEFT JOIN cortex_worker.unfit u ON u.task = task.task
+    WHERE t.job_id = task.job_id AND task.state <> 'LOCKED' AND b.finished_at IS NULL
+      AND (b.is_unfit OR b.status::text IN ('RUNNING', 'RETRY') AND task.run_at > cortex.now())
+    RETURNING t.job_id, b.is_unfit
+), refit AS (
+    UPDATE cortex.job_record j
+    SET unfit_codes = NULL, waiting_on = CASE WHEN j.waiting_on <> 'code' THEN j.waiting_on END,
+        next_retry_at = CASE WHEN j.waiting_on = 'code' THEN cortex.now() ELSE j.next_retry_at END
+    FROM freed WHERE j.id = freed.job_id AND freed.is_unfit
 ), made AS MATERIALIZED (
     SELECT job_id FROM cortex.give_tasks(ARRAY(
         SELECT b.id FROM before b
@@ -168,7 +173,7 @@ FROM before b LEFT JOIN task ON task.job_id = b.id LEFT JOIN let_go ON let_go.jo
 -- name: standing
 -- The state of jobs concerning a retry by a person. $1 ids. Locks: none.
 SELECT j.id, j.status, j.waiting_on, j.worker_job_id IS NOT NULL AS has_task, t.state::text AS task_state,
-       t.run_at > cortex.now() AS is_later
+       t.run_at > cortex.now() AS is_later, j.unfit_codes IS NOT NULL AS is_unfit
 FROM unnest($1::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id;
 

@@ -73,19 +73,18 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.alarms', 0)) AS is_min
 
 -- name: stranded
 -- Keeps the list of work that no living pod can take, announces each kind of it once it has lasted for a while, and takes
--- it from the head of its named queue, so that others of the queue run. $1 seconds, $2 most jobs to count of each.
--- Records a fact of each. Locks: the kinds, the tasks that make way (skipping locked). Returns what was announced.
-WITH observed AS MATERIALIZED (
+-- it from the head of its named queue, so that others of the queue run; work that a pod can take again goes back to its
+-- place there. $1 seconds, $2 most jobs to count of each, and to move. Records a fact of each. Locks: the kinds, the
+-- tasks that make way or go back (skipping locked). Returns what was announced, and whether more tasks must move: at
+-- least one row.
+WITH RECURSIVE observed AS MATERIALIZED (
     SELECT u.task, (
         SELECT count(*) FROM (
             (SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $2)
             UNION ALL
             (SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'READY' AND t.is_suspect LIMIT $2)
             UNION ALL
-            -- Tasks are not indexed by kind while they are queued: they count once they have made way.
-            (SELECT FROM cortex_worker.task t
-             WHERE t.state = 'QUEUED' AND t.task = u.task AND EXISTS (
-                 SELECT FROM cortex_worker.stranded s WHERE s.task = u.task) LIMIT $2)
+            (SELECT FROM cortex_worker.task t WHERE t.task = u.task AND t.state = 'STRANDED' LIMIT $2)
             LIMIT $2) c)::int AS jobs
     FROM cortex.unserved_tasks() AS u(task)
 ), ended AS (
@@ -95,14 +94,39 @@ WITH observed AS MATERIALIZED (
     WHERE NOT EXISTS (SELECT FROM cortex_worker.stranded k WHERE k.task = o.task)
     ON CONFLICT DO NOTHING
 ), head AS (
+    -- The head of a queue is READY: one task of each queue.
     SELECT t.job_id FROM observed o JOIN cortex_worker.stranded s ON s.task = o.task CROSS JOIN LATERAL (
-        SELECT t.job_id FROM cortex_worker.task t
-        WHERE t.task = o.task AND t.state = 'READY' AND t.queue_name IS NOT NULL
-          AND NOT EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name)
-        FOR UPDATE SKIP LOCKED) t
+        SELECT * FROM (
+            SELECT t.job_id FROM cortex_worker.task t
+            WHERE t.task = o.task AND t.state = 'READY' AND NOT t.is_suspect AND t.queue_name IS NOT NULL
+              AND NOT EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name)
+            LIMIT $2 FOR UPDATE SKIP LOCKED) fresh
+        UNION ALL
+        SELECT * FROM (
+            SELECT t.job_id FROM cortex_worker.task t
+            WHERE t.task = o.task AND t.state = 'READY' AND t.is_suspect AND t.queue_name IS NOT NULL
+              AND NOT EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name)
+            LIMIT $2 FOR UPDATE SKIP LOCKED) suspect) t
+    LIMIT $2
 ), made_way AS (
-    UPDATE cortex_worker.task t SET state = 'QUEUED' FROM head
+    UPDATE cortex_worker.task t SET state = 'STRANDED' FROM head
     WHERE t.job_id = head.job_id AND t.state = 'READY'
+    RETURNING t.job_id
+), kind AS (
+    -- Walks the distinct kinds of those that have made way by index, one probe per kind.
+    (SELECT task FROM cortex_worker.task WHERE state = 'STRANDED' ORDER BY task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task > k.task
+            ORDER BY t.task LIMIT 1)
+    FROM kind k WHERE k.task IS NOT NULL
+), able AS MATERIALIZED (
+    SELECT t.job_id FROM kind k CROSS JOIN LATERAL (
+        SELECT t.job_id FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task = k.task
+        ORDER BY t.priority, t.run_at, t.id LIMIT $2 FOR UPDATE SKIP LOCKED) t
+    WHERE k.task NOT IN (SELECT o.task FROM observed o)
+    LIMIT $2
+), gone_back AS (
+    UPDATE cortex_worker.task t SET state = 'QUEUED' FROM able WHERE t.job_id = able.job_id AND t.state = 'STRANDED'
     RETURNING t.job_id
 ), due AS (
     UPDATE cortex_worker.stranded s
@@ -124,10 +148,12 @@ WITH observed AS MATERIALIZED (
     SELECT 'lifecycle', 'work_stranded', left('task:' || key, 300), data FROM newly
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (
-        SELECT FROM (SELECT task FROM ended UNION ALL SELECT job_id::text FROM made_way) w LIMIT 1) e
+        SELECT FROM (SELECT task FROM ended UNION ALL SELECT job_id::text FROM made_way
+                     UNION ALL SELECT job_id::text FROM gone_back) w LIMIT 1) e
 )
-SELECT key, cortex.announce('work.stranded', key, data), (SELECT count(*) FROM hinted) AS hint_count
-FROM newly ORDER BY key;
+SELECT n.key, cortex.announce('work.stranded', n.key, n.data), (SELECT count(*) FROM hinted) AS hint_count,
+       (SELECT count(*) FROM gone_back) >= $2 OR (SELECT count(*) FROM made_way) >= $2 AS is_more_due
+FROM (SELECT) one LEFT JOIN newly n ON true ORDER BY n.key;
 
 -- name: dead_letters
 -- Announces that many dead letters are unresolved, and again each time that their number has doubled. $1 how many are

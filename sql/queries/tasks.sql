@@ -1,9 +1,9 @@
 -- name: promote
 -- Makes due LATER tasks, and the next task of each idle named queue, ready to be claimed, except in paused queues. In a
 -- strict queue, the next task is that of the job that has begun; while that waits without a due task, there is none.
--- In another one, a task that no living pod can take makes way. $1 limit. Locks: the promoted tasks, skipping locked
--- LATER ones. Returns how many became ready. If a queue's head became ready meanwhile, task_queue_head refuses: repeat
--- the statement.
+-- In another one, tasks that no living pod can take make way. $1 limit. Locks: the promoted tasks, skipping locked
+-- LATER ones. Returns how many became ready, or $1 if a queue has yet more tasks that must make way. If a queue's head
+-- became ready meanwhile, task_queue_head refuses: repeat the statement.
 WITH RECURSIVE later AS MATERIALIZED (
     SELECT job_id FROM cortex_worker.task
     WHERE state = 'LATER' AND run_at <= cortex.now()
@@ -25,17 +25,28 @@ WITH RECURSIVE later AS MATERIALIZED (
         SELECT FROM cortex_worker.task t
         WHERE t.queue_name = q.queue_name AND t.state IN ('READY', 'LOCKED'))
       AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = q.queue_name)
-), head AS MATERIALIZED (
-    SELECT t.job_id FROM idle CROSS JOIN LATERAL (
+), front AS MATERIALIZED (
+    SELECT t.job_id, idle.queue_name, t.nth,
+           NOT idle.is_strict AND EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = t.task) AS is_stranded
+    FROM idle CROSS JOIN LATERAL (
         -- Not SKIP LOCKED: pods that promote at the same time must choose the same task.
-        SELECT job_id FROM cortex_worker.task w
+        SELECT job_id, task, row_number() OVER (ORDER BY priority, run_at, id) AS nth FROM cortex_worker.task
         WHERE state = 'QUEUED' AND queue_name = idle.queue_name AND run_at <= cortex.now()
-          AND (idle.is_strict OR NOT EXISTS (SELECT FROM cortex_worker.stranded s WHERE s.task = w.task))
-        ORDER BY priority, run_at, id LIMIT 1) t
+        ORDER BY priority, run_at, id
+        -- More than the first one are read only if that must make way.
+        LIMIT CASE WHEN NOT idle.is_strict AND EXISTS (
+            SELECT FROM cortex_worker.stranded s WHERE s.task = (
+                SELECT w.task FROM cortex_worker.task w
+                WHERE w.state = 'QUEUED' AND w.queue_name = idle.queue_name AND w.run_at <= cortex.now()
+                ORDER BY w.priority, w.run_at, w.id LIMIT 1)) THEN 100 ELSE 1 END) t
     -- A running job is READY or LOCKED in its queue. One that has begun has another state than PENDING in its record.
     WHERE NOT idle.is_strict OR NOT EXISTS (
         SELECT FROM cortex.job_record j
         WHERE j.queue_name = idle.queue_name AND j.status IN ('RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL'))
+), able AS MATERIALIZED (
+    SELECT DISTINCT ON (queue_name) queue_name, nth, job_id FROM front WHERE NOT is_stranded ORDER BY queue_name, nth
+), head AS MATERIALIZED (
+    SELECT job_id FROM able
     UNION ALL
     SELECT t.job_id FROM idle CROSS JOIN LATERAL (
         SELECT t.job_id FROM cortex.job_record j JOIN cortex_worker.task t ON t.job_id = j.id
@@ -49,8 +60,14 @@ WITH RECURSIVE later AS MATERIALIZED (
     FROM (SELECT job_id FROM later UNION ALL SELECT job_id FROM head) due
     WHERE t.job_id = due.job_id AND t.state IN ('LATER', 'QUEUED')
     RETURNING t.job_id
+), made_way AS (
+    UPDATE cortex_worker.task t SET state = 'STRANDED'
+    FROM front f LEFT JOIN able a ON a.queue_name = f.queue_name
+    WHERE t.job_id = f.job_id AND t.state = 'QUEUED' AND f.is_stranded AND f.nth < coalesce(a.nth, f.nth + 1)
+    RETURNING f.queue_name
 )
-SELECT count(*) FROM ready;
+SELECT CASE WHEN EXISTS (SELECT FROM made_way m WHERE m.queue_name NOT IN (SELECT a.queue_name FROM able a))
+            THEN greatest($1, (SELECT count(*) FROM ready)) ELSE (SELECT count(*) FROM ready) END AS count;
 
 -- name: claim
 -- Gives ready tasks of the pod's types to it, under a new attempt: that makes their jobs RUNNING. From a paused queue
@@ -154,7 +171,7 @@ SELECT e.job_id FROM asked JOIN cortex.effect e ON e.job_id = asked.id WHERE e.i
 
 -- name: release
 -- Ends attempts without ending their jobs: the tasks wait for another pod. A job whose key another job took is
--- cancelled instead: its successor may have run.
+-- cancelled instead: its successor may have run. The task of a job that has ended is deleted.
 -- $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 attempts to give back (0 or 1),
 -- $5 delays in seconds, $6 outcomes, $7 errors, $8 their codes, $9 classes, $10 sources, $11 data of their facts.
 -- Locks: tasks, then jobs. Returns the jobs released.
@@ -162,7 +179,7 @@ WITH ended AS (
     SELECT e.job_id, e.attempt, e.given_back, e.outcome, e.error, e.code, e.class, e.source, e.fact,
            -- A job with a cancellation request does not wait.
            CASE WHEN j.cancel_requested_at IS NULL THEN e.delay_s ELSE 0 END AS delay_s,
-           j.replaced_by IS NOT NULL AS is_replaced
+           j.replaced_by IS NOT NULL OR j.finished_at IS NOT NULL AS is_over
     FROM unnest($2::uuid[], $3::int[], $4::int[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[],
                 $10::text[], $11::jsonb[])
         AS e(job_id, attempt, given_back, delay_s, outcome, error, code, class, source, fact)
@@ -177,19 +194,19 @@ WITH ended AS (
         state = (CASE WHEN t.queue_name IS NOT NULL THEN 'QUEUED'
                       WHEN e.delay_s > 0 THEN 'LATER' ELSE 'READY' END)::cortex_worker.task_state
     FROM ended e
-    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND NOT e.is_replaced
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND NOT e.is_over
     RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect,
-              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped, e.is_replaced
+              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped, e.is_over
 ), gone AS (
     DELETE FROM cortex_worker.task t USING ended e
-    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND e.is_replaced
+    WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND e.is_over
     RETURNING e.job_id, e.attempt, e.outcome, e.error, e.code, e.class, e.source, e.fact, t.run_at, t.is_suspect,
-              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped, e.is_replaced
+              t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped, e.is_over
 ), released AS (
     UPDATE cortex.job_record j
-    SET status = (CASE WHEN f.is_replaced THEN 'CANCELLED' ELSE 'RUNNING' END)::cortex.job_status,
-        attempt = f.attempt, pod_id = CASE WHEN f.is_replaced THEN $1 END,
-        worker_job_id = CASE WHEN NOT f.is_replaced THEN j.worker_job_id END,
+    SET status = (CASE WHEN f.is_over THEN 'CANCELLED' ELSE 'RUNNING' END)::cortex.job_status,
+        attempt = f.attempt, pod_id = CASE WHEN f.is_over THEN $1 END,
+        worker_job_id = CASE WHEN NOT f.is_over THEN j.worker_job_id END,
         started_at = coalesce(j.started_at, f.locked_at), config_id = f.config_id,
         waited_s = cortex.waited_s(j.waited_s, j.suspended_at, f.locked_at),
         suspended_at = cortex.now(), checkpoint = coalesce(f.checkpoint, j.checkpoint),
@@ -226,7 +243,8 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- the kinds of tasks. Returns the jobs handed back. A job with a cancellation request,
 -- or whose key another job took, is cancelled instead.
 WITH ended AS MATERIALIZED (
-    SELECT e.job_id, e.attempt, e.kind, e.error, j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
+    SELECT e.job_id, e.attempt, e.kind, e.error,
+           j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL OR j.finished_at IS NOT NULL AS is_cancelled,
            coalesce(u.base, t.task) AS base,
            ARRAY(SELECT DISTINCT c.id FROM unnest(j.unfit_codes || cortex.code_of($1)) AS c(id) ORDER BY c.id) AS codes
     FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[]) AS e(job_id, attempt, kind, error)
@@ -282,7 +300,7 @@ SELECT id FROM handed_back LEFT JOIN hinted ON true;
 
 -- name: fail_unfit
 -- Fails jobs that waited too long for code: those that were handed back, at their time; and those whose type or tools no
--- living pod has, once that has lasted too long. Where no pod lives, ticks decide. $1 seconds, $2 the same in words, $3
+-- living pod or recent tick has, once that has lasted too long. $1 seconds, $2 the same in words, $3
 -- limit. Locks: tasks and their jobs (skipping locked). A job with a cancellation request is cancelled. Returns how many
 -- were ended.
 WITH late AS MATERIALIZED (
@@ -290,21 +308,23 @@ WITH late AS MATERIALIZED (
         (SELECT j.id AS job_id FROM cortex.job_record j
          WHERE j.status = 'RETRY' AND j.worker_job_id IS NOT NULL AND j.waiting_on = 'code'
            AND j.next_retry_at <= cortex.now()
-           AND ((SELECT t.task FROM cortex_worker.task t WHERE t.job_id = j.id) IN (
-                   -- Pods that start together are given a moment.
-                   SELECT s.task FROM cortex_worker.stranded s
-                   WHERE s.since < cortex.now() - least($1::float8, 60) * interval '1 second')
-                OR cortex.ticked_at() IS NOT NULL)
+           AND (SELECT t.task FROM cortex_worker.task t WHERE t.job_id = j.id) IN (
+               -- Pods that start together are given a moment.
+               SELECT s.task FROM cortex_worker.stranded s
+               WHERE s.since < cortex.now() - least($1::float8, 60) * interval '1 second')
          ORDER BY j.next_retry_at LIMIT $3)
         UNION ALL
         (SELECT t.job_id FROM cortex_worker.stranded s CROSS JOIN LATERAL (
-             SELECT t.job_id FROM cortex_worker.task t
-             WHERE t.task = s.task AND t.state = 'READY' AND t.run_at < cortex.now() - $1::float8 * interval '1 second'
-             LIMIT $3) t
-         WHERE s.since < cortex.now() - $1::float8 * interval '1 second' LIMIT $3)
-        UNION ALL
-        (SELECT t.job_id FROM cortex_worker.stranded s JOIN cortex_worker.task t ON t.task = s.task
-         WHERE t.state = 'QUEUED' AND s.since < cortex.now() - $1::float8 * interval '1 second'
+             -- One by one: each state has an index of its own.
+             (SELECT t.job_id, t.run_at FROM cortex_worker.task t
+              WHERE t.task = s.task AND t.state = 'READY' AND NOT t.is_suspect LIMIT $3)
+             UNION ALL
+             (SELECT t.job_id, t.run_at FROM cortex_worker.task t
+              WHERE t.task = s.task AND t.state = 'READY' AND t.is_suspect LIMIT $3)
+             UNION ALL
+             (SELECT t.job_id, t.run_at FROM cortex_worker.task t
+              WHERE t.task = s.task AND t.state = 'STRANDED' LIMIT $3)) t
+         WHERE s.since < cortex.now() - $1::float8 * interval '1 second'
            AND t.run_at < cortex.now() - $1::float8 * interval '1 second' LIMIT $3)) l
 ), held AS MATERIALIZED (
     SELECT DISTINCT t.job_id FROM late JOIN cortex_worker.task t ON t.job_id = late.job_id WHERE t.state <> 'LOCKED'
@@ -450,7 +470,7 @@ SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request or whose key
--- another job took. $1 dead pod id, $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last
+-- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last
 -- heartbeat when it was seen without its lock, or null: if it has sent one since, it lives, even if its lock is free
 -- again. Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the
 -- pod, the breakers that it probed. The pod is finished, and marked dead, when everything that it owned could be taken;
@@ -473,12 +493,13 @@ WITH dead AS MATERIALIZED (
     SELECT t.job_id, t.attempt, t.locked_at, t.heartbeat_at, t.config_id, t.checkpoint,
            t.checkpoint IS NOT NULL AS has_stepped,
            j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
+           j.finished_at IS NOT NULL AS is_finished,
            CASE WHEN t.checkpoint IS NULL THEN j.process_deaths ELSE 0 END AS process_deaths,
            CASE WHEN t.checkpoint IS NULL THEN j.pod_deaths ELSE 0 END
                + CASE WHEN owned.has_left THEN 0 ELSE 1 END AS deaths
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
-    JOIN cortex.job_record j ON j.id = owned.job_id AND j.finished_at IS NULL
+    JOIN cortex.job_record j ON j.id = owned.job_id
     ORDER BY owned.job_id LIMIT $4
     FOR UPDATE OF t, j SKIP LOCKED
 ), freed AS (
@@ -486,9 +507,9 @@ WITH dead AS MATERIALIZED (
     SET locked_by = NULL, is_suspect = held.deaths + 1 >= $3 OR held.process_deaths > 0,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
-    FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled
+    FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled AND NOT held.is_finished
 ), gone AS (
-    DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND held.is_cancelled
+    DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND (held.is_cancelled OR held.is_finished)
 ), moved AS (
     UPDATE cortex.job_record j
     SET pod_deaths = held.deaths, process_deaths = held.process_deaths,
@@ -502,7 +523,7 @@ WITH dead AS MATERIALIZED (
         waits_count = CASE WHEN held.has_stepped THEN 0 ELSE j.waits_count END,
         own_failure_at = CASE WHEN NOT held.has_stepped THEN j.own_failure_at END,
         next_retry_at = NULL, waiting_on = NULL
-    FROM held WHERE j.id = held.job_id
+    FROM held WHERE j.id = held.job_id AND NOT held.is_finished
     RETURNING j.id, held.attempt, j.status
 ), noted AS (
     INSERT INTO cortex.job_attempt (job_id, attempt, pod_id, outcome, due_at)
@@ -533,7 +554,7 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- Takes jobs whose pod has been silent for too long, oldest first: retries them later, fails them when their retries
 -- are spent, or ends them if a person requested it or another job took their key. Also takes a job that runs without a
 -- heartbeat, and has not changed for this long, or whose task is gone: if no pod had claimed that one, the job gets
--- another task. Between two worker attempts a job's task is not locked: that is not such a job.
+-- another task. The task of a job that has ended, if one is left, is deleted. Between two worker attempts a job's task is not locked: that is not such a job.
 -- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
 -- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
 -- seconds: before that, no pod could send a heartbeat. Locks: an advisory lock, tried without waiting, so that one
@@ -558,9 +579,10 @@ WITH alone AS MATERIALIZED (
     SELECT t.job_id, s.since, t.attempts_spent, t.max_attempts, t.attempt, t.locked_by AS pod_id, t.locked_at,
            t.config_id, t.checkpoint, t.heartbeat_at AS beat_at,
            j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
-           j.retry_count < j.max_retries AS has_retry, t.is_suspect, true AS has_begun
+           j.retry_count < j.max_retries AS has_retry, t.is_suspect, true AS has_begun,
+           j.finished_at IS NOT NULL AS is_finished
     FROM edge, stale s
-    JOIN cortex.job_record j ON j.id = s.job_id AND j.finished_at IS NULL
+    JOIN cortex.job_record j ON j.id = s.job_id
     JOIN cortex_worker.task t ON t.job_id = s.job_id
     WHERE t.state = 'LOCKED' AND coalesce(t.heartbeat_at, t.locked_at) < edge.at
     ORDER BY s.since LIMIT cardinality($3::float8[])
@@ -593,7 +615,8 @@ WITH alone AS MATERIALIZED (
            NULL::timestamptz AS beat_at,
            j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled,
            j.retry_count < j.max_retries AS has_retry, false AS is_suspect,
-           (SELECT h.new FROM cortex.job_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1) = 'RUNNING' AS has_begun
+           (SELECT h.new FROM cortex.job_history h WHERE h.job_id = j.id ORDER BY h.id DESC LIMIT 1) = 'RUNNING' AS has_begun,
+           false AS is_finished
     FROM edge, lost l JOIN cortex.job_record j ON j.id = l.id
     WHERE (j.status::text IN ('PENDING', 'RUNNING') OR j.finished_at IS NULL AND j.worker_job_id IS NOT NULL)
       AND j.updated_at < edge.at
@@ -633,7 +656,7 @@ WITH alone AS MATERIALIZED (
         error_message = CASE WHEN t.status = 'FAILED' THEN format(
             'its pod fell silent in attempt %s, after %s of %s retries; last heartbeat %s', t.attempt, j.retry_count,
             j.max_retries, coalesce(to_char(t.beat_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), 'never')) END
-    FROM taken t WHERE j.id = t.job_id
+    FROM taken t WHERE j.id = t.job_id AND NOT t.is_finished
     RETURNING j.id, j.status, j.attempt, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.max_retries,
               j.next_retry_at, t.pod_id, t.attempts_spent, t.max_attempts,
               coalesce(j.error_message, 'its pod fell silent') AS error
@@ -665,6 +688,7 @@ SELECT EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND NOT is_s
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'READY' AND is_suspect)
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LATER' AND run_at <= cortex.now())
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'QUEUED')
+    OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'STRANDED')
     OR EXISTS (SELECT FROM cortex_worker.task WHERE state = 'LOCKED') AS has_work;
 
 -- name: is_watched

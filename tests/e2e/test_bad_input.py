@@ -161,8 +161,10 @@ def test_unchecked_payloads_affect_only_their_own_job(pods: Pods) -> None:
     last = submit(pods.dsn, "noop")
     until_status(pods.dsn, last, "COMPLETED")
     for text, report in unfit.items():  # other code may take these
-        row = until_status(pods.dsn, ids[text], "RETRY")
-        assert (row["waiting_on"], row["attempt"]) == ("code", 1)
+        row = until_job(
+            pods.dsn, ids[text], lambda row: row["waiting_on"] == "code", "to wait for code"
+        )
+        assert (row["status"], row["attempt"]) == ("RETRY", 1)
         why = sql(pods.dsn, "SELECT error FROM cortex.job_attempt WHERE job_id = $1", ids[text])
         assert report in why[0]["error"], text
     assert pod.is_alive

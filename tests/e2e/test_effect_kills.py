@@ -8,7 +8,7 @@ import itertools
 
 from chaos.cluster.ledger import Application
 from tests.support.doom import Fallen, Payments
-from tests.support.records.rows import assert_one_truth, job_row, until_status
+from tests.support.records.rows import assert_one_truth, job_row, until_job, until_status
 from tests.support.servers.postgres import sql
 
 OF_A_CALL = (
@@ -102,8 +102,10 @@ def test_a_release_that_renames_an_effect_does_not_apply_it_again(payments: Paym
     assert the_one(payments, "moved").result
     payments.until(len(fallen) - 1, "RETRY")
     for job in (job for job in fallen if job.account != "moved"):
-        row = job_row(payments.dsn, job.job_id)
-        assert (row["waiting_on"], row["retry_count"]) == ("code", 0)
+        row = until_job(
+            payments.dsn, job.job_id, lambda row: row["waiting_on"] == "code", "to wait for code"
+        )
+        assert row["retry_count"] == 0
         (*_, misfit) = sql(payments.dsn, ATTEMPTS, job.job_id)
         assert misfit["outcome"] == "misfit"
         assert "'pay_customer'" in misfit["error"]

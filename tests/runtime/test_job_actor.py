@@ -140,7 +140,7 @@ async def test_a_payload_that_does_not_fit_is_handed_back(
     async def takes(ctx: Context, n: int) -> None: ...
 
     row = job_row(database, await run_one(committing, takes, payload=payload))
-    assert (row["status"], row["waiting_on"], row["retry_count"]) == ("RETRY", "code", 0)
+    assert (row["status"], row["unfit_codes"], row["retry_count"]) == ("RETRY", [0], 0)
     (attempt,) = sql(database, "SELECT * FROM cortex.job_attempt WHERE job_id = $1", row["id"])
     assert (attempt["outcome"], attempt["error_source"]) == ("misfit", "arguments")
     assert re.search("has unknown keys 'm', 'o'; .*payload.n", attempt["error"])
@@ -417,8 +417,8 @@ async def test_diverging_code_hands_back_unless_it_has_done_something_new(
     committing.run(again)
     await ended(committing)
     row = job_row(database, claim.lease.job_id)
-    ends = {True: ("RETRY", "code", None), False: ("FAILED", None, "diverged")}
-    assert (row["status"], row["waiting_on"], row["error_code"]) == ends[is_clean]
+    ends = {True: ("RETRY", [0], None), False: ("FAILED", None, "diverged")}
+    assert (row["status"], row["unfit_codes"], row["error_code"]) == ends[is_clean]
 
 
 # --- what the database says at the end

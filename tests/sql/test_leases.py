@@ -427,3 +427,34 @@ async def eventually_blocked(connection: "asyncpg.Connection[asyncpg.Record]") -
             "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
         ):
             await connection.fetchval("SELECT pg_sleep(0.01)")
+
+
+@pytest.mark.parametrize("by", ["takeover", "sweep", "release"])
+def test_the_task_of_a_job_that_has_ended_is_deleted(
+    database: str,
+    store: Session,
+    submit: Callable[..., UUID],
+    enter_pod: Callable[..., UUID],
+    by: str,
+) -> None:
+    """A hand in the database, or a restore, may have left it."""
+    pod_id = enter_pod(LOCK_KEY)
+    job_id = submit()
+    (claimed,) = store(tasks.claim, pod_id=pod_id, types=["work"], limit=1)
+    lease = claimed.lease
+    sql(database, "CREATE TABLE public.left_over AS SELECT * FROM cortex_worker.task")
+    store(jobs.finish, pod_id=pod_id, operations=[finish(lease)])
+    sql(database, "INSERT INTO cortex_worker.task SELECT * FROM public.left_over")
+    record = "SELECT * FROM cortex.job_record WHERE id = $1"
+    before = dict(sql(database, record, job_id)[0])
+    if by == "takeover":
+        taken = store(tasks.take_over, pod_id=pod_id, lock_key=LOCK_KEY, deaths_max=3, limit=9)
+        assert (taken.is_done, taken.freed_count, taken.cancelled_count) == (True, 0, 0)
+    elif by == "sweep":
+        move_clock(database, 2 * SILENT_S)
+        assert sweep(store) == (0, 0)
+    else:
+        ending = Release(lease=lease, outcome="handed_back", is_counted=False)
+        store(tasks.release, pod_id=pod_id, operations=[ending])
+    assert sql(database, "SELECT FROM cortex_worker.task") == []
+    assert dict(sql(database, record, job_id)[0]) == before

@@ -7,11 +7,25 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.drain import Liveness
+from cortex.domain.errors import ConflictError
 from cortex.domain.job import Claim, JobStatus, Misfit, Release, Suspend
 from cortex.domain.job_filter import parse_filter
 from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.session import Session
-from cortex.store import agents, codes, feed, job_pages, jobs, operator, pods, retries, tasks, why
+from cortex.store import (
+    agents,
+    codes,
+    feed,
+    job_choice,
+    job_pages,
+    jobs,
+    operator,
+    pods,
+    queues,
+    retries,
+    tasks,
+    why,
+)
 from cortex.store.background import alarms
 from cortex.store.codes import Code
 from cortex.view.why import Cause
@@ -60,7 +74,7 @@ def misfit(store: Session, pod_id: UUID, *types: str, **given: Any) -> Claim:
 def check(store: Session, code_wait_s: float = CODE_WAIT_S) -> list[str]:
     found = store(alarms.check, code_wait_s=code_wait_s)
     assert found is not None
-    return found
+    return list(found.announced)
 
 
 def job(database: str, job_id: UUID) -> dict[str, Any]:
@@ -79,7 +93,8 @@ def test_other_code_takes_what_one_code_handed_back(store: Session, database: st
     job_id = submit_by_sql(database, TYPE)
     first = misfit(store, old)
     row = job(database, job_id)
-    assert (row["status"], row["waiting_on"], row["attempt"]) == ("RETRY", "code", 1)
+    assert (row["status"], row["waiting_on"], row["attempt"]) == ("RETRY", None, 1), "v2 fits"
+    assert row["next_retry_at"] == row["suspended_at"], "it is due"
     assert (row["retry_count"], row["rate_limit_count"], row["pod_id"]) == (0, 0, None)
     assert claim(store, old) == claim(store, twin) == [], "the same code does not look again"
     (second,) = claim(store, new)
@@ -197,7 +212,7 @@ def test_stranded_jobs_have_a_state_of_their_own(store: Session, database: str) 
     handed_back, unknown, fine = (submit_by_sql(database, name) for name in (TYPE, "x", "y"))
     old, other = pod(store, "v1"), pod(store, "v1", "y")
     misfit(store, old)
-    assert listed(store, "status:code") == {handed_back}
+    assert listed(store, "status:code") == set()
     assert check(store) == []
     assert listed(store, "status:code") == {handed_back, unknown}
     shown = store(jobs.show, unknown)
@@ -210,7 +225,7 @@ def test_stranded_jobs_have_a_state_of_their_own(store: Session, database: str) 
     pod(store, "v2", TYPE, "x")
     check(store)
     assert store(operator.head).stranded == 0
-    assert listed(store, "status:code") == {handed_back}, "until a pod has taken it"
+    assert listed(store, "status:code") == set(), "v2 takes it next"
     assert len(claim(store, other, "y")) == 1
 
 
@@ -242,10 +257,12 @@ def test_a_job_fails_that_no_code_has_taken_for_too_long(store: Session, databas
     old = pod(store, "v1")
     job_id = submit_by_sql(database, TYPE)
     misfit(store, old)
+    check(store)
     due = job(database, job_id)["next_retry_at"]
     passing(database, 86_400)
     later = pod(store, "v2")
     misfit(store, later)
+    check(store)
     assert job(database, job_id)["next_retry_at"] == due, "it waits since the first hand-back"
     passing(database, CODE_WAIT_S - 1)
     check(store)
@@ -299,3 +316,85 @@ def test_kinds_of_tasks_are_forgotten_after_their_last_use(store: Session, datab
     store(jobs.cancel, found.lease.job_id, by="ana", reason="x")
     sql(database, "DELETE FROM cortex_worker.task")
     assert store(tasks.forget_unfit) == 1
+
+
+@pytest.mark.parametrize("queue_name", [None, "mail"])
+@pytest.mark.parametrize("is_stranded", [False, True])
+def test_a_person_lets_the_same_code_look_again(
+    store: Session, database: str, queue_name: str | None, is_stranded: bool
+) -> None:
+    pod_id = pod(store, "v1")
+    job_id = submit_by_sql(database, TYPE, queue_name=queue_name)
+    misfit(store, pod_id)
+    for _ in range(2 * is_stranded):
+        check(store)
+    assert store(job_choice.why_not_retried, [job_id]) == {job_id: None}
+    store(retries.retry_now, job_id, by="ana", reason="mended", new_id=new_id)
+    row = job(database, job_id)
+    assert (row["unfit_codes"], row["waiting_on"], row["status"]) == (None, None, "RETRY")
+    (found,) = claim(store, pod_id)
+    assert (found.lease.attempt, found.attempts_spent, found.retry_count) == (2, 1, 0)
+    with pytest.raises(ConflictError, match="is running"):
+        store(retries.retry_now, job_id, by="ana", reason="", new_id=new_id)
+    assert hand_back(store, pod_id, found) == {job_id}, "it does not fit after all"
+    assert claim(store, pod_id) == []
+
+
+def tick(store: Session, database: str, version: str, *types: str) -> UUID:
+    """Register a pod of a tick that ends at once."""
+    pod_id = pod(store, version, *types)
+    end = "UPDATE cortex.pod SET name = 'tick x', state = 'STOPPED', ended_at = cortex.now()"
+    sql(database, f"{end} WHERE id = $1", pod_id)
+    return pod_id
+
+
+def test_jobs_that_no_tick_can_take_wait_for_code(store: Session, database: str) -> None:
+    job_id, unknown = submit_by_sql(database, TYPE), submit_by_sql(database, "x")
+    misfit(store, tick(store, database, "v1"))
+    assert len(check(store)) == 0
+    assert listed(store, "status:code") == {job_id, unknown}
+    assert store(feed.results, [job_id, unknown]).waiting.keys() == {job_id, unknown}
+    assert why_of(store(why.facts_of, job_id)).cause is Cause.CODE
+    passing(database, 60)
+    tick(store, database, "v1")
+    assert len(check(store)) == 2
+    passing(database, 120)
+    tick(store, database, "v2")
+    check(store)
+    assert listed(store, "status:code") == {unknown}
+    passing(database, 86_400)
+    assert listed(store, "status:code") == {unknown}
+    assert check(store) == [], "no tick for a day: nothing is there to judge by"
+    assert listed(store, "status:code") == set()
+
+
+def test_stranded_tasks_of_a_queue_let_others_pass_and_go_back(
+    store: Session, database: str
+) -> None:
+    old = pod(store, "v1")
+    first = [submit_by_sql(database, "x", queue_name="mail", priority=n % 3) for n in range(130)]
+    last = submit_by_sql(database, TYPE, queue_name="mail", priority=5)
+    for _ in range(2):
+        store(tasks.promote)
+        check(store)
+    for _ in range(3):
+        store(tasks.promote)
+    states = "SELECT state::text, count(*)::int AS n FROM cortex_worker.task GROUP BY 1"
+    assert {row["state"]: row["n"] for row in sql(database, states)} == {
+        "STRANDED": 130,
+        "READY": 1,
+    }
+    (row,) = store(queues.page, ["mail"])
+    assert (row.ready, row.running) == (131, 0)
+    (found,) = claim(store, old)
+    assert found.lease.job_id == last
+    store(queues.make_strict, "mail", by="ana", reason="")
+    assert {row["state"] for row in sql(database, states)} == {"QUEUED", "LOCKED"}
+    store(queues.make_relaxed, "mail", by="ana", reason="")
+    done = Release(lease=found.lease, outcome="handed_back", is_counted=False)
+    store(tasks.release, pod_id=old, operations=[done])
+    assert store(tasks.promote) == tasks.PROMOTE_BATCH, "more must make way"
+    new = pod(store, "v2", "x")
+    check(store)
+    (found,) = claim(store, new, "x")
+    assert found.lease.job_id == first[0], "they kept their places"

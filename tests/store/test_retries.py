@@ -461,9 +461,6 @@ def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
     assert output["due_at"][:19] == due_at.isoformat()[:19]
     with pytest.raises(ConflictError, match="is due already"):
         store(retries.retry_now, job_id, by="bob", reason="", new_id=new_id)
-    sql(database, "UPDATE cortex.job_record SET waiting_on = 'code' WHERE id = $1", job_id)
-    with pytest.raises(ConflictError, match="waits for code that fits it"):
-        store(retries.retry_now, job_id, by="bob", reason="", new_id=new_id)
     assert len(facts(database, job_id)) == 1
     assert_tasks_fit(database)
     (claimed,) = claim(store)

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from cortex.actors.runner import Runner, TickBudget, TickResult
+from cortex.actors.runner import AT_ONCE, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
 from cortex.store.background import alarms
@@ -41,6 +41,8 @@ class Alarms(Runner):
         crash_point("before_alarms")
         new = await self._port(alarms.check, code_wait_s=self._code_wait_s)
         crash_point("after_alarms")
-        for each in new or ():
+        if new is None:
+            return TickResult(is_skipped=True, next_s=POLL_S)
+        for each in new.announced:
             _log.warning("alarm", about=each)
-        return TickResult(items=len(new or ()), is_skipped=new is None, next_s=POLL_S)
+        return TickResult(items=len(new.announced), next_s=AT_ONCE if new.is_more_due else POLL_S)

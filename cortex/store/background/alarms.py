@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import attrs
+
 from cortex.domain.phrases import span
 from cortex.postgres.database import Connection, Database
 
@@ -10,20 +12,30 @@ STRANDED_S: Final = 3.0
 FAILED_MAX: Final = 200
 """How many jobs that waited too long for code fail in one pass."""
 JOBS_MAX: Final = 1_000
-"""How many stranded jobs of one kind are counted."""
+"""How many stranded jobs of one kind are counted, and how many tasks move in one pass."""
 LETTERS_MANY: Final = 100
 LETTERS_MAX: Final = 10_000
 QUIET_S: Final = 3_600.0
 """Credentials that were not refused for so long work again."""
 
 
-async def check(db: Database, *, code_wait_s: float) -> list[str] | None:
-    """Announce what is new; return it in words. None: another process is doing it.
+@attrs.frozen(kw_only=True)
+class Checked:
+    """The result of one pass."""
+
+    announced: tuple[str, ...]
+    """What is new, in words."""
+    is_more_due: bool
+    """More tasks must make way, or go back to their places."""
+
+
+async def check(db: Database, *, code_wait_s: float) -> Checked | None:
+    """Announce what is new. None: another process is doing it.
 
     Jobs fail that no code has taken for `code_wait_s`.
     """
 
-    async def work(connection: Connection) -> list[str] | None:
+    async def work(connection: Connection) -> Checked | None:
         inside = db.bound(connection)
         turn = await inside.fetch_one("runners.alarms_turn")
         if turn is None or not turn["is_mine"]:
@@ -34,10 +46,11 @@ async def check(db: Database, *, code_wait_s: float) -> list[str] | None:
         )
         letters = await inside.fetch("runners.dead_letters", LETTERS_MANY, LETTERS_MAX)
         await inside.fetch("runners.forget_refusals", QUIET_S)
-        return [
-            *(f"no living pod takes {row['key'].split()[0]}" for row in stranded),
+        announced = (
+            *(f"no living pod takes {row['key'].split()[0]}" for row in stranded if row["key"]),
             *([f"{late['count']} jobs waited too long for code"] if late and late["count"] else []),
             *(f"{row['n']} dead letters are unresolved" for row in letters),
-        ]
+        )
+        return Checked(announced=announced, is_more_due=stranded[0]["is_more_due"])
 
     return await db.transact(work)

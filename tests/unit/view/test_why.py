@@ -444,7 +444,7 @@ instants = st.none() | st.sampled_from([at(-1000), at(-1), NOW, at(60)])
     task=st.none()
     | st.builds(
         a_task,
-        st.sampled_from(["LATER", "QUEUED", "READY", "LOCKED"]),
+        st.sampled_from(["LATER", "QUEUED", "STRANDED", "READY", "LOCKED"]),
         due_s=st.sampled_from([-5.0, 5.0]),
     ),
     owner=st.sampled_from([None, LIVING, DEAD]),
