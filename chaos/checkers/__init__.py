@@ -36,6 +36,7 @@ from chaos.checkers import (
     i30_fit,
     i34_agents,
     i35_deployments,
+    i36_pods_live,
 )
 from chaos.checkers.verdict import Checker
 
@@ -71,4 +72,5 @@ ALL: tuple[Checker, ...] = (
     i30_fit.check,
     i34_agents.check,
     i35_deployments.check,
+    i36_pods_live.check,
 )

@@ -35,7 +35,6 @@ def check(evidence: Evidence) -> Verdict:
         findings.broken(
             f"job {task['job_id']} is still queued: {task['state']}", job=task["job_id"]
         )
-    _crashes(evidence, timeline, findings)
     failed = _failures(evidence, findings)
     if timeline.has_clock:
         _last_claims(evidence, timeline, healed_s, findings)
@@ -69,15 +68,6 @@ def _open_spans(
                 yield timeline.at_s(row["at"]), end_s
 
 
-def _crashes(evidence: Evidence, timeline: Timeline, findings: Findings) -> None:
-    """Pods that were ready and ended without a signal."""
-    for life in timeline.lives:
-        is_alone = life.ready_s is not None and not life.signals
-        if is_alone and life.code is not None and life.code > 0:
-            last_line = _last_line(evidence.logs.get(life.pod, ""))
-            findings.broken(f"{life.title} ended by itself, with code {life.code}: {last_line}")
-
-
 def _failures(evidence: Evidence, findings: Findings) -> int:
     """Count failed jobs of programs; only intended causes may make one fail."""
     failed = [job for job in evidence.jobs if job["status"] == "FAILED" and operations_of(job)]
@@ -88,10 +78,6 @@ def _failures(evidence: Evidence, findings: Findings) -> int:
             why = f"job {job['id']} failed for a reason that the run did not cause"
             findings.broken(f"{why}: {job['error_code']}: {job['error_message']}", job=job["id"])
     return len(failed)
-
-
-def _last_line(log: str) -> str:
-    return next((line for line in reversed(log.splitlines()) if line.strip()), "it logged nothing")
 
 
 def _last_claims(

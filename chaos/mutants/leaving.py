@@ -1,10 +1,23 @@
-"""Mutants of hand-backs: of draining, and of jobs that do not fit the code."""
+"""Mutants of how jobs leave pods: by errors, in a drain, and if they do not fit the code."""
 
 from typing import Final
 
 from chaos.mutants.mutant import Mutant, Patch
 
 MUTANTS: Final = (
+    Mutant(
+        name="stray-error",
+        what="an error of a job that is no Exception leaves its actor",
+        scene="strays",
+        invariant="I36",
+        patches=(
+            Patch(
+                "cortex/runtime/jobs/job_actor.py",
+                "            except BaseException as error:  # noqa: BLE001, ASYNC103 -- no error",
+                "            except Exception as error:  # noqa: BLE001, ASYNC103 -- no error",
+            ),
+        ),
+    ),
     Mutant(
         name="drain-claims",
         what="a draining pod continues to claim",

@@ -259,6 +259,13 @@ SCENES: Final = {
             quiet_within_s=25.0,
         ),
         Scene(
+            name="strays",
+            what="jobs raise what is meant for the interpreter; nothing goes wrong outside",
+            jobs=(*(8 * (_ops(stray=0),)), *(3 * (_ops(sleep=300),))),
+            pods=2,
+            quiet_within_s=20.0,
+        ),
+        Scene(
             name="released",
             what="jobs are killed after an effect that their next attempt calls by another name",
             jobs=(*(2 * (_ops(renamed=50, crash=0),)), _ops(sleep=300)),

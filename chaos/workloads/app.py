@@ -68,7 +68,7 @@ async def chaos_program(ctx: Context, key: str, operations: list[dict[str, Any]]
     return len(operations)
 
 
-async def _perform(  # noqa: C901 -- one case an operation
+async def _perform(  # noqa: C901, PLR0912 -- one case an operation
     ctx: Context, op: Op, key: str, place: int, *, takes_ms: int
 ) -> None:
     name = f"{place}:{op}"
@@ -109,15 +109,53 @@ async def _perform(  # noqa: C901 -- one case an operation
         case Op.POISON:
             await ctx.step(name, _kill_own_process)
         case Op.CRASH:
-            await _crash_once(ctx, name)
+            if await _is_first_time(ctx, name):
+                await _kill_own_process()
+        case Op.STRAY:
+            if await _is_first_time(ctx, name):
+                await STRAYS[sum(key.encode(), place) % len(STRAYS)](ctx, f"{name} in a step")
 
 
-async def _crash_once(ctx: Context, name: str) -> None:
+async def _is_first_time(ctx: Context, name: str) -> bool:
     async def began() -> int:
         return ctx.attempt
 
-    if await ctx.step(name, began) == ctx.attempt:
-        await _kill_own_process()
+    return bool(await ctx.step(name, began) == ctx.attempt)
+
+
+class Stop(BaseException):
+    """An error of a library's own that is no `Exception`."""
+
+
+async def _interrupt() -> None:
+    await trio.lowlevel.checkpoint()
+    raise KeyboardInterrupt
+
+
+async def _exit() -> None:
+    await trio.lowlevel.checkpoint()
+    raise SystemExit(3)
+
+
+async def _stop_in_handler(_: Context, __: str) -> None:
+    raise Stop
+
+
+async def _stop_in_step(ctx: Context, name: str) -> None:
+    await ctx.step(name, _interrupt)
+
+
+async def _stop_in_gather(ctx: Context, name: str) -> None:
+    await ctx.gather(ctx.step(name, _exit), ctx.step(f"{name} too", trio.sleep, 1))
+
+
+async def _stop_in_nursery(_: Context, __: str) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_interrupt)
+        nursery.start_soon(trio.sleep, 1)
+
+
+STRAYS: Final = (_stop_in_handler, _stop_in_step, _stop_in_gather, _stop_in_nursery)
 
 
 async def _kill_own_process() -> None:

@@ -17,6 +17,7 @@ WEIGHTS: Final = {
     Op.NOTIFY: 1,
     Op.SLEEP: 3,
     Op.AGENT: 1,
+    Op.STRAY: 1,
 }
 LENGTH_MAX: Final = 8
 TAKES_MS: Final = {
@@ -33,6 +34,7 @@ TAKES_MS: Final = {
     Op.AGENT: (40, 200),
     Op.POISON: (0, 0),
     Op.CRASH: (0, 0),
+    Op.STRAY: (0, 0),
     Op.RENAMED: (0, 0),
 }
 """Long enough to be hit, short enough for hundreds of jobs a minute."""

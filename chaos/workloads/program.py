@@ -43,6 +43,8 @@ class Op(StrEnum):
     """Kills its own process each time it starts."""
     CRASH = "crash"
     """Makes a step, then kills its own process, once."""
+    STRAY = "stray"
+    """Raises an error that is meant for the interpreter, once: see `STRAYS` of the application."""
     RENAMED = "renamed"
     """An unsafe effect with another name in all attempts but the first, as after a release."""
 

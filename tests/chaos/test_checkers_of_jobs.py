@@ -18,6 +18,7 @@ from chaos.checkers import (
     i24_liveness,
     i30_fit,
     i35_deployments,
+    i36_pods_live,
 )
 from chaos.checkers.timeline import Timeline
 from chaos.checkers.verdict import Checker, Result
@@ -450,7 +451,7 @@ def a_job_fails_by_an_error_of_ours(run: Run) -> None:
     run.jobs["plain"].update(status="FAILED", error_message="no such column", **output)
 
 
-@sick(i24_liveness.check, "p1.2 ended by itself, with code 1: actor crashed")
+@sick(i36_pods_live.check, "p1.2 ended by itself, with code 1: actor crashed")
 def a_pod_crashes(run: Run) -> None:
     run.tell(40.0, "p1", "exit", life=2, pid=1, record="vm:p1.2", code=1, signals=[])
     run.logs["p1.2"] = "ready\nactor crashed\n\n"
