@@ -51,10 +51,14 @@ STATE: Final = """
            EXISTS (SELECT FROM cortex.job_state WHERE state = 'RUNNING') AS is_busy
     FROM (
         SELECT run_at AS due FROM cortex_worker.task
+        UNION ALL SELECT cortex.now() + interval '1 microsecond' FROM cortex_worker.task
+            WHERE state = 'LATER' AND run_at <= cortex.now()
+                AND run_at > cortex.now() - interval '5 seconds'
         UNION ALL SELECT next_retry_at FROM cortex.job WHERE status = 'RETRY'
         UNION ALL SELECT expires_at FROM cortex.approval WHERE status = 'PENDING'
     ) later WHERE due > cortex.now()
 """
+"""A job that has just become due is due until a pod has promoted it, which takes a poll."""
 
 
 class Pace:
@@ -118,7 +122,7 @@ class Pace:
             longest_s = min(longest_s, BUSY_MAX_S)
         if state["due_s"] is not None:
             longest_s = min(longest_s, max(0.0, state["due_s"]))
-        return now + longest_s
+        return max(deadline, now + longest_s)
 
 
 def _is_nothing(result: Any) -> bool:
