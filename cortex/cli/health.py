@@ -15,6 +15,7 @@ from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store import health as store
 from cortex.store.health import Health
+from cortex.view import doctor
 from cortex.view import health as view
 from cortex.view.cells import pad, width_of
 
@@ -54,6 +55,10 @@ def _page(found: Health, terminal: Terminal) -> Iterator[str]:
         terminal,
     )
     yield ""
+    if found.stranded_count:
+        text = doctor.code_text(found.stranded_count, found.stranded_types)
+        yield from _lines([(Word.WARN, "code", text, doctor.CODE_FIX)], terminal)
+        yield ""
     if found.failing:
         yield from _lines(
             [

@@ -44,9 +44,8 @@ from cortex.durable.tally import Tally
 from cortex.durable.threads import thread_for
 from cortex.durable.tracing import AttemptTrace
 
+
 # --- The limit of a step of several calls: the time for recording does not count.
-
-
 class StepClock:
     """A cancel scope whose deadline stands still while something is being recorded."""
 
@@ -75,7 +74,8 @@ class StepClock:
 
 KEY_CHARS_MAX: Final = 500
 DEFERRED_MAX: Final = 1_000
-"""Steps that are deferred until the replay has settled; the next one waits for that."""
+DEFERRED_CHARS_MAX: Final = 16 * 1024 * 1024
+"""Steps, and their outputs, that are deferred until the replay has settled; the next one waits."""
 FORGOTTEN_MAX: Final = 5
 NO_PAST: Final = Past()
 T = TypeVar("T")
@@ -354,7 +354,8 @@ class Journal:
         is_outside = done.effect is not None or done.kind in outside
         is_outside = is_outside or done.cost_usd is not None
         if not is_outside and not self._replay.lets(done.key):
-            if len(self._deferred) < DEFERRED_MAX:
+            chars = sum(len(each.output) for each in (*self._deferred, done))
+            if len(self._deferred) < DEFERRED_MAX and chars <= DEFERRED_CHARS_MAX:
                 self._deferred.append(done)
                 return
             await self.settled(done.key)

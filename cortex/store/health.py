@@ -52,6 +52,13 @@ class Health:
     runners: tuple[RunnerHealth, ...]
     failing: tuple[FailingSubscription, ...]
     """Subscriptions whose receivers take no message, the longest first, up to `FAILING_MAX`."""
+    stranded_types: tuple[str, ...]
+    """The types of jobs that wait for code, those of most jobs first."""
+
+    @property
+    def stranded_count(self) -> int:
+        """How many jobs wait for code."""
+        return int(next(each.value or 0 for each in self.measures if each.name == rules.STRANDED))
 
 
 async def health(db: Database) -> Health:
@@ -77,6 +84,7 @@ async def health(db: Database) -> Health:
         span_s=span_s,
         measures=measures,
         runners=tuple(rows),
+        stranded_types=figures.stranded_types,
         failing=tuple(failing),
     )
 

@@ -39,6 +39,10 @@ NEARLY_LOST_SHARE: Final = 0.5
 """Share of the losses that replace a pod, from which on they are an error."""
 WAIT_WARN_S: Final = 60.0
 NAMES_MAX: Final = 5
+CODE_FIX: Final = (
+    "cortex jobs ls status:code; for one job: cortex why ID; then start a pod with its code"
+)
+"""The way out for jobs that wait for code."""
 CODE_TYPES_MAX: Final = 3
 RELOAD: Final = "; SELECT pg_reload_conf()"
 
@@ -280,8 +284,7 @@ def of_code(stranded: int, types: Sequence[str]) -> Finding:
     if not stranded:
         return ok("code", "every due job has a pod whose code fits it")
     text = code_text(stranded, types)
-    fix = "cortex jobs ls status:code; for one job: cortex why ID; then start a pod with its code"
-    return warn("code", text, fix)
+    return warn("code", text, CODE_FIX)
 
 
 def code_text(stranded: int, types: Sequence[str]) -> str:

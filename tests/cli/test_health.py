@@ -1,6 +1,9 @@
 """`cortex health`: for people, and for monitors by its exit status."""
 
+from cortex.domain.drain import Liveness
 from cortex.domain.phrases import NOTHING
+from cortex.domain.policy import CODE_WAIT_S
+from cortex.store.background import alarms
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
@@ -56,6 +59,21 @@ def test_something_bad_ends_with_8(cortex: Cortex, life: Life) -> None:
     assert "bad   retries  failed: it broke  bad after 2m 30s without success" in lines
     assert "bad: runner retries" in lines
     assert cortex("health", "-o", "name").out == "bad\n"
+
+
+def test_types_that_wait_for_code_are_named_with_the_way_out(cortex: Cortex, life: Life) -> None:
+    life.pod("a", "served", liveness=Liveness.HEARTBEAT)
+    for number in range(4):
+        life.type(f"gone-{number}")
+        life.job(f"gone-{number}")
+    life.job("gone-2")
+    life.call(alarms.check, code_wait_s=CODE_WAIT_S)
+    ended = cortex("health")
+    (line,) = (line for line in ended.out.splitlines() if line.startswith("warn  code"))
+    text = "5 jobs wait for code that no pod has: gone-2, gone-0, gone-1 and 1 more"
+    assert text in line
+    assert "cortex jobs ls status:code" in line
+    assert cortex("health", "--json").document["stranded_types"][0] == "gone-2"
 
 
 def test_it_has_no_columns(cortex: Cortex) -> None:

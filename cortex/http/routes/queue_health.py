@@ -50,6 +50,7 @@ class Health:
     span_s: float = field(doc="the rates are of this many seconds, up to now")
     measures: list[HealthMeasure]
     runners: list[RunnerHealth]
+    stranded_types: list[str] = field(doc="types of jobs that wait for code, those of most first")
 
 
 async def show_health(_: CheckedRequest[None, None], api: Api) -> Response:
@@ -61,6 +62,7 @@ async def show_health(_: CheckedRequest[None, None], api: Api) -> Response:
             span_s=found.span_s,
             measures=[record(HealthMeasure, each) for each in found.measures],
             runners=[record(RunnerHealth, each) for each in found.runners],
+            stranded_types=list(found.stranded_types),
         )
     )
 

@@ -435,7 +435,7 @@ class _Hosted:
 
     # --- requests of a runner
 
-    async def _do_record(self, *, operation: Any) -> None:
+    async def _do_record(self, *, operation: Any, is_ahead: bool = False) -> None:
         usage = operation.get("usage")
         spent = None if usage is None else shaped(decode(usage), Usage)
         ended = trio.current_time()
@@ -450,7 +450,7 @@ class _Hosted:
         done = StepDone(lease=self.claim.lease, number=number, committed=committed, **given)
         self._recording += 1
         try:
-            await self.committer.record(done)
+            await (self.committer.send_ahead if is_ahead else self.committer.record)(done)
             if self.job.trace is not None:
                 self.job.trace.stepped(done, ended - done.duration_s)
         finally:

@@ -22,7 +22,6 @@ from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.classification import failure_of, leaves
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -58,7 +57,7 @@ from cortex.runtime.jobs.job_ending import ending_of, not_judged
 
 T = TypeVar("T")
 AHEAD_S: Final = 5.0
-"""How long a step is waited for that is recorded before others, also after a cancellation."""
+"""How long after a cancellation a step is waited for that is recorded before others."""
 OUT_OF_MEMORY: Final = 86
 """Exit code of a runner whose job requested more memory than it may use."""
 
@@ -255,11 +254,33 @@ class _Remote:
             operation.committed()
 
     async def send_ahead(self, operation: StepDone) -> None:
-        """Send and wait: the pod may carry out calls in any order. A cancellation stops none."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + AHEAD_S) as scope:
-            await self.record(operation)
+        """Wait until the pod has taken the step, which it commits before anything that comes later.
+
+        However long the database is away, and up to `AHEAD_S` after a cancellation.
+        """
+        scope = trio.CancelScope(shield=True)
+
+        async def until_cancelled() -> None:
+            try:
+                await trio.sleep_forever()
+            except trio.Cancelled:  # noqa: ASYNC103 -- a step that is sent must not seem to be kept
+                scope.deadline = trio.current_time() + AHEAD_S
+
+        error: BaseException | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_cancelled)
+            with scope:
+                try:
+                    await self._line.call("record", operation=plain(operation), is_ahead=True)
+                    operation.number()
+                    operation.committed()
+                except (Exception, LeaseLost) as caught:  # noqa: BLE001 -- raised below
+                    error = caught
+            nursery.cancel_scope.cancel(reason="the step is sent")
+        if error is not None:
+            raise error
         if scope.cancelled_caught:
-            raise UnavailableError(f"step {operation.key!r} was not recorded in {AHEAD_S:g} s")
+            await trio.lowlevel.checkpoint_if_cancelled()
 
     async def recall(self, key: str) -> str | None:
         kept: str | None = await self._line.call("recall", key=key)

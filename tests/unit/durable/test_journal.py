@@ -195,6 +195,31 @@ async def test_a_divergence_before_any_new_step_is_clean() -> None:
         await once(journal, "compensate", StepOutcome(value=3))
 
 
+@pytest.mark.parametrize("bound", ["steps", "size"])
+async def test_new_steps_before_one_on_record_are_kept_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """Code without a recorded step does not run on for good without any progress on record."""
+    monkeypatch.setattr("cortex.durable.journal.DEFERRED_MAX", 5 if bound == "steps" else 99)
+    monkeypatch.setattr("cortex.durable.journal.DEFERRED_CHARS_MAX", 500)
+    value = StepOutcome(value="x" * (90 if bound == "size" else 1))
+    for is_removed in (False, True):
+        record = Record([a_given_step("removed", seq=1)])
+        journal = a_journal(record)
+        for _ in range(5):
+            await once(journal, "new", value)
+        assert record.keys == ["removed"]
+        if is_removed:
+            with pytest.raises(DivergedError, match=r"has not requested .* 'removed'") as caught:
+                await once(journal, "new", value)
+            assert caught.value.is_clean, "other code can take the job"
+            assert record.keys == ["removed"]
+        else:
+            await once(journal, "removed", value)
+            await once(journal, "new", value)
+            assert len(record.keys) == 7
+
+
 async def test_a_divergence_after_a_new_step_is_not_clean() -> None:
     journal = a_journal(Record([a_given_step("a", seq=1)]))
     await once(journal, "a", StepOutcome(value=1))

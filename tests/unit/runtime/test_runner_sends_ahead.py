@@ -6,23 +6,60 @@ import pytest
 import trio
 
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import UnavailableError
+from cortex.domain.control_flow import LeaseLost
 from cortex.durable.journal import Journal
-from cortex.runtime.isolation.runner import _Remote
+from cortex.runtime.isolation.runner import AHEAD_S, _Remote
 from cortex.runtime.isolation.wire import Channel
 from tests.support.records.factories import a_lease
 
 
-class SilentLine:
-    """A pod that does not answer."""
+class SlowLine:
+    """A pod whose answer takes a while, as in an outage of the database."""
 
-    async def call(self, _what: str, /, **_given: Any) -> None:
-        await trio.sleep_forever()
+    def __init__(self, answers_after_s: float) -> None:
+        self.calls: list[str] = []
+        self._answers_after_s = answers_after_s
+
+    async def call(self, what: str, /, **given: Any) -> None:
+        with trio.move_on_after(self._answers_after_s):
+            await trio.sleep_forever()
+        assert given["is_ahead"]
+        self.calls.append(what)
 
 
-async def test_a_decision_that_was_not_recorded_fails_the_attempt(autojump_clock: object) -> None:
-    remote = _Remote(cast("Channel", SilentLine()), system_chance())
-    journal = Journal(a_lease(), remote, ())
-    journal.patched("new way")
-    with pytest.raises(UnavailableError, match="'patched: new way' was not recorded"):
+def a_journal(line: SlowLine) -> Journal:
+    journal = Journal(a_lease(), _Remote(cast("Channel", line), system_chance()), ())
+    assert journal.patched("new way")
+    return journal
+
+
+async def test_a_decision_waits_for_the_end_of_an_outage(autojump_clock: object) -> None:
+    line = SlowLine(3_600)
+    await a_journal(line).send_patches()
+    assert line.calls == ["record"]
+
+
+@pytest.mark.parametrize("answers_after_s", [AHEAD_S, 3_600])
+async def test_a_cancelled_decision_is_sent_soon_or_kept(
+    autojump_clock: object, answers_after_s: float
+) -> None:
+    line = SlowLine(answers_after_s)
+    journal, began = a_journal(line), trio.current_time()
+    with trio.move_on_after(1) as scope:
         await journal.send_patches()
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert trio.current_time() - began <= 1 + AHEAD_S
+    await journal.send_patches()
+    assert line.calls == ["record"]
+
+
+class LostLine(SlowLine):
+    async def call(self, what: str, /, **given: Any) -> None:
+        await super().call(what, **given)
+        raise LeaseLost("taken over")
+
+
+async def test_a_lost_lease_is_raised_as_it_is(autojump_clock: object) -> None:
+    with pytest.raises(LeaseLost, match="taken over"):
+        await a_journal(LostLine(1)).send_patches()
