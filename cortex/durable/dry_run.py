@@ -16,7 +16,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from cortex.domain.canonical import parse
 from cortex.domain.classification import describe, leaves
 from cortex.domain.control_flow import LeaseLost, Suspended, Unfit
-from cortex.domain.errors import CortexError, DivergedError, InvalidValueError
+from cortex.domain.errors import (
+    ApprovalExpiredError,
+    CortexError,
+    DeniedError,
+    DivergedError,
+    InvalidValueError,
+)
 from cortex.domain.job import Claim, OpenEffect, Past, Step, StepDone, StepKind
 from cortex.durable.attempt import Services
 from cortex.durable.codec import StepInput, decode, encode
@@ -252,6 +258,8 @@ class Dry:
             self.finding = Finding(problem=Problem.TOOL, where=None, message=wish.reason)
         except (LeaseLost, Suspended):
             pass  # it was stopped, or would wait
+        except (ApprovalExpiredError, DeniedError):
+            pass  # people end it, whichever code runs
         except Exception as error:  # noqa: BLE001 -- all that a handler may raise
             self.finding = self._of_error(journal, error)
         except BaseExceptionGroup as group:

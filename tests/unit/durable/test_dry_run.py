@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from cortex.domain.errors import RejectedError
+from cortex.domain.errors import ApprovalExpiredError, DeniedError, RejectedError
 from cortex.domain.job import OpenEffect
 from cortex.durable.context import Context
 from cortex.durable.dry_run import Absent, DryJournal, Finding, Problem, dry_run
@@ -195,6 +195,15 @@ def test_an_open_effect_with_other_arguments_diverges() -> None:
     assert finding is not None
     assert (finding.problem, finding.where) == (Problem.DIVERGES, "pay")
     assert "number: 1 → 2" in finding.message
+
+
+@pytest.mark.parametrize("decision", [DeniedError, ApprovalExpiredError])
+def test_a_job_that_people_end_fits(decision: type[RejectedError]) -> None:
+    async def denied(ctx: Context) -> None:
+        await ctx.step("load", never, 1)
+        raise decision("send was not approved")
+
+    assert checked(made(before), denied) is None
 
 
 def test_a_type_or_arguments_that_do_not_fit_are_named() -> None:
