@@ -2952,7 +2952,7 @@ AS $function$
 DECLARE
     new_job uuid;
     problem text;
-    why text := CASE WHEN was_due_in_outage THEN 'made up for: no pod was there when it was due' END;
+    why text := CASE WHEN was_due_in_outage THEN 'made up for: no pod ran when it was due' END;
     is_made_up boolean := was_due_in_outage;
     behind int;
     earlier cortex.schedule_instant;

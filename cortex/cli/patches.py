@@ -16,7 +16,7 @@ from cortex.store import steps as store
 from cortex.store.steps import PatchRow
 from cortex.view.cells import Cell, count_cell
 
-EMPTY: Final = "no unfinished job has reached a patch, which is a ctx.patched in job code"
+EMPTY: Final = "no unfinished job has reached a patch (ctx.patched in job code)"
 
 
 @click.command(cls=Command)
@@ -49,10 +49,10 @@ COLUMNS: Final[Sequence[Column[PatchRow]]] = (
     Column(name="old", shown=lambda r: count_cell(r.old, "warn"), is_right=True),
     Column(name="new", shown=lambda r: count_cell(r.new), is_right=True),
     Column(name="undecided", shown=lambda r: count_cell(r.undecided, "warn"), is_right=True),
-    Column(name="old_job", title="an old one", shown=lambda r: _job(r.old_job)),
+    Column(name="old_job", title="old job", shown=lambda r: _job(r.old_job)),
     Column(
         name="undecided_job",
-        title="an undecided one",
+        title="undecided job",
         shown=lambda r: _job(r.undecided_job),
         is_spare=True,
     ),

@@ -296,7 +296,7 @@ class PayloadEdit:
         found = tuple(changes(old, orjson.loads(payload)))
         if not found:
             raise UsageError(
-                "the payload is the one that the job has", hint="retry it without --payload"
+                "the payload is the same as the failed job's", hint="retry it without --payload"
             )
         return cls(payload=payload, changes=found)
 

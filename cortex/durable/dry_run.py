@@ -174,9 +174,7 @@ class DryJournal(Journal):
         changed = difference(self._arguments[key], given.kept)
         if parse(self._arguments[key]) != parse(given.kept) and changed:
             self.diverged_at = key
-            raise DivergedError(
-                f"effect {key!r} was begun as another call than it is now: {changed}"
-            )
+            raise DivergedError(f"effect {key!r} was begun as another call: {changed}")
 
     @property
     def is_at_end(self) -> bool:
@@ -198,9 +196,9 @@ class DryJournal(Journal):
             error = self._replay.must_not_begin(calls[0])
             return Finding(problem=Problem.DIVERGES, where=due[0], message=error.message)
         step = next((key for key in self._parked if key not in calls), None)
-        message = f"not on record: {step!r}; what comes after it is unknown, such as {due[0]!r}"
+        message = f"not on record: {step!r}; later steps cannot be checked, such as {due[0]!r}"
         if step is None:
-            message = f"waits for something of its own, before {due[0]!r}"
+            message = f"waits outside of its steps, before {due[0]!r}"
         return Finding(problem=Problem.UNSURE, where=step or due[0], message=message)
 
     @property

@@ -167,8 +167,7 @@ async def _leave(
             raise RejectedError(f"{call.tool} was given up by a person, whether applied or not")
         case "diverged":
             raise DivergedError(
-                f"effect {call.key!r} was begun as another call than it is now: "
-                f"{_changed(call, answer)}",
+                f"effect {call.key!r} was begun as another call: {_changed(call, answer)}",
                 hint=f"say what became of it: cortex effects resolve {answer.id}",
             )
         case "unapproved":

@@ -521,7 +521,7 @@ class Journal:
         raise self.diverges(
             DivergedError(
                 f"step {recorded.key!r} {message}",
-                hint="give changed steps new keys, or submit the job anew",
+                hint="run the code that recorded it, or keep both branches: ctx.patched",
             )
         )
 

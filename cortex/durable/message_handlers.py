@@ -68,7 +68,7 @@ def handler(
             )
         if not 1 <= attempts <= FOR_DAYS.attempts:
             raise UsageError(
-                f"handler {chosen!r}: attempts is {attempts}, 1 to {FOR_DAYS.attempts} are possible"
+                f"handler {chosen!r}: attempts is {attempts}, not from 1 to {FOR_DAYS.attempts}"
             )
         return MessageHandler(
             subscription=Subscription(

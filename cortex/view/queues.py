@@ -34,7 +34,8 @@ def parse_named_queue(text: str) -> str:
     queue = parse_queue(text)
     if queue is None:
         raise UsageError(
-            "jobs of the default queue run in no order", hint="name a queue: --queue NAME"
+            "jobs of the default queue run in no order",
+            hint="submit them to a named queue: --queue NAME",
         )
     if queue == BULK:
         raise UsageError("bulk operations take turns: their queue stays relaxed")

@@ -83,7 +83,7 @@ async def _refusals(wanted: Sequence[Subscription]) -> list[str]:
             place = ":".join(map(str, endpoint))
             remarks.append(
                 f"subscription {each.name}: {error.message}: pods refuse to send to it, unless "
-                f"{SETTING} of theirs has {place}"
+                f"their {SETTING} contains {place}"
             )
     return remarks
 

@@ -192,7 +192,7 @@ class _Firing:
             if self._schedule.backfill_s
             else f"{late}, and there is no backfill period"
         )
-        return f"{missed_text(missed)} {was} missed: no pod was there, and {why}"
+        return f"{missed_text(missed)} {was} missed: no pod ran, and {why}"
 
 
 def _pause_of(row: Record) -> Pause | None:

@@ -147,12 +147,12 @@ def test_an_address_that_pods_refuse_is_named_with_its_setting(cortex: Cortex) -
     ]
     text = f"subscriptions: [{', '.join(rows)}]"
     done = cortex("subscriptions", "apply", "-", stdin=text)
-    refused = "is not a public address: pods refuse to send to it, unless CORTEX_HTTP_ALLOW of"
+    refused = "is not a public address: pods refuse to send to it, unless their CORTEX_HTTP_ALLOW"
     assert (done.code, done.err.splitlines()[:2]) == (
         0,
         [
-            f"subscription a: host '127.0.0.1' {refused} theirs has 127.0.0.1:9000",
-            f"subscription d: host '10.0.0.7' {refused} theirs has 10.0.0.7:587",
+            f"subscription a: host '127.0.0.1' {refused} contains 127.0.0.1:9000",
+            f"subscription d: host '10.0.0.7' {refused} contains 10.0.0.7:587",
         ],
     )
     allowed = {"CORTEX_HTTP_ALLOW": "127.0.0.1:9000,10.0.0.0/8"}

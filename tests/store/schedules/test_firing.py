@@ -491,7 +491,7 @@ def test_skipped_and_missed_instants_say_why(cluster: Cluster) -> None:
     cluster.tick()
     rows = cluster.store(schedules.instants, "s", limit=99)
     (missed,) = (each for each in rows if each.outcome == "MISSED")
-    late = "no pod was there, and they are older than the backfill period of 1h 00m"
+    late = "no pod ran, and they are older than the backfill period of 1h 00m"
     assert (missed.instant, missed.reason) == (
         NOON + 3 * MINUTE,
         f"57 instants up to 2026-06-01T12:59:00Z were missed: {late}",
