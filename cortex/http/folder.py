@@ -22,9 +22,14 @@ def confine(job_type: str, payload: dict[str, Any], roots: Sequence[Path]) -> di
     folder = kept.get(FOLDER)
     if not isinstance(folder, str):
         return kept  # no folder, or none that the handler takes
+    return {**kept, WITHIN: str(root_of(folder, roots))}
+
+
+def root_of(folder: str, roots: Sequence[Path]) -> Path:
+    """Return the root that a folder lies in; raises `ForbiddenError` as `confine` does."""
     for root in roots:
         if _is_in(folder, root):
-            return {**kept, WITHIN: str(root)}
+            return root
     raise ForbiddenError(
         f"folder {folder!r} is outside the folders for jobs over HTTP",
         hint="the operator sets these with http_folders",

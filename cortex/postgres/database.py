@@ -229,15 +229,21 @@ class Database:
             await set_locally(holder, self.profile.settings | patient)
             rows: list[Record] = await holder.fetch(sql(query), *args)
             return rows
-        except Exception as error:
-            raise of_statement(error) from error
+        except BaseException as error:
+            self._release((query, *args))
+            if isinstance(error, Exception):
+                raise of_statement(error) from error
+            raise
         finally:
             watchdog.cancel()
 
     async def release(self, query: str, *args: object) -> None:
         """Give up the locks of the last `hold` of this statement with these arguments."""
+        self._release((query, *args))
+
+    def _release(self, statement: tuple[object, ...]) -> None:
         for place, (held, holder) in reversed(list(enumerate(self._holders))):
-            if held == (query, *args):
+            if held == statement:
                 del self._holders[place]
                 holder.terminate()
                 return

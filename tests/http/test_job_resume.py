@@ -25,7 +25,8 @@ from tests.support.servers.postgres import sql
 
 @pytest.fixture
 def server(database: str, tmp_path: Path) -> Iterator[HttpServer]:
-    with http_server(database, workspaces=tmp_path / "workspaces") as running:
+    roots = [tmp_path / "open"]
+    with http_server(database, workspaces=tmp_path / "workspaces", folder_roots=roots) as running:
         yield running
 
 
@@ -114,6 +115,19 @@ def test_a_person_chooses_the_fate_of_half_done_work(
     assert done.json["set_aside"]["files"] == ["report.md"]
     assert not (workspace / "report.md").exists()
     assert (Path(done.json["set_aside"]["into"]) / "report.md").read_text() == "half"
+
+
+def test_work_outside_the_folders_for_http_stays_untouched(
+    server: HttpServer, operator: str, life: Life, tmp_path: Path
+) -> None:
+    """The folder that is open to HTTP is not on this machine, which is found later."""
+    for folder, status in (("open/tree", 409), ("closed/tree", 403)):
+        tree = a_work_tree(a_change(), folder=str(tmp_path / folder))
+        job_id = failed(life, work_trees=(tree,))
+        refused = resume(server, operator, job_id, choice="discard_and_retry")
+        assert refused.status == status, refused
+        again = resume(server, operator, job_id, choice="retry_step")
+        assert again.status == 200, "nobody holds the job"
 
 
 def test_a_job_is_escalated_to_an_operator(server: HttpServer, operator: str, life: Life) -> None:

@@ -1,5 +1,6 @@
 """`/v1/jobs/{job_id}/timeouts` and `/resume`: leftovers of time-outs, and how a job goes on."""
 
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -10,7 +11,7 @@ import trio
 from starlette.responses import Response
 
 from cortex.agent.workspace.discarding import leftovers_of, put_aside
-from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.errors import ConflictError, CortexError, NotFoundError
 from cortex.domain.timeouts import (
     Artefact,
     Choice,
@@ -21,6 +22,7 @@ from cortex.domain.timeouts import (
     recommended_choice,
 )
 from cortex.domain.token import Role
+from cortex.http.folder import root_of
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.route import Method, Route, answer
@@ -147,8 +149,10 @@ async def resume_job(request: CheckedRequest[None, JobResume], api: Api) -> Resp
     failed = await api.port(resumptions.failed, job_id)
     receipt = await api.port(receipts.that_ended, job_id)
     choice = body.choice or resumptions.choice_of_clean(job_id, receipt)
-    await api.port(resumptions.lock, job_id)
+    is_locked = False
     try:
+        await api.port(resumptions.lock, job_id)
+        is_locked = True
         set_aside: dict[str, Any] = {}
         if choice is Choice.DISCARD_AND_RETRY and await api.port(resumptions.is_open, job_id):
             set_aside = await _set_aside(api, failed, receipt)
@@ -169,8 +173,9 @@ async def resume_job(request: CheckedRequest[None, JobResume], api: Api) -> Resp
             request={"job": job_id, "choice": body.choice, "reason": body.reason},
         )
     finally:
-        with trio.CancelScope(shield=True):
-            await api.port(resumptions.unlock, job_id)
+        if is_locked:
+            with trio.CancelScope(shield=True), suppress(CortexError):
+                await api.port(resumptions.unlock, job_id)
 
 
 async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) -> dict[str, Any]:
@@ -183,6 +188,9 @@ async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) ->
     leftovers = leftovers_of(
         failed, found, settled, workspaces=workspaces, new_id=api.chance.new_id()
     )
+    for folder in leftovers.folders:
+        if not folder.is_relative_to(leftovers.workspace):
+            root_of(str(folder), api.pod.folder_roots)
     try:
         return attrs.asdict(await put_aside(leftovers))
     except NotFoundError as error:

@@ -71,6 +71,7 @@ class HttpServer:
         self.drain_request: DrainRequest | None = None
         self.trouble: TroubleReport | None = None
         self.workspaces: Path | None = None
+        self.folder_roots: Sequence[Path] = ()
         self._token: Any = None
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
@@ -202,6 +203,7 @@ class HttpServer:
                 answered=hall.metrics.http_answered,
                 find_type=Registry(JOB_TYPES).find,
                 workspaces=self.workspaces,
+                folder_roots=self.folder_roots,
             )
             api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
             app = application(routes, api, address_rate=address_rate, token_rate=token_rate)
@@ -238,10 +240,12 @@ def http_server(
     token_rate: Rate = TOKEN_RATE,
     connections_max: int | None = None,
     workspaces: Path | None = None,
+    folder_roots: Sequence[Path] = (),
 ) -> Iterator[HttpServer]:
     """Run a server as long as the block; what it raises comes out of the block."""
     server = HttpServer(dsn)
     server.workspaces = workspaces
+    server.folder_roots = folder_roots
     ready = threading.Event()
     failed: list[BaseException] = []
 
