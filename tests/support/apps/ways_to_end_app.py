@@ -1,5 +1,6 @@
 """The application of pods whose jobs end in every way that there is, in every kind of step."""
 
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
 
 LIMIT_S: Final = 0.3
-THREAD_S: Final = 5.0
+THREAD_S: Final = 30.0
 ONCE: Final = Retry(max=0, worker_attempts=1)
 
 
@@ -73,6 +74,19 @@ async def in_model_call(ctx: Context, raises: bool, limit_s: float | None) -> An
     return await ctx.llm("x", model="silent", messages=messages, timeout=limit_s)
 
 
+async def in_http_call(ctx: Context, raises: bool, limit_s: float | None) -> Any:
+    if raises:
+        throw()
+    request = {"url": os.environ["SILENT_URL"]}
+    return await ctx.tool("x", "http_request", request, timeout=limit_s)
+
+
+async def in_approval(ctx: Context, raises: bool, limit_s: float | None) -> Any:
+    with trio.fail_after(limit_s or float("inf")):
+        await ctx.approve("x")
+        await hang(raises)
+
+
 async def in_sleep(ctx: Context, raises: bool, limit_s: float | None) -> Any:
     with trio.fail_after(limit_s or float("inf")):
         for _ in range(3):
@@ -89,7 +103,7 @@ KINDS: Final[dict[str, Wait]] = {
     each.__name__.removeprefix("in_"): each
     for each in (
         *(in_nothing, in_step, in_sync_step, in_effect, in_sync_effect),
-        *(in_tool, in_model_call, in_sleep, in_gather),
+        *(in_tool, in_model_call, in_http_call, in_approval, in_sleep, in_gather),
     )
 }
 
