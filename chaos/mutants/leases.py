@@ -160,8 +160,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "t.checkpoint IS NOT NULL AS has_stepped, e.is_replaced\n), gone AS (",
-                "false AS has_stepped, e.is_replaced\n), gone AS (",
+                "t.checkpoint IS NOT NULL AS has_stepped, e.is_over\n), gone AS (",
+                "false AS has_stepped, e.is_over\n), gone AS (",
             ),
             Patch(
                 "cortex/runtime/jobs/job_ending.py",

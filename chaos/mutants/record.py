@@ -86,8 +86,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/tasks.sql",
-                "    SET status = (CASE WHEN f.is_replaced THEN 'CANCELLED' ELSE 'RUNNING' END)",
-                "    SET status = (CASE WHEN f.is_replaced THEN 'CANCELLED' ELSE 'PENDING' END)",
+                "    SET status = (CASE WHEN f.is_over THEN 'CANCELLED' ELSE 'RUNNING' END)",
+                "    SET status = (CASE WHEN f.is_over THEN 'CANCELLED' ELSE 'PENDING' END)",
             ),
             Patch(
                 "sql/migrations/0003_jobs.sql",
