@@ -24,7 +24,7 @@ class Checked:
     """The result of one pass."""
 
     announced: tuple[str, ...]
-    """What is new, in words."""
+    """The new alarms, in words."""
     is_more_due: bool
     """More tasks must make way, or go back to their places."""
 

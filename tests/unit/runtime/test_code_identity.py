@@ -1,4 +1,4 @@
-"""What distinguishes the code of one pod from another's: all for which it may hand a job back."""
+"""The identity of a pod's code: all causes of a hand-back are part of it."""
 
 import itertools
 import sys
@@ -53,7 +53,7 @@ def identity(folder: Path, app: Any) -> bytes:
     return standard_parts(app=app, workspaces=folder, code_version="1").code.digest
 
 
-def test_what_a_hand_back_may_be_about_makes_other_code(tmp_path: Path) -> None:
+def test_causes_of_a_hand_back_make_other_code(tmp_path: Path) -> None:
     apps = [an_app(), an_app(default=None), an_app(type_=int), an_app(tools=())]
     apps.append(an_app(tools=("look_up", "send")))
     assert len({identity(tmp_path, app) for app in apps}) == len(apps)
