@@ -301,6 +301,8 @@ def test_an_archived_letter_is_retried_with_an_edited_payload(
         file.write_text(text)
         refused = cortex(*ask)
         assert (refused.code, error in refused.err) == (code, True), refused.err
+    tried = cortex("dead", "retry", str(job_id), *WHY, "--dry-run")
+    assert "'promt': the new job waits for code that takes it; or give it another" in tried.err
     file.write_text('{"model": "m", "prompt": "hi"}')
     filtered = cortex("dead", "retry", "--type", "llm_generate", *WHY, "--payload", str(file))
     assert (filtered.code, "one named job" in filtered.err) == (2, True)

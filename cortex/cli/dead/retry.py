@@ -1,7 +1,9 @@
 """`cortex dead retry`: continues failed jobs in new ones."""
 
+import json
 from typing import Any, Final
 
+import attrs
 import click
 
 from cortex.cli.approvals.page import diff
@@ -24,7 +26,7 @@ from cortex.cli.target import session
 from cortex.domain.bulk import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST, PayloadEdit
-from cortex.domain.errors import UsageError
+from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.durable.argument_schema import check_payload
 from cortex.durable.codec import PAYLOAD_BYTES_MAX, parse_payload
 from cortex.postgres.database import Database
@@ -91,10 +93,10 @@ def retry(
     with session(options) as call:
         chosen = choose(call, request)
         edit = None if payload_file is None else _edit(call, chosen, request, payload_file, app)
-        if edit is not None and output.is_for_people:
-            output.say("the payload of the failed job, and yours", "dim")
-            for line in diff(edit.changes, output.talk):
-                output.talk.write(line)
+        if edit is not None:
+            _show(edit, output)
+        elif len(request.names) == 1:
+            _warn_of_unfit(call, chosen, app, output)
         if request.is_dry_run:
             preview(chosen, output, verb)
             return
@@ -156,3 +158,27 @@ def _edit(
     live = call(codes.served, letter.type, is_exact=True).codes
     check_payload(letter.type, payload, own=registry_of(app).find(letter.type), live=live)
     return PayloadEdit.of(letter.type, call(dead_letters.show, letter.job_id).payload, payload)
+
+
+def _show(edit: PayloadEdit, output: Output) -> None:
+    if output.is_for_people:
+        output.say("the payload of the failed job, and yours", "dim")
+        for line in diff(edit.changes, output.talk):
+            output.talk.write(line)
+
+
+def _warn_of_unfit(
+    call: Session, chosen: ChosenDeadLetters, app: str | None, output: Output
+) -> None:
+    """Say that the new job will wait for code, while its payload can still be changed."""
+    for letter in chosen.letters:
+        own = registry_of(app).find(letter.type)
+        if own is not None:
+            own = attrs.evolve(own, check=None)  # only the fit counts
+        live = call(codes.served, letter.type, is_exact=True).codes
+        payload = json.dumps(call(dead_letters.show, letter.job_id).payload)
+        try:
+            check_payload(letter.type, payload, own=own, live=live)
+        except InvalidValueError as error:
+            text = f"{error.message}: the new job waits for code that takes it"
+            output.say(f"{text}; or give it another payload: --payload FILE", "warn")
