@@ -277,10 +277,11 @@ def _of_cause(error: BaseException, now: datetime | None, visited: set[int]) -> 
     return max(judged, key=_badness, default=None)
 
 
-def _badness(failure: Failure) -> tuple[int, bool, bool, float]:
+def _badness(failure: Failure) -> tuple[int, bool, bool, bool, float]:
     """The sort key in a group: the greatest decides, the first among equals."""
     return (
         SEVERITY.index(failure.cls),
+        failure.is_spent,
         failure.code != CANCELLED,
         failure.is_escalated,
         failure.retry_after_s or 0.0,

@@ -60,6 +60,8 @@ class Failure:
     limit_s: float | None = None
     is_escalated: bool = False
     """Only a person can mend it: bad credentials, a suspended account."""
+    is_spent: bool = False
+    """The tries that job code allows are spent: the job fails, although it may pass later."""
     raw: str | None = None
     """The text in place of a valid output, for INVALID_OUTPUT."""
     call_id: str | None = None

@@ -228,6 +228,8 @@ def decide(
     failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
 ) -> Decision:
     """Decide what follows from a failure."""
+    if failure.is_spent:
+        return Fail("its own tries are spent")
     match failure.cls:
         case FailureClass.TRANSIENT_INFRA:
             return _worker(used)

@@ -31,7 +31,7 @@ from cortex.domain.errors import (
     RejectedError,
     TimedOutError,
 )
-from cortex.domain.failure import Failure, FailureClass
+from cortex.domain.failure import Failure
 from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.domain.waiting import SLEEP
 from cortex.durable.context import Context
@@ -356,13 +356,11 @@ class FlowRun:
 
 
 class _SpentError(RejectedError):
-    """The tries of a step are spent: its last failure with its own code, now for good."""
+    """The tries of a step are spent. Its last failure keeps its class and source: see triage."""
 
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
-        self.failure = attrs.evolve(
-            failure, cls=FailureClass.PERMANENT, message=message, retry_after_s=None
-        )
+        self.failure = attrs.evolve(failure, is_spent=True, message=message, retry_after_s=None)
 
 
 def _failure_key(key: str, number: int) -> str:

@@ -64,7 +64,8 @@ def ending_of(
     failure = _worst([leaf for leaf in leaves if not isinstance(leaf, Suspended)], final)
     wishes = [leaf for leaf in leaves if isinstance(leaf, Suspended)]
     suspended = together(wishes) if wishes else None
-    if suspended is not None and (failure is None or failure.cls.is_transient):
+    may_pass = failure is None or (failure.cls.is_transient and not failure.is_spent)
+    if suspended is not None and may_pass:
         if _is_to_blame(claim, suspended, ran_s):
             return _counted(claim, suspended, backoff, rng=rng)
         if isinstance(suspended, Unfit):

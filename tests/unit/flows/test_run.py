@@ -347,7 +347,8 @@ async def test_a_step_whose_tries_are_spent_has_the_code_of_its_last_failure() -
     alone.tools.errors["a"] = [TransientError("1"), UnavailableError("2")]
     await alone.waits()
     failure = failure_of(await alone.error())
-    assert (failure.code, failure.cls) == ("unavailable", FailureClass.PERMANENT)
+    assert (failure.code, failure.cls) == ("unavailable", FailureClass.TRANSIENT_INFRA)
+    assert failure.is_spent
 
 
 async def test_a_retry_leaves_the_pod_and_keeps_the_key() -> None:

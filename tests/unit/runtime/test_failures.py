@@ -97,6 +97,26 @@ def test_what_can_never_succeed_fails_at_once_under_its_own_code(error: UsageErr
     assert (ending.status, ending.code, ending.error) == (JobStatus.FAILED, error.code, "x")
 
 
+class SpentError(Exception):
+    """A step whose own tries are spent."""
+
+    failure = Failure(
+        cls=FailureClass.TRANSIENT_INFRA,
+        code="connect_timeout",
+        message="x",
+        source="http:host",
+        is_spent=True,
+    )
+
+
+def test_spent_tries_fail_the_job_and_leave_its_source_to_the_triage() -> None:
+    wish = Suspended("llm:x", "open", delay_s=20)
+    for error in (SpentError(), BaseExceptionGroup("g", [OSError("x"), SpentError(), wish])):
+        ending = failed(a_claim(), error)
+        assert isinstance(ending, Finish)
+        assert (ending.error_class, ending.error_source) == ("TRANSIENT_INFRA", "http:host")
+
+
 def test_the_code_of_the_last_failure_is_kept() -> None:
     ending = failed(a_claim(attempts_spent=3), UnavailableError("too slow"))
     assert isinstance(ending, Finish)
