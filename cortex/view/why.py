@@ -360,7 +360,7 @@ def _code(f: WhyFacts) -> _Found | None:
     if not is_due or f.fleet.knowing_count or f.fleet.draining_count:
         return None
     if f.misfits:
-        ways = (*_NEW_CODE, f"cortex jobs cancel {f.job_id}")
+        ways = (*_NEW_CODE, f"cortex jobs retry {f.job_id}", f"cortex jobs cancel {f.job_id}")
         return _Found(f"{misfit_text(f.misfits)}{_until(f)}", since=f.suspended_at, ways_out=ways)
     if not f.fleet.ready_count:
         return None
