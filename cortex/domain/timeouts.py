@@ -72,6 +72,11 @@ def check_timeout(scope: str, value: float, source: str) -> None:
         raise UsageError(f"{source} {refusal}")
 
 
+def is_worn_out(threads_lost: int) -> bool:
+    """Return whether a pod has lost so many threads that it drains."""
+    return threads_lost >= LOST_SHARE * THREADS_MAX
+
+
 def check_step_timeout(seconds: float, *, job_s: float, source: str) -> None:
     """Raise `UsageError` for the limit of one step, which may be as long as that of its job.
 

@@ -37,6 +37,8 @@ class OwnerFacts:
     """Seconds without a heartbeat after which it counts as silent, by its own settings."""
     swept_after_s: float = 360.0
     """Seconds of silence after which its jobs are freed at the latest, by its own settings."""
+    threads_lost: int = 0
+    """Threads that time-outs have left behind in it, by its last heartbeat."""
 
 
 @attrs.frozen(kw_only=True)
@@ -134,6 +136,12 @@ class AttemptFacts:
     code: str | None = None
     source: str | None = None
     """What failed, by the name of its breaker; None: the job's own code."""
+    pod: str | None = None
+    """The pod that ran it."""
+    threads_lost: int = 0
+    """Threads that time-outs have left behind in that pod, by its last heartbeat."""
+    has_pod: bool = False
+    """That pod has not ended."""
 
 
 @attrs.frozen(kw_only=True)

@@ -105,6 +105,7 @@ def _owner(row: Record) -> OwnerFacts | None:
         is_alive=row["pod_is_alive"],
         silent_after_s=row["silent_after_s"],
         swept_after_s=row["zombie_s"] + row["sweep_s"],
+        threads_lost=row["threads_lost"],
     )
 
 
@@ -187,4 +188,7 @@ def _last(row: Record) -> AttemptFacts | None:
         error_class=row["last_error_class"],
         code=row["last_error_code"],
         source=row["last_error_source"],
+        pod=row["last_pod"],
+        threads_lost=row["last_threads_lost"],
+        has_pod=row["last_has_pod"],
     )

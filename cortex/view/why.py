@@ -19,6 +19,7 @@ from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
 from cortex.domain.phrases import utc_time
+from cortex.domain.timeouts import THREADS_MAX, is_worn_out
 from cortex.domain.waiting import (
     PERSON,
     SLEEP,
@@ -39,6 +40,7 @@ CODES_SHOWN: Final = 3
 _NEW_CODE: Final = ("cortex up --app FILE", "cortex pods ls")
 """Commands that bring the code that a job needs, and show what runs."""
 _BY_TICK: Final = "; the next cortex tick takes it over"
+_TIMED_OUT: Final = frozenset({"timed_out", "job_timed_out"})
 _SUSPENDED: Final = (JobStatus.WAITING_FOR_APPROVAL, JobStatus.RETRY)
 
 
@@ -97,8 +99,25 @@ def why(facts: WhyFacts) -> Why:
     for cause, find in PRECEDENCE:
         found = find(facts)
         if found is not None:
+            found = attrs.evolve(found, sentence=found.sentence + _threads(facts))
             return Why(cause=cause, **attrs.asdict(found, recurse=False))
     raise AssertionError("the last cause always holds")
+
+
+def _threads(f: WhyFacts) -> str:
+    """Return what the sentence adds about threads that time-outs have left behind, or nothing."""
+    last, parts = f.last, []
+    if last is not None and last.outcome == "handed_back" and is_worn_out(last.threads_lost):
+        parts.append(f"pod {last.pod} handed it back: it drained with {_lost(last.threads_lost)}")
+    if _is_taken(f) and f.owner is not None and f.owner.threads_lost:
+        parts.append(f"its pod runs with {_lost(f.owner.threads_lost)}")
+    elif last is not None and last.code in _TIMED_OUT and last.has_pod and last.threads_lost:
+        parts.append(f"its thread may still run on pod {last.pod}, {_lost(last.threads_lost)}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _lost(count: int) -> str:
+    return f"{count} of {THREADS_MAX} threads left behind by time-outs"
 
 
 def _ended(f: WhyFacts) -> _Found | None:

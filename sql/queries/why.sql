@@ -20,7 +20,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        cortex.running_step(t) AS running_step, t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
        p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
             ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
-       p.silent_after_s, p.zombie_s, p.sweep_s,
+       p.silent_after_s, p.zombie_s, p.sweep_s, coalesce(p.threads_lost, 0) AS threads_lost,
        t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, coalesce(head.job_id, begun.id) AS head_id,
        coalesce(head.state = 'LOCKED', false) AS head_is_running,
        CASE WHEN head.job_id IS NULL THEN begun.status::text END AS head_waits,
@@ -28,7 +28,8 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        b.forced_reason, b.last_error AS breaker_error, g.name AS budget, g.unit AS budget_unit, g.limit_amount, coalesce(spent.spent, 0) AS spent,
        cortex.waits_for(j.waiting_on) AS awaited, fleet.*, ahead.ahead_count, a.attempt AS last_attempt,
        a.outcome AS last_outcome, a.error AS last_error, a.error_class AS last_error_class,
-       a.error_code AS last_error_code, a.error_source AS last_error_source, misfit.misfits, deaf.data AS deaf,
+       a.error_code AS last_error_code, a.error_source AS last_error_source, a.pod AS last_pod,
+       coalesce(a.threads_lost, 0) AS last_threads_lost, coalesce(a.has_pod, false) AS last_has_pod, misfit.misfits, deaf.data AS deaf,
        deaf.at AS deaf_at
 FROM cortex.job j
 LEFT JOIN cortex_worker.task t ON t.job_id = j.id
@@ -52,7 +53,9 @@ LEFT JOIN LATERAL (
       AND EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name)
     ORDER BY r.created_at, r.id LIMIT 1) begun ON true
 LEFT JOIN LATERAL (
-    SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source FROM cortex.job_attempt e
+    SELECT e.attempt, e.outcome, e.error, e.error_class, e.error_code, e.error_source, o.name AS pod, o.threads_lost,
+           o.state IN ('READY', 'DRAINING') AS has_pod
+    FROM cortex.job_attempt e LEFT JOIN cortex.pod o ON o.id = e.pod_id
     WHERE e.job_id = j.id ORDER BY e.attempt DESC LIMIT 1) a ON true
 LEFT JOIN LATERAL (
     SELECT e.data, e.at FROM cortex.fact e

@@ -300,3 +300,16 @@ def test_a_list_says_in_a_few_words_what_stands_in_the_way_of_each(
     assert found[due] == ""
     assert set(found) == set(ids)
     assert store(facts_of_all, []) == {}
+
+
+def test_threads_that_a_pod_has_lost(
+    store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
+) -> None:
+    pod = enter()
+    job_id = submit()
+    claimed = claim(store, pod)
+    sql(database, "UPDATE cortex.pod SET threads_lost = 460 WHERE id = $1", pod.id)
+    assert "its pod runs with 460 of 500 threads" in why(store, job_id).sentence
+    release = Release(lease=claimed.lease, outcome="handed_back", is_counted=False)
+    assert store(tasks.release, pod_id=pod.id, operations=[release])
+    assert f"pod {pod.name} handed it back: it drained" in why(store, job_id).sentence

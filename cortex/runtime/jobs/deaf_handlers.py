@@ -26,7 +26,7 @@ import trio
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
 from cortex.domain.job import ABANDONED_AFTER_S
-from cortex.domain.timeouts import LOST_SHARE, THREADS_MAX
+from cortex.domain.timeouts import THREADS_MAX, is_worn_out
 from cortex.durable.abandoning import end
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
@@ -130,7 +130,7 @@ class DeafHandlers:
                 if job.due_at <= late_since:
                     self._abandon(job)
             self._end()
-            if not self._is_worn_out and left_threads() >= LOST_SHARE * THREADS_MAX:
+            if not self._is_worn_out and is_worn_out(left_threads()):
                 self._is_worn_out = True
                 await self._wear_out(left_threads())
             await trio.sleep(ENDING_LOOK_S if self._ending else self._look_s)

@@ -471,3 +471,32 @@ def test_every_job_has_an_answer_on_one_line(**fields: Any) -> None:
     assert "\n" not in output.sentence
     if output.expected_at is not None and output.cause is not Cause.ENDED:
         assert output.expected_at >= NOW
+
+
+TIMED_OUT = attrs.evolve(FAILED_BEFORE, code="timed_out", pod="pod-2", threads_lost=3, has_pod=True)
+MOVED = attrs.evolve(FAILED_BEFORE, outcome="handed_back", pod="pod-2", threads_lost=451)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (
+            in_retry(last=TIMED_OUT),
+            "its thread may still run on pod pod-2, 3 of 500 threads left behind by time-outs",
+        ),
+        (
+            running(last=MOVED),
+            "pod pod-2 handed it back: it drained with 451 of 500 threads left behind by time-outs",
+        ),
+        (
+            running(owner=attrs.evolve(LIVING, threads_lost=7)),
+            "its pod runs with 7 of 500 threads left behind by time-outs",
+        ),
+        (in_retry(last=attrs.evolve(TIMED_OUT, has_pod=False)), None),
+        (in_retry(last=attrs.evolve(TIMED_OUT, code="http_status")), None),
+        (running(last=attrs.evolve(MOVED, threads_lost=449)), None),
+    ],
+)
+def test_lost_threads_are_named_while_they_are_lost(given: WhyFacts, words: str | None) -> None:
+    sentence = why(given).sentence
+    assert sentence.endswith(f"; {words}") if words else "threads" not in sentence
