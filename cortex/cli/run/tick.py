@@ -7,7 +7,9 @@ of a killed tick are taken over like those of any pod.
 import logging
 import os
 import signal
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import Final
 
 import click
@@ -22,6 +24,7 @@ from cortex.cli.options import Command, Options, Span
 from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
+from cortex.cli.run.job_output import job_output_as_lines
 from cortex.cli.run.prices import prices_of
 from cortex.cli.run.serve import under_signals
 from cortex.cli.screen.logs import configure_logs
@@ -111,7 +114,9 @@ def tick(
     configure_logs(level=logging.WARNING)  # cron would mail each line, each minute
     crash_points.arm(os.environ.get(crash_points.VARIABLE))
     try:
-        done, code = _Ticking(settings, chosen, app).run()
+        # Standard output is for the report, which programs read.
+        with job_output_as_lines(), redirect_stdout(sys.stderr):
+            done, code = _Ticking(settings, chosen, app).run()
     except (UnavailableError, ExceptionGroup) as error:
         cause = leading(error)
         if isinstance(cause, UnavailableError):

@@ -1,5 +1,6 @@
 """A cluster without pods: `cortex tick` again and again does all that pods do."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def test_a_job_is_run_retried_and_completed_by_ticks_alone(pods: Pods) -> None:
     first = pods.tick()
     assert (first.exit_code, first.outcomes) == (0, ALL_OK)
     assert first.runners["dispatch"]["items"] == 1
+    (printed,) = [json.loads(line) for line in first.log.splitlines() if "flaky attempt" in line]
+    assert (printed["text"], printed["job"]) == ("flaky attempt 1", str(job_id))
     assert status(pods.dsn, job_id) == "RETRY"
     move_clock(pods.dsn, 61)
     second = pods.tick()

@@ -98,6 +98,7 @@ async def ask(ctx: Context, model: str, prompt: str, questions: int = 1) -> str:
 async def flaky(ctx: Context, how: str, times: int = 1) -> int:
     """Fail some attempts by `infra`, `app` or `asked`, then return the one that went well."""
     await ctx.step("begun", _one)
+    print(f"flaky attempt {ctx.attempt}")  # noqa: T201 -- job code may print
     if ctx.attempt <= times:
         if how == "infra":
             raise ConnectionResetError("the line was cut")
