@@ -77,9 +77,9 @@ def _document(group: Group) -> dict[str, Any]:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    jobs = "job" if report.jobs == 1 else "jobs"
+    jobs = "job that is" if report.jobs == 1 else "jobs that are"
     fit = "all fit" if not report.misfits else f"{report.misfits:,} would not go on"
-    yield f"{report.jobs:,} {jobs} that are not over, {fit} · {report.seconds:.1f} s"
+    yield f"{report.jobs:,} {jobs} not over, {fit} · {report.seconds:.1f} s"
     if report.unsure:
         yield f"{report.unsure:,} cannot be checked to the end of their record"
     if report.is_capped:
