@@ -304,9 +304,11 @@ class _Run:
         use = response.tool_calls[place]
         name = str(use.get("name") or "")
         key = f"{self._prefix}{number} {_keyed(name)}"
-        if name not in self._spec.tools:
-            return self._ctx.step(key, _tell_of_no_tool, name[:NAME_CHARS_MAX], self._spec.tools)
         is_cut = response.is_cut(use)
+        if name not in self._spec.tools:
+            if is_cut:
+                return self._ctx.step(key, _tell_of_cut, name[:NAME_CHARS_MAX])
+            return self._ctx.step(key, _tell_of_no_tool, name[:NAME_CHARS_MAX], self._spec.tools)
         return self._ctx.tool(
             key,
             name,
@@ -398,6 +400,11 @@ async def _tell_of_no_tool(name: str, offered: tuple[str, ...]) -> dict[str, str
     """
     available = f"you have {', '.join(offered)}" if offered else "you have none"
     return {ERROR: clean_text(f"there is no tool {name!r}; {available}")}
+
+
+async def _tell_of_cut(name: str) -> dict[str, str]:
+    """The name may be cut as well: as with a tool of the agent, the model may call again."""
+    return {ERROR: _error_text(CutCallError(name, raw="")), CODE: CutCallError.code}
 
 
 def _error_text(error: Exception) -> str:

@@ -96,7 +96,6 @@ UNCERTAIN: Final = frozenset(
         "conflict",  # 409: also what a server says while the first of two equal requests runs
         "too_early",
         "unexpected_status",  # a redirect may follow a change
-        "unknown_stop_reason",
         # Errors of the machine and the database: they may come after a request was sent.
         "database_forbidden",
         "database_refused",

@@ -184,7 +184,6 @@ CODES: Final[dict[str, Meaning]] = {
         _PERMANENT, "two answers could not be read: the server does not speak the Messages API"
     ),
     "redirected": Meaning(_PERMANENT, "the model's address leads to another host"),
-    "unknown_stop_reason": Meaning(_PERMANENT, "unknown stop reason of the model"),
     # time-outs
     "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),
     "total_timeout": Meaning(_APP, "no complete answer in time", scope="call"),

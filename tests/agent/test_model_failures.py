@@ -215,11 +215,6 @@ async def test_a_broken_stream(
         assert classify(await raw(sdk, turn)) is raw_class
 
 
-async def test_a_stop_reason_that_nobody_knows(model: AnthropicModel) -> None:
-    failure = await ours(model, {"text": "well", "stop_reason": "enlightenment"})
-    assert (failure.code, failure.cls) == ("unknown_stop_reason", PERMANENT)
-
-
 # --- limits
 
 

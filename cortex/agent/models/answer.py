@@ -16,17 +16,7 @@ from cortex.agent.models.usage import counted
 from cortex.domain.model import ENDED, INVALID_INPUT, Block, ModelResponse, Usage
 from cortex.durable.codec import MANY_DIGITS
 
-STOP_REASONS: Final = frozenset(
-    {
-        "end_turn",
-        "max_tokens",
-        "model_context_window_exceeded",
-        "pause_turn",
-        "refusal",
-        "stop_sequence",
-        "tool_use",
-    }
-)
+STOP_REASON_CHARS_MAX: Final = 80
 CONTENT_EVENTS = frozenset(
     {
         "content_block_delta",
@@ -57,8 +47,12 @@ class ModelAnswer:
         self._on_open = on_open
         self._on_usage = on_usage
         self._message: dict[str, str] = {}
-        self._blocks: dict[int, Block] = {}
+        self._blocks: list[Block] = []
+        self._latest: dict[int, Block] = {}
+        """The blocks by their index; some servers give several blocks the same one."""
         self._pieces: dict[int, list[str]] = {}  # of the blocks that have not ended yet
+        self._given: Block | None = None
+        """The last call that came with its input as a value, not as text in deltas."""
         self._half = ""
         """The first half of a surrogate pair, until `on_text` can get both."""
         self._stop_reason: str | None = None
@@ -104,16 +98,16 @@ class ModelAnswer:
         if self._stop_reason is None and not self._has_delta:
             raise BrokenAnswerError("malformed_answer", "message_stop without a stop reason")
         for index in tuple(self._pieces):
-            self._finish(self._blocks[index], self._pieces.pop(index), is_closed=False)
-        blocks = tuple(self._blocks.values())
+            self._finish(self._latest[index], self._pieces.pop(index), is_closed=False)
+        blocks = tuple(self._blocks)
         reason = self._stop_reason
         if reason is None:
             calls = [block for block in blocks if block["type"] == "tool_use"]
             for call in calls:
                 _doubt_empty(call)
             reason = "tool_use" if calls else "end_turn"
-        if reason not in STOP_REASONS:
-            raise BrokenAnswerError("unknown_stop_reason", f"unknown stop reason {reason!r:.80}")
+        if reason not in ENDED and blocks and blocks[-1] is self._given:
+            _doubt(blocks[-1])
         return ModelResponse(
             model=self._message["model"] or self._model,
             content=blocks,
@@ -125,8 +119,12 @@ class ModelAnswer:
     def _broken(self) -> BrokenAnswerError:
         if self._blocks and not self._message:
             return BrokenAnswerError("malformed_answer", "content without message_start")
-        lacks = "a stop reason" if self.complete else "message_stop"
-        message = f"the model ended its answer early: {len(self._blocks)} blocks, but no {lacks}"
+        if self.complete:
+            message = "message_stop without a stop reason, in the middle of a block"
+            return BrokenAnswerError("malformed_answer", message)
+        message = (
+            f"the model ended its answer early: {len(self._blocks)} blocks, but no message_stop"
+        )
         return BrokenAnswerError("ended_early", message)
 
     def _grow(self, event: dict[str, Any]) -> str:
@@ -138,9 +136,9 @@ class ModelAnswer:
                 return self._begin(event["index"], event["content_block"])
             case "content_block_stop":
                 if event["index"] in self._pieces:
-                    self._finish(self._blocks[event["index"]], self._pieces.pop(event["index"]))
+                    self._finish(self._latest[event["index"]], self._pieces.pop(event["index"]))
                 else:
-                    _ = self._blocks[event["index"]]  # a second stop is harmless
+                    _ = self._latest[event["index"]]  # a second stop is harmless
             case "message_start":
                 message = event["message"]
                 for name in ("id", "model"):
@@ -159,21 +157,27 @@ class ModelAnswer:
         return ""
 
     def _stop(self, reason: object) -> None:
-        """Take a stop reason: null changes nothing, and one that means a cut is never replaced."""
-        if reason is None:
+        """Take a stop reason, known or not: null and empty ones change nothing.
+
+        One that means a cut is never replaced.
+        """
+        if not reason:
             return
         if self._stop_reason is None or self._stop_reason in ENDED:
-            self._stop_reason = joined_text(str(reason))
+            self._stop_reason = joined_text(str(reason))[:STOP_REASON_CHARS_MAX]
 
     def _begin(self, index: int, block: dict[str, Any]) -> str:
         began: Block = joined(block)
         began.pop(INVALID_INPUT, None)
-        self._blocks[index] = began
+        if (pieces := self._pieces.pop(index, None)) is not None:
+            self._finish(self._latest[index], pieces, is_closed=False)
+        self._blocks.append(began)
+        self._latest[index] = began
         self._pieces[index] = []
         return str(began.get("text") or "") if began["type"] == "text" else ""
 
     def _extend(self, index: int, delta: dict[str, Any]) -> str:
-        block, pieces = self._blocks[index], self._pieces[index]
+        block, pieces = self._latest[index], self._pieces[index]
         match delta["type"]:
             case "text_delta":
                 pieces.append(delta["text"])
@@ -206,7 +210,9 @@ class ModelAnswer:
             case "text" | "thinking" as field:
                 block[field] = joined_text((block.get(field) or "") + text)
             case kind if kind in _CALLS or text:
+                given = block.get("input")
                 _set_input(block, joined_text(text))
+                self._given = block if isinstance(given, dict) and not text else self._given
                 if not is_closed:
                     _doubt_empty(block)
             case _:
@@ -222,6 +228,12 @@ def _set_input(block: Block, raw: str) -> None:
     block["input"] = value if isinstance(value, dict) else {}
     if not isinstance(value, dict):
         block[INVALID_INPUT] = raw or orjson.dumps(given).decode()
+
+
+def _doubt(call: Block) -> None:
+    """Mark arguments that came as a value as cut: some servers complete what a model began."""
+    call.setdefault(INVALID_INPUT, orjson.dumps(call["input"]).decode())
+    call["input"] = {}
 
 
 def _doubt_empty(call: Block) -> None:

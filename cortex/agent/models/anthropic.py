@@ -252,13 +252,14 @@ _BASE_URL = "set ANTHROPIC_BASE_URL to an address such as https://api.anthropic.
 
 
 async def _refuse_redirect(response: "httpx2.Response") -> None:
-    """Refuse to follow a redirect to another host: the SDK would send it the key."""
+    """Refuse to follow a redirect to another host or port: the SDK would send it the key."""
     if not response.has_redirect_location:
         return
     asked = response.request.url
     place = asked.join(response.headers["location"])
     is_upgrade = (asked.scheme, place.scheme) == ("http", "https")
-    if place.host == asked.host and (place.scheme == asked.scheme or is_upgrade):
+    is_same = (asked.scheme, asked.port) == (place.scheme, place.port)
+    if place.host == asked.host and (is_same or is_upgrade):
         return
     address = f"{place.scheme}://{place.netloc.decode('ascii', 'replace')}"
     raise BrokenAnswerError(

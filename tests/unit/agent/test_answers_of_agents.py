@@ -114,6 +114,15 @@ async def test_cut_call_never_runs_and_needs_no_approval(
     assert not any("approval" in key for key in bench.record.keys)
 
 
+async def test_cut_call_with_a_cut_name_counts_as_cut(bench: Bench) -> None:
+    turns = [answer(block("cle", {}), stop_reason="max_tokens") for _ in range(3)]
+    script = Script([*turns, says("done")])
+    with pytest.raises(InvalidOutputError, match="raise max_tokens"):
+        await bench.run(script)
+    assert CUT in script.last_results[0]
+    assert bench.ran == []
+
+
 async def test_empty_arguments_of_an_answer_that_ended_run(bench: Bench) -> None:
     await bench.run(Script([answer(block("clean", {})), says("done")]))
     assert bench.ran == ["."]

@@ -204,6 +204,7 @@ def test_halves_of_an_emoji_in_two_deltas_are_joined() -> None:
         wire({"type": "message_start", "message": None}),
         b'data: {"no": "type"}\n\n',
         wire(*text("hi"), {"type": "message_stop"}),
+        wire(*text("hi")[:-1], *ends(None)),
     ],
 )
 def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
@@ -219,9 +220,8 @@ def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
         [START],
         [START, *text("hi")],
         [START, *text("hi"), *ends(None)[:1]],
-        [START, *text("hi")[:-1], *ends(None)],
     ],
-    ids=["nothing", "start", "text", "null at the end", "null and an open block"],
+    ids=["nothing", "start", "text", "null at the end"],
 )
 def test_answer_without_its_end_is_no_answer(events: list[dict[str, Any]]) -> None:
     with pytest.raises(BrokenAnswerError) as caught:
@@ -284,6 +284,19 @@ def test_error_document_is_the_error_of_the_api() -> None:
         answer_from(b'{"type": "error", "error": {"type": "overloaded_error"}}')
 
 
+@pytest.mark.parametrize("are_closed", [True, False])
+def test_blocks_with_one_index_are_all_kept(are_closed: bool) -> None:
+    end = None if are_closed else -1
+    calls = [*tool('{"a": 1}')[:end], *tool('{"a": 2}')[:end]]
+    response = answer_from(wire(START, *text("hi"), *calls, *ends("tool_use")))
+    assert response.text == "hi"
+    assert [each["input"] for each in response.tool_calls] == [{"a": 1}, {"a": 2}]
+
+
+def test_empty_stop_reason_is_none() -> None:
+    assert answer_from(wire(START, *text("hi"), *ends(""))).stop_reason == "end_turn"
+
+
 def test_stop_reason_of_a_cut_is_never_replaced() -> None:
     events = [START, *text("hi"), *ends("max_tokens")[:1], *ends("end_turn")]
     assert answer_from(wire(*events)).stop_reason == "max_tokens"
@@ -296,7 +309,11 @@ def test_stop_reason_of_a_cut_is_never_replaced() -> None:
         (tool(""), "end_turn", False),
         (tool("", given=""), "tool_use", False),
         (tool("", given='{"a": 1}'), "max_tokens", False),
-        (tool("", given={"a": 1}), "max_tokens", False),
+        (tool("", given={"a": 1}), "tool_use", False),
+        (tool("", given={"a": 1}), "max_tokens", True),
+        ([*tool("", given={"a": 1}), *text("more", 1)], "max_tokens", False),
+        (tool('{"a": 1}'), "of_the_future", False),
+        (tool('{"a": 1'), "of_the_future", True),
         (tool('{"a": 1}'), "max_tokens", False),
         (tool('{"a": 1}', stops=False), "tool_use", False),
         (tool(""), "max_tokens", True),

@@ -155,7 +155,6 @@ def test_an_error_inside_a_stream_is_judged_by_its_own_type(
         ("malformed_answer", None, INFRA),
         ("not_a_stream", None, INFRA),
         ("host_unknown", None, PERMANENT),
-        ("unknown_stop_reason", None, PERMANENT),
     ],
 )
 def test_a_call_without_a_status_is_judged_by_what_happened(
