@@ -51,8 +51,9 @@ ARGUMENTS: Final = SizeLimit(
     way_out="keep large data in a file and pass its path",
 )
 TOOL_OUTPUT: Final = SizeLimit(
-    # Beyond a checkpoint's size it is a file, and only its beginning is recorded.
-    bytes_max=4 * MIB,
+    # Beyond a checkpoint's size it is a file, and only its beginning is recorded. The bound is for
+    # the memory of the pod, which holds it whole.
+    bytes_max=64 * MIB,
     way_out="ask for less of it, or have it written to a file",
 )
 RESULT: Final = SizeLimit(

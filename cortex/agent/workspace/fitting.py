@@ -1,6 +1,6 @@
 """Tool output that is too large for the record: kept in a file, which the model can read.
 
-Up to 1 MiB it is recorded unchanged. Up to 4 MiB it becomes a file in the job's workspace, and its
+Up to 1 MiB it is recorded unchanged. Up to 64 MiB it becomes a file in the job's workspace, and its
 beginning is recorded. Beyond that the call has failed. An effect never fails because of its
 result's size: that is cut and kept.
 """
@@ -29,7 +29,7 @@ BEGINNING_BYTES: Final = 4_096
 KEY_CHARS_MAX: Final = 100
 DIGEST_CHARS: Final = 16
 WRITE_S: Final = 30.0
-"""Writing 4 MiB to a healthy disk takes well under a second."""
+"""Writing 64 MiB to a healthy disk takes a second."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.#-]+")
 
 
@@ -41,7 +41,7 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
     gives the same file. `key` is the step's. Text becomes a text file, anything else JSON; secrets
     are redacted in both.
 
-    Raises `InvalidValueError` for more than 4 MiB, and errors of writing. For an effect neither is
+    Raises `InvalidValueError` for more than 64 MiB, and errors of writing. For an effect neither is
     raised: "truncated" is its full size, "problem" why there is no file.
     """
     what = f"the output of tool call {key!r}"
@@ -50,7 +50,8 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
         text = encode(output, what=what, limit=None if is_effect else TOOL_OUTPUT)
         if len(text.encode()) <= CHECKPOINT.bytes_max:
             return output
-        artefact = _artefact(text, key)
+        with trio.CancelScope(shield=is_effect):
+            artefact = await trio.to_thread.run_sync(_artefact, text, key)
         details = artefact.details
         with trio.move_on_after(WRITE_S, shield=is_effect):
             await trio.to_thread.run_sync(artefact.write, workspace, abandon_on_cancel=True)

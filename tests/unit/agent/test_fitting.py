@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from cortex.agent.tools.read_file import read_file
@@ -26,6 +27,11 @@ def text_of(size: int) -> str:
     return "x" * (size - 2)
 
 
+def limit_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = attrs.evolve(TOOL_OUTPUT, bytes_max=4 * MIB)
+    monkeypatch.setattr(fitting, "TOOL_OUTPUT", limit)
+
+
 @pytest.mark.parametrize("size", [2, 1_000, CHECKPOINT.bytes_max])
 async def test_what_fits_is_left_as_it_is(tmp_path: Path, size: int) -> None:
     output = text_of(size)
@@ -33,7 +39,7 @@ async def test_what_fits_is_left_as_it_is(tmp_path: Path, size: int) -> None:
     assert not any(os.scandir(tmp_path))
 
 
-@pytest.mark.parametrize("size", [CHECKPOINT.bytes_max + 1, TOOL_OUTPUT.bytes_max])
+@pytest.mark.parametrize("size", [CHECKPOINT.bytes_max + 1, 9 * MIB])
 async def test_what_does_not_is_a_file_that_the_model_can_read(tmp_path: Path, size: int) -> None:
     output = text_of(size)
     report = await fitted(output, workspace=tmp_path, key=KEY)
@@ -101,21 +107,27 @@ async def test_secrets_are_in_neither(tmp_path: Path, monkeypatch: pytest.Monkey
         assert text.startswith("[secret TOKEN, 11 characters] x")
 
 
-async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_output(monkeypatch)
     with pytest.raises(InvalidValueError) as caught:
-        await fitted(text_of(TOOL_OUTPUT.bytes_max + 1), workspace=tmp_path, key=KEY)
+        await fitted(text_of(4 * MIB + 1), workspace=tmp_path, key=KEY)
     report = f"the output of tool call {KEY!r} is 4,194,305 bytes of JSON, more than 4,194,304"
     assert caught.value.message == report
     assert caught.value.hint == TOOL_OUTPUT.way_out
     assert not any(os.scandir(tmp_path))
 
 
-async def test_what_an_effect_returned_is_cut_and_kept(tmp_path: Path) -> None:
+async def test_what_an_effect_returned_is_cut_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_output(monkeypatch)
     output = text_of(9 * MIB)
     report = await fitted(output, workspace=tmp_path, key=KEY, is_effect=True)
     assert report["truncated"] == len(output)
-    assert report["bytes"] == TOOL_OUTPUT.bytes_max
-    assert (tmp_path / report["artefact"]).stat().st_size == TOOL_OUTPUT.bytes_max
+    assert report["bytes"] == 4 * MIB
+    assert (tmp_path / report["artefact"]).stat().st_size == 4 * MIB
     small = {"id": 7}
     assert await fitted(small, workspace=tmp_path, key=KEY, is_effect=True) is small
 

@@ -35,7 +35,7 @@ async def once(journal: Journal, kind: StepKind, name: str, value: Any) -> Any:
 
 def test_the_figures() -> None:
     sizes = [each.bytes_max for each in (PAYLOAD, CHECKPOINT, TOOL_OUTPUT, MODEL_RESPONSE)]
-    assert sizes == [262_144, 1_048_576, 4_194_304, 4_194_304]
+    assert sizes == [262_144, 1_048_576, 67_108_864, 4_194_304]
 
 
 @pytest.mark.parametrize(
