@@ -9,7 +9,7 @@ accepts nothing.
 import difflib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, Final, Self
 from uuid import UUID
@@ -237,6 +237,17 @@ def payload_misfit(
     if not problems:
         return None
     return PayloadMisfit(job_type=job_type, code=code, problems=tuple(problems), hint=keys.hint)
+
+
+def live_misfit(
+    job_type: str, codes: Sequence[CodeArguments], payload: Mapping[str, Any]
+) -> PayloadMisfit | None:
+    """Return the fewest problems that a code has with a payload; None: one takes it, or no code."""
+    misfits = [payload_misfit(job_type, each, payload) for each in codes]
+    found = [each for each in misfits if each is not None]
+    if len(found) < len(misfits) or not found:
+        return None
+    return min(found, key=lambda each: len(each.problems))
 
 
 EDITED_BYTES_MAX: Final = 1_048_576

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, get_args, get_type_hints
 import attrs
 import orjson
 
-from cortex.domain.argument_check import KEYWORDS, CodeArguments, payload_misfit
+from cortex.domain.argument_check import KEYWORDS, CodeArguments, live_misfit
 from cortex.domain.classification import describe
 from cortex.domain.errors import InvalidValueError
 from cortex.durable.json_schema import (
@@ -75,11 +75,11 @@ def check_payload(
             return
         live = [each for each in live if each.schema != own.schema]
     given = orjson.loads(payload)
-    misfits = [payload_misfit(job_type, each, given) for each in live]
-    found = [each for each in misfits if each is not None]
-    if len(found) < len(misfits) or not (found or refusal):
-        return
-    raise refusal or min(found, key=lambda each: len(each.problems)).error(names_code=len(live) > 1)
+    misfit = live_misfit(job_type, live, given)
+    if refusal is None and misfit is not None:
+        refusal = misfit.error(names_code=len(live) > 1)
+    if refusal is not None and (misfit is not None or not live):
+        raise refusal
 
 
 def _schema(hint: Any) -> Schema:

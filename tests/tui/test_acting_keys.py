@@ -26,6 +26,7 @@ ONE: Final = UUID(int=1)
 BREAKER: Final = "llm:gpt"
 BUDGET: Final = "agent:bot:usd:run"
 EDITED: Final = "EDITED"
+PAYLOAD: Final = "PAYLOAD"
 """No key: the arguments are edited."""
 WHY: Final = (*"try", "enter")
 WRONG: Final = (
@@ -191,6 +192,14 @@ CASES: Final[Mapping[tuple[str, str], Case]] = {
         )
         for name, key in (("retry", "R"), ("discard", "X"))
     },
+    ("dead.edit", "letters"): Case(
+        first="dead",
+        before=("enter",),
+        key="E",
+        after=(PAYLOAD, "ctrl+s", *WHY, "y"),
+        lose=letter,
+        lost="was discarded by li",
+    ),
     **{
         (f"dead.{name}", "dead"): Case(**LETTER, key=key, lose=None)
         for name, key in (("retry", "R"), ("discard", "X"))
@@ -244,6 +253,11 @@ async def press(seat: Seat, *keys: str) -> None:
         if key == EDITED:
             area: Any = seat.app.screen.query_one("_Area")
             area.load_text('{"customer": "cus_88", "amount": 9}')
+            continue
+        if key == PAYLOAD:
+            await seat.pass_time(QUIET_S)
+            payload_area: Any = seat.app.screen.query_one("_Area")
+            payload_area.load_text('{"count": 2}')
             continue
         await seat.pass_time(QUIET_S)
         await seat.press(key)

@@ -1,10 +1,12 @@
 """Dead letters: by their error, counted before anybody agrees, retried or given up."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from cortex.domain.argument_check import CodeArguments
 from cortex.domain.bulk import RATE_DEFAULT, BulkRequest, BulkVerb
 from cortex.domain.dead_letter import DeadLetterFilter
 from cortex_tui.backend.dead import LOOKED_MAX
@@ -260,3 +262,57 @@ async def test_letters_that_are_not_looked_at_are_told(
         assert "…0001f5" in seat.text
         await seat.press("R")
         assert "what the cursor was on is gone" in seat.lines[-2]
+
+
+@on_asyncio
+async def test_a_letter_is_retried_with_an_edited_payload(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    job_id = cluster.dead.add(1)
+    cluster.dead.payloads[job_id] = {"count": 1, "note": "a\u202eb"}
+    schema = {"properties": {"count": {"type": "integer"}, "note": {}}, "required": ["count"]}
+    cluster.dead.codes.append(CodeArguments(version="1", schema=schema))
+    async with sit(first="dead") as seat:
+        await seat.press("enter")
+        await seat.pass_time(1)
+        await seat.press("E")
+        await seat.pass_time(1)
+        assert '"count": 1' in seat.text
+        assert r"a\u202eb" in seat.text
+        assert "ctrl+s review changes" in seat.lines[-1]
+        area: Any = seat.app.screen.query_one("_Area")
+        wrong = {
+            '{"count": ': "payload is not JSON at line 1",
+            "[]": "payload must be a JSON object",
+            '{"count": 18446744073709551616}': "does not fit into 64 bits",
+            '{"count": "many", "more": 1}': "has an unknown key 'more'; payload.count must",
+            '{"count": 1, "note": "a\\u202eb"}': "the payload is the same as the failed job's",
+        }
+        for text, error in wrong.items():
+            area.load_text(text)
+            await seat.press("ctrl+s")
+            await seat.pass_time(1)
+            assert error in " ".join(seat.text.split()), text
+        area.load_text('{"count": 2}')
+        await seat.press("ctrl+s")
+        await seat.pass_time(1)
+        shown = seat.text
+        assert "the payload of the failed job, and yours" in shown
+        assert "- 1" in shown
+        assert "+ 2" in shown
+        assert "with your payload" in seat.lines[-2]
+        await seat.press("escape")
+        await seat.pass_time(1)
+        assert "nothing was done" in seat.text
+        assert "…000001" in seat.text, "the list is back"
+        assert nothing_was_done(cluster)
+        await seat.press("E")
+        await seat.pass_time(1)
+        area.load_text('{"count": 3}')
+        await seat.press("ctrl+s")
+        await seat.pass_time(1)
+        await seat.press(*WHY, "y")
+        await seat.pass_time(1)
+        assert cluster.dead.edits == {job_id: '{"count":3}'}
+        assert [each[0] for each in cluster.dead.settled] == ["retry"]
+        assert "✓" in seat.lines[-2]

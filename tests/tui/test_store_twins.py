@@ -25,8 +25,9 @@ from cortex_tui.model.job_order import Order
 from cortex_tui.render.documents import document_text
 from cortex_tui.screens import job_orders
 from tests.support.life import Life
+from tests.support.records.dead_letters import fail
 from tests.support.records.rows import job_row, new_id, seeded_random, submit
-from tests.support.servers.postgres import run_asyncio
+from tests.support.servers.postgres import run_asyncio, sql
 
 T = TypeVar("T")
 
@@ -244,3 +245,25 @@ def test_messages_that_failed_are_read_retried_and_discarded(life: Life, ask: As
     with pytest.raises(NotFoundError):
         ask(lambda backend: backend.messages.discard(oldest, **who))
     assert len(ask(lambda backend: backend.messages.page())) == 5
+
+
+def test_a_dead_letter_is_retried_with_another_payload(ask: Ask, database: str) -> None:
+    (job,) = fail(database)
+
+    async def retry(backend: StoreBackend) -> str:
+        (letter,) = await backend.dead.of_jobs([job])
+        old = await backend.dead.payload(job)
+        edit = await backend.dead.edited(letter, json.dumps(old | {"more": 1}))
+        assert [(each.field, each.old, each.new) for each in edit.changes] == [("more", None, "1")]
+        return await backend.dead.retry(job, by="ana", reason="mended", edit=edit)
+
+    assert ask(retry).startswith("retried as ")
+    (row,) = sql(database, "SELECT payload FROM cortex.job_record WHERE origin_id = $1", job)
+    assert json.loads(row["payload"])["more"] == 1
+    (letter,) = sql(database, "SELECT resolved_by FROM cortex.dead_letter")
+    assert letter["resolved_by"] == "ana"
+    query = (
+        "SELECT data->'payload_changes' AS changes FROM cortex.fact WHERE data ? 'payload_changes'"
+    )
+    (fact,) = sql(database, query)
+    assert json.loads(fact["changes"]) == [{"field": "more", "old": None, "new": "1"}]

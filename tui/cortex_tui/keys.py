@@ -6,6 +6,7 @@ two acting keys of one screen differ only by case.
 
 from typing import Final
 
+from cortex_tui.dead_letter_keys import DEAD_LETTERS
 from cortex_tui.key import Key, look, move, of_job, show_screen
 from cortex_tui.message_keys import MESSAGES
 
@@ -500,38 +501,7 @@ KEYS: Final = (
         is_acting=True,
         in_footer=True,
     ),
-    Key(
-        id="dead.retry",
-        keys=("R",),
-        action="retry",
-        label="retry",
-        help="Retry in new jobs, after the last recorded step",
-        group="act",
-        where=("dead", "letters"),
-        is_acting=True,
-        in_footer=True,
-    ),
-    Key(
-        id="dead.discard",
-        keys=("X",),
-        action="discard",
-        label="discard",
-        help="Discard the failed jobs: they are not retried",
-        group="act",
-        where=("dead", "letters"),
-        is_acting=True,
-        in_footer=True,
-    ),
-    Key(
-        id="dead.bulk",
-        keys=("tab",),
-        action="bulk",
-        label="bulk jobs",
-        help="The jobs that change many letters at once",
-        group="move",
-        where=("dead",),
-        in_footer=True,
-    ),
+    *DEAD_LETTERS,
     *MESSAGES,
     Key(
         id="help",

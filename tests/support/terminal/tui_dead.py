@@ -8,14 +8,22 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead, DeadLetterState
+from cortex.domain.argument_check import CodeArguments, live_misfit
+from cortex.domain.canonical import parse
+from cortex.domain.dead_letter import (
+    DeadLetter,
+    DeadLetterGroup,
+    DeadLetterHead,
+    DeadLetterState,
+    PayloadEdit,
+)
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
 from cortex.domain.messages.message import MessageStatus
 from cortex.store import pulse
 from cortex.store.dead_letters import NewestLetters
 from cortex.store.pulse import Attention, Bucket, Figures, Recent
-from cortex_tui.backend.dead import LOOKED_MAX
+from cortex_tui.backend.dead import LOOKED_MAX, checked_payload
 from cortex_tui.clock import Clock
 
 Ask = Callable[[str], None]
@@ -35,6 +43,11 @@ class FakeDead:
     rows: dict[UUID, DeadLetter] = attrs.field(factory=dict)
     settled: list[tuple[str, UUID, str, str]] = attrs.field(factory=list)
     """What was done: verb, job, by whom and why."""
+    payloads: dict[UUID, Any] = attrs.field(factory=dict)
+    codes: list[CodeArguments] = attrs.field(factory=list)
+    """What the live pods take."""
+    edits: dict[UUID, str] = attrs.field(factory=dict)
+    """The payloads that letters were retried with."""
 
     # --- the test's side
 
@@ -111,7 +124,22 @@ class FakeDead:
         self.ask("of_jobs")
         return [self.rows[each] for each in job_ids]
 
-    async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
+    async def payload(self, job_id: UUID) -> Any:
+        self.ask("payload")
+        return self.payloads.get(job_id, {"count": 1})
+
+    async def edited(self, letter: DeadLetter, text: str) -> PayloadEdit:
+        payload = checked_payload(text)
+        misfit = live_misfit(letter.type, self.codes, parse(payload))
+        if misfit is not None:
+            raise misfit.error(names_code=False)
+        return PayloadEdit.of(letter.type, await self.payload(letter.job_id), payload)
+
+    async def retry(
+        self, job_id: UUID, *, by: str, reason: str, edit: PayloadEdit | None = None
+    ) -> str:
+        if edit is not None:
+            self.edits[job_id] = edit.payload
         self._settle("retry", job_id, by, reason)
         return "retried as …1"
 

@@ -1,14 +1,20 @@
 """Dead letters, read and settled in Postgres with the functions behind `cortex dead`."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+import orjson
+
+from cortex.domain.argument_check import live_misfit
+from cortex.domain.canonical import canonical, parse
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter, DeadLetterGroup
+from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter, DeadLetterGroup, PayloadEdit
+from cortex.domain.errors import InvalidValueError
+from cortex.domain.limits import PAYLOAD
 from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database
-from cortex.store import dead_letters
+from cortex.store import codes, dead_letters
 from cortex.store.dead_letters import NewestLetters, Resubmission
 
 LOOKED_MAX: Final = 5_000
@@ -38,8 +44,21 @@ class StoreDead:
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
         return await dead_letters.of_jobs(self._db, job_ids)
 
-    async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
-        wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id())
+    async def payload(self, job_id: UUID) -> Any:
+        return (await dead_letters.show(self._db, job_id)).payload
+
+    async def edited(self, letter: DeadLetter, text: str) -> PayloadEdit:
+        payload = checked_payload(text)
+        served = await codes.served(self._db, letter.type, is_exact=True)
+        misfit = live_misfit(letter.type, served.codes, parse(payload))
+        if misfit is not None:
+            raise misfit.error(names_code=len(served.codes) > 1)
+        return PayloadEdit.of(letter.type, await self.payload(letter.job_id), payload)
+
+    async def retry(
+        self, job_id: UUID, *, by: str, reason: str, edit: PayloadEdit | None = None
+    ) -> str:
+        wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id(), edit=edit)
         (done,) = await dead_letters.resubmit(self._db, [wanted], by=by, reason=reason)
         if done.error is not None:
             raise done.error
@@ -50,3 +69,19 @@ class StoreDead:
         if done.error is not None:
             raise done.error
         return "discarded"
+
+
+def checked_payload(text: str) -> str:
+    """Return a payload as canonical JSON.
+
+    Raises `InvalidValueError` for text that is no JSON object, or is too large.
+    """
+    PAYLOAD.check(len(text.encode(errors="replace")), what="payload")
+    value = parse(text, what="payload")
+    if not isinstance(value, dict):
+        raise InvalidValueError("payload must be a JSON object by the handler's arguments")
+    payload = canonical(value, what="payload")
+    if canonical(orjson.loads(payload)) != payload:  # pods would read another number
+        message = "payload holds a number that does not fit into 64 bits"
+        raise InvalidValueError(message, hint="send it as text")
+    return payload

@@ -14,7 +14,7 @@ from cortex.domain.approvals.approval import Approval
 from cortex.domain.approvals.vote import Vote
 from cortex.domain.breaker import Past
 from cortex.domain.bulk import BulkRequest, BulkVerb
-from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, PayloadEdit
 from cortex.domain.drain import Moved
 from cortex.domain.effect import Resolution
 from cortex.domain.job_filter import JobCursor, JobFilter
@@ -316,8 +316,24 @@ class DeadLettersBackend(Protocol):
         """Read the dead letters of jobs."""
         ...
 
-    async def retry(self, job_id: UUID, *, by: str, reason: str) -> str:
-        """Create a job that continues a failed one; return the outcome.
+    async def payload(self, job_id: UUID) -> Any:
+        """Read the payload of a failed job."""
+        ...
+
+    async def edited(self, letter: DeadLetter, text: str) -> PayloadEdit:
+        """Check another payload against what live pods take, and compare it with the job's.
+
+        Raises `InvalidValueError` that names every argument that does not fit, and `UsageError` if
+        nothing differs.
+        """
+        ...
+
+    async def retry(
+        self, job_id: UUID, *, by: str, reason: str, edit: PayloadEdit | None = None
+    ) -> str:
+        """Create a job that continues a failed one, maybe with another payload.
+
+        Returns the outcome.
 
         Raises `ConflictError` with the decision that came first.
         """

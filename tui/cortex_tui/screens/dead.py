@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from cortex.domain.bulk import BulkVerb
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead
+from cortex.domain.errors import CortexError
 from cortex.domain.job import BULK
 from cortex.domain.job_filter import term
 from cortex.domain.safe import safe
@@ -22,8 +23,13 @@ from cortex_tui.model.window import Window
 from cortex_tui.render.dead_letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
 from cortex_tui.render.dead_letter_side import side_head, side_lines
 from cortex_tui.render.table import Column
+from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking, job_actions
 from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.payload_pane import PayloadPane
+from cortex_tui.widgets.json_editor import KEYS as EDITOR_KEYS
+from cortex_tui.widgets.json_editor import JsonEditor
+from cortex_tui.widgets.page import Page
 from cortex_tui.widgets.side import About, Side
 from cortex_tui.widgets.virtual_table import VirtualTable
 
@@ -230,6 +236,20 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
         self._is_all = True
         """All letters were read."""
         super().__init__(desk)
+        self._pane = PayloadPane(desk, self, focus=lambda: self._table)
+
+    def body(self) -> Iterable[Widget]:
+        return (*super().body(), self._pane)
+
+    def writing(self) -> Sequence[tuple[str, str]]:
+        return EDITOR_KEYS if self._pane.is_editing else ()
+
+    def on_screen_suspend(self) -> None:
+        self._pane.close()
+
+    async def look(self) -> bool | None:
+        # The cursor stays on the letter whose payload is edited.
+        return None if self._pane.letter is not None else await super().look()
 
     def path(self) -> tuple[str, ...]:
         return ("dead", safe(error_words(self._error)))
@@ -265,3 +285,49 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
 
     def ask(self, verb: BulkVerb, row: DeadLetter) -> None:
         dead_asking.ask_one(self.desk, self.strip, verb, row)
+
+    def action_edit(self) -> None:
+        """Open the payload of the letter under the cursor in the editor."""
+        row = self._window.current
+        if row is None:
+            self.strip.show(self._window.why_none("no dead letter under the cursor"), "warn")
+        elif (refusal := self.desk.actions.why_not()) is not None:
+            self.strip.show(refusal, "warn")
+        else:
+            _ = self.run_worker(self._edit(row), group="payload", exclusive=True)
+
+    async def _edit(self, row: DeadLetter) -> None:
+        try:
+            payload = await self.desk.backend.dead.payload(row.job_id)
+        except CortexError as error:
+            self.strip.show(f"✗ {failed(error)}", "fail")
+            return
+        if self.strip.may_ask:  # otherwise the operator has gone on
+            self._pane.edit(row, payload)
+
+    @on(JsonEditor.Left)
+    def _discard_edit(self) -> None:
+        self._pane.close()
+        self.strip.show("the payload stays as it is", "dim")
+
+    @on(JsonEditor.Taken)
+    def _take_edit(self, event: JsonEditor.Taken) -> None:
+        letter = self._pane.letter
+        if letter is not None:
+            work = self._compare(letter, event.text)
+            _ = self.run_worker(work, group="payload", exclusive=True)
+
+    async def _compare(self, letter: DeadLetter, text: str) -> None:
+        """Check the edited payload, show what differs, and ask."""
+        try:
+            edit = await self.desk.backend.dead.edited(letter, text)
+        except CortexError as error:
+            self._pane.editor.refuse(failed(error))
+            return
+        if self.is_current and self._pane.letter is letter:
+            self._pane.compare(edit)
+            dead_asking.ask_edited(self.desk, self.strip, letter, edit, answered=self._pane.close)
+
+    @on(Page.Resized)
+    def _resized(self) -> None:
+        self._pane.lay_out(is_other=False)

@@ -14,10 +14,13 @@ from cortex.domain.dead_letter import (
     DeadLetterFilter,
     DeadLetterGroup,
     DryRun,
+    PayloadEdit,
 )
 from cortex.domain.errors import CortexError
+from cortex.domain.safe import safe
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
+from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.render.dead_letter_rows import error_briefly, letter_words, on_retry
 from cortex_tui.render.words import failed
 from cortex_tui.screens.jobs_bulk import begun
@@ -116,6 +119,39 @@ def ask_one(
         command=command,
         typed=typed,
     )
+
+
+def ask_edited(
+    desk: AppContext,
+    strip: StripLine,
+    row: DeadLetter,
+    edit: PayloadEdit,
+    *,
+    answered: Callable[[], None],
+) -> None:
+    """Ask to confirm a retry with another payload; calls `answered` after any answer."""
+    text = f"retry {letter_words(row)} with your payload: {on_retry(row)}"
+    question = ReasonQuestion(safe(text), is_required=True)
+    job_id, by = row.job_id, desk.session.actor
+
+    def end(is_agreed: bool) -> None:  # noqa: FBT001 -- what the strip calls
+        answered()
+        if not is_agreed:
+            strip.show("nothing was done", "dim")
+            return
+        reason = question.reason
+        action = Action(
+            question=text,
+            command=(
+                *("dead", "retry", str(job_id), "--payload", "-"),
+                *(*because(reason), "--yes"),
+            ),
+            stdin=edit.payload,
+            work=lambda: desk.backend.dead.retry(job_id, by=by, reason=reason, edit=edit),
+        )
+        desk.actions.agreed(strip, action)
+
+    strip.ask(question, end)
 
 
 def _ask(
