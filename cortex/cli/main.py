@@ -14,6 +14,7 @@ import cortex
 from cortex.cli.failures import EXIT_CODES, READER_GONE, is_reader_gone, report
 from cortex.cli.options import Group, write_section
 from cortex.cli.synonyms import TOP, expanded
+from cortex.domain import interpreter
 from cortex.domain.errors import UsageError
 
 HELP = """Run AI agents that survive crashes, deploys and outages.
@@ -161,6 +162,7 @@ def main() -> NoReturn:
         from cortex.postgres.dsn import hide_from_process_list
 
         hide_from_process_list(arguments, mark=DSN_IS_FLAG)
+    interpreter.is_command = True
     exit_code = run(arguments)
     gc.freeze()  # Python would otherwise search all objects for garbage before it ends
     sys.exit(exit_code)

@@ -1,6 +1,10 @@
 """Starts further Python processes that find modules as this one does."""
 
+import os
 import sys
+
+is_command = False
+"""This process runs the command line that it was started with: set by `main`."""
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -16,3 +20,9 @@ def module_command(module: str, *arguments: str) -> list[str]:
 def same_command(arguments: list[str]) -> list[str]:
     """Return the command that started this process, with other arguments."""
     return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1], *arguments]
+
+
+def start_again() -> None:
+    """Replace this process by a new one with its command line; return if it runs another one."""
+    if is_command:
+        os.execv(sys.executable, same_command(sys.argv[1:]))  # noqa: S606

@@ -96,6 +96,7 @@ async def serve(
     log, signal_seen = await under_signals(settings, run, ending=ending, signals=place.signals)
     if log is None or not ending.has_started or ending.abort.is_set():
         return 128 + signal_seen
+    ending.starts_again = ending.is_worn_out and not signal_seen
     return 0 if log.is_clean and not ending.is_worn_out else 1
 
 

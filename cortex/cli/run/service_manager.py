@@ -62,6 +62,11 @@ class ServiceManager:
         )
 
     @property
+    def is_there(self) -> bool:
+        """A service manager has started this process, and watches its end."""
+        return self._address is not None or self.http is not None
+
+    @property
     def beat_s(self) -> float:
         """How often to `beat`; infinite without a watchdog."""
         return self.watchdog_s / BEATS

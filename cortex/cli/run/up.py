@@ -33,6 +33,7 @@ from cortex.cli.screen.logs import configure_logs
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
 from cortex.domain.errors import UsageError
+from cortex.domain.interpreter import start_again
 from cortex.runtime import process
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod_parts import standard_parts
@@ -150,9 +151,16 @@ def _run(
         return exit_code
 
     try:
-        return trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
+        exit_code = trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
     finally:
         fork_server.close()
+    # Others replace a worker, and a pod that has a service manager or a screen.
+    if shutdown.starts_again and link is None and lifeline is None and not manager.is_there:
+        structlog.get_logger().warning(
+            "pod starts again", hint="its threads were left behind by time-outs"
+        )
+        start_again()
+    return exit_code
 
 
 def _announce(

@@ -34,6 +34,8 @@ class Shutdown:
         self.has_started = False
         self.is_worn_out = False
         """The pod ends because its process is of no more use: another one must replace it."""
+        self.starts_again = False
+        """Nobody asked the pod to end, so this process is to be replaced by a new one."""
 
     def request(self) -> None:
         """Drain; on a second request, abort."""
