@@ -8,8 +8,8 @@ import pytest
 
 from cortex.runtime.liveness.loop_guard import LoopGuard
 from tests.support.eventually import eventually
-from tests.support.pods import Pods, run_cli, until_pods
-from tests.support.records.rows import submit, submit_many, until_jobs
+from tests.support.pods import Pods, end_of_pod, run_cli, until_pods
+from tests.support.records.rows import submit, submit_many, until_jobs, until_status
 from tests.support.recovering import recovering
 from tests.support.servers.postgres import database_of, sql
 
@@ -43,6 +43,17 @@ def test_a_pod_guards_its_event_loop_and_stores_the_version_of_its_code(pods: Po
     assert re.fullmatch("[0-9a-f]{12}", sql(pods.dsn, query)[0]["version"])
     pod.signal(signal.SIGUSR1)  # it writes what all its tasks are at
     eventually(lambda: LoopGuard.name in pod.log, what="the guard is there")
+
+
+def test_a_pod_whose_threads_are_lost_starts_again(pods: Pods) -> None:
+    pods.is_forked = False
+    pod = pods.start("--app", "tests.support.apps.worn_app", **end_of_pod(1))
+    submit(pods.dsn, "stays")
+    pod.until_ready()
+    until_pods(pods.dsn, READY=1, STOPPED=1)
+    until_status(pods.dsn, submit(pods.dsn, "quick"), "COMPLETED")
+    assert "pod starts again" in pod.log
+    assert pod.stop() == 0
 
 
 def test_its_row_says_by_which_settings_its_silence_is_judged(pods: Pods) -> None:

@@ -412,7 +412,7 @@ def opening(checkout: Path) -> Path:
 @pytest.fixture
 def half_done(pods: Pods, agent: ScriptedAgent, opening: Path, checkout: Path) -> UUID:
     """A job that timed out in a command that had written to the work tree, and waited then."""
-    apply(agent, "run_command", timeout_seconds=2)
+    apply(agent, "run_command", timeout_seconds=4)
     start_warm(pods)
     # The kernel's clock of files lags by some ms: what is as old as the step's beginning stays.
     wait = f"until [ -e {opening} ]; do sleep 0.05; done"
