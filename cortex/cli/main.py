@@ -1,10 +1,13 @@
 """`cortex`: the command groups, and what surrounds every command."""
 
+import atexit
 import gc
 import io
 import os
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -165,7 +168,22 @@ def main() -> NoReturn:
     interpreter.is_command = True
     exit_code = run(arguments)
     gc.freeze()  # Python would otherwise search all objects for garbage before it ends
+    if threading.active_count() > 1:
+        _end_beside_threads(exit_code)
     sys.exit(exit_code)
+
+
+def _end_beside_threads(exit_code: int) -> NoReturn:
+    """End the process as `sys.exit` does, but leave the interpreter as it is.
+
+    A thread that was left behind in C code, such as a pod's preparation of TLS, would crash while
+    Python and OpenSSL are taken down under it.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 -- all that Python has for this
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(exit_code)
 
 
 def _open_what_is_closed() -> None:
