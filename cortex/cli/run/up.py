@@ -156,11 +156,14 @@ def _run(
         fork_server.close()
     # Others replace a worker, and a pod that has a service manager or a screen.
     if shutdown.starts_again and link is None and lifeline is None and not manager.is_there:
-        structlog.get_logger().warning(
-            "pod starts again", hint="its threads were left behind by time-outs"
-        )
-        start_again()
+        _start_again()
     return exit_code
+
+
+def _start_again() -> None:
+    hint = "its threads were left behind by time-outs"
+    structlog.get_logger().warning("pod starts again", hint=hint)
+    start_again()
 
 
 def _announce(
