@@ -54,6 +54,15 @@ def renamed(old: str, new: str) -> dict[str, str] | None:
     return names or None
 
 
+def is_renamed(old: str, new: str) -> bool:
+    """Return whether two JSON objects that were kept whole differ in names only."""
+    names = renamed(old, new)
+    if names is None:
+        return False
+    now = {names.get(name, name): value for name, value in parse(new).items()}
+    return bool(parse(old) == now)
+
+
 def _without(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 

@@ -26,7 +26,7 @@ from cortex.domain.errors import (
 from cortex.domain.job import Claim, OpenEffect, Past, Step, StepDone, StepKind
 from cortex.durable.attempt import Services
 from cortex.durable.codec import StepInput, decode, encode
-from cortex.durable.divergence import difference
+from cortex.durable.divergence import difference, is_renamed
 from cortex.durable.handling import run_handler
 from cortex.durable.journal import Journal, StepLimit, StepOutcome, running_in
 from cortex.durable.registry import Registry
@@ -171,8 +171,13 @@ class DryJournal(Journal):
         raise LeaseLost("the replay is over")
 
     def _check_open(self, key: str, given: StepInput) -> None:
-        changed = difference(self._arguments[key], given.kept)
-        if parse(self._arguments[key]) != parse(given.kept) and changed:
+        recorded = self._arguments[key]
+        changed = difference(recorded, given.kept)
+        if (
+            changed
+            and parse(recorded) != parse(given.kept)
+            and not is_renamed(recorded, given.kept)
+        ):
             self.diverged_at = key
             raise DivergedError(f"effect {key!r} was begun as another call: {changed}")
 

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from cortex.crash_points import crash_point
-from cortex.domain.canonical import parse
+from cortex.domain.canonical import digest, parse
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import (
@@ -35,7 +35,7 @@ from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, Un
 from cortex.domain.redaction import clean_text
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
-from cortex.durable.divergence import difference
+from cortex.durable.divergence import difference, is_renamed
 from cortex.durable.gates import frozen_arguments
 from cortex.durable.threads import called, is_async
 
@@ -136,20 +136,23 @@ async def _leave(
     is_sure: bool,
 ) -> IntentReply | Done | NotDone:
     """Ask for permission; return it when the call may go on (`go`, `recheck`), else the end."""
-    answer = await ledger.intend(
-        EffectIntent(
-            lease=lease,
-            id=new_id(),
-            key=call.key,
-            tool=call.tool,
-            arguments=call.arguments,
-            digest=call.digest,
-            is_sure=is_sure,
-            can_reconcile=call.reconcile is not None,
-            approval_id=call.approval_id,
-            is_named=call.is_named,
-        )
+    intent = EffectIntent(
+        lease=lease,
+        id=new_id(),
+        key=call.key,
+        tool=call.tool,
+        arguments=call.arguments,
+        digest=call.digest,
+        is_sure=is_sure,
+        can_reconcile=call.reconcile is not None,
+        approval_id=call.approval_id,
+        is_named=call.is_named,
     )
+    answer = await ledger.intend(intent)
+    recorded = answer.result or "{}"
+    if answer.verdict == "diverged" and not call.is_named and is_renamed(recorded, call.arguments):
+        again = attrs.evolve(intent, arguments=recorded, digest=digest(recorded))
+        answer = await ledger.intend(again)
     match answer.verdict:
         case "go" | "recheck":
             return answer

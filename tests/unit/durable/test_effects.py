@@ -151,6 +151,37 @@ async def test_a_lost_lease_is_not_called() -> None:
 # --- taken up again
 
 
+class OldNames(LedgerDesk):
+    """Knows the call as it was begun, before a parameter was renamed."""
+
+    async def intend(self, intent: EffectIntent) -> IntentReply:
+        answer = await super().intend(intent)
+        recorded = canonical({"amount": 12.5, "payee": "ana"})
+        if intent.digest == digest(recorded):
+            return attrs.evolve(answer, verdict="recheck")
+        return attrs.evolve(answer, verdict="diverged", result=recorded, why="pay")
+
+
+async def test_an_open_call_is_the_same_under_a_renamed_parameter() -> None:
+    side, gateway = OtherSide(says=[Applied("earlier")]), OldNames()
+    ended = await performed(side, gateway=gateway, is_named=False, can_ask=True)
+    assert ended == Done(gateway.intents[0].id, "earlier")
+    assert not side.called
+    assert side.asked[0].arguments == {"amount": 12.5, "to": "ana"}, "by the names of the code"
+
+
+@pytest.mark.parametrize(
+    "to, is_named", [("bo", False), ("ana", True)], ids=["another value", "a tool's argument"]
+)
+async def test_an_open_call_with_other_arguments_diverges(to: str, *, is_named: bool) -> None:
+    text = canonical({"amount": 12.5, "to": to})
+    fields = {"arguments": text, "digest": digest(text), "is_named": is_named}
+    side = OtherSide()
+    with pytest.raises(DivergedError):
+        await performed(side, gateway=OldNames(), **fields)
+    assert not side.called
+
+
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_what_was_applied_is_recorded_and_not_called(*, idempotent: bool) -> None:
     side = OtherSide(says=[Applied("earlier")])
