@@ -229,10 +229,11 @@ class Database:
             await set_locally(holder, self.profile.settings | patient)
             rows: list[Record] = await holder.fetch(sql(query), *args)
             return rows
-        except BaseException as error:
+        except Exception as error:
             self._release((query, *args))
-            if isinstance(error, Exception):
-                raise of_statement(error) from error
+            raise of_statement(error) from error
+        except BaseException:
+            self._release((query, *args))
             raise
         finally:
             watchdog.cancel()

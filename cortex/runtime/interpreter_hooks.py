@@ -62,7 +62,7 @@ def _readable(ended: Error) -> Error:
     try:
         repr(ended.error)
     except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
-        return Error(StrayError(ended.error))
+        return Error(StrayError(ended.error))  # noqa: ASYNC104 -- it awaits nothing
     return ended
 
 

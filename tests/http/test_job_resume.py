@@ -121,11 +121,13 @@ def test_work_outside_the_folders_for_http_stays_untouched(
     server: HttpServer, operator: str, life: Life, tmp_path: Path
 ) -> None:
     """The folder that is open to HTTP is not on this machine, which is found later."""
+    inside = tmp_path / "workspaces"
+    folders = {"open/tree": 409, "closed/tree": 403, f"{inside}/x/../../closed": 403}
     jobs = [
         failed(life, work_trees=(a_work_tree(a_change(), folder=str(tmp_path / folder)),))
-        for folder in ("open/tree", "closed/tree")
+        for folder in folders
     ]
-    for job_id, status in zip(jobs, (409, 403), strict=True):
+    for job_id, status in zip(jobs, folders.values(), strict=True):
         refused = resume(server, operator, job_id, choice="discard_and_retry")
         assert refused.status == status, refused
         again = resume(server, operator, job_id, choice="retry_step")

@@ -5,7 +5,7 @@ as much again as the network, which matters at thousands of events a second.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -106,8 +106,8 @@ class ModelAnswer:
             for call in calls:
                 _doubt_empty(call)
             reason = "tool_use" if calls else "end_turn"
-        if reason not in ENDED and blocks and blocks[-1] is self._given:
-            _doubt(blocks[-1])
+        if reason not in ENDED and self._given is not None and self._given is _last(blocks):
+            _doubt(self._given)
         return ModelResponse(
             model=self._message["model"] or self._model,
             content=blocks,
@@ -234,6 +234,12 @@ def _doubt(call: Block) -> None:
     """Mark arguments that came as a value as cut: some servers complete what a model began."""
     call.setdefault(INVALID_INPUT, orjson.dumps(call["input"]).decode())
     call["input"] = {}
+
+
+def _last(blocks: Sequence[Block]) -> Block | None:
+    """Return the last block that says something: a server may have added a blank text."""
+    says = (each for each in reversed(blocks) if each["type"] != "text" or each["text"].strip())
+    return next(says, None)
 
 
 def _doubt_empty(call: Block) -> None:

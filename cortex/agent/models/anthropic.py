@@ -257,7 +257,7 @@ async def _refuse_redirect(response: "httpx2.Response") -> None:
         return
     asked = response.request.url
     place = asked.join(response.headers["location"])
-    is_upgrade = (asked.scheme, place.scheme) == ("http", "https")
+    is_upgrade = (asked.scheme, place.scheme) == ("http", "https") and asked.port == place.port
     is_same = (asked.scheme, asked.port) == (place.scheme, place.port)
     if place.host == asked.host and (is_same or is_upgrade):
         return

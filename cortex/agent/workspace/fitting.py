@@ -9,12 +9,14 @@ import hashlib
 import os
 import re
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import trio
 from attrs import frozen
+from trio.lowlevel import RunVar
 
 from cortex.agent.plain import raw_text
 from cortex.agent.workspace.jail import open_file, open_folder, write_whole
@@ -30,6 +32,8 @@ KEY_CHARS_MAX: Final = 100
 DIGEST_CHARS: Final = 16
 WRITE_S: Final = 30.0
 """Writing 64 MiB to a healthy disk takes a second."""
+WRITERS_MAX: Final = 8
+_limiter: RunVar[trio.CapacityLimiter] = RunVar("writers of artefacts")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.#-]+")
 
 
@@ -50,13 +54,13 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
         text = encode(output, what=what, limit=None if is_effect else TOOL_OUTPUT)
         if len(text.encode()) <= CHECKPOINT.bytes_max:
             return output
-        with trio.CancelScope(shield=is_effect):
-            artefact = await trio.to_thread.run_sync(_artefact, text, key)
-        details = artefact.details
+        in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True, limiter=_writers())
         with trio.move_on_after(WRITE_S, shield=is_effect):
-            await trio.to_thread.run_sync(artefact.write, workspace, abandon_on_cancel=True)
+            artefact = await in_thread(_artefact, text, key)
+            details = artefact.details
+            await in_thread(artefact.write, workspace)
             return {"artefact": artefact.path, **details}
-        raise UnavailableError(f"{artefact.path} could not be written within {WRITE_S:g} seconds")
+        raise UnavailableError(f"{what} could not be written within {WRITE_S:g} seconds")
     except CortexError as error:
         if not is_effect:
             raise
@@ -65,6 +69,16 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
             "beginning": raw_text(output)[:BEGINNING_BYTES],
             **details,
         }
+
+
+def _writers() -> trio.CapacityLimiter:
+    """Return the limiter of writers: those that a hung disk keeps take no other threads."""
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = trio.CapacityLimiter(WRITERS_MAX)
+        _limiter.set(limiter)
+        return limiter
 
 
 def keep_text(workspace: Path, name: str, text: str) -> str:

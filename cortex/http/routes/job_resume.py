@@ -1,12 +1,12 @@
 """`/v1/jobs/{job_id}/timeouts` and `/resume`: leftovers of time-outs, and how a job goes on."""
 
-from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
+import structlog
 import trio
 from starlette.responses import Response
 
@@ -33,6 +33,7 @@ from cortex.store import jobs, resumptions
 from cortex.store import timeouts as receipts
 from cortex.store.timeouts import PAGE_MAX, Recorded
 
+_log = structlog.get_logger(__name__)
 ID_MAX: Final = 10**18 - 1
 
 
@@ -174,8 +175,15 @@ async def resume_job(request: CheckedRequest[None, JobResume], api: Api) -> Resp
         )
     finally:
         if is_locked:
-            with trio.CancelScope(shield=True), suppress(CortexError):
-                await api.port(resumptions.unlock, job_id)
+            with trio.CancelScope(shield=True):
+                await _unlock(api, job_id)
+
+
+async def _unlock(api: Api, job_id: UUID) -> None:
+    try:
+        await api.port(resumptions.unlock, job_id)
+    except CortexError as error:  # the answer stands: the job has been resumed
+        _log.warning("resumption not unlocked", job=str(job_id), error=error.message)
 
 
 async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) -> dict[str, Any]:
@@ -189,8 +197,7 @@ async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) ->
         failed, found, settled, workspaces=workspaces, new_id=api.chance.new_id()
     )
     for folder in leftovers.folders:
-        if not folder.is_relative_to(leftovers.workspace):
-            root_of(str(folder), api.pod.folder_roots)
+        root_of(str(folder), [leftovers.workspace, *api.pod.folder_roots])
     try:
         return attrs.asdict(await put_aside(leftovers))
     except NotFoundError as error:

@@ -145,6 +145,7 @@ class _Runner:
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- as in the pod itself
+            await close_nurseries(trio.lowlevel.current_task())  # noqa: ASYNC102 -- shielded, with a bound
             await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- raises only a cancellation
             raised = error
         await close_nurseries(trio.lowlevel.current_task())

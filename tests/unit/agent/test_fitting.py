@@ -169,8 +169,8 @@ async def test_a_disc_that_does_not_answer_is_not_waited_for(
     """A named pipe without a reader simulates it."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(fitting, "WRITE_S", 0.05)
+    monkeypatch.setattr(fitting, "WRITE_S", 0.5)
     monkeypatch.setattr(fitting, "write_whole", lambda *_: pipe.write_bytes(b""))
     report = await fitted(text_of(2 * MIB), workspace=tmp_path, key=KEY, is_effect=True)
-    pipe.open("rb", buffering=0).close()  # let the thread go
+    os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))  # let the thread go
     assert "could not be written within" in report["problem"]
