@@ -39,7 +39,7 @@ BUDGETS_S: Final = {
     "tests/e2e": 104.0,
     "tests/http": 38.0,
     "tests/runtime": 28.0,
-    "tests/sql": 11.5,
+    "tests/sql": 12.5,
     "tests/store": 67.0,
     "tests/tui": 92.5,
     "tests/unit": 45.0,

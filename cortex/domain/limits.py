@@ -1,6 +1,7 @@
-"""Size limits: the most bytes of each thing that one job may put into the record.
+"""Limits that are no settings.
 
-The figures are no settings: every pod must be able to read what another has written.
+Of size: the most bytes of each thing that one job may put into the record. Every pod must be able
+to read what another has written. Of threads: how many a process has, and may lose.
 """
 
 from typing import Final
@@ -61,3 +62,17 @@ RESULT: Final = SizeLimit(
     bytes_max=4 * MIB,
     way_out="write it to a file in the job's workspace and return its path",
 )
+
+
+# --- Threads that time-outs have left behind.
+
+
+THREADS_MAX: Final = 500
+"""Threads of a process for sync functions; one that a time-out left behind counts until it ends."""
+LOST_SHARE: Final = 0.9
+"""Share of the threads: when time-outs have left that many behind, the pod is replaced."""
+
+
+def is_worn_out(threads_lost: int) -> bool:
+    """Return whether a pod has lost so many threads that it drains."""
+    return threads_lost >= LOST_SHARE * THREADS_MAX

@@ -55,10 +55,6 @@ TIMEOUTS: Final[dict[str, Limit]] = {
 }
 """By scope. A step of an agent is one model response and the tool calls that it requests."""
 
-THREADS_MAX: Final = 500
-"""Threads of a process for sync functions; one that a time-out left behind counts until it ends."""
-LOST_SHARE: Final = 0.9
-"""Share of the threads: when time-outs have left that many behind, the pod is replaced."""
 JOB_EXPIRY_S: Final = 60.0
 """How long after its time-out another pod ends a job whose own pod has not."""
 
@@ -70,11 +66,6 @@ def check_timeout(scope: str, value: float, source: str) -> None:
     """
     if refusal := TIMEOUTS[scope].refusal(value):
         raise UsageError(f"{source} {refusal}")
-
-
-def is_worn_out(threads_lost: int) -> bool:
-    """Return whether a pod has lost so many threads that it drains."""
-    return threads_lost >= LOST_SHARE * THREADS_MAX
 
 
 def check_step_timeout(seconds: float, *, job_s: float, source: str) -> None:

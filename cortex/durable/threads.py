@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 from trio.lowlevel import RunVar
 
-from cortex.domain.timeouts import THREADS_MAX
+from cortex.domain.limits import THREADS_MAX
 from cortex.durable.stray_errors import raise_tamed
 
 _limiter: RunVar[trio.CapacityLimiter] = RunVar("threads of jobs and tools")

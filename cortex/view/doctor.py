@@ -12,10 +12,10 @@ import attrs
 
 from cortex.domain.confinement import WAY_OUT, Confinement
 from cortex.domain.drain import Liveness
+from cortex.domain.limits import LOST_SHARE, THREADS_MAX
 from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
-from cortex.domain.timeouts import LOST_SHARE, THREADS_MAX
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.background.subscriptions import FailingSubscription

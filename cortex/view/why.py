@@ -18,8 +18,8 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
+from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import utc_time
-from cortex.domain.timeouts import THREADS_MAX, is_worn_out
 from cortex.domain.waiting import (
     PERSON,
     SLEEP,

@@ -26,7 +26,7 @@ import trio
 from cortex.actors.task_dump import lines_of
 from cortex.domain.errors import CortexError
 from cortex.domain.job import ABANDONED_AFTER_S
-from cortex.domain.timeouts import THREADS_MAX, is_worn_out
+from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.durable.abandoning import end
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from cortex.domain import timeouts
+from cortex.domain import limits
 from cortex.domain.effect import Invocation, NotApplied, Verdict
 from cortex.domain.errors import UsageError
 from cortex.domain.timeouts import check_step_timeout
@@ -97,7 +97,7 @@ async def test_a_pod_that_has_lost_its_threads_drains(
     log_lines: list[MutableMapping[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (timeouts, deaf_handlers):
+    for module in (limits, deaf_handlers):
         monkeypatch.setattr(module, "THREADS_MAX", 2)
     released, worn_out = threading.Event(), trio.Event()
     bench = pod.bench
