@@ -92,6 +92,12 @@ async def close_nurseries(task: trio.lowlevel.Task) -> None:
             await nursery._nested_child_finished(None)  # noqa: SLF001 -- all that trio has for this
 
 
+async def leave_actor(task: trio.lowlevel.Task) -> None:
+    """Close the nurseries that an attempt left open; raise the cancellation of its task, if any."""
+    await close_nurseries(task)
+    await trio.lowlevel.checkpoint_if_cancelled()
+
+
 async def _empty(nurseries: list[trio.Nursery]) -> None:
     for nursery in nurseries:
         nursery.cancel_scope.cancel(reason="its job has ended")

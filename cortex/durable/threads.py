@@ -144,9 +144,14 @@ async def _free_thread() -> Thread:
 
 
 def _thread_limiter() -> trio.CapacityLimiter:
+    return limiter_of_run(_limiter, THREADS_MAX)
+
+
+def limiter_of_run(variable: RunVar[trio.CapacityLimiter], tokens: int) -> trio.CapacityLimiter:
+    """Return the limiter that this run of Trio keeps in a variable; made on first use."""
     try:
-        return _limiter.get()
+        return variable.get()
     except LookupError:
-        limiter = trio.CapacityLimiter(THREADS_MAX)
-        _limiter.set(limiter)
+        limiter = trio.CapacityLimiter(tokens)
+        variable.set(limiter)
         return limiter

@@ -230,7 +230,7 @@ class Figures:
     stranded_count: int
     """Ready tasks whose type or tools no living pod has; 0 if no pod lives at all."""
     stranded_types: tuple[str, ...] = ()
-    """Their job types, those of the most jobs first."""
+    """Job types of the jobs that wait for code, those of the most jobs first."""
     letters: dict[DeadLetterState, int]
     """Of the states that wait for a person."""
     messages: dict[MessageStatus, int]

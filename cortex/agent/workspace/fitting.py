@@ -24,6 +24,7 @@ from cortex.domain.errors import CortexError, RejectedError, UnavailableError
 from cortex.domain.limits import CHECKPOINT, TOOL_OUTPUT
 from cortex.domain.timeouts import clipped
 from cortex.durable.codec import encode
+from cortex.durable.threads import limiter_of_run
 
 FOLDER: Final = "tool-output"
 """In the workspace."""
@@ -54,7 +55,9 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
         text = encode(output, what=what, limit=None if is_effect else TOOL_OUTPUT)
         if len(text.encode()) <= CHECKPOINT.bytes_max:
             return output
-        in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True, limiter=_writers())
+        # Writers that a hung disk keeps take no other threads.
+        limiter = limiter_of_run(_limiter, WRITERS_MAX)
+        in_thread = partial(trio.to_thread.run_sync, abandon_on_cancel=True, limiter=limiter)
         with trio.move_on_after(WRITE_S, shield=is_effect):
             artefact = await in_thread(_artefact, text, key)
             details = artefact.details
@@ -69,16 +72,6 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
             "beginning": raw_text(output)[:BEGINNING_BYTES],
             **details,
         }
-
-
-def _writers() -> trio.CapacityLimiter:
-    """Return the limiter of writers: those that a hung disk keeps take no other threads."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(WRITERS_MAX)
-        _limiter.set(limiter)
-        return limiter
 
 
 def keep_text(workspace: Path, name: str, text: str) -> str:

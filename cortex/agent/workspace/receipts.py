@@ -22,6 +22,7 @@ from cortex.domain.timeouts import (
     WorkTree,
     clipped,
 )
+from cortex.durable.threads import limiter_of_run
 
 EXAMINE_S: Final = 5.0
 """For everything; ending the processes of git may take a second more."""
@@ -88,9 +89,4 @@ _limiter: RunVar[trio.CapacityLimiter] = RunVar("looks of receipts")
 
 
 def _capacity() -> trio.CapacityLimiter:
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = trio.CapacityLimiter(CONCURRENT_MAX)
-        _limiter.set(limiter)
-        return limiter
+    return limiter_of_run(_limiter, CONCURRENT_MAX)

@@ -47,7 +47,7 @@ from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
-from cortex.durable.stray_errors import close_nurseries
+from cortex.durable.stray_errors import close_nurseries, leave_actor
 from cortex.runtime.interpreter_hooks import hooked
 from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.descendants import end_children
@@ -145,8 +145,7 @@ class _Runner:
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- as in the pod itself
-            await close_nurseries(trio.lowlevel.current_task())  # noqa: ASYNC102 -- shielded, with a bound
-            await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- raises only a cancellation
+            await leave_actor(trio.lowlevel.current_task())  # noqa: ASYNC102 -- shielded, with a bound
             raised = error
         await close_nurseries(trio.lowlevel.current_task())
         if raised is None:

@@ -45,7 +45,7 @@ from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
 from cortex.durable.journal import LeaveRequest
 from cortex.durable.registry import Registry
 from cortex.durable.step_scope import StepScope
-from cortex.durable.stray_errors import close_nurseries
+from cortex.durable.stray_errors import close_nurseries, leave_actor
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer, CommitterStopped
@@ -156,7 +156,7 @@ class JobActors:
                         step_scope.close()
             except BaseException as error:  # noqa: BLE001, ASYNC103 -- no error of a job ends its pod
                 # Job code raises what it likes: only a cancellation by the pod goes on from here.
-                await _left(task)  # noqa: ASYNC102 -- shielded, with a bound
+                await leave_actor(task)  # noqa: ASYNC102 -- shielded, with a bound
                 raised = error
             await close_nurseries(task)
             if attempt is not None and attempt[1].is_abandoned:
@@ -461,12 +461,6 @@ class PostedEnd:
         self.answered = True
         self._actors._ended(self._claim, self._job, recorded)  # noqa: SLF001
         self._actors._forget(self._claim, self._job)  # noqa: SLF001
-
-
-async def _left(task: trio.lowlevel.Task) -> None:
-    """Close what job code has left open in its actor; raises the cancellation of the actor."""
-    await close_nurseries(task)
-    await trio.lowlevel.checkpoint_if_cancelled()
 
 
 def _may_run(claim: Claim, job: RunningJob) -> bool:

@@ -119,7 +119,7 @@ async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(
     assert not any(os.scandir(tmp_path))
 
 
-async def test_what_an_effect_returned_is_cut_and_kept(
+async def test_large_result_of_an_effect_is_cut_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_output(monkeypatch)
