@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
+from sys import getsizeof
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import trio
@@ -74,7 +75,7 @@ class StepClock:
 
 KEY_CHARS_MAX: Final = 500
 DEFERRED_MAX: Final = 1_000
-DEFERRED_CHARS_MAX: Final = 16 * 1024 * 1024
+DEFERRED_BYTES_MAX: Final = 32 * 1024 * 1024
 """Steps, and their outputs, that are deferred until the replay has settled; the next one waits."""
 FORGOTTEN_MAX: Final = 5
 NO_PAST: Final = Past()
@@ -136,6 +137,7 @@ class Journal:
         "_ahead",
         "_decisions",
         "_deferred",
+        "_deferred_bytes",
         "_lease",
         "_leave",
         "_memo",
@@ -181,6 +183,7 @@ class Journal:
         self.news = 0
         """New steps and outside calls of this attempt. The end of a begun effect is not new."""
         self._deferred: list[StepDone] = []
+        self._deferred_bytes = 0
         self._past = past
         self._patches: dict[str, bool] = {}
         self._ahead: list[StepDone] = []
@@ -354,9 +357,10 @@ class Journal:
         is_outside = done.effect is not None or done.kind in outside
         is_outside = is_outside or done.cost_usd is not None
         if not is_outside and not self._replay.lets(done.key):
-            chars = sum(len(each.output) for each in (*self._deferred, done))
-            if len(self._deferred) < DEFERRED_MAX and chars <= DEFERRED_CHARS_MAX:
+            size = self._deferred_bytes + getsizeof(done.output)
+            if len(self._deferred) < DEFERRED_MAX and size <= DEFERRED_BYTES_MAX:
                 self._deferred.append(done)
+                self._deferred_bytes = size
                 return
             await self.settled(done.key)
         if not self._replay.has_begun(done.key):
@@ -370,7 +374,10 @@ class Journal:
         if self._deferred:
             await self.send_patches()
             self.news += len(self._deferred)
-            await self._send(self._deferred)
+            try:
+                await self._send(self._deferred)
+            finally:
+                self._deferred_bytes = sum(getsizeof(each.output) for each in self._deferred)
 
     async def flush(self) -> None:
         """Send everything that the next attempt needs, before this one is left."""
