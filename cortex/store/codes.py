@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import orjson
@@ -10,6 +10,13 @@ import orjson
 from cortex.domain.argument_check import SAYS_NOTHING, CodeArguments
 from cortex.postgres.database import Database
 from cortex.store.rows import row_of, rows_of
+
+NAMED: Final = frozenset(
+    {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+)
+"""Keywords of JSON Schema whose keys are names."""
+VALUES: Final = frozenset({"const", "enum", "required"})
+"""Keywords whose content is data."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,21 +74,21 @@ class ListedType:
     """What the codes of ready pods take, the newest one first."""
 
 
-def _lasting(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _lasting(schema: Any) -> Any:
     """Return a schema without what refuses no value, at any depth."""
-    lasting: dict[str, Any] = {}
-    for keyword, value in schema.items():
-        if keyword in SAYS_NOTHING:
-            continue
-        if keyword == "properties":
-            lasting[keyword] = {name: _lasting(each) for name, each in value.items()}
-        elif keyword == "anyOf":
-            lasting[keyword] = [_lasting(each) for each in value]
-        elif isinstance(value, Mapping):
-            lasting[keyword] = _lasting(value)
-        else:
-            lasting[keyword] = value
-    return lasting
+    if isinstance(schema, list):
+        return [_lasting(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        keyword: {name: _lasting(each) for name, each in value.items()}
+        if keyword in NAMED and isinstance(value, Mapping)
+        else value
+        if keyword in VALUES
+        else _lasting(value)
+        for keyword, value in schema.items()
+        if keyword not in SAYS_NOTHING
+    }
 
 
 async def ensure(db: Database, code: Code) -> int:
