@@ -3173,6 +3173,24 @@ CREATE TABLE cortex.alarm (
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.alarm TO cortex_runtime;
 GRANT SELECT ON cortex.alarm TO cortex_reader;
 
+-- Names of tasks that living pods, and the pods of ticks of the last minutes, can take, each with their code.
+CREATE FUNCTION cortex.served_tasks()
+ RETURNS TABLE(task text, code integer)
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog'
+AS $function$
+SELECT DISTINCT c.task, p.code
+FROM (SELECT p.job_types, p.tools, coalesce(p.code_id, 0) AS code FROM cortex.pod p
+      WHERE p.state IN ('READY', 'DRAINING')
+        AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
+      UNION
+      -- The next tick has the code of the last ones.
+      SELECT p.job_types, p.tools, coalesce(p.code_id, 0) FROM cortex.pod p
+      WHERE p.ended_at > coalesce(cortex.ticked_at(), cortex.now()) - interval '5 minutes'
+        AND p.name LIKE 'tick %') p
+CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools, p.code)) AS c(task) $function$;
+
 -- Names of due tasks that no living pod can take, by their type, their tools or their code, nor the pod of a tick of the last minutes; none if there is no such pod.
 CREATE FUNCTION cortex.unserved_tasks()
  RETURNS SETOF text
@@ -3180,26 +3198,22 @@ CREATE FUNCTION cortex.unserved_tasks()
  STABLE
  SET search_path TO 'pg_catalog'
 AS $function$
-WITH served AS MATERIALIZED (
-    SELECT DISTINCT c.task
-    FROM (SELECT p.job_types, p.tools, p.code_id FROM cortex.pod p
-          WHERE p.state IN ('READY', 'DRAINING')
-            AND p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-          UNION ALL
-          -- The next tick has the code of the last ones.
-          SELECT p.job_types, p.tools, p.code_id FROM cortex.pod p
-          WHERE p.ended_at > coalesce(cortex.ticked_at(), cortex.now()) - interval '5 minutes'
-            AND p.name LIKE 'tick %') p
-    CROSS JOIN LATERAL unnest(cortex.claimable(p.job_types, p.tools, coalesce(p.code_id, 0))) AS c(task)
+WITH RECURSIVE served AS MATERIALIZED (
+    SELECT DISTINCT s.task FROM cortex.served_tasks() s
+), made_way AS (
+    -- Walks the distinct kinds of those of named queues that made way for others by index, one probe per kind.
+    (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'STRANDED' ORDER BY t.task LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task > m.task
+            ORDER BY t.task LIMIT 1)
+    FROM made_way m WHERE m.task IS NOT NULL
 )
 SELECT DISTINCT h.task FROM (
     (SELECT r.task FROM cortex_worker.ready_head r LIMIT 1000)
     UNION ALL
     (SELECT t.task FROM cortex_worker.task t WHERE t.state = 'READY' AND t.is_suspect LIMIT 1000)
     UNION ALL
-    -- Those of named queues that made way for others.
-    SELECT s.task FROM cortex_worker.stranded s
-    WHERE EXISTS (SELECT FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task = s.task)) h
+    (SELECT m.task FROM made_way m WHERE m.task IS NOT NULL LIMIT 1000)) h
 -- Without a pod and without ticks everything waits.
 WHERE EXISTS (SELECT FROM served) AND h.task NOT IN (SELECT s.task FROM served s) $function$;
 

@@ -60,10 +60,10 @@ WITH made AS (
 SELECT made.queue FROM made LEFT JOIN hinted ON true;
 
 -- name: list
--- Queues for people: the default one, the paused ones, then by name those that have tasks or are strict. Reads at most $3 tasks of
--- each in each state. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none. In a named queue, the
--- oldest ready task is the oldest of those that were read. A task that was handed back keeps its place, and is ready
--- again since its attempt ended, as in metrics.figures: tasks behind it may be older.
+-- Queues for people: the default one, the paused ones, then by name those that have tasks or are strict. Reads at most
+-- $3 tasks of each in each state. $1 names, or null for all, $2 how many queues, $3 tasks. Locks: none. In a named
+-- queue, the oldest ready task is the oldest of those that were read. A task that was handed back keeps its place, and
+-- is ready again since its attempt ended, as in metrics.figures: tasks behind it may be older.
 WITH RECURSIVE waiting AS (
     -- Walks the distinct names of the queues by index, one probe per name.
     (SELECT queue_name AS queue FROM cortex_worker.task WHERE state = 'QUEUED' ORDER BY queue_name LIMIT 1)

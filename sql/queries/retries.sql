@@ -120,8 +120,8 @@ FROM turn;
 
 -- name: now
 -- Retries jobs at once: in RETRY, or when they wait for a person to fix something, they get their tasks; between two
--- worker attempts their tasks become due; and pods whose code has handed them back look at them again. $1 ids (ordered), $2 who, $3 why. Locks: the tasks, then the jobs (ordered).
--- Records a fact for each changed job. Returns the state of each job before, and whether it was released.
+-- worker attempts their tasks become due; and pods whose code has handed them back look at them again. $1 ids (ordered),
+-- $2 who, $3 why. Locks: the tasks, then the jobs (ordered). Records a fact for each changed job. Returns the state of each job before, and whether it was released.
 WITH task AS MATERIALIZED (
     SELECT t.job_id, t.id, t.task, t.state, t.run_at
     FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id

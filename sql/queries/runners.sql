@@ -120,11 +120,17 @@ WITH RECURSIVE observed AS MATERIALIZED (
             ORDER BY t.task LIMIT 1)
     FROM kind k WHERE k.task IS NOT NULL
 ), able AS MATERIALIZED (
-    SELECT t.job_id FROM kind k CROSS JOIN LATERAL (
-        SELECT t.job_id FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task = k.task
-        ORDER BY t.priority, t.run_at, t.id LIMIT $2 FOR UPDATE SKIP LOCKED) t
-    WHERE k.task NOT IN (SELECT o.task FROM observed o)
-    LIMIT $2
+    (SELECT t.job_id FROM kind k CROSS JOIN LATERAL (
+         SELECT t.job_id FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.task = k.task
+         ORDER BY t.priority, t.run_at, t.id LIMIT $2 FOR UPDATE SKIP LOCKED) t
+     WHERE k.task NOT IN (SELECT o.task FROM observed o)
+     LIMIT $2)
+    UNION
+    -- A queue that became strict while one of its tasks made way: in a strict queue nothing does.
+    (SELECT t.job_id FROM cortex_worker.strict_queue q CROSS JOIN LATERAL (
+         SELECT t.job_id FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.queue_name = q.queue
+         LIMIT $2 FOR UPDATE SKIP LOCKED) t
+     LIMIT $2)
 ), gone_back AS (
     UPDATE cortex_worker.task t SET state = 'QUEUED' FROM able WHERE t.job_id = able.job_id AND t.state = 'STRANDED'
     RETURNING t.job_id

@@ -240,13 +240,15 @@ SELECT id FROM released LEFT JOIN hinted ON true;
 -- Ends attempts that their pod's code cannot take, without any trace in what is counted: the jobs wait for other code,
 -- and only pods that have it claim their tasks. $1 pod id; per attempt: $2 job ids (ordered), $3 attempts, $4 what does
 -- not fit, $5 that in words; $6 seconds after which a job fails that no code has taken. Locks: tasks, then jobs; briefly
--- the kinds of tasks. Returns the jobs handed back. A job with a cancellation request,
--- or whose key another job took, is cancelled instead.
+-- the kinds of tasks. Returns the jobs handed back. A job with a cancellation request, or whose key another job took, is
+-- cancelled instead. One of a named queue that no living pod can take makes way at once.
 WITH ended AS MATERIALIZED (
     SELECT e.job_id, e.attempt, e.kind, e.error,
            j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL OR j.finished_at IS NOT NULL AS is_cancelled,
            coalesce(u.base, t.task) AS base,
-           ARRAY(SELECT DISTINCT c.id FROM unnest(j.unfit_codes || cortex.code_of($1)) AS c(id) ORDER BY c.id) AS codes
+           ARRAY(SELECT DISTINCT c.id FROM unnest(j.unfit_codes || cortex.code_of($1)) AS c(id) ORDER BY c.id) AS codes,
+           t.queue_name IS NOT NULL
+               AND NOT EXISTS (SELECT FROM cortex_worker.strict_queue q WHERE q.queue = t.queue_name) AS may_pass
     FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[]) AS e(job_id, attempt, kind, error)
     JOIN cortex.job_record j ON j.id = e.job_id
     JOIN cortex_worker.task t ON t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1
@@ -255,10 +257,15 @@ WITH ended AS MATERIALIZED (
     INSERT INTO cortex_worker.unfit (task, base, codes)
     SELECT DISTINCT cortex_worker.unfit_task(e.base, e.codes) AS task, e.base, e.codes FROM ended e ORDER BY task
     ON CONFLICT (task) DO UPDATE SET used_at = excluded.used_at
+), served AS MATERIALIZED (
+    SELECT s.task, s.code FROM cortex.served_tasks() s
 ), freed AS (
     UPDATE cortex_worker.task t
     SET locked_by = NULL, attempts_spent = t.attempts_spent - 1, task = cortex_worker.unfit_task(e.base, e.codes),
-        state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
+        state = (CASE WHEN t.queue_name IS NULL THEN 'READY'
+                      WHEN e.may_pass AND NOT EXISTS (
+                          SELECT FROM served s WHERE s.task = e.base AND s.code <> ALL (e.codes)) THEN 'STRANDED'
+                      ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM ended e
     WHERE t.job_id = e.job_id AND t.attempt = e.attempt AND t.locked_by = $1 AND NOT e.is_cancelled
     RETURNING e.*, t.is_suspect, t.locked_at, t.config_id, t.checkpoint, t.checkpoint IS NOT NULL AS has_stepped
@@ -470,9 +477,9 @@ SELECT id FROM suspended LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request or whose key
--- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 its lock key, $3 consecutive deaths that fail a job, $4 limit, $5 its last
--- heartbeat when it was seen without its lock, or null: if it has sent one since, it lives, even if its lock is free
--- again. Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the
+-- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 its lock key, $3
+-- consecutive deaths that fail a job, $4 limit, $5 its last heartbeat when it was seen without its lock, or null: if it
+-- has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the
 -- pod, the breakers that it probed. The pod is finished, and marked dead, when everything that it owned could be taken;
 -- its probes are free at once. Its death condemns none of its jobs. A job that was running in $3
 -- - 1 consecutive pod deaths without a step in between becomes a suspect: it runs in its own process, whose death
@@ -510,6 +517,7 @@ WITH dead AS MATERIALIZED (
     FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled AND NOT held.is_finished
 ), gone AS (
     DELETE FROM cortex_worker.task t USING held WHERE t.job_id = held.job_id AND (held.is_cancelled OR held.is_finished)
+    RETURNING t.job_id
 ), moved AS (
     UPDATE cortex.job_record j
     SET pod_deaths = held.deaths, process_deaths = held.process_deaths,
@@ -541,7 +549,8 @@ WITH dead AS MATERIALIZED (
     FROM dead WHERE b.probe_by = dead.id
     RETURNING b.name
 ), hinted AS (
-    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
+    SELECT pg_notify('cortex_task', 'queued')
+    FROM (SELECT FROM (SELECT id FROM moved UNION ALL SELECT job_id FROM gone) m LIMIT 1) m
     UNION ALL SELECT pg_notify('cortex_breaker', name) FROM given_back
 )
 SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
@@ -554,8 +563,8 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- Takes jobs whose pod has been silent for too long, oldest first: retries them later, fails them when their retries
 -- are spent, or ends them if a person requested it or another job took their key. Also takes a job that runs without a
 -- heartbeat, and has not changed for this long, or whose task is gone: if no pod had claimed that one, the job gets
--- another task. The task of a job that has ended, if one is left, is deleted. Between two worker attempts a job's task is not locked: that is not such a job.
--- $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
+-- another task. The task of a job that has ended, if one is left, is deleted. Between two worker attempts a job's task
+-- is not locked: that is not such a job. $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
 -- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
 -- seconds: before that, no pod could send a heartbeat. Locks: an advisory lock, tried without waiting, so that one
 -- process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
@@ -635,6 +644,7 @@ WITH alone AS MATERIALIZED (
         SELECT job_id FROM taskless WHERE NOT has_begun AND NOT is_cancelled ORDER BY job_id), are_lost => true)
 ), gone AS (
     DELETE FROM cortex_worker.task t USING taken WHERE t.job_id = taken.job_id
+    RETURNING t.job_id
 ), moved AS (
     UPDATE cortex.job_record j
     SET status = t.status, retry_count = j.retry_count + CASE WHEN t.status = 'RETRY' THEN 1 ELSE 0 END,
@@ -672,8 +682,9 @@ WITH alone AS MATERIALIZED (
                               'max', max_attempts, 'retry_count', retry_count, 'max_retries', max_retries)
     FROM moved WHERE status <> 'CANCELLED'
 ), hinted AS (
-    -- The next job of a named queue need not wait for a job that waits.
-    SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM moved LIMIT 1) m
+    -- The next job of a named queue need not wait for a job that waits or has ended.
+    SELECT pg_notify('cortex_task', 'queued')
+    FROM (SELECT FROM (SELECT id FROM moved UNION ALL SELECT job_id FROM gone) m LIMIT 1) m
 )
 SELECT (SELECT count(*) FROM moved WHERE status = 'RETRY') + (SELECT count FROM renewed) AS retried_count,
        (SELECT count(*) FROM moved WHERE status = 'FAILED') AS failed_count,

@@ -174,9 +174,6 @@ def test_a_stranded_head_makes_way_in_its_queue(store: Session, database: str) -
     old = pod(store, "v1")
     first, second = (submit_by_sql(database, TYPE, queue_name="mail") for _ in range(2))
     assert misfit(store, old).lease.job_id == first
-    assert claim(store, old) == []
-    for _ in range(2):
-        check(store)
     (found,) = claim(store, old)
     assert found.lease.job_id == second
     check(store)
@@ -187,6 +184,33 @@ def test_a_stranded_head_makes_way_in_its_queue(store: Session, database: str) -
     done = Release(lease=found.lease, outcome="handed_back", is_counted=False)
     store(tasks.release, pod_id=old, operations=[done])
     assert [each.lease.job_id for each in claim(store, new)] == [first], "it kept its place"
+
+
+def test_a_job_waits_for_code_behind_a_running_one_of_its_queue(
+    store: Session, database: str
+) -> None:
+    old = pod(store, "v1", TYPE, "other")
+    job_id = submit_by_sql(database, TYPE, queue_name="mail")
+    following = submit_by_sql(database, "other", queue_name="mail", priority=200)
+    misfit(store, old)
+    (found,) = claim(store, old, "other")
+    assert found.lease.job_id == following
+    check(store)
+    row = job(database, job_id)
+    assert (row["status"], row["waiting_on"]) == ("RETRY", "code")
+    assert why_of(store(why.facts_of, job_id)).cause is Cause.CODE
+    pod(store, "v2")
+    check(store)
+    assert job(database, job_id)["waiting_on"] is None, "it waits for its queue now"
+
+
+def test_a_queue_that_became_strict_meanwhile_loses_no_task(store: Session, database: str) -> None:
+    pod(store, "v1")
+    submit_by_sql(database, "x", queue_name="mail")
+    store(queues.make_strict, "mail", by="ana", reason="")
+    sql(database, "UPDATE cortex_worker.task SET state = 'STRANDED'")
+    check(store)
+    assert sql(database, "SELECT state::text FROM cortex_worker.task")[0]["state"] == "QUEUED"
 
 
 def test_a_cancelled_job_is_not_handed_back(store: Session, database: str) -> None:
