@@ -32,7 +32,6 @@ from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import (
     Journal,
-    StepClock,
     StepLimit,
     StepOutcome,
     outcome_in_thread,
@@ -42,6 +41,7 @@ from cortex.durable.journal import (
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.step_arguments import given_to
+from cortex.durable.step_clock import StepClock
 from cortex.durable.stray_errors import raise_all, unless_cancelled
 from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input
