@@ -2,10 +2,12 @@
 
 import importlib
 import importlib.util
+import os
 import site
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -76,16 +78,38 @@ def added_packages() -> list[Path]:
 def load_app(spec: str) -> ModuleType:
     """Import a dotted module, relative to the working directory, or a file by its path.
 
-    Raises `UsageError` that names file and line of an error in the application's code.
+    What it prints meanwhile goes to stderr: stdout is for the command's data. Raises `UsageError`
+    that names file and line of an error in the application's code.
     """
     if spec.endswith(".py") or "/" in spec or not spec:
         load = partial(_load_file, _existing(spec))
     else:
         load = partial(_load_module, spec)
     try:
-        return load()
-    except (Exception, SystemExit) as error:
+        with _printing_to_stderr():
+            return load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _refused(spec, error) from error
+
+
+@contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Send stdout to stderr, also that of programs and of code in C."""
+    sys.stdout.flush()
+    with redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+            os.dup2(2, 1)
+        except OSError:  # one of them is closed
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def registry_of(spec: str | None) -> Registry:

@@ -120,3 +120,31 @@ def test_what_does_not_exist(write: Write, spec: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_app(spec)
     assert repr(spec) in caught.value.message
+
+
+def test_an_app_that_prints_while_it_is_imported_prints_to_stderr(
+    write: Write, capfd: pytest.CaptureFixture[str]
+) -> None:
+    noise = "import os\nprint('one')\nos.write(1, b'two')\nos.system('echo three')"
+    load_app(write("loud_of_test.py", noise))
+    sys.stdout.write("data\n")
+    out, err = capfd.readouterr()
+    assert out == "data\n"
+    assert all(word in err for word in ("one", "two", "three"))
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("class Odd(BaseException): ...\nraise Odd('x')", r"odd_of_test.py:2: Odd: x"),
+        ("raise GeneratorExit", r"odd_of_test.py:1: GeneratorExit"),
+        ("raise SystemExit(0)", r"odd_of_test.py:1: the app ends the process"),
+        ("import odd_of_test\nodd_of_test.nothing", r"odd_of_test.py:2: AttributeError"),
+    ],
+)
+def test_an_app_that_ends_oddly_while_it_is_imported_is_refused(
+    write: Write, text: str, words: str
+) -> None:
+    path = write("odd_of_test.py", text)
+    with pytest.raises(UsageError, match=words):
+        load_app(path)
