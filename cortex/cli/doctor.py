@@ -72,7 +72,7 @@ def _verdict(found: Sequence[Finding]) -> Iterator[tuple[str, str]]:
     doubtful = [each.check for each in found if each.grade is Grade.WARN]
     if ill:
         yield f"unhealthy: {', '.join(ill)}", "fail"
-    else:
+    elif not doubtful:
         yield "healthy", "done"
     if doubtful:
         yield f"needs attention: {', '.join(doubtful)}", "warn"

@@ -312,7 +312,7 @@ def test_lines_fit_on_a_terminal(cortex: Cortex, columns: int) -> None:
     lines = terminal.text.splitlines()
     assert all(width_of(line.rstrip()) <= columns for line in lines)
     starts = [line.split()[0] for line in lines if line and not line.startswith(" ")]
-    assert set(starts) <= {"ok", "warn", "healthy", "needs"}
+    assert set(starts) <= {"ok", "warn", "needs"}  # not "healthy" as well: there are warnings
     assert any(line.strip() == "start one: cortex up" for line in lines)
 
 
