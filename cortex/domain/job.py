@@ -74,7 +74,8 @@ class StepKind(StrEnum):
 class RunningStep:
     """The step that a running job has run longest, as its pod last reported it."""
 
-    kind: StepKind
+    kind: str
+    """A `StepKind`, or one that only a newer release has."""
     key: str
     since: datetime
     more: int
@@ -84,7 +85,7 @@ class RunningStep:
 def running_step_of(stored: Mapping[str, Any]) -> RunningStep:
     """Restore a step from the JSON of the database."""
     return RunningStep(
-        kind=StepKind(stored["kind"]),
+        kind=stored["kind"],
         key=stored["key"],
         since=datetime.fromisoformat(stored["since"]),
         more=stored["more"],

@@ -48,6 +48,8 @@ class Problem(StrEnum):
     """The handler does not take its payload: it would wait for code."""
     TOOL = "tool"
     """This code lacks a tool that it needs: it would wait for code."""
+    STEP = "step"
+    """A step on record is of a kind that this release lacks: it would wait for code."""
     DIVERGES = "diverges"
     """The handler asks for other steps than those on record."""
     RAISES = "raises"

@@ -386,6 +386,8 @@ class _PodOfReplays:
 
     async def replay(self, record: LiveRecord, clock: MockClock) -> Finding | None:
         job = record.job
+        if record.misfit is not None:
+            return Finding(problem=Problem.STEP, where=None, message=record.misfit)
         claim = Claim(
             lease=Lease(job.id, job.attempt + 1),
             type=job.type,

@@ -7,6 +7,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.domain.job import NumberedStep, OpenEffect, Past, Step, StepKind
 from cortex.domain.model import Usage
 from cortex.postgres.database import Database, Record, affected
@@ -18,6 +19,7 @@ PAGE_MAX = 100
 """Steps loaded at once: outputs may be 4 MiB each."""
 PATCHED_JOBS_MAX: Final = 100_000
 """Jobs that a list looks at, oldest first."""
+_KINDS: Final = frozenset(StepKind)
 
 
 @attrs.frozen(kw_only=True)
@@ -85,11 +87,21 @@ async def recorded(db: Database, operations: Sequence[NumberedStep]) -> set[UUID
 
 
 async def of_job(db: Database, job_id: UUID) -> list[Step]:
-    """Return every committed step of a job in order, outputs included."""
+    """Return every committed step of a job in order, outputs included.
+
+    Raises `UnfitCodeError` if a newer release recorded a step of a kind that this one lacks.
+    """
     return [_step(row) for row in await _all(db, job_id, with_inputs=False)]
 
 
 def _step(row: Record) -> Step:
+    if row["kind"] not in _KINDS:
+        raise UnfitCodeError(
+            f"step {row['seq']} {row['key']!r} on record is of kind {row['kind']!r},"
+            " which this release of Cortex does not know",
+            kind=MisfitKind.STEP,
+            hint="run pods of one version of Cortex, the newest one that has run here",
+        )
     return Step(
         seq=row["seq"],
         key=row["key"],
@@ -234,6 +246,8 @@ class LiveRecord:
     """The arguments of these effects, JSON texts by key."""
     questions: tuple[str, ...]
     """Keys of steps that wait for people."""
+    misfit: str | None = None
+    """Why this release cannot read its steps, which are empty then."""
 
 
 async def live(db: Database, *, limit: int = LIVE_JOBS_MAX) -> list[UUID]:
@@ -250,20 +264,25 @@ async def records_of(db: Database, jobs: Sequence[LiveJob]) -> list[LiveRecord]:
     """Return jobs with their records."""
     ids = [job.id for job in jobs]
     committed: dict[UUID, list[Step]] = {job_id: [] for job_id in ids}
+    misfits: dict[UUID, str] = {}
     for row in await db.fetch("steps.of_jobs", ids):
-        committed[row["job_id"]].append(_step(row))
+        try:
+            committed[row["job_id"]].append(_step(row))
+        except UnfitCodeError as error:
+            misfits.setdefault(row["job_id"], error.message)
     begun: dict[UUID, list[Record]] = {job_id: [] for job_id in ids}
     for row in await db.fetch("steps.open_of_jobs", ids):
         begun[row["job_id"]].append(row)
     return [
         LiveRecord(
             job=job,
-            steps=tuple(committed[job.id]),
+            steps=() if job.id in misfits else tuple(committed[job.id]),
             effects=tuple(
                 OpenEffect(row["key"], row["status"]) for row in begun[job.id] if row["status"]
             ),
             arguments={row["key"]: row["arguments"] for row in begun[job.id] if row["status"]},
             questions=tuple(row["key"] for row in begun[job.id] if not row["status"]),
+            misfit=misfits.get(job.id),
         )
         for job in jobs
     ]

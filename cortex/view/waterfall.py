@@ -1,6 +1,6 @@
 """The steps of a job on a time axis: one unpainted line per step, with its duration and cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum, auto
 from typing import Final
@@ -27,7 +27,7 @@ _TICKS_S: Final = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
     *(3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800),
 )
-STYLES: Final = {
+STYLES: Final[Mapping[str, str]] = {
     StepKind.MODEL: "run",
     StepKind.TOOL: "accent",
     StepKind.STEP: "done",
@@ -37,6 +37,11 @@ STYLES: Final = {
     StepKind.PATCH: "dim",
 }
 """The colour of a bar, here and in the terminal UI."""
+
+
+def step_style(kind: str) -> str:
+    """Return the colour of a step's bar; plain for a kind that only a newer release has."""
+    return STYLES.get(kind, "")
 
 
 class Look(Enum):
@@ -176,7 +181,7 @@ class StepLines:
             bar = axis.bar(decided[0].created_at, decided[1], Look.WAIT)
         else:
             bar = axis.bar(step.started_at, step.finished_at, Look.DONE)
-        style = STYLES[StepKind(step.kind)]
+        style = step_style(step.kind)
         name = safe(step_label(step.key))
         return StepLine(str(step.seq), name, bar, style, self._figures(step))
 

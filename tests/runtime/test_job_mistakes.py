@@ -14,9 +14,11 @@ import trio
 
 from cortex.durable.context import Context
 from cortex.runtime.jobs.running import Stop
+from cortex.store import steps
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import attempts, job_row
+from tests.support.servers.postgres import sql
 
 
 @pytest.fixture
@@ -216,3 +218,24 @@ async def test_a_thread_that_does_not_end_holds_up_neither_a_time_out_nor_a_drai
     ends.set()
     assert job_row(database, one.lease.job_id)["error_code"] == "job_timed_out"
     assert attempts(database, other.lease.job_id) == [(1, "handed_back")]
+
+
+async def test_a_record_of_a_newer_release_hands_its_job_back_uncounted(
+    committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(ctx: Context) -> None:
+        await ctx.step("a", int)
+        raise OSError("cut off")
+
+    committing.handle(work)
+    (claim,) = await committing.claimed()
+    committing.run(claim)
+    await ended(committing)
+    sql(database, "UPDATE cortex_worker.task SET state = 'READY'")
+    (again,) = await committing.claim()
+    monkeypatch.setattr(steps, "_KINDS", frozenset())  # a release without this kind of step
+    committing.run(again)
+    await ended(committing)
+    row = job_row(database, claim.lease.job_id)
+    assert (row["status"], row["unfit_codes"], row["retry_count"]) == ("RETRY", [0], 0)
+    assert row["error_code"] is None

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cortex.domain.errors import RejectedError
-from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind
+from cortex.domain.errors import MisfitKind, RejectedError, UnfitCodeError
+from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind, running_step_of
 from cortex.domain.model import Usage
 from cortex.durable.codec import decode, encode
 from cortex.postgres.session import Session
@@ -277,3 +277,24 @@ def test_a_question_of_an_earlier_attempt_is_known_until_its_decision_is_a_step(
         request.key,
     )
     assert questions() == ()
+
+
+def test_a_step_of_an_unknown_kind_does_not_fit_this_release(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod, ids = life.pod(), [life.job(), life.job()]
+    claims = {(claim := life.claim(pod)).lease.job_id: claim for _ in ids}
+    life.step(pod, claims[ids[0]], 1, "fetch", is_paid=True)
+    life.step(pod, claims[ids[1]], 1, "fetch")
+    monkeypatch.setattr(steps, "_KINDS", frozenset(StepKind) - {StepKind.MODEL})
+    with pytest.raises(UnfitCodeError, match=r"step 1 'fetch' .* kind 'model'") as caught:
+        life.call(steps.of_job, ids[0])
+    assert caught.value.kind is MisfitKind.STEP
+    records = life.call(steps.records_of, life.call(steps.live_jobs, ids))
+    found = {each.job.id: (len(each.steps), each.misfit is None) for each in records}
+    assert found == {ids[0]: (0, False), ids[1]: (1, True)}
+
+
+def test_a_running_step_of_an_unknown_kind_is_shown_as_it_is() -> None:
+    stored = {"kind": "saga", "key": "book", "since": "2027-01-01T00:00:00+00:00", "more": 0}
+    assert running_step_of(stored).kind == "saga"

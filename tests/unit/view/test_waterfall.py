@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.view.cells import width_of
-from cortex.view.waterfall import Look, bar_text, lead_of
+from cortex.view.waterfall import Look, bar_text, lead_of, step_style
 
 POSITIONS = st.floats(-50, 50)
 
@@ -35,3 +35,7 @@ def test_a_bar_stays_on_its_axis(one: float, other: float, cells: int, look: Loo
     bar = bar_text(begin, end, cells, look)
     assert bar
     assert lead_of(begin, cells) + width_of(bar) <= cells
+
+
+def test_a_step_of_an_unknown_kind_has_a_plain_bar() -> None:
+    assert (step_style("model"), step_style("saga")) == ("run", "")

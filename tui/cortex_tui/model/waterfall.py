@@ -18,7 +18,7 @@ from cortex.store.job_view import WatchedApproval, WatchedEffect, WatchedJob, Wa
 from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import Cell
 from cortex.view.jobs import ended_sign
-from cortex.view.waterfall import STYLES
+from cortex.view.waterfall import step_style
 
 RUNNING_KEY: Final = ("running", "")
 ENDINGS: Final = {
@@ -139,14 +139,14 @@ def _step(
     step: WatchedStep, asked: Mapping[str, WatchedApproval], effects: Mapping[str, WatchedEffect]
 ) -> WaterfallRow:
     usage = Usage.from_json(step.usage) if step.usage else None
-    kind = StepKind(step.kind)
+    kind = step.kind
     effect = effects.get(step.key)
     row = WaterfallRow(
         key=("step", step.seq),
         number=step.seq,
         name=step.key,
         kind=kind,
-        style=STYLES[kind],
+        style=step_style(kind),
         began=step.started_at,
         ended=step.finished_at,
         tokens=None if usage is None else (usage.prompt_tokens, usage.output_tokens),
@@ -159,7 +159,7 @@ def _step(
     if effect is not None and effect.status in NOT_DONE:
         return attrs.evolve(row, note=effect.status.lower(), is_problem=True)
     decided = asked.get(step.key)
-    if kind is StepKind.APPROVAL and decided is not None and decided.decided_at is not None:
+    if kind == StepKind.APPROVAL and decided is not None and decided.decided_at is not None:
         return _decision(row, decided)
     return row
 
