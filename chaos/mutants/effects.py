@@ -193,7 +193,7 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/agent/models/answer.py",
-                "        if not self.complete or (self._stop_reason is None and self._pieces):\n",
+                "        if not (self.complete and is_whole):\n",
                 "        self._stop_reason = self._stop_reason or 'end_turn'\n"
                 "        if not self._message:\n",
             ),

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 from functools import partial
 from pathlib import Path
@@ -273,7 +274,7 @@ async def test_an_error_inside_the_stream_is_judged_by_its_type(
         ("cut", "connection_lost", "reset"),
         ("drop", "connection_lost", "reset"),
         ("early_end", "ended_early", "ended its answer early"),
-        ("empty", "ended_early", "ended its answer early"),
+        ("empty", "malformed_answer", "without message_start"),
         ("malformed", "malformed_answer", "not JSON"),
         ("not_utf8", "malformed_answer", "not JSON"),
         ("html", "not_a_stream", "text/html"),
@@ -512,6 +513,43 @@ async def test_preload_in_a_thread(server: ScriptedModel) -> None:
         nursery.start_soon(client.respond, asking({"text": "both at once"}))
     assert client.preload() is client.preload()
     await client.aclose()
+
+
+async def test_clock_of_a_call_runs_while_the_sdk_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on = threading.Event()
+    client = AnthropicModel(api_key=API_KEY, base_url="http://127.0.0.1:9")
+    monkeypatch.setattr(client, "preload", go_on.wait)
+    try:
+        with (
+            trio.fail_after(5),
+            pytest.raises(ModelUnavailableError, match=r"being imported after 0\.05 s") as caught,
+        ):
+            await client.respond(asking({}), limits=CallLimits(total_s=0.05))
+    finally:
+        go_on.set()
+    failure = classification.failure_of(caught.value)
+    assert (failure.code, failure.scope, failure.limit_s) == ("total_timeout", "call", 0.05)
+
+
+async def test_clock_of_a_call_is_not_begun_again_after_the_import(
+    server: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+    loaded = client.preload()
+    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+
+    def slow() -> anthropic.AsyncAnthropic:
+        threading.Event().wait(0.45)
+        return loaded
+
+    monkeypatch.setattr(client, "preload", slow)
+    began = trio.current_time()
+    with pytest.raises(ModelUnavailableError, match="total_timeout"):
+        await client.respond(asking({"fault": "hang"}), limits=CallLimits(total_s=0.5))
+    assert trio.current_time() - began < 0.9
+    await loaded.close()
 
 
 def test_a_failure_without_a_status_reads_well() -> None:

@@ -197,7 +197,7 @@ async def test_an_error_event_after_a_200(
         ("not_utf8", "malformed_answer", INFRA),
         # The SDK itself takes these for answers.
         ("early_end", "ended_early", None),
-        ("empty", "ended_early", None),
+        ("empty", "malformed_answer", None),
         ("html", "not_a_stream", None),
     ],
 )

@@ -28,6 +28,7 @@ CONTENT_EVENTS = frozenset(
     }
 )
 _CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _HIGH_SURROGATES: Final = ("\ud800", "\udbff")
 
 
@@ -56,7 +57,10 @@ class ModelAnswer:
         self._half = ""
         """The first half of a surrogate pair, until `on_text` can get both."""
         self._stop_reason: str | None = None
-        self._has_delta = False
+        self._early_reason: str | None = None
+        """What message_start gave as the stop reason: before the content it proves nothing."""
+        self._has_ended = False
+        """The body ended, and its framing shows that nothing of it is missing."""
         self.usage = Usage()
         """What the API has counted so far."""
         self.complete = False
@@ -80,32 +84,42 @@ class ModelAnswer:
             self._on_text(text)
         return event["type"] in CONTENT_EVENTS
 
-    def finish(self) -> None:
-        """Take the regular end of the body: after a stop reason, message_stop may be missing."""
-        if self._stop_reason is not None and self._message:
+    def finish(self, *, is_framed: bool = True) -> None:
+        """Take the end of the body: message_stop and the stop reason may be missing.
+
+        `is_framed`: a length or a last chunk shows that the body is whole. Without one, the end of
+        the connection may as well be a cut, so that only a stop reason makes the answer complete.
+        """
+        self._has_ended = is_framed
+        if self._message and (self._stop_reason is not None or (is_framed and self._is_whole())):
+            self.complete = True
+
+    def break_off(self) -> None:
+        """Take the loss of the connection: nothing but counts can follow a stop reason."""
+        if self._message and self._stop_reason is not None and self._is_whole():
             self.complete = True
 
     def response(self) -> ModelResponse:
         """Return the whole answer.
 
-        Blocks that were not closed are whole if the answer has a stop reason. An answer with
-        message_stop and a stop reason of null has ended as its content implies.
+        Blocks that were not closed are whole if the answer has a stop reason. Without one, an
+        answer with message_stop, or whose body ended regularly, has ended as its content implies:
+        if all blocks are whole and there is a text or a call among them.
 
         Raises `BrokenAnswerError` unless the model ended its answer.
         """
-        if not self.complete or (self._stop_reason is None and self._pieces):
+        is_whole = self._stop_reason is not None or self._is_whole()
+        if not (self.complete and is_whole):
             raise self._broken()
-        if self._stop_reason is None and not self._has_delta:
-            raise BrokenAnswerError("malformed_answer", "message_stop without a stop reason")
-        for index in tuple(self._pieces):
-            self._finish(self._latest[index], self._pieces.pop(index), is_closed=False)
+        try:
+            for index in tuple(self._pieces):
+                self._finish(self._latest[index], self._pieces.pop(index), is_closed=False)
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BrokenAnswerError(
+                "malformed_answer", f"a block is malformed: {error!r}"
+            ) from error
         blocks = tuple(self._blocks)
-        reason = self._stop_reason
-        if reason is None:
-            calls = [block for block in blocks if block["type"] == "tool_use"]
-            for call in calls:
-                _doubt_empty(call)
-            reason = "tool_use" if calls else "end_turn"
+        reason = self._stop_reason or self._implied_reason()
         if reason not in ENDED and self._given is not None and self._given is _last(blocks):
             _doubt(self._given)
         return ModelResponse(
@@ -116,9 +130,29 @@ class ModelAnswer:
             message_id=self._message["id"],
         )
 
+    def _is_whole(self) -> bool:
+        """Return whether each block was closed, or is a call whose arguments arrived whole."""
+        return all(
+            self._latest[index]["type"] in _CALLS and tool_input("".join(pieces)) is not None
+            for index, pieces in self._pieces.items()
+        )
+
+    def _implied_reason(self) -> str:
+        """Return the stop reason that the content of an answer without one implies."""
+        if self._early_reason is not None and self._early_reason not in ENDED:
+            return self._early_reason
+        calls = [block for block in self._blocks if block["type"] == "tool_use"]
+        for call in calls:
+            _doubt_empty(call)
+        if (last := _last(self._blocks)) is None or last["type"] in _THINKING:
+            message = "an answer without a stop reason has no text and no call"
+            raise BrokenAnswerError("malformed_answer", message)
+        return "tool_use" if calls else "end_turn"
+
     def _broken(self) -> BrokenAnswerError:
-        if self._blocks and not self._message:
-            return BrokenAnswerError("malformed_answer", "content without message_start")
+        if not self._message and (self._blocks or self._has_ended):
+            what = "content" if self._blocks else "the body ended"
+            return BrokenAnswerError("malformed_answer", f"{what} without message_start")
         if self.complete:
             message = "message_stop without a stop reason, in the middle of a block"
             return BrokenAnswerError("malformed_answer", message)
@@ -131,21 +165,17 @@ class ModelAnswer:
         """Apply an event; return the text that it adds to the answer."""
         match event["type"]:
             case "content_block_delta":
-                return self._extend(event["index"], event["delta"])
+                return self._extend(self._index(event), event["delta"])
             case "content_block_start":
-                return self._begin(event["index"], event["content_block"])
+                return self._begin(event.get("index", len(self._blocks)), event["content_block"])
             case "content_block_stop":
-                if event["index"] in self._pieces:
-                    self._finish(self._latest[event["index"]], self._pieces.pop(event["index"]))
+                if (index := self._index(event)) in self._pieces:
+                    self._finish(self._latest[index], self._pieces.pop(index))
                 else:
-                    _ = self._latest[event["index"]]  # a second stop is harmless
+                    _ = self._latest[index]  # a second stop is harmless
             case "message_start":
-                message = event["message"]
-                for name in ("id", "model"):
-                    self._message[name] = joined_text(str(message.get(name) or ""))
-                self.usage = counted(self.usage, message.get("usage"))
+                self._open(event["message"])
             case "message_delta":
-                self._has_delta = True
                 self._stop((event.get("delta") or {}).get("stop_reason"))
                 self.usage = counted(self.usage, event.get("usage"))
             case "message_stop":
@@ -156,15 +186,30 @@ class ModelAnswer:
                 pass  # pings, and events of a future API
         return ""
 
+    def _open(self, message: dict[str, Any]) -> None:
+        fresh = {name: joined_text(str(message.get(name) or "")) for name in ("id", "model")}
+        if self._blocks and self._message and fresh["id"] != self._message["id"]:
+            raise BrokenAnswerError("malformed_answer", "a second message began inside the first")
+        self._message = fresh
+        reason = message.get("stop_reason")
+        if reason and isinstance(reason, str):
+            self._early_reason = joined_text(reason)[:STOP_REASON_CHARS_MAX]
+        self.usage = counted(self.usage, message.get("usage"))
+
+    def _index(self, event: dict[str, Any]) -> int:
+        """Return the index of the event's block; without one, of the block that began last."""
+        index: int = event["index"] if "index" in event else next(reversed(self._pieces))
+        return index
+
     def _stop(self, reason: object) -> None:
-        """Take a stop reason, known or not: null and empty ones change nothing.
+        """Take a stop reason, known or not: what is no text, or empty, changes nothing.
 
         One that means a cut is never replaced.
         """
-        if not reason:
+        if not reason or not isinstance(reason, str):
             return
         if self._stop_reason is None or self._stop_reason in ENDED:
-            self._stop_reason = joined_text(str(reason))[:STOP_REASON_CHARS_MAX]
+            self._stop_reason = joined_text(reason)[:STOP_REASON_CHARS_MAX]
 
     def _begin(self, index: int, block: dict[str, Any]) -> str:
         began: Block = joined(block)
@@ -183,9 +228,9 @@ class ModelAnswer:
                 pieces.append(delta["text"])
                 return self._shown(delta["text"])
             case "thinking_delta":
-                pieces.append(delta["thinking"])
+                pieces.append(_text(delta["thinking"]))
             case "input_json_delta":
-                pieces.append(delta["partial_json"])
+                pieces.append(_text(delta["partial_json"]))
             case "signature_delta":
                 # Some servers send it in pieces, some whole each time.
                 known, signature = block.get("signature") or "", delta["signature"]
@@ -217,6 +262,12 @@ class ModelAnswer:
                     _doubt_empty(block)
             case _:
                 pass  # the block came whole in its first event
+
+
+def _text(piece: object) -> str:
+    if not isinstance(piece, str):
+        raise TypeError(f"{piece!r:.80} in place of text")
+    return piece
 
 
 def _set_input(block: Block, raw: str) -> None:

@@ -14,7 +14,7 @@ import trio
 
 from cortex.agent.models.answer import ModelAnswer
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
-from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
+from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError, ModelUnavailableError
 from cortex.agent.models.events import AnswerDecoder
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
@@ -70,15 +70,30 @@ class AnthropicModel:
         on_usage: Callable[[Usage], None] | None = None,
         limits: CallLimits = DEFAULT_LIMITS,
     ) -> ModelResponse:
-        client = self._client
-        if client is None:
-            # A slow import must not keep a pod from shutting down.
-            client = await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
+        deadline = trio.current_time() + limits.total_s
+        client = await self._loaded(request, deadline, limits)
         answer = ModelAnswer(
             model=request.model, on_text=on_text, on_open=on_open, on_usage=on_usage
         )
         call = _StreamedCall(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
-        return await call.run()
+        return await call.run(deadline)
+
+    async def _loaded(
+        self, request: ModelRequest, deadline: float, limits: CallLimits
+    ) -> "AsyncAnthropic":
+        """Return the client once the SDK is imported: the call's clock runs meanwhile."""
+        if self._client is not None:
+            return self._client
+        with trio.CancelScope(deadline=deadline):
+            # A slow import must not keep a pod from shutting down.
+            return await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
+        # Raised as it is: to translate an error would wait for the import.
+        raise ModelUnavailableError(
+            CallFailure(
+                model=request.model, host="its API", type="total_timeout", limit_s=limits.total_s
+            ),
+            f"the SDK was still being imported after {limits.total_s:g} s",
+        )
 
     async def aclose(self) -> None:
         """Close the idle connections. Calls in flight break."""
@@ -107,11 +122,12 @@ class _StreamedCall:
         self._request_id: str | None = None
         self._wrong: Exception | None = None
 
-    async def run(self) -> ModelResponse:
+    async def run(self, deadline: float) -> ModelResponse:
+        """Return the answer if it is complete at `deadline`, on trio's clock."""
         from cortex.agent.models.translation import translate  # noqa: PLC0415 - it imports the SDK
 
         try:
-            await self._stream_within_total()
+            await self._stream_until(deadline)
             return self._answer.response()
         except Exception as error:
             now = datetime.fromtimestamp(self._unix_ms() / 1000, UTC)
@@ -120,9 +136,11 @@ class _StreamedCall:
                 raise
             raise translated from error
 
-    async def _stream_within_total(self) -> None:
-        with trio.move_on_after(self._limits.total_s) as total:
+    async def _stream_until(self, deadline: float) -> None:
+        with trio.CancelScope(deadline=deadline) as total:
             await self._stream()
+        if total.cancelled_caught:
+            self._answer.break_off()
         if total.cancelled_caught and not self._answer.complete:
             message = f"no complete answer within {self._limits.total_s:g} s"
             raise BrokenAnswerError("total_timeout", message)
@@ -133,11 +151,14 @@ class _StreamedCall:
             try:
                 await self._read(reading)
             except Exception:
+                self._answer.break_off()
                 if not self._answer.complete:  # else the connection broke after its end
                     raise
         if self._wrong is not None:
             raise self._wrong
-        if reading.cancelled_caught and not self._answer.complete:
+        if reading.cancelled_caught:
+            self._answer.break_off()
+        if not self._answer.complete and reading.cancelled_caught:
             raise BrokenAnswerError("idle_timeout", f"no content for {self._limits.idle_s:g} s")
 
     async def _read(self, reading: trio.CancelScope) -> None:
@@ -149,8 +170,9 @@ class _StreamedCall:
         async with self._client.messages.with_streaming_response.create(
             stream=True, **self._arguments()
         ) as response:
-            self._request_id = response.headers.get("request-id")
-            kind = response.headers.get("content-type", "nothing").partition(";")[0]
+            headers = response.headers
+            self._request_id = headers.get("request-id")
+            kind = headers.get("content-type", "nothing").partition(";")[0]
             self._decoder = AnswerDecoder(kind.strip().lower())
             reading.deadline = trio.current_time() + self._limits.idle_s
             async for data in response.iter_bytes():
@@ -162,7 +184,8 @@ class _StreamedCall:
                     reading.cancel()
             if self._wrong is None and not self._answer.complete:
                 self._take(self._decoder.finish(), response)
-                self._answer.finish()
+                is_framed = "content-length" in headers or "transfer-encoding" in headers
+                self._answer.finish(is_framed=is_framed)
 
     @property
     def _patience_s(self) -> float:

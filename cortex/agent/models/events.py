@@ -150,7 +150,8 @@ def _events_of(document: bytes) -> Iterator[dict[str, Any]]:
         yield message
         return
     content = message.get("content")
-    if message.get("role") != "assistant" or not isinstance(content, list):
+    role = message.get("role") or ("assistant" if message.get("type") == "message" else None)
+    if role != "assistant" or not isinstance(content, list):
         raise BrokenAnswerError("not_a_stream", "answered with JSON that is not a message")
     yield {"type": "message_start", "message": message}
     for index, block in enumerate(content):

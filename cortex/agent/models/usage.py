@@ -17,6 +17,7 @@ _COUNTS: Final = {
     "cache_creation_input_tokens": "cache_write_tokens",
 }
 _USUAL_REGIONS: Final = frozenset({"", "global", "not_available"})
+_DIGITS: Final = re.compile(r"[0-9]{1,13}")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
 
 
@@ -57,4 +58,9 @@ def _mapping(reported: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value <= COUNT_MAX else 0
+    """Return a count that an event reports, also as text; 0 for what is none."""
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return value if 0 <= value <= COUNT_MAX else 0

@@ -54,7 +54,7 @@ def tool(
     return events if stops else events[:-1]
 
 
-def ends(reason: str | None, **fields: Any) -> list[dict[str, Any]]:
+def ends(reason: object, **fields: Any) -> list[dict[str, Any]]:
     delta = {"type": "message_delta", "delta": {"stop_reason": reason}, **fields}
     return [delta, {"type": "message_stop"}]
 
@@ -106,6 +106,11 @@ def test_usage_is_the_larger_of_each_count() -> None:
             {"service_tier": "batch", "inference_geo": "us", "speed": "fast"},
             {"service_tier": None},
             Usage(service_tier="batch", inference_geo="us", speed="fast"),
+        ),
+        (
+            {"input_tokens": "12", "output_tokens": True, "cache_read_input_tokens": "many"},
+            {"output_tokens": "007", "input_tokens": [3]},
+            Usage(input_tokens=12, output_tokens=7),
         ),
         (
             {"service_tier": "standard", "inference_geo": "not_available", "speed": "standard"},
@@ -203,8 +208,16 @@ def test_halves_of_an_emoji_in_two_deltas_are_joined() -> None:
         wire({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}}),
         wire({"type": "message_start", "message": None}),
         b'data: {"no": "type"}\n\n',
-        wire(*text("hi"), {"type": "message_stop"}),
+        wire({**START, "message": {**START["message"], "id": "msg_2"}}),
+        wire(*text("hi"), {**START, "message": {**START["message"], "id": "msg_2"}}, *END),
+        b"",
+        wire({"type": "ping"}, {"type": "ping"}),
+        wire(*text(" \n")),
+        wire(*block(0, {"type": "thinking"}, {"type": "thinking_delta", "thinking": "so"})),
+        wire(*block(0, {"type": "thinking"}, {"type": "thinking_delta", "thinking": None})),
         wire(*text("hi")[:-1], *ends(None)),
+        wire({"type": "content_block_start", "content_block": {"type": "text", "text": 1}}, *END),
+        wire(*tool('{"a": 1', stops=False), END[1]),
     ],
 )
 def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
@@ -216,17 +229,83 @@ def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [],
-        [START],
-        [START, *text("hi")],
-        [START, *text("hi"), *ends(None)[:1]],
+        [START, *text("hi")[:-1]],
+        [START, *text("hi"), *tool('{"a": 1', index=1, stops=False)],
+        [START, *tool("", stops=False), *ends(None)[:1]],
+        [START, *tool("", given={"a": 1}, stops=False)],
     ],
-    ids=["nothing", "start", "text", "null at the end"],
+    ids=["text", "call", "call without arguments", "call with a value"],
 )
-def test_answer_without_its_end_is_no_answer(events: list[dict[str, Any]]) -> None:
+def test_answer_that_ends_inside_a_block_is_cut(events: list[dict[str, Any]]) -> None:
     with pytest.raises(BrokenAnswerError) as caught:
         answer_from(wire(*events))
     assert caught.value.type == "ended_early"
+
+
+def test_body_without_a_message_is_malformed() -> None:
+    with pytest.raises(BrokenAnswerError) as caught:
+        answer_from(wire({"type": "ping"}))
+    assert caught.value.type == "malformed_answer"
+
+
+@pytest.mark.parametrize(
+    "events, is_complete",
+    [
+        ([START, *text("hi")], False),
+        ([START, *text("hi"), *ends(None)[:1]], False),
+        ([START, *text("hi")[:-1], *ends("end_turn")[:1]], False),
+        ([START, *text("hi"), *ends("end_turn")[:1]], True),
+        ([START, *tool('{"a": 1}', stops=False), *ends("tool_use")[:1]], True),
+    ],
+)
+def test_lost_connection_leaves_an_answer_with_its_stop_reason_complete(
+    events: list[dict[str, Any]], is_complete: bool
+) -> None:
+    answer = ModelAnswer(model="asked")
+    for event in events:
+        answer.take(event)
+    answer.break_off()
+    assert answer.complete is is_complete
+
+
+def test_end_of_a_body_without_framing_may_be_a_cut() -> None:
+    answer = ModelAnswer(model="asked")
+    for event in (START, *text("hi")):
+        answer.take(event)
+    answer.finish(is_framed=False)
+    with pytest.raises(BrokenAnswerError) as caught:
+        answer.response()
+    assert caught.value.type == "ended_early"
+    answer.take(ends("end_turn")[0])
+    answer.finish(is_framed=False)
+    assert answer.response().text == "hi"
+
+
+@pytest.mark.parametrize(
+    "ending", [[], [END[1]], ends(None), ends(None)[:1], ends(""), [{"type": "message_delta"}]]
+)
+@pytest.mark.parametrize(
+    "call, is_cut",
+    [
+        (tool('{"a": 1}'), False),
+        (tool('{"a": 1}', stops=False), False),
+        (tool("", given={"a": 1}), False),
+        (tool(""), True),
+        (tool("{}"), True),
+    ],
+)
+def test_calls_of_an_answer_without_a_stop_reason_run_if_they_are_whole(
+    ending: list[dict[str, Any]], call: list[dict[str, Any]], is_cut: bool
+) -> None:
+    response = answer_from(wire(START, *text("hi", 1), *call, *ending))
+    assert response.stop_reason == "tool_use"
+    assert response.is_cut(response.tool_calls[0]) is is_cut
+
+
+def test_early_stop_reason_of_a_cut_is_believed() -> None:
+    start = {**START, "message": {**START["message"], "stop_reason": "max_tokens"}}
+    assert answer_from(wire(start, *text("hi"))).stop_reason == "max_tokens"
+    assert answer_from(wire(start, *text("hi"), *END)).stop_reason == "end_turn"
 
 
 MESSAGE = {**START["message"], "type": "message", "role": "assistant", "stop_reason": "end_turn"}
@@ -240,6 +319,15 @@ DOCUMENT = orjson.dumps({**MESSAGE, "content": [{"type": "text", "text": "hi"}]}
         wire(START, *text("hi"), *ends("end_turn")),
         wire(START, *text("hi"), *ends("end_turn", usage=None)),
         wire(START, *text("hi"), *ends("end_turn"), *ends(None)),
+        wire(START, *text("hi")),
+        wire(START, *text("hi"), END[1]),
+        wire(START, *text("hi"), *ends(None)[:1]),
+        wire(START, *text("hi"), *ends(4)),
+        wire(START, *text("h"), START, *text("i"), *END),
+        wire(START, *text("hi")) + b"data: [DONE]\n\n",
+        wire(START) + b"data: [DONE]\n\n" + wire(*text("hi"), *END),
+        wire({**START, "message": {**START["message"], "stop_reason": "end_turn"}}, *text("hi")),
+        wire(START, *({k: v for k, v in e.items() if k != "index"} for e in text("hi")), *END),
         wire(START, *text("hi"), *ends("tool_use")[:1], *ends("end_turn")),
         wire(START, *text("hi"), *ends(None)),
         wire(START, *text("hi"), {"type": "message_delta", "delta": None}, END[1]),
@@ -254,6 +342,8 @@ DOCUMENT = orjson.dumps({**MESSAGE, "content": [{"type": "text", "text": "hi"}]}
         wire(START, *text("hi"), *END).replace(b'"type":"message_stop"', b'"x":1'),
         DOCUMENT,
         b"\n " + DOCUMENT,
+        DOCUMENT.replace(b'"role":"assistant",', b""),
+        DOCUMENT.replace(b'"stop_reason":"end_turn"', b'"stop_reason":null'),
     ],
 )
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "nothing"])
@@ -271,6 +361,7 @@ def test_complete_answer_of_a_server_that_is_nearly_right_is_taken(data: bytes, 
         (b"", "text/html"),
         (b"ok", "text/plain"),
         (b'{"object": "chat.completion", "choices": []}', "application/json"),
+        (DOCUMENT.replace(b'[{"type":"text","text":"hi"}]', b"null"), "application/json"),
     ],
 )
 def test_body_of_another_protocol_is_no_stream(data: bytes, kind: str) -> None:
