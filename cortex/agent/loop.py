@@ -306,9 +306,9 @@ class _Run:
         key = f"{self._prefix}{number} {_keyed(name)}"
         is_cut = response.is_cut(use)
         if name not in self._spec.tools:
-            if is_cut:
-                return self._ctx.step(key, _tell_of_cut, name[:NAME_CHARS_MAX])
-            return self._ctx.step(key, _tell_of_no_tool, name[:NAME_CHARS_MAX], self._spec.tools)
+            # Equal inputs: an earlier release may have recorded the other error.
+            report = _tell_of_cut if is_cut else _tell_of_no_tool
+            return self._ctx.step(key, report, name[:NAME_CHARS_MAX], self._spec.tools)
         return self._ctx.tool(
             key,
             name,
@@ -402,7 +402,7 @@ async def _tell_of_no_tool(name: str, offered: tuple[str, ...]) -> dict[str, str
     return {ERROR: clean_text(f"there is no tool {name!r}; {available}")}
 
 
-async def _tell_of_cut(name: str) -> dict[str, str]:
+async def _tell_of_cut(name: str, offered: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001
     """The name may be cut as well: as with a tool of the agent, the model may call again."""
     return {ERROR: _error_text(CutCallError(name, raw="")), CODE: CutCallError.code}
 

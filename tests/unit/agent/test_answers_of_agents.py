@@ -146,6 +146,26 @@ async def test_recorded_cut_call_does_not_run_when_the_job_goes_on(bench: Bench)
     assert CUT in script.last_results[0]
 
 
+@pytest.mark.parametrize("earlier", ["max_tokens", "tool_use"])
+async def test_recorded_error_of_a_tool_not_given_fits_whether_its_call_was_cut(
+    bench: Bench, earlier: str
+) -> None:
+    """An earlier release recorded the same call as whole, with the tools as an input."""
+    later = "tool_use" if earlier == "max_tokens" else "max_tokens"
+    bench.record.steps.clear()
+    with pytest.raises(IndexError):
+        await bench.run(Script([answer(block("cle", {}), stop_reason=earlier)]))
+    model, report = bench.record.steps
+    bench.record.steps[:] = []
+    with pytest.raises(IndexError):
+        await bench.run(Script([answer(block("cle", {}), stop_reason=later)]))
+    bench.record.steps[:] = [bench.record.steps[0], report]
+    script = Script([says("done")])
+    await bench.run(script)
+    assert (CUT in script.last_results[0]) is (earlier == "max_tokens")
+    assert model.key == "1 model"
+
+
 async def test_cut_call_that_an_earlier_release_began_is_asked_about_and_not_made(
     bench: Bench,
 ) -> None:
