@@ -11,12 +11,14 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
 import attrs
+import orjson
 
 from cortex.domain.canonical import Path, canonical, field_of, parse
+from cortex.domain.classification import describe
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.redaction import LONE_SURROGATE, secret_in
 from cortex.domain.safe import safe
@@ -248,6 +250,49 @@ def live_misfit(
     if len(found) < len(misfits) or not found:
         return None
     return min(found, key=lambda each: len(each.problems))
+
+
+class PayloadChecker(Protocol):
+    """A job type as this process has it."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]: ...
+
+    def check_payload(self, payload: str, *, is_fit_only: bool = False) -> None: ...
+
+
+def check_payload(
+    job_type: str,
+    payload: str,
+    *,
+    own: PayloadChecker | None,
+    live: Sequence[CodeArguments],
+    is_fit_only: bool = False,
+) -> None:
+    """Raise `InvalidValueError` for a payload that neither this process nor a live pod takes.
+
+    `own`: the job type as this process has it, if it does; `live`: what live pods take. With
+    neither every payload passes. `is_fit_only`: without the type's own check of the values.
+    """
+    refusal: InvalidValueError | None = None
+    if own is not None:
+        try:
+            own.check_payload(payload, is_fit_only=is_fit_only)
+        except InvalidValueError as error:
+            refusal = error
+        except Exception:
+            raise
+        except BaseException as error:  # of the application's own check: it must not end a pod
+            raise InvalidValueError(f"payload of {job_type!r}: {describe(error)}") from error
+        else:
+            return
+        live = [each for each in live if each.schema != own.schema]
+    given = orjson.loads(payload)
+    misfit = live_misfit(job_type, live, given)
+    if refusal is None and misfit is not None:
+        refusal = misfit.error(names_code=len(live) > 1)
+    if refusal is not None and (misfit is not None or not live):
+        raise refusal
 
 
 EDITED_BYTES_MAX: Final = 1_048_576

@@ -1,20 +1,18 @@
-"""The schema of a job type's arguments, and whether a payload fits what pods serve.
+"""The schema of a job type's arguments.
 
 A schema accepts at least what the handler's own check accepts, so that nobody is refused in vain:
 where a type has no exact form, it accepts anything.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Protocol, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import attrs
 import orjson
 
-from cortex.domain.argument_check import KEYWORDS, CodeArguments, live_misfit
-from cortex.domain.classification import describe
-from cortex.domain.errors import InvalidValueError
+from cortex.domain.argument_check import KEYWORDS
 from cortex.durable.json_schema import (
     FieldSchema,
     Schema,
@@ -27,15 +25,6 @@ from cortex.durable.structuring import converter
 
 DEFAULT_BYTES_MAX: Final = 1024
 """Longer defaults are left out."""
-
-
-class PayloadChecker(Protocol):
-    """A job type as this process has it."""
-
-    @property
-    def schema(self) -> Schema: ...
-
-    def check_payload(self, payload: str) -> None: ...
 
 
 def arguments_schema(handler: Callable[..., Any], parameters: Mapping[str, Any]) -> Schema:
@@ -51,35 +40,6 @@ def arguments_schema(handler: Callable[..., Any], parameters: Mapping[str, Any])
     schema = {**object_of(fields), "additionalProperties": False}
     plain: Schema = orjson.loads(orjson.dumps(schema))  # equal to what the database returns
     return plain
-
-
-def check_payload(
-    job_type: str, payload: str, *, own: PayloadChecker | None, live: Sequence[CodeArguments]
-) -> None:
-    """Raise `InvalidValueError` for a payload that neither this process nor a live pod takes.
-
-    `own`: the job type as this process has it, if it does; `live`: what live pods take. With
-    neither every payload passes.
-    """
-    refusal: InvalidValueError | None = None
-    if own is not None:
-        try:
-            own.check_payload(payload)
-        except InvalidValueError as error:
-            refusal = error
-        except Exception:
-            raise
-        except BaseException as error:  # of the application's own check: it must not end a pod
-            raise InvalidValueError(f"payload of {job_type!r}: {describe(error)}") from error
-        else:
-            return
-        live = [each for each in live if each.schema != own.schema]
-    given = orjson.loads(payload)
-    misfit = live_misfit(job_type, live, given)
-    if refusal is None and misfit is not None:
-        refusal = misfit.error(names_code=len(live) > 1)
-    if refusal is not None and (misfit is not None or not live):
-        raise refusal
 
 
 def _schema(hint: Any) -> Schema:

@@ -122,13 +122,14 @@ class JobType:
             return ArgumentsError("; ".join(problems))
         return ArgumentsError(f"payload of {self.name!r} {'; '.join(problems)}", hint=keys.hint)
 
-    def check_payload(self, payload: str) -> None:
+    def check_payload(self, payload: str, *, is_fit_only: bool = False) -> None:
         """Raise `InvalidValueError` for a payload with which a job would certainly fail.
 
-        It names the value, for the person who gave it.
+        It names the value, for the person who gave it. `is_fit_only`: only for a payload that the
+        handler's arguments do not take.
         """
         arguments = self._converted(payload, structure_openly)
-        if self.check is not None:
+        if self.check is not None and not is_fit_only:
             try:
                 self.check(**arguments)
             except (RejectedError, UsageError) as error:

@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 import orjson
 
+from cortex.domain.argument_check import PayloadChecker, check_payload
 from cortex.domain.dead_letter import (
     UNRESOLVED,
     DeadLetter,
@@ -35,6 +36,7 @@ from cortex.domain.idempotency import error_document
 from cortex.domain.phrases import utc_time
 from cortex.postgres.database import Database, Record
 from cortex.postgres.errors import is_overdue, of_statement
+from cortex.store import codes
 from cortex.store.jobs import payload_of
 from cortex.store.lost_replies import repeat_if_lost
 from cortex.store.rows import row_of, rows_of
@@ -227,6 +229,24 @@ async def of_jobs(db: Database, job_ids: Sequence[UUID]) -> list[DeadLetter]:
     if missing:
         raise await refusal(db, missing[0])
     return rows_of(DeadLetter, [rows[each] for each in job_ids])
+
+
+async def waiting_for_code(
+    db: Database, job_id: UUID, *, find: Callable[[str], PayloadChecker | None]
+) -> str | None:
+    """Return why a job that continues a failed one would wait for code; None: some code takes it.
+
+    `find`: returns a job type as this process has it.
+    """
+    letter = await show(db, job_id)
+    served = await codes.served(db, letter.type, is_exact=True)
+    payload = orjson.dumps(letter.payload).decode()
+    own = find(letter.type)
+    try:
+        check_payload(letter.type, payload, own=own, live=served.codes, is_fit_only=True)
+    except InvalidValueError as error:
+        return f"{error.message}: the new job waits for code that takes it"
+    return None
 
 
 async def show(db: Database, job_id: UUID) -> DeadLetterDetail:

@@ -227,6 +227,17 @@ def test_a_letter_is_retried_with_another_payload(server: HttpServer, operator: 
     )
 
 
+def test_a_retry_says_why_its_job_waits_for_code(server: HttpServer, operator: str) -> None:
+    (typo,) = fail(server.dsn, submitted={"type": "digest", "payload": '{"typo": 1}'})
+    (other,) = fail(server.dsn, submitted={"type": "unknown"})
+    done = act(server, operator, f"/{typo}/retry", {})
+    assert (done.status, done.json["retried_as"] is None) == (200, False)
+    assert "'typo'" in done.json["waiting"]
+    assert done.json["waiting"].endswith(": the new job waits for code that takes it")
+    assert act(server, operator, f"/{other}/retry", {}).json["waiting"] is None
+    assert act(server, operator, f"/{new_id()}/retry", {}).status == 404
+
+
 def test_only_an_administrator_edits_the_payload_of_a_tool_call(
     server: HttpServer, operator: str
 ) -> None:

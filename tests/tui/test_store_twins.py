@@ -11,11 +11,13 @@ import pytest
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.bulk import BulkRequest, BulkVerb
+from cortex.domain.drain import Liveness
 from cortex.domain.errors import ConflictError, NotFoundError, UnavailableError
 from cortex.domain.job import Suspend
 from cortex.domain.job_filter import JobCursor, JobFilter, Refusal, parse_filter
 from cortex.domain.messages.message import failed
 from cortex.domain.messages.subscription import Subscription
+from cortex.durable import registry
 from cortex.postgres.database import Database, Profile, Record, open_database
 from cortex.store import budgets, tasks
 from cortex.store.background import outbox, subscriptions
@@ -267,3 +269,20 @@ def test_a_dead_letter_is_retried_with_another_payload(ask: Ask, database: str) 
     )
     (fact,) = sql(database, query)
     assert json.loads(fact["changes"]) == [{"field": "more", "old": None, "new": "1"}]
+
+
+def test_a_retry_in_the_terminal_says_why_its_job_waits_for_code(
+    ask: Ask, life: Life, database: str
+) -> None:
+    @registry.job("work")
+    async def work(ctx: object, site: str) -> None: ...
+
+    life.pod("pod", "work", code="1", takes=work, liveness=Liveness.HEARTBEAT)
+    (typo,) = fail(database, submitted={"type": "work", "payload": '{"sites": "a"}'})
+    (fits,) = fail(database, submitted={"type": "work", "payload": '{"site": "a"}'})
+
+    def retry(job_id: UUID) -> str:
+        return ask(lambda backend: backend.dead.retry(job_id, by="ana", reason="mended"))
+
+    assert retry(typo).endswith("'sites': the new job waits for code that takes it")
+    assert "waits" not in retry(fits)

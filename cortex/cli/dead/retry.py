@@ -1,9 +1,7 @@
 """`cortex dead retry`: continues failed jobs in new ones."""
 
-import json
 from typing import Any, Final
 
-import attrs
 import click
 
 from cortex.cli.approvals.page import diff
@@ -23,11 +21,11 @@ from cortex.cli.options import Command, Options
 from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
+from cortex.domain.argument_check import check_payload
 from cortex.domain.bulk import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST, PayloadEdit
-from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.durable.argument_schema import check_payload
+from cortex.domain.errors import UsageError
 from cortex.durable.codec import PAYLOAD_BYTES_MAX, parse_payload
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
@@ -172,13 +170,6 @@ def _warn_of_unfit(
 ) -> None:
     """Say that the new job will wait for code, while its payload can still be changed."""
     for letter in chosen.letters:
-        own = registry_of(app).find(letter.type)
-        if own is not None:
-            own = attrs.evolve(own, check=None)  # only the fit counts
-        live = call(codes.served, letter.type, is_exact=True).codes
-        payload = json.dumps(call(dead_letters.show, letter.job_id).payload)
-        try:
-            check_payload(letter.type, payload, own=own, live=live)
-        except InvalidValueError as error:
-            text = f"{error.message}: the new job waits for code that takes it"
+        text = call(dead_letters.waiting_for_code, letter.job_id, find=registry_of(app).find)
+        if text is not None:
             output.say(f"{text}; or give it another payload: --payload FILE", "warn")

@@ -15,6 +15,7 @@ from cortex.cli.options import Command, Seconds, Text
 from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.starting_pod import StartingPod
+from cortex.domain.argument_check import check_payload
 from cortex.domain.clock import system_chance
 from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.phrases import short_id
@@ -32,7 +33,6 @@ from cortex.domain.policy import (
     require_agent,
 )
 from cortex.domain.tracing.traceparent import TraceParent
-from cortex.durable.argument_schema import check_payload
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, pulse

@@ -17,11 +17,11 @@ from cortex.cli.schedules.source import parse_schedules
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import session
+from cortex.domain.argument_check import check_payload
 from cortex.domain.errors import InvalidValueError, NotFoundError
 from cortex.domain.job import RUN_FLOW
 from cortex.domain.safe import safe
 from cortex.domain.schedules.schedule import Schedule
-from cortex.durable.argument_schema import check_payload
 from cortex.flows.spec import FlowSpec
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session

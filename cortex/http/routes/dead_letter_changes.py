@@ -130,6 +130,9 @@ class DeadLetterSettled:
     error: DeadLetterFault | None = field(
         doc="why it was not processed; null: it was", default=None
     )
+    waiting: str | None = field(
+        doc="why the new job waits for code, of a single retry with the old payload", default=None
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -164,7 +167,12 @@ async def retry_letter(request: CheckedRequest[None, DeadLetterRetry], api: Api)
     given = attrs.asdict(request.body, recurse=False)
     payload = given.pop("payload")
     edit = None if payload is None else await _edit(request, api, job_id, payload)
-    return await _one(request, api, DeadLettersRetry(job_ids=[job_id], **given), edit=edit)
+    body = DeadLettersRetry(job_ids=[job_id], **given)
+    if edit is not None:
+        return await _one(request, api, body, edit=edit)
+    find = api.pod.find_type
+    waiting = await api.port(dead_letters.waiting_for_code, job_id, find=find)
+    return await _one(request, api, body, waiting=waiting)
 
 
 async def _edit(
@@ -198,12 +206,13 @@ async def _one(
     body: DeadLettersDiscard,
     *,
     edit: PayloadEdit | None = None,
+    waiting: str | None = None,
 ) -> Response:
     """Process the dead letter of the path. Raises its error, if any."""
     (text,), headers = await _settle(request, api, body, body.job_ids, edit=edit)
     if text.error is not None:
         raise error_from(attrs.asdict(text.error))
-    return answer(text, headers=headers)
+    return answer(attrs.evolve(text, waiting=waiting), headers=headers)
 
 
 async def _many(request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:

@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from cortex.crash_points import crash_point
+from cortex.domain.argument_check import check_payload
 from cortex.domain.errors import ForbiddenError, InvalidValueError
 from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.policy import (
@@ -26,7 +27,6 @@ from cortex.domain.policy import (
 )
 from cortex.domain.token import Role
 from cortex.domain.tracing.traceparent import HEADER, TraceParent
-from cortex.durable.argument_schema import check_payload
 from cortex.durable.codec import parse_payload
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest, PodView

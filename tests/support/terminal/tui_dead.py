@@ -8,8 +8,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.argument_check import CodeArguments, live_misfit
-from cortex.domain.canonical import parse
+from cortex.domain.argument_check import CodeArguments, check_payload
 from cortex.domain.dead_letter import (
     DeadLetter,
     DeadLetterGroup,
@@ -130,9 +129,7 @@ class FakeDead:
 
     async def edited(self, letter: DeadLetter, text: str) -> PayloadEdit:
         payload = checked_payload(text)
-        misfit = live_misfit(letter.type, self.codes, parse(payload))
-        if misfit is not None:
-            raise misfit.error(names_code=False)
+        check_payload(letter.type, payload, own=None, live=self.codes)
         return PayloadEdit.of(letter.type, await self.payload(letter.job_id), payload)
 
     async def retry(

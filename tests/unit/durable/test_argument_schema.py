@@ -12,9 +12,9 @@ import attrs
 import orjson
 import pytest
 
-from cortex.domain.argument_check import CodeArguments, payload_misfit
+from cortex.domain.argument_check import CodeArguments, check_payload, payload_misfit
 from cortex.domain.errors import InvalidValueError, RejectedError
-from cortex.durable.argument_schema import DEFAULT_BYTES_MAX, check_payload
+from cortex.durable.argument_schema import DEFAULT_BYTES_MAX
 from cortex.durable.registry import JobType, job
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import orjson
 
-from cortex.domain.argument_check import live_misfit
+from cortex.domain.argument_check import check_payload
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter, DeadLetterGroup, PayloadEdit
@@ -50,25 +50,31 @@ class StoreDead:
     async def edited(self, letter: DeadLetter, text: str) -> PayloadEdit:
         payload = checked_payload(text)
         served = await codes.served(self._db, letter.type, is_exact=True)
-        misfit = live_misfit(letter.type, served.codes, parse(payload))
-        if misfit is not None:
-            raise misfit.error(names_code=len(served.codes) > 1)
+        check_payload(letter.type, payload, own=None, live=served.codes)
         return PayloadEdit.of(letter.type, await self.payload(letter.job_id), payload)
 
     async def retry(
         self, job_id: UUID, *, by: str, reason: str, edit: PayloadEdit | None = None
     ) -> str:
         wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id(), edit=edit)
+        waiting = None
+        if edit is None:
+            waiting = await dead_letters.waiting_for_code(self._db, job_id, find=_no_type)
         (done,) = await dead_letters.resubmit(self._db, [wanted], by=by, reason=reason)
         if done.error is not None:
             raise done.error
-        return f"retried as {short_id(wanted.new_id)}"
+        outcome = f"retried as {short_id(wanted.new_id)}"
+        return outcome if waiting is None else f"{outcome} · {waiting}"
 
     async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
         (done,) = await dead_letters.discard(self._db, [job_id], by=by, reason=reason)
         if done.error is not None:
             raise done.error
         return "discarded"
+
+
+def _no_type(_: str) -> None:
+    """The terminal UI has no job types of its own."""
 
 
 def checked_payload(text: str) -> str:
