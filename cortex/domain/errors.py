@@ -62,6 +62,12 @@ class UsageError(CortexError):
     code = "usage"
     exit_code = 2
 
+    def with_way_out(self) -> "UsageError":
+        """Return the error with its hint in the message: a job's record keeps no hint."""
+        if self.hint is None:
+            return self
+        return UsageError(f"{self.message}: {self.hint}", hint=self.hint)
+
 
 class KeyReusedError(UsageError):
     """The idempotency key was used for another request; each request needs a key of its own."""

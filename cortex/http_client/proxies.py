@@ -2,7 +2,7 @@
 
 Lower-case names go before upper-case ones, as everywhere; an empty one switches the other off. The
 forms of NO_PROXY: `*`, `host` and `.host` (with all names below it), `host:port`, an address, and a
-network such as 10.0.0.0/8.
+network such as 10.0.0.0/8; commas or spaces separate them.
 """
 
 import base64
@@ -104,11 +104,18 @@ class Proxies:
                 by_scheme[scheme] = (name, text)
             elif text := value(ALL):
                 by_scheme[scheme] = (ALL, text)
-        direct = tuple(filter(None, map(str.strip, value("NO_PROXY").lower().split(","))))
+        direct = tuple(value("NO_PROXY").lower().replace(",", " ").split())
         return cls(by_scheme, direct)
 
     def of(self, origin: Origin) -> Proxy | None:
         """Return the proxy of a request; None: it goes directly. Raises `UsageError`."""
+        try:
+            return self.configured(origin)
+        except UsageError as error:
+            raise error.with_way_out() from None
+
+    def configured(self, origin: Origin) -> Proxy | None:
+        """Return what `of` does; the hint of a `UsageError` is not in its message."""
         scheme, host, port = origin
         if scheme not in self.by_scheme or self._is_direct(host.lower().rstrip("."), port):
             return None

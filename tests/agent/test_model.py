@@ -480,7 +480,7 @@ async def test_a_proxy_takes_calls_to_the_model(
             await AnthropicModel(api_key="sk", base_url="http://model.test").respond(
                 asking({"text": "no"})
             )
-        assert "NO_PROXY" in (caught.value.hint or "")
+        assert "or use NO_PROXY" in caught.value.message, "a job's record keeps no hint"
 
 
 @pytest.mark.parametrize("base_url", ["localhost:8080", "ftp://example.com", "http://[::1"])

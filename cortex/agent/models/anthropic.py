@@ -86,7 +86,10 @@ class AnthropicModel:
             return self._client
         with trio.CancelScope(deadline=deadline):
             # A slow import must not keep a pod from shutting down.
-            return await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
+            try:
+                return await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
+            except UsageError as error:
+                raise error.with_way_out() from error
         # Raised as it is: to translate an error would wait for the import.
         raise ModelUnavailableError(
             CallFailure(
@@ -251,7 +254,7 @@ def _make_client(api_key: str | None, base_url: str | None) -> "AsyncAnthropic":
         raise UsageError(f"the model's base URL is not a URL: {error}", hint=_BASE_URL) from error
     if client.base_url.scheme not in ("http", "https"):
         raise UsageError(f"the model's base URL is {str(client.base_url)!r}", hint=_BASE_URL)
-    proxy = Proxies.of_environment().of(origin_of(client.base_url))
+    proxy = Proxies.of_environment().configured(origin_of(client.base_url))
     if proxy is not None:
         plain = DefaultAsyncHttpxClient(
             limits=limits, verify=certificates, trust_env=False, proxy=library_proxy(proxy)
