@@ -89,6 +89,12 @@ def attribute(owner: Any, name: str) -> Any:
         return None  # noqa: ASYNC104 -- no cancellation passes: it only reads an error
 
 
+def class_name(error: BaseException) -> str:
+    """Return the name of an error's class, whatever its metaclass overrides."""
+    name: str = _name_of(type(error))
+    return name
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     following: BaseException | None = error
     while following is not None:
@@ -104,6 +110,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 _SOURCE: Final = "__cortex_source__"
 _members_of: Final = BaseExceptionGroup.exceptions.__get__
+_name_of: Final = type.__dict__["__name__"].__get__
 _OK: Final = 200
 _SQLSTATE_CHARS: Final = 5
 ON_TRIO: Final = (
@@ -177,7 +184,8 @@ def describe(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except BaseException:  # noqa: BLE001, ASYNC103 -- an error without text still has a name
         text = ""
-    return clean_text(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    name = class_name(error)
+    return clean_text(f"{name}: {text}" if text else name)
 
 
 # --- one error

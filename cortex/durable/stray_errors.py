@@ -4,13 +4,14 @@ They end neither the pod nor the process. A cancellation that nobody has request
 or kept from elsewhere, is one of them: trio would take it for its own.
 """
 
+from operator import attrgetter
 from typing import Final, NoReturn
 
 import structlog
 import trio
 
 from cortex.actors.phases import is_being_cancelled
-from cortex.domain.classification import describe, failure_of, leaves
+from cortex.domain.classification import MEMBERS_MAX, describe, failure_of, leaves
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.durable.abandoning import end, is_used
 
@@ -23,6 +24,44 @@ class StrayError(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__(describe(error))
         self.failure = failure_of(error)
+
+
+def readable(error: BaseException) -> BaseException:
+    """Return an error of user code whose parts can be read: by trio, the log and the record.
+
+    An error that runs failing code there, such as a property that raises, becomes a `StrayError`;
+    a group with such a member becomes a group of its leaves.
+    """
+    if _is_readable(error):
+        return error
+    members = leaves(error)
+    if members[0] is error:
+        return StrayError(error)
+    tame = [each if _is_readable(each) else StrayError(each) for each in members]
+    return BaseExceptionGroup("several failed", tame)
+
+
+_parts: Final = attrgetter("__cause__", "__context__", "__suppress_context__", "args")
+
+
+def _is_readable(error: BaseException) -> bool:
+    """Try all that trio and the standard library do with an error that a task raises."""
+    waiting, count = [error], 0
+    try:
+        while waiting and count < MEMBERS_MAX:
+            each = waiting.pop()
+            count += 1
+            isinstance(each, trio.Cancelled)  # may call `__class__`
+            repr(each)
+            each.with_traceback(each.__traceback__)
+            _parts(each)
+            if issubclass(type(each), BaseExceptionGroup):
+                waiting += each.exceptions  # type: ignore[attr-defined]
+                each.split(trio.Cancelled)  # type: ignore[attr-defined]
+                each.derive(each.exceptions)  # type: ignore[attr-defined]
+    except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
+        return False  # noqa: ASYNC104 -- it awaits nothing
+    return not waiting
 
 
 def tamed(error: BaseException) -> BaseException:
@@ -92,10 +131,14 @@ async def close_nurseries(task: trio.lowlevel.Task) -> None:
             await nursery._nested_child_finished(None)  # noqa: SLF001 -- all that trio has for this
 
 
-async def leave_actor(task: trio.lowlevel.Task) -> None:
-    """Close the nurseries that an attempt left open; raise the cancellation of its task, if any."""
+async def leave_actor(task: trio.lowlevel.Task, error: BaseException) -> BaseException:
+    """Close the nurseries that an attempt left open; return its error, `readable`.
+
+    Raises the cancellation of its task, if any.
+    """
     await close_nurseries(task)
     await trio.lowlevel.checkpoint_if_cancelled()
+    return readable(error)
 
 
 async def _empty(nurseries: list[trio.Nursery]) -> None:

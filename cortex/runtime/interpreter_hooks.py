@@ -2,26 +2,31 @@
 
 They are for errors that no code can catch: of `__del__`, of threads that job code starts, and of
 generators that it leaves unfinished. These are logged, with the job whose code runs, and end
-nothing. Trio itself ends the process if the `repr` of a task's error fails; here it does not.
+nothing. Trio itself ends the process if it cannot read the error of a task, which runs code of that
+error; here it reads another one in its place.
 """
 
+import logging
 import sys
 import threading
-from collections.abc import AsyncGenerator, Generator
+import traceback
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from types import CodeType
 from typing import Any, Final
 
 import structlog
 import trio
-from outcome import Error, Outcome
+from outcome import _impl as outcomes
 
 from cortex.domain.classification import describe
 from cortex.domain.tracing import current
-from cortex.durable.stray_errors import StrayError
+from cortex.durable.stray_errors import StrayError, readable
 
 OPENS_NURSERY: Final = frozenset({"open_nursery", "create_task_group"})
 """Functions of trio and anyio."""
+
+_GENERATOR_ERRORS: Final = logging.getLogger("trio.async_generator_errors")
 
 _log = structlog.get_logger(__name__)
 
@@ -41,29 +46,74 @@ def hooked() -> Generator[None, None, None]:
         elif finalize is not None:
             finalize(generator)
 
-    child_finished = trio.Nursery._child_finished  # noqa: SLF001 -- trio has no hook for it
+    remove_frames = outcomes.remove_tb_frames  # type: ignore[attr-defined]
 
-    def finished(nursery: trio.Nursery, task: trio.lowlevel.Task, ended: Outcome[object]) -> None:
-        child_finished(nursery, task, _readable(ended) if isinstance(ended, Error) else ended)
+    def removed(error: BaseException, count: int) -> BaseException:
+        try:
+            shortened: BaseException = remove_frames(error, count)
+            return shortened
+        except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
+            return StrayError(error)  # noqa: ASYNC104 -- it awaits nothing
 
     sys.unraisablehook, threading.excepthook = _note_unraisable, _note_in_thread
     sys.set_asyncgen_hooks(finalizer=finalized)
-    trio.Nursery._child_finished = finished  # type: ignore[assignment, method-assign]  # noqa: SLF001
+    outcomes.remove_tb_frames = removed  # type: ignore[attr-defined, assignment]
+    _GENERATOR_ERRORS.addFilter(_with_readable_error)
+    guard = _Guard()
+    trio.lowlevel.add_instrument(guard)
     try:
         yield
     finally:
-        trio.Nursery._child_finished = child_finished  # type: ignore[method-assign]  # noqa: SLF001
+        trio.lowlevel.remove_instrument(guard)
+        _GENERATOR_ERRORS.removeFilter(_with_readable_error)
+        outcomes.remove_tb_frames = remove_frames  # type: ignore[attr-defined]
         sys.unraisablehook, threading.excepthook = unraisable, in_thread
         sys.set_asyncgen_hooks(finalizer=finalize)
 
 
-def _readable(ended: Error) -> Error:
-    """Return a task's error, as `StrayError` if its `repr` fails: trio needs that."""
-    try:
-        repr(ended.error)
-    except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
-        return Error(StrayError(ended.error))  # noqa: ASYNC104 -- it awaits nothing
-    return ended
+class _Guard(trio.abc.Instrument):
+    """Has trio read the errors of tasks that job code starts through a `_Guarded`."""
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        if current.is_job(task.context):
+            task.coro = _Guarded(task.coro)  # type: ignore[assignment]
+
+
+class _Guarded:
+    """Takes the place of a task's coroutine, and raises its errors `readable`."""
+
+    __slots__ = ("_coroutine",)
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._coroutine, name)
+
+    def send(self, value: Any) -> Any:
+        return self._resume(self._coroutine.send, value)
+
+    def throw(self, error: BaseException) -> Any:
+        return self._resume(self._coroutine.throw, error)
+
+    def _resume(self, resume: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return resume(value)
+        except StopIteration:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- raised
+            raise readable(error)  # noqa: B904 -- most often the same
+
+
+def _with_readable_error(record: logging.LogRecord) -> bool:
+    """Let a log record of trio be formatted, which reads the error of a job's generator."""
+    if record.exc_info and record.exc_info[1] is not None:
+        _, error, traceback_ = record.exc_info
+        try:
+            traceback.format_exception(error)  # also reads what the error hides
+        except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
+            record.exc_info = StrayError, StrayError(error), traceback_
+    return True
 
 
 def _opens_nursery(generator: AsyncGenerator[Any, Any]) -> bool:

@@ -1,6 +1,6 @@
 """The job whose code runs: every line that is logged meanwhile names it and its trace."""
 
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from uuid import UUID
 
 from cortex.domain.job import Claim
@@ -12,6 +12,11 @@ _claim: ContextVar[Claim | None] = ContextVar("claim", default=None)
 def enter(claim: Claim) -> None:
     """From here on this task, and what it starts, runs a job."""
     _claim.set(claim)
+
+
+def is_job(context: Context) -> bool:
+    """Return whether a task with this context runs code of a job."""
+    return context.get(_claim) is not None
 
 
 def job_id() -> UUID | None:

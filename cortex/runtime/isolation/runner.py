@@ -145,8 +145,7 @@ class _Runner:
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- as in the pod itself
-            await leave_actor(trio.lowlevel.current_task())  # noqa: ASYNC102 -- shielded, with a bound
-            raised = error
+            raised = await leave_actor(trio.lowlevel.current_task(), error)  # noqa: ASYNC102 -- shielded, with a bound
         await close_nurseries(trio.lowlevel.current_task())
         if raised is None:
             ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)

@@ -156,8 +156,7 @@ class JobActors:
                         step_scope.close()
             except BaseException as error:  # noqa: BLE001, ASYNC103 -- no error of a job ends its pod
                 # Job code raises what it likes: only a cancellation by the pod goes on from here.
-                await leave_actor(task)  # noqa: ASYNC102 -- shielded, with a bound
-                raised = error
+                raised = await leave_actor(task, error)  # noqa: ASYNC102 -- shielded, with a bound
             await close_nurseries(task)
             if attempt is not None and attempt[1].is_abandoned:
                 attempt = None

@@ -14,7 +14,7 @@ import orjson
 import structlog
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.classification import failure_of
+from cortex.domain.classification import class_name, failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, Unfit, together
 from cortex.domain.errors import DivergedError, MisfitKind, UnfitCodeError
@@ -135,11 +135,11 @@ def not_judged(claim: Claim, error: BaseException, second: BaseException) -> Fin
     try:
         log(exc_info=second)
     except BaseException:  # noqa: BLE001 -- formatting runs the errors' own code
-        log(no_traceback=type(second).__name__)
+        log(no_traceback=class_name(second))
     failure = Failure(
         cls=FailureClass.PERMANENT,
         code="job_failed",
-        message=f"{type(error).__name__}, which could not be classified: {type(second).__name__}",
+        message=f"{class_name(error)}, which could not be classified: {class_name(second)}",
     )
     return Finish(lease=claim.lease, status=JobStatus.FAILED, **_fields(claim, failure))
 
@@ -270,4 +270,4 @@ def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:
     try:
         log("attempt failed", exc_info=error, **context)
     except BaseException as second:  # noqa: BLE001 -- formatting runs the error's own code
-        log("attempt failed", no_traceback=type(second).__name__, **context)
+        log("attempt failed", no_traceback=class_name(second), **context)

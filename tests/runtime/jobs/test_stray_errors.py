@@ -47,6 +47,39 @@ class SpitefulError(UnreadableError):
     __class__ = args = __traceback__ = __cause__ = failure = status_code = property(fail)
 
 
+HOSTILE_PARTS: Final = (
+    *("__traceback__", "__cause__", "__context__", "__suppress_context__", "__class__"),
+    *("__notes__", "args", "with_traceback", "__str__", "__repr__", "__eq__", "__hash__"),
+    *("__getattribute__", "__module__"),
+)
+HOSTILE_METHODS: Final = (
+    *("with_traceback", "__str__", "__repr__", "__eq__", "__hash__", "__getattribute__"),
+    *("split", "subgroup", "derive"),
+)
+HOSTILE_GROUP_PARTS: Final = ("exceptions", "split", "subgroup", "derive", "message")
+
+
+class Nameless(type):
+    """A metaclass whose classes have no readable names."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise KeyboardInterrupt
+
+
+def nameless() -> BaseException:
+    return Nameless("NamelessError", (Exception,), {})("odd")  # type: ignore[no-any-return]
+
+
+def hostile(part: str) -> BaseException:
+    """Return an error with one part that runs code which fails."""
+    fail = UnreadableError.fail
+    part_of_class = {part: fail if part in HOSTILE_METHODS else property(fail)}
+    if part not in HOSTILE_GROUP_PARTS:
+        return type("HostileError", (Exception,), part_of_class)("odd")  # type: ignore[no-any-return]
+    group = type("HostileGroup", (ExceptionGroup,), part_of_class)
+    return group("several", [ValueError("one"), TypeError("two")])  # type: ignore[no-any-return]
+
+
 def cancelled_by_hand() -> BaseException:
     return trio.Cancelled._create(source="unknown", reason=None)
 
@@ -99,13 +132,20 @@ THROW: Final[dict[str, Callable[[], None]]] = {
 }
 
 
+HOSTILE: Final[dict[str, Callable[[], None]]] = {
+    **{each: thrower(partial(hostile, each)) for each in (*HOSTILE_PARTS, *HOSTILE_GROUP_PARTS)},
+    "nameless": thrower(nameless),
+    "group of spiteful": thrower(lambda: BaseExceptionGroup("g", [SpitefulError(), ValueError()])),
+}
+
+
 def throw(kind: str) -> None:
-    THROW[kind]()
+    (THROW | HOSTILE)[kind]()
 
 
 async def throw_later(kind: str) -> None:
     await trio.lowlevel.checkpoint()
-    THROW[kind]()
+    (THROW | HOSTILE)[kind]()
 
 
 async def in_handler(_: Context, kind: str) -> None:
@@ -160,12 +200,40 @@ async def in_own_nursery(_: Context, kind: str) -> None:
         throw(kind)
 
 
+async def in_own_thread(_: Context, kind: str) -> None:
+    await trio.to_thread.run_sync(throw, kind)
+
+
+async def in_cancelled_scope(_: Context, kind: str) -> None:
+    with trio.CancelScope() as scope:  # noqa: ASYNC100 -- leaving it is what is tested
+        scope.cancel()
+        throw(kind)
+
+
+async def in_left_generator(_: Context, kind: str) -> None:
+    async def numbers() -> AsyncIterator[int]:  # noqa: ASYNC900 -- as bad code does
+        try:
+            yield 1
+        finally:
+            throw(kind)
+
+    async for _number in numbers():
+        break
+    await trio.lowlevel.checkpoint()
+    await trio.lowlevel.checkpoint()
+    raise ValueError
+
+
 PLACES: Final = (
     *(in_handler, in_step, in_limited_step, in_thread, in_gather, in_generator),
     *(in_effect, in_effect_thread, in_own_task, in_own_nursery),
 )
+HOSTILE_PLACES: Final = (
+    *(in_handler, in_own_task, in_own_nursery),
+    *(in_own_thread, in_cancelled_scope, in_left_generator),
+)
 OWN_NURSERIES: Final = (in_own_task, in_own_nursery)
-"""Trio itself swallows a cancellation there, and reads the traceback of a task's error."""
+"""Trio itself swallows a cancellation there."""
 
 
 @pytest.fixture
@@ -184,7 +252,12 @@ async def test_errors_of_job_code_never_end_the_pod(
         f"{kind} {place.__name__}": partial(place, kind=kind)
         for kind in THROW
         for place in PLACES
-        if not (place in OWN_NURSERIES and kind in ("trio", "spiteful"))
+        if not (place in OWN_NURSERIES and kind == "trio")
+    }
+    handlers |= {
+        f"{part} {place.__name__}": partial(place, kind=part)
+        for part in HOSTILE
+        for place in HOSTILE_PLACES
     }
     with hooked():
         ids = await pod.run(handlers, worker_attempts=1)
@@ -200,6 +273,60 @@ async def test_a_stray_error_is_tried_again_as_its_class_says(pod: ManyJobs, dat
     for name, each in ids.items():
         assert attempts(database, each) == [(1, "failed")], name
         assert job_row(database, each)["task_state"] == "LATER", name
+
+
+# --- values
+
+
+def fail(*_: object) -> Any:
+    raise KeyboardInterrupt
+
+
+HOSTILE_VALUES: Final[dict[str, type]] = {
+    "class": type("Value", (), {"__class__": property(fail)}),
+    "attributes": type("Value", (), {"__getattribute__": fail}),
+    "dict": type("Value", (), {"__dict__": property(fail)}),
+    "iter": type("Value", (list,), {"__iter__": fail, "__len__": fail}),
+    "keys": type("Value", (dict,), {"keys": fail, "items": fail, "__iter__": fail}),
+    "text": type("Value", (), {"__repr__": fail, "__str__": fail}),
+    "hash": type("Value", (str,), {"__hash__": fail, "__eq__": fail}),
+}
+
+
+async def in_result(_: Context, value: type) -> Any:
+    return {"value": [value()]}
+
+
+async def in_output(ctx: Context, value: type) -> None:
+    await ctx.step("x", value)
+
+
+async def in_input(ctx: Context, value: type) -> None:
+    await ctx.step("x", type, value())
+
+
+async def in_effect_output(ctx: Context, value: type) -> None:
+    await ctx.effect("x", value, reconcile=not_applied)
+
+
+async def in_gathered_output(ctx: Context, value: type) -> None:
+    await ctx.gather(ctx.step("x", value), ctx.step("y", trio.lowlevel.checkpoint))
+
+
+async def test_values_of_job_code_never_end_the_pod(pod: ManyJobs, database: str) -> None:
+    handlers = {
+        f"{name} {place.__name__}": partial(place, value=value)
+        for name, value in HOSTILE_VALUES.items()
+        for place in (in_result, in_output, in_input, in_effect_output, in_gathered_output)
+    }
+    with hooked():
+        ids = await pod.run(handlers, worker_attempts=1)
+    readable = {"iter", "hash"}  # the encoder reads subclasses of plain types without their methods
+    ended = statuses(database, ids)
+    completed = {name.split()[0] for name, status in ended.items() if status == "COMPLETED"}
+    assert completed <= readable
+    assert set(ended.values()) == {"FAILED", "COMPLETED"}
+    assert_one_truth(database)
 
 
 async def swallow() -> None:
