@@ -74,5 +74,5 @@ LOST_SHARE: Final = 0.9
 
 
 def is_worn_out(threads_lost: int) -> bool:
-    """Return whether a pod has lost so many threads that it drains."""
+    """Return whether a pod has left so many threads behind that it drains."""
     return threads_lost >= LOST_SHARE * THREADS_MAX

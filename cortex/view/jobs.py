@@ -58,7 +58,7 @@ def unserved(job_type: str, served: "ServedType", *, is_known: bool = False) -> 
     known = ", ".join(served.others[:NAMES_MAX])
     more = ", …" if len(served.others) > NAMES_MAX else ""
     way_out = f"did you mean {close[0]!r}?" if close else f"known: {known}{more}"
-    return f"no pod has ever had job type {job_type!r} ({way_out})"
+    return f"no pod knows job type {job_type!r} ({way_out})"
 
 
 def arguments_text(schema: Mapping[str, Any]) -> str:

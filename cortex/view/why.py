@@ -357,7 +357,9 @@ def _draining(f: WhyFacts) -> _Found | None:
     if f.fleet.knowing_count or not f.fleet.draining_count:
         return None
     known = (
-        f"have its tools {_listed(f.fleet.needs)}" if f.fleet.needs else f"know its type {f.type}"
+        f"have its tools {_listed(f.fleet.needs)}"
+        if f.fleet.needs
+        else f"know its job type {f.type!r}"
     )
     sentence = f"only pods that are leaving {known}"
     return _Found(sentence, ways_out=("cortex up", "cortex pods ls"))
@@ -367,7 +369,9 @@ def _no_pods(f: WhyFacts) -> _Found | None:
     if f.fleet.ready_count:
         return None
     if f.fleet.has_ticks and f.fleet.do_ticks_lack:
-        return _Found(f"no cortex tick knows its type {f.type}", ways_out=("cortex jobs types",))
+        return _Found(
+            f"no cortex tick knows its job type {f.type!r}", ways_out=("cortex jobs types",)
+        )
     if f.fleet.has_ticks:
         return _Found("it waits for the next cortex tick; no pod is running")
     return _Found("no pod is there to run it", ways_out=("cortex up",))
@@ -388,7 +392,7 @@ def _code(f: WhyFacts) -> _Found | None:
     near = difflib.get_close_matches(f.type, f.fleet.types, n=1)
     known = f"the nearest known one is {near[0]}" if near else f"known: {_listed(f.fleet.types)}"
     return _Found(
-        f"no pod knows its type {f.type}; {known}", ways_out=("cortex jobs types", *_NEW_CODE)
+        f"no pod knows its job type {f.type!r}; {known}", ways_out=("cortex jobs types", *_NEW_CODE)
     )
 
 

@@ -157,7 +157,7 @@ def test_a_payload_is_checked_by_the_schemas_of_ready_pods(
         return message.get("status", 201), message.get("detail", message.get("remark"))
 
     assert submit("other", x=[1]) == (201, "no ready pod runs 'other' yet")
-    never = "no pod has ever had job type 'digets' (did you mean 'digest'?)"
+    never = "no pod knows job type 'digets' (did you mean 'digest'?)"
     assert submit("digets") == (201, never)
     code = Code(version="v2", arguments={"other": other.schema, "digest": newer.schema})
     pod = a_pod(job_types=("other", "digest"), code=code)

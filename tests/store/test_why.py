@@ -90,7 +90,7 @@ def test_the_fleet_is_those_who_live(
         "UPDATE cortex.pod SET state = 'STOPPED', ended_at = cortex.now() WHERE name LIKE 'tick%'"
     )
     sql(database, leave)
-    assert "no cortex tick knows its type" in why(store, job_id).sentence
+    assert "no cortex tick knows its job type" in why(store, job_id).sentence
     move_clock(database, 401)  # five intervals later: ticks are late
     assert "no pod is there" in why(store, job_id).sentence
 
@@ -296,7 +296,7 @@ def test_a_list_says_in_a_few_words_what_stands_in_the_way_of_each(
     assert found[behind] == "429 from m: slow down"
     assert found[second] == f"behind job …{str(first)[-6:]} in queue mail"
     assert found[paused] == "queue reports paused by ana: deploy"
-    assert found[unknown].startswith("no pod knows its type nobody_has")
+    assert found[unknown].startswith("no pod knows its job type 'nobody_has'")
     assert found[due] == ""
     assert set(found) == set(ids)
     assert store(facts_of_all, []) == {}

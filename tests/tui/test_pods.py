@@ -224,7 +224,7 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) 
         assert "code 3f9a1c0b2d4e · oldest lease   2m · longest job  12m" in seat.lines[-4]
         assert " · 6 connections · runs digest" in seat.lines[-5]
         await seat.press("j")
-        assert seat.lines[-4].strip() == "7 threads lost"
+        assert seat.lines[-4].strip() == "7 threads left behind"
         assert " · its connections are unknown · runs digest" in seat.lines[-5]
 
 

@@ -164,7 +164,7 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
         is_right=True,
         is_spare=True,
     ),
-    Column(name="threads_lost", title="lost", shown=_threads, is_right=True, is_spare=True),
+    Column(name="threads_lost", title="left behind", shown=_threads, is_right=True, is_spare=True),
     Column(
         name="started_at",
         title="up",
@@ -197,7 +197,7 @@ COLUMNS: Final[Sequence[Column[PodRow]]] = (
     ),
 )
 """`lease`: time since the least recent lease renewal among its jobs, or an upper bound if only
-other pods' leases were read. `lost`: threads of sync functions that time-outs left behind.
+other pods' leases were read. `left behind`: threads of sync functions whose time-outs passed.
 
 `conns`: its database sessions; null if not reported. `moved`: for a leaving or drained
 pod, what became of the jobs it handed back.

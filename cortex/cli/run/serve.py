@@ -75,7 +75,7 @@ async def serve(
     """Prepare the database and run a pod until a signal or `shutdown`; return the exit code.
 
     0: drained, every job ended or was handed back. 1: a phase of the shutdown was cut off, or the
-    process had lost its threads. 128 + n: signal n came during start-up, or twice.
+    process had left too many threads behind. 128 + n: signal n came during start-up, or twice.
     """
     ending = shutdown or Shutdown()
 

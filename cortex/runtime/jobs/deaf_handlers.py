@@ -85,7 +85,7 @@ class DeafHandlers:
         look_s: float = LOOK_S,
         on_worn_out: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_worn_out` is called when so many threads are lost that the pod must be replaced."""
+        """`on_worn_out` is called when so many threads are left behind that the pod must be replaced."""
         self._port = port
         self._on_worn_out = on_worn_out
         self._abandon_after_s = abandon_after_s
@@ -137,7 +137,9 @@ class DeafHandlers:
 
     async def _wear_out(self, lost: int) -> None:
         """Drain the pod: its jobs go on where threads are left."""
-        _log.error("threads lost", lost=lost, of=THREADS_MAX, hint=f"the pod drains; {WORN_OUT}")
+        _log.error(
+            "threads left behind", left=lost, of=THREADS_MAX, hint=f"the pod drains; {WORN_OUT}"
+        )
         self._on_worn_out()
         data = {"lost": lost, "of": THREADS_MAX, "hint": WORN_OUT}
         await self._write(

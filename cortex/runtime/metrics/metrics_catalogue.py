@@ -198,7 +198,7 @@ SLOTS: Final = _gauge("cortex_slots", "most jobs that this pod runs at once")
 RUNNING: Final = _gauge("cortex_running", "jobs that this pod runs now")
 THREADS_LEFT: Final = _gauge(
     "cortex_threads_left_behind",
-    "threads of sync functions that a time-out has left behind; a pod that has lost 450 drains",
+    "threads of sync functions that a time-out has left behind; a pod with 450 of them drains",
 )
 BREAKER_STATE: Final = _gauge(
     "cortex_breaker_state",

@@ -188,7 +188,7 @@ def test_a_type_that_no_pod_has_ever_had_is_accepted_with_a_remark(
 ) -> None:
     life.type()
     ended = cortex("jobs", "submit", "digset", "--arg", "x=1")
-    remark = "no pod has ever had job type 'digset' (did you mean 'digest'?): cortex up\n"
+    remark = "no pod knows job type 'digset' (did you mean 'digest'?): cortex up\n"
     assert (ended.code, ended.err) == (0, remark)
     assert payload_of(cortex, ended.out) == {"x": 1}
     assert "(known: approval_notify, bulk, digest, " in cortex("jobs", "submit", "x").err

@@ -115,8 +115,8 @@ async def test_a_pod_that_has_lost_its_threads_drains(
     await worn_out.wait()
     query = "SELECT data FROM cortex.fact WHERE subtype = 'threads_lost'"
     await eventually_async(lambda: len(sql(database, query)) == 1, what="the fact is there")
-    (line,) = [each for each in log_lines if each["event"] == "threads lost"]
-    assert (line["lost"], line["of"]) == (2, 2)
+    (line,) = [each for each in log_lines if each["event"] == "threads left behind"]
+    assert (line["left"], line["of"]) == (2, 2)
     released.set()
     await no_thread_is_left()
 

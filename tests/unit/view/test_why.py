@@ -193,7 +193,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     ),
     (facts(fleet=NO_FLEET), Cause.NO_PODS, "no pod is there", None),
     (facts(fleet=TICKED), Cause.NO_PODS, "it waits for the next cortex tick", None),
-    (facts(fleet=LACKING), Cause.NO_PODS, "no cortex tick knows its type work", None),
+    (facts(fleet=LACKING), Cause.NO_PODS, "no cortex tick knows its job type 'work'", None),
     (facts(fleet=attrs.evolve(NO_FLEET, draining_count=1)), Cause.DRAINING, "leaving", None),
     (facts(task=a_task("LATER", due_s=60)), Cause.SCHEDULED, "start later", 60),
     (in_queue(ahead_count=2), Cause.QUEUE, f"job {OTHER} is running; 2 are before it", None),

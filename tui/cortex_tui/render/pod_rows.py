@@ -67,7 +67,7 @@ def pod_holds(row: PodRow, now: datetime) -> str:
     """Return the code that it runs, and what it holds for how long; not safe yet."""
     parts = [] if row.code_version is None else [f"code {row.code_version}"]
     if row.threads_lost and row.is_living:
-        parts.append(f"{row.threads_lost} thread{'' if row.threads_lost == 1 else 's'} lost")
+        parts.append(f"{row.threads_lost} thread{'' if row.threads_lost == 1 else 's'} left behind")
     if row.oldest_lease_at is not None:
         parts.append(f"oldest lease {_steady(row.oldest_lease_at, now)}")
     if row.longest_claim_at is not None:
