@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
-from attrs import asdict, frozen
+from attrs import asdict, fields, frozen
 
 # --- The tokens of a model call.
 
@@ -63,6 +63,12 @@ class Usage:
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The usage that `to_json` wrote; a missing count is 0, an unknown key a TypeError."""
         return cls(**plain)
+
+    @classmethod
+    def known_part(cls, plain: Mapping[str, Any]) -> Self:
+        """The usage that `to_json` wrote, for people: without what only a newer release counts."""
+        names = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in plain.items() if name in names})
 
 
 TOKEN_KINDS: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")

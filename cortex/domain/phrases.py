@@ -173,7 +173,7 @@ def size(number: float | None) -> str:
 
 def tokens(usage: dict[str, Any]) -> str:
     """Return the tokens of a call: read and written."""
-    used = Usage.from_json(usage)
+    used = Usage.known_part(usage)
     return f"{count(used.prompt_tokens)}→{count(used.output_tokens)}"
 
 

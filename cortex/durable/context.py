@@ -307,7 +307,7 @@ class Context:
 
         async def answer() -> ModelResponse:
             response = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
-            return ModelResponse.from_json(response)
+            return self._journal.restored(key, partial(ModelResponse.from_json, response))
 
         return self._journal.promised(key, answer())
 
@@ -394,7 +394,8 @@ class Context:
             if on_edited is not None:
                 stored = self._journal.decision(gate_key)
                 if stored is not None and stored["was_edited"]:
-                    on_edited(Decision.from_json(stored, asked=arguments))
+                    restore = partial(Decision.from_json, stored, asked=arguments)
+                    on_edited(self._journal.restored(gate_key, restore))
             return result
 
         return self._journal.promised(key, answer())

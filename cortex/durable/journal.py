@@ -403,6 +403,18 @@ class Journal:
         self.diverged = error
         return error
 
+    def restored(self, key: str, restore: Callable[[], T]) -> T:
+        """Return a recorded answer in the types of this release.
+
+        Raises `DivergedError` if it cannot: a newer release has recorded it.
+        """
+        try:
+            return restore()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            message = f"what is on record of {key!r} cannot be read by this release: {error!r}"
+            hint = "run pods of one version of Cortex, the newest one that has run here"
+            raise self.diverges(DivergedError(message, hint=hint)) from error
+
     def patched(self, patch: str) -> bool:
         """Return which branch of a change to its code the job takes: see `Context.patched`."""
         key = f"{PATCH_PREFIX}{patch}"

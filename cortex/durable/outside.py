@@ -200,7 +200,8 @@ class Outside:
             StepKind.APPROVAL, key, given=StepInput(digest[:16], text.encode()), run=find
         )
         crash_point("after_approval")
-        return Decision.from_json(stored, asked=arguments)
+        restore = partial(Decision.from_json, stored, asked=arguments)
+        return self._journal.restored(key, restore)
 
 
 def _why(error: Exception) -> str:

@@ -96,22 +96,30 @@ async def of_job(db: Database, job_id: UUID) -> list[Step]:
 
 def _step(row: Record) -> Step:
     if row["kind"] not in _KINDS:
-        raise UnfitCodeError(
-            f"step {row['seq']} {row['key']!r} on record is of kind {row['kind']!r},"
-            " which this release of Cortex does not know",
-            kind=MisfitKind.STEP,
-            hint="run pods of one version of Cortex, the newest one that has run here",
-        )
+        raise _newer(row, f"is of kind {row['kind']!r}")
+    try:
+        usage = None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"]))
+    except TypeError as error:
+        raise _newer(row, f"counts usage {row['usage']}") from error
     return Step(
         seq=row["seq"],
         key=row["key"],
         digest=row["digest"],
         output=row["output"],
-        usage=None if row["usage"] is None else Usage.from_json(orjson.loads(row["usage"])),
+        usage=usage,
         cost_usd=row["cost_usd"],
         kind=StepKind(row["kind"]),
         amid=row["amid"],
         parent_key=row["parent_key"],
+    )
+
+
+def _newer(row: Record, what: str) -> UnfitCodeError:
+    return UnfitCodeError(
+        f"step {row['seq']} {row['key']!r} on record {what}, which this release of Cortex does"
+        " not know",
+        kind=MisfitKind.STEP,
+        hint="run pods of one version of Cortex, the newest one that has run here",
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cortex.domain.errors import MisfitKind, RejectedError, UnfitCodeError
 from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind, running_step_of
 from cortex.domain.model import Usage
+from cortex.domain.phrases import tokens
 from cortex.durable.codec import decode, encode
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps
@@ -298,3 +299,14 @@ def test_a_step_of_an_unknown_kind_does_not_fit_this_release(
 def test_a_running_step_of_an_unknown_kind_is_shown_as_it_is() -> None:
     stored = {"kind": "saga", "key": "book", "since": "2027-01-01T00:00:00+00:00", "more": 0}
     assert running_step_of(stored).kind == "saga"
+
+
+def test_a_step_with_unknown_usage_does_not_fit_this_release(life: Life) -> None:
+    pod, job_id = life.pod(), life.job()
+    usage = '{"input_tokens": 3, "output_tokens": 1, "dream_tokens": 5}'
+    paid = numbered(life.claim(pod), 1, kind=StepKind.MODEL, usage=usage, cost_usd=Decimal(1))
+    life.call(steps.commit, pod_id=pod, operations=[paid])
+    with pytest.raises(UnfitCodeError, match="dream_tokens"):
+        life.call(steps.of_job, job_id)
+    (row,) = life.call(steps.page, job_id)
+    assert tokens(row.usage or {}) == tokens({"input_tokens": 3, "output_tokens": 1})

@@ -85,7 +85,7 @@ class DeafHandlers:
         look_s: float = LOOK_S,
         on_worn_out: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_worn_out` is called when so many threads are left behind that the pod must be replaced."""
+        """`on_worn_out` is called when too many threads are left behind for the pod to go on."""
         self._port = port
         self._on_worn_out = on_worn_out
         self._abandon_after_s = abandon_after_s

@@ -1,5 +1,6 @@
 """Gates: what is asked of people, what their decisions mean, and who asks for them."""
 
+import json
 from typing import Any
 
 import attrs
@@ -203,6 +204,21 @@ async def test_other_details_than_those_decided_on_diverge() -> None:
     await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
     with pytest.raises(DivergedError):
         await ctx_again(ctx, record, gateway).approve("publish", detail={"text": "other"})
+
+
+async def test_a_decision_that_a_newer_release_recorded_diverges() -> None:
+    record, gateway = Record(), LedgerDesk()
+    ctx = attempt(record, gateway)
+    (request,) = (await asked_by(ctx, "publish")).requests
+    gateway.decided["publish"] = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
+    (step,) = record.steps
+    newer = json.dumps(json.loads(step.output or "") | {"quorum": 3})
+    record.steps = [attrs.evolve(step, output=newer)]
+    again = ctx_again(ctx, record, gateway)
+    with pytest.raises(DivergedError, match=r"'publish' cannot be read .*quorum") as caught:
+        await again.approve("publish", detail=DETAIL)
+    assert caught.value.is_clean
 
 
 async def test_a_denied_gate_raises_on_every_attempt() -> None:

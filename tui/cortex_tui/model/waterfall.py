@@ -138,7 +138,7 @@ def _stepped(
 def _step(
     step: WatchedStep, asked: Mapping[str, WatchedApproval], effects: Mapping[str, WatchedEffect]
 ) -> WaterfallRow:
-    usage = Usage.from_json(step.usage) if step.usage else None
+    usage = Usage.known_part(step.usage) if step.usage else None
     kind = step.kind
     effect = effects.get(step.key)
     row = WaterfallRow(
