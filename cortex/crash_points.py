@@ -5,14 +5,18 @@
 each passed point to a file. The starter of a pod arms it; unarmed, passing a point costs a read of
 one global.
 
-Between any two transactions that one operation makes there is a point without a line of its own:
-`between_transactions.MODULE.FUNCTION.N` is passed before the Nth transaction of that operation, and
-`between_transactions` names them all.
+Between any two transactions that one operation makes there is a point without a line of its own.
+`between_transactions.MODULE.FUNCTION.N` is passed before the Nth transaction of one store method.
+`between_transactions.OPERATION.MODULE.FUNCTION` is passed before the first transaction of a store
+method if an earlier one of the same operation has committed a write; a tick of a runner and a batch
+of the committer are operations. `between_transactions` names them all.
 """
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -229,18 +233,56 @@ def is_armed() -> bool:
     return _passed is not None
 
 
-def pass_between(operation: str, begin: Callable[[], object]) -> Callable[[], None]:
-    """Wrap `begin`, called for each transaction: all but the first pass a point before it.
+@attrs.define
+class _Operation:
+    name: str
+    has_written: bool = False
 
-    `operation`: `MODULE.FUNCTION`. A transaction that is repeated after a rollback counts again.
+
+_operation: ContextVar[_Operation | None] = ContextVar("crash_point_operation", default=None)
+
+
+def one_operation(name: str) -> AbstractContextManager[None]:
+    """Make the store methods called in a block, and in the tasks it starts, one operation."""
+    return nullcontext() if _passed is None else _in_operation(name)
+
+
+@contextmanager
+def _in_operation(name: str) -> Iterator[None]:
+    token = _operation.set(_Operation(name))
+    try:
+        yield
+    finally:
+        _operation.reset(token)
+
+
+def is_in_operation() -> bool:
+    """Return whether `note_write` is to be called after each transaction that has written."""
+    return _passed is not None and _operation.get() is not None
+
+
+def note_write() -> None:
+    """Note that a transaction of the present operation has written, and is committed."""
+    if (present := _operation.get()) is not None:
+        present.has_written = True
+
+
+def pass_between(method: str, begin: Callable[[], object]) -> Callable[[], None]:
+    """Wrap `begin`, called for each transaction of one store method, to pass the points between.
+
+    `method`: `MODULE.FUNCTION`. A transaction that is repeated after a rollback counts again.
     """
     count = 0
+    whole = _operation.get()
 
     def passing() -> None:
         nonlocal count
         count += 1
-        if count > 1 and _passed is not None:
-            _passed(f"{BETWEEN}.{operation}.{count}")
+        if _passed is not None:
+            if count > 1:
+                _passed(f"{BETWEEN}.{method}.{count}")
+            elif whole is not None and whole.has_written:
+                _passed(f"{BETWEEN}.{whole.name}.{method}")
         begin()
 
     return passing

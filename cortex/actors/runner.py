@@ -25,6 +25,7 @@ import trio
 
 from cortex.actors.backoff import OUTAGE, LoopBackoff
 from cortex.actors.ticker import Pacer
+from cortex.crash_points import one_operation
 from cortex.domain.backoff import Backoff
 
 ITEMS: Final = 200
@@ -175,7 +176,8 @@ class Runner(ABC):
     async def _run_once(self, budget: TickBudget) -> TickResult:
         began = trio.current_time()
         try:
-            result = await self.tick(budget)
+            with one_operation(self.name):
+                result = await self.tick(budget)
         except Exception as error:
             self._report(began, TickResult(), error)
             raise

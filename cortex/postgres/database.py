@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import asyncpg
 import attrs
 
+from cortex.crash_points import is_in_operation, note_write
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, Trouble, UnavailableError
 from cortex.postgres import connections
@@ -80,6 +81,8 @@ HOT_PATH_SETTINGS = {
     # Planning for each batch would cost more than a better plan could save.
     "plan_cache_mode": "force_generic_plan",
 }
+
+_HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 
 RUNTIME_ROLE = "cortex_runtime"
 READER_ROLE = "cortex_reader"
@@ -183,7 +186,7 @@ class Database:
         async def run(connection: "asyncpg.Connection[Record]") -> list[Record]:
             return await connection.fetch(text, *args)
 
-        return await (self.transact(run) if self._needs_settings else self._retrying(run))
+        return await (self.transact(run) if self._needs_transaction else self._retrying(run))
 
     async def fetch_one(self, query: str, *args: object) -> Record | None:
         """Run one named statement in its own transaction and return its first row, if any."""
@@ -195,15 +198,21 @@ class Database:
 
         async def in_transaction(connection: "asyncpg.Connection[Record]") -> T:
             cause: Exception | None = None
+            has_written = False
             try:
                 async with connection.transaction():
                     try:
                         if self._needs_settings:
                             await set_locally(connection, self.profile.settings)
-                        return await work(connection)
+                        result = await work(connection)
+                        if is_in_operation():
+                            has_written = await connection.fetchval(_HAS_WRITTEN)
                     except Exception as error:
                         cause = error
                         raise
+                if has_written:
+                    note_write()
+                return result
             except Exception as error:
                 # Where the server has ended the session, the rollback fails as well, and says less.
                 if cause is None or cause is error:
@@ -253,6 +262,11 @@ class Database:
     def _needs_settings(self) -> bool:
         """The next transaction's session is not ours."""
         return bool(self.profile.is_pooled)
+
+    @property
+    def _needs_transaction(self) -> bool:
+        """A single statement needs a transaction block around it, too."""
+        return self._needs_settings or is_in_operation()
 
     def bound(self, connection: "asyncpg.Connection[Record]") -> "Database":
         """Return this database bound to an open transaction: store methods run inside it."""
@@ -396,6 +410,10 @@ class _Bound(Database):
     @property
     def _needs_settings(self) -> bool:
         return False  # the transaction has the settings
+
+    @property
+    def _needs_transaction(self) -> bool:
+        return False  # it is in one
 
     async def _retrying(self, call: Callable[["asyncpg.Connection[Record]"], Awaitable[T]]) -> T:
         try:

@@ -19,6 +19,9 @@ from cortex.crash_points import (
     crash_point,
     crash_points,
     is_armed,
+    is_in_operation,
+    note_write,
+    one_operation,
     pass_between,
 )
 from cortex.domain.drain import DrainPhase
@@ -221,6 +224,30 @@ def test_point_stands_before_each_transaction_but_the_first(
     transaction()
     assert hits == [signal.SIGKILL]
     assert len(begun) == 3
+
+
+def test_point_stands_before_each_method_after_a_write_of_its_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed: list[str] = []
+
+    def call(method: str) -> None:
+        pass_between(method, lambda: passed.append(method))()
+
+    with one_operation("unarmed"):
+        assert not is_in_operation()
+    monkeypatch.setattr(module, "_passed", passed.append)
+    with one_operation("tidy"):
+        assert is_in_operation()
+        call("store.look")
+        call("store.move")
+        note_write()
+        call("store.record")
+    assert not is_in_operation()
+    with one_operation("tidy"):
+        call("store.look")
+    point = f"{BETWEEN}.tidy.store.record"
+    assert passed == ["store.look", "store.move", point, "store.record", "store.look"]
 
 
 def test_what_is_passed_is_recorded(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ import trio
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.mailbox import Mailbox, MailboxClosed
 from cortex.actors.reply import Reply
-from cortex.crash_points import crash_point
+from cortex.crash_points import crash_point, one_operation
 from cortex.domain.backoff import Backoff
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
@@ -187,7 +187,8 @@ class Committer:
             while True:
                 batch = await self._next()
                 try:
-                    await self._write(batch)
+                    with one_operation("commit"):
+                        await self._write(batch)
                 finally:
                     self._give_up_unanswered(batch)
         except trio.EndOfChannel:
