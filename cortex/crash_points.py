@@ -9,7 +9,8 @@ Between any two transactions that one operation makes there is a point without a
 `between_transactions.MODULE.FUNCTION.N` is passed before the Nth transaction of one store method.
 `between_transactions.OPERATION.MODULE.FUNCTION` is passed before the first transaction of a store
 method if an earlier one of the same operation has committed a write; a tick of a runner and a batch
-of the committer are operations. `between_transactions` names them all.
+of the committer are operations. `between_transactions` names them all, and the beginning of such a
+name all that begin so, such as `between_transactions.schedules`.
 """
 
 import os
@@ -310,7 +311,7 @@ def crash_points(setting: str, *, hit: Callable[[signal.Signals], None]) -> Call
 
     def passed(name: str) -> None:
         nonlocal left
-        if point in {name, name.partition(".")[0]}:
+        if f"{name}.".startswith(f"{point}."):
             left -= 1
             if left == 0:
                 hit(SIGNALS[how or "kill"])

@@ -9,6 +9,23 @@ _SCHEDULES: Final = "sql/migrations/0020_schedules.sql"
 _RETENTION: Final = "sql/migrations/0023_retention.sql"
 _MESSAGES: Final = "sql/migrations/0024_outbox.sql"
 
+_NO_KEY: Final = (
+    Patch(
+        _SCHEDULES,
+        "    IF EXISTS (SELECT FROM cortex.schedule_instant i "
+        "WHERE i.schedule = held.name AND i.instant = of_instant) THEN\n",
+        "    IF false THEN\n",
+    ),
+    Patch(
+        _SCHEDULES,
+        "outcome, new_job, problem, is_made_up, behind, why);\n",
+        "outcome, new_job, problem, is_made_up, behind, why)\n"
+        "    ON CONFLICT (schedule, instant) DO UPDATE\n"
+        "    SET outcome = excluded.outcome, job_id = excluded.job_id;\n",
+    ),
+)
+"""An instant of a schedule may fire twice."""
+
 MUTANTS: Final = (
     Mutant(
         name="unfenced-outcome",
@@ -185,19 +202,44 @@ MUTANTS: Final = (
                 "            await one._advance(one.plan)\n"
                 "    return fired\n",
             ),
+            *_NO_KEY,
+        ),
+    ),
+    Mutant(
+        name="moved-on-by-another-call",
+        what="a schedule moves on in another store method than it fires in, and has no key",
+        scene="between-calls",
+        invariant="I27",
+        patches=(
             Patch(
-                _SCHEDULES,
-                "    IF EXISTS (SELECT FROM cortex.schedule_instant i "
-                "WHERE i.schedule = held.name AND i.instant = of_instant) THEN\n",
-                "    IF false THEN\n",
+                "cortex/store/background/schedule_ticks.py",
+                "            await self._advance(plan)\n",
+                "            left.append((self, plan))\n",
             ),
             Patch(
-                _SCHEDULES,
-                "outcome, new_job, problem, is_made_up, behind, why);\n",
-                "outcome, new_job, problem, is_made_up, behind, why)\n"
-                "    ON CONFLICT (schedule, instant) DO UPDATE\n"
-                "    SET outcome = excluded.outcome, job_id = excluded.job_id;\n",
+                "cortex/store/background/schedule_ticks.py",
+                "from typing import Final\n",
+                "from typing import Any, Final\n",
             ),
+            Patch(
+                "cortex/store/background/schedule_ticks.py",
+                "class _Firing:\n",
+                "left: list[tuple[Any, Plan]] = []\n\n\n"
+                "async def move_on(db: Database) -> None:\n"
+                "    while left:\n"
+                "        firing, plan = left.pop()\n"
+                "        firing._inside = db\n"
+                "        await firing._advance(plan)\n\n\n"
+                "class _Firing:\n",
+            ),
+            Patch(
+                "cortex/runtime/maintenance/schedules.py",
+                "        if fired.instants:\n",
+                "        from cortex.store.background.schedule_ticks import move_on\n"
+                "        if fired.instants:\n"
+                "            await self._port(move_on)\n",
+            ),
+            *_NO_KEY,
         ),
     ),
     Mutant(

@@ -399,6 +399,19 @@ SCENES: Final = {
             has_schedules=True,
         ),
         Scene(
+            name="between-calls",
+            what="schedules have instants to make up for, and pods die between two calls of a tick",
+            jobs=4 * (_ops(sleep=200),),
+            faults=_faults(
+                *(
+                    (0.2, "point", _at_point(f"{BETWEEN}.schedules", place=place))
+                    for place in range(3)
+                ),
+            ),
+            load_s=20.0,
+            has_schedules=True,
+        ),
+        Scene(
             name="caught-up",
             what="a schedule has instants to make up for, and the last one is hardly late",
             jobs=2 * (_ops(sleep=200),),

@@ -208,7 +208,9 @@ def test_it_is_hit_at_the_right_passing_of_the_right_point(
     assert hits == [number], "stopped once, not at each passing after that"
 
 
-@pytest.mark.parametrize("setting", [f"{BETWEEN}.store.move.3:1", f"{BETWEEN}:2"])
+@pytest.mark.parametrize(
+    "setting", [f"{BETWEEN}.store.move.3:1", f"{BETWEEN}.store.move:2", f"{BETWEEN}:2"]
+)
 def test_point_stands_before_each_transaction_but_the_first(
     setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
