@@ -82,8 +82,6 @@ HOT_PATH_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
 }
 
-_HAS_WRITTEN: Final = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
-
 RUNTIME_ROLE = "cortex_runtime"
 READER_ROLE = "cortex_reader"
 """For read-only sessions; it may be missing, see migration 0019."""
@@ -206,7 +204,7 @@ class Database:
                             await set_locally(connection, self.profile.settings)
                         result = await work(connection)
                         if is_in_operation():
-                            has_written = await connection.fetchval(_HAS_WRITTEN)
+                            has_written = await connection.fetchval(sql("sessions.has_written"))
                     except Exception as error:
                         cause = error
                         raise

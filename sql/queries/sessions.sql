@@ -20,3 +20,7 @@ WHERE r.rolname = $1 AND n.nspname = 'cortex' AND has_schema_privilege(r.oid, n.
   -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
   AND pg_has_role(session_user, r.oid,
                   CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END);
+
+-- name: has_written
+-- Whether the present transaction has written, or locked rows; no lock.
+SELECT pg_current_xact_id_if_assigned() IS NOT NULL;
