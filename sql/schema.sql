@@ -809,24 +809,28 @@ RETURN ((base || ' !'::text) || "left"(encode(sha256(convert_to(array_to_string(
 -- The tasks that a pod with these job types, these tools and this code can take.
 CREATE FUNCTION cortex.claimable(types text[], tools text[], code integer)
  RETURNS text[]
- LANGUAGE sql
+ LANGUAGE plpgsql
  STABLE PARALLEL SAFE
 AS $function$
-WITH known AS MATERIALIZED (
-    SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
-                          WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) AS tasks
-)
-SELECT known.tasks || ARRAY(SELECT u.task FROM cortex_worker.unfit u
-                            WHERE u.base = ANY (known.tasks) AND claimable.code <> ALL (u.codes))
-FROM known $function$;
+DECLARE
+    tasks text[] := types;
+BEGIN
+    IF 'run_agent' = ANY (types) THEN
+        tasks := tasks || ARRAY(SELECT s.task FROM cortex.tool_set s WHERE s.tools <@ claimable.tools);
+    END IF;
+    RETURN tasks || ARRAY(SELECT u.task FROM cortex_worker.unfit u
+                          WHERE u.base = ANY (tasks) AND claimable.code <> ALL (u.codes));
+END $function$;
 
 -- The code of a pod; 0 if it has none.
 CREATE FUNCTION cortex.code_of(pod uuid)
  RETURNS integer
- LANGUAGE sql
+ LANGUAGE plpgsql
  STABLE PARALLEL SAFE
 AS $function$
-SELECT coalesce((SELECT p.code_id FROM cortex.pod p WHERE p.id = code_of.pod), 0) $function$;
+BEGIN
+    RETURN coalesce((SELECT p.code_id FROM cortex.pod p WHERE p.id = code_of.pod), 0);
+END $function$;
 
 -- Every job as it is now: its record and, while a pod runs it, the state that is in its task.
 --   id: UUIDv7 made by the submitter, so that a repeated submit finds the same job.

@@ -125,20 +125,25 @@ CREATE FUNCTION cortex_worker.unfit_task(base text, codes int[]) RETURNS text
     RETURN base || ' !' || left(encode(sha256(convert_to(array_to_string(codes, ' '), 'UTF8')), 'hex'), 16);
 COMMENT ON FUNCTION cortex_worker.unfit_task IS 'The name of tasks of a kind that these codes, sorted, cannot take.';
 
+-- In PL/pgSQL: that keeps the plan of its statement, where SQL would make one for each claim.
 CREATE FUNCTION cortex.claimable(types text[], tools text[], code int) RETURNS text[]
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
-WITH known AS MATERIALIZED (
-    SELECT types || ARRAY(SELECT s.task FROM cortex.tool_set s
-                          WHERE 'run_agent' = ANY (claimable.types) AND s.tools <@ claimable.tools) AS tasks
-)
-SELECT known.tasks || ARRAY(SELECT u.task FROM cortex_worker.unfit u
-                            WHERE u.base = ANY (known.tasks) AND claimable.code <> ALL (u.codes))
-FROM known $$;
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+DECLARE
+    tasks text[] := types;
+BEGIN
+    IF 'run_agent' = ANY (types) THEN
+        tasks := tasks || ARRAY(SELECT s.task FROM cortex.tool_set s WHERE s.tools <@ claimable.tools);
+    END IF;
+    RETURN tasks || ARRAY(SELECT u.task FROM cortex_worker.unfit u
+                          WHERE u.base = ANY (tasks) AND claimable.code <> ALL (u.codes));
+END $$;
 COMMENT ON FUNCTION cortex.claimable IS 'The tasks that a pod with these job types, these tools and this code can take.';
 
 CREATE FUNCTION cortex.code_of(pod uuid) RETURNS int
-    LANGUAGE sql STABLE PARALLEL SAFE AS $$
-SELECT coalesce((SELECT p.code_id FROM cortex.pod p WHERE p.id = code_of.pod), 0) $$;
+    LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN coalesce((SELECT p.code_id FROM cortex.pod p WHERE p.id = code_of.pod), 0);
+END $$;
 COMMENT ON FUNCTION cortex.code_of IS 'The code of a pod; 0 if it has none.';
 
 -- ------------------------------------------------------------------ jobs as they are now
