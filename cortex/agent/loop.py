@@ -22,7 +22,7 @@ from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.tool import CutCallError, ToolInputError
 from cortex.agent.transcript import ToolText, Transcript
 from cortex.domain.canonical import canonical
-from cortex.domain.classification import failure_of
+from cortex.domain.classification import failure_of, name_and_text
 from cortex.domain.errors import (
     ApprovalExpiredError,
     CortexError,
@@ -409,10 +409,8 @@ async def _tell_of_cut(name: str, offered: tuple[str, ...]) -> dict[str, str]:  
 
 def _error_text(error: Exception) -> str:
     if isinstance(error, CortexError):
-        text = f"{error.message}. {error.hint}" if error.hint else error.message
-    else:
-        text = f"{type(error).__name__}: {error}"
-    return clean_text(text)
+        return clean_text(f"{error.message}. {error.hint}" if error.hint else error.message)
+    return name_and_text(error)
 
 
 def _is_error(output: Any) -> bool:

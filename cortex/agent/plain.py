@@ -15,6 +15,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP
+from cortex.domain.classification import class_name
 from cortex.domain.redaction import redact, storable
 from cortex.durable.structuring import MisfitError, Problem
 
@@ -43,8 +44,8 @@ def raw_text(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:  # noqa: BLE001 - a tool's own class still has a name
-        return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    except BaseException as error:  # noqa: BLE001, ASYNC103 -- a tool's own class still has a name
+        return f"<{type(value).__name__}, whose repr raises {class_name(error)}>"  # noqa: ASYNC104 -- it awaits nothing
 
 
 def _plain(  # noqa: C901, PLR0911 - one form a line

@@ -188,6 +188,15 @@ def describe(error: BaseException) -> str:
     return clean_text(f"{name}: {text}" if text else name)
 
 
+def name_and_text(error: BaseException) -> str:
+    """Return an error's class and whole text, line breaks included, so that it can be stored."""
+    try:
+        text = "".join([str(error)])  # an instance of `str` itself
+    except BaseException:  # noqa: BLE001, ASYNC103 -- an error without text still has a name
+        text = ""
+    return clean_text(f"{class_name(error)}: {text}")
+
+
 # --- one error
 
 

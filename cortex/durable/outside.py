@@ -9,7 +9,7 @@ import attrs
 
 from cortex.crash_points import crash_point
 from cortex.domain.approvals.approval import ApprovalRequest
-from cortex.domain.classification import describe
+from cortex.domain.classification import describe, name_and_text
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, UnsettledError, changed_nothing
 from cortex.domain.errors import DivergedError, InvalidOutputError, InvalidValueError
@@ -136,7 +136,7 @@ class Outside:
         """Return the effect's outcome for the step that records it."""
         if ended.id is None:
             return None
-        return EffectOutcome(ended.id, None if ended.is_applied else _why(ended.error))
+        return EffectOutcome(ended.id, None if ended.is_applied else name_and_text(ended.error))
 
     async def report(self, ended: NotDone) -> None:
         """Record the outcome of an effect without a step; the error is still to be raised.
@@ -150,7 +150,7 @@ class Outside:
             lease=self._lease,
             id=ended.id,
             is_applied=ended.is_applied,
-            why=_why(ended.error),
+            why=name_and_text(ended.error),
             result=None if raw is None else encode(clean_text(raw), what="what came back"),
         )
         await self._gateway.record(operation)
@@ -202,7 +202,3 @@ class Outside:
         crash_point("after_approval")
         restore = partial(Decision.from_json, stored, asked=arguments)
         return self._journal.restored(key, restore)
-
-
-def _why(error: Exception) -> str:
-    return clean_text(f"{type(error).__name__}: {error}")

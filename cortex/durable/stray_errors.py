@@ -65,19 +65,19 @@ def _is_readable(error: BaseException) -> bool:
 
 
 def tamed(error: BaseException) -> BaseException:
-    """Return an error of user code as an `Exception`, to be raised instead.
+    """Return an error of user code as a `readable` `Exception`, to be raised instead.
 
     Control flow, and any error while this task is being cancelled, are returned as they are.
     """
+    error = readable(error)
     is_ours = is_being_cancelled() or any(
         isinstance(leaf, (LeaseLost, Suspended)) for leaf in leaves(error)
     )
-    return error if is_ours or isinstance(error, Exception) else StrayError(error)
-
-
-def raise_tamed(error: BaseException) -> NoReturn:
-    """Raise an error of user code as an `Exception`: see `tamed`."""
-    raise tamed(error)
+    if is_ours or isinstance(error, Exception):
+        return error
+    stray = StrayError(error)
+    stray.__cause__ = error
+    return stray
 
 
 # --- Errors in the tasks of a nursery, which would swallow a stray cancellation.

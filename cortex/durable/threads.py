@@ -15,7 +15,7 @@ import trio
 from trio.lowlevel import RunVar
 
 from cortex.domain.limits import THREADS_MAX
-from cortex.durable.stray_errors import raise_tamed
+from cortex.durable.stray_errors import tamed
 
 _limiter: RunVar[trio.CapacityLimiter] = RunVar("threads of jobs and tools")
 
@@ -38,10 +38,9 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
         # A lambda or a callable object may return an awaitable, which trio would refuse.
         (made,) = await in_thread(lambda: (function(*args, **kwargs),))
         return await made if inspect.isawaitable(made) else made
-    except Exception:
-        raise
     except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised
-        raise_tamed(error)
+        raised = tamed(error)
+    raise raised  # outside, so that an error that cannot be read is not its context
 
 
 # --- Threads, bounded: what a time-out leaves behind keeps its thread until it ends by itself.

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from cortex.domain.approvals.approval import Decided
-from cortex.domain.classification import describe
+from cortex.domain.classification import class_name, describe
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, Finish, Operation, StepDone, StepKind
@@ -276,7 +276,7 @@ def _ending(error: BaseException) -> dict[str, Value]:
         return {"cortex.outcome": "suspended", "cortex.waiting_on": error.waiting_on}
     if isinstance(error, (LeaseLost, trio.Cancelled)):
         return {"cortex.outcome": "cut"}
-    return {"error.type": type(error).__name__}
+    return {"error.type": class_name(error)}
 
 
 async def traced(

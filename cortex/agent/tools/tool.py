@@ -48,7 +48,7 @@ from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.json_schema import Schema, UnsupportedTypeError
-from cortex.durable.stray_errors import raise_tamed
+from cortex.durable.stray_errors import tamed
 from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread, thread_for
 
@@ -231,10 +231,9 @@ class Tool:
             if inspect.iscoroutinefunction(self.run):
                 return await abandonable(run, name=f"tool {self.name!r}")
             return await in_thread(run)
-        except Exception:
-            raise
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised
-            raise_tamed(error)
+            raised = tamed(error)
+        raise raised  # outside, so that an error that cannot be read is not its context
 
 
 @overload

@@ -15,7 +15,7 @@ import trio
 from cattrs.gen import make_dict_unstructure_fn, override
 from cattrs.preconf.orjson import make_converter
 
-from cortex.domain.classification import describe, failure_of
+from cortex.domain.classification import class_name, describe, failure_of
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import CortexError, InvalidValueError, MisfitKind, UnfitCodeError
 from cortex.domain.failure import Failure
@@ -76,7 +76,7 @@ def plain_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, Suspended):
         return {"kind": "Suspended", "wish": plain(_PlainSuspended.of(error))}
     hint = error.hint if isinstance(error, CortexError) else None
-    document = {"kind": type(error).__name__, "message": describe(error), "hint": hint}
+    document = {"kind": class_name(error), "message": describe(error), "hint": hint}
     return document | {"failure": plain(failure_of(error))}
 
 

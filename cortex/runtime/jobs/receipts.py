@@ -28,7 +28,7 @@ import trio
 from cortex.agent.workspace.receipts import take_receipt
 from cortex.agent.workspace.timeout_lines import TimeoutLine, append_line
 from cortex.crash_points import crash_point
-from cortex.domain.classification import describe
+from cortex.domain.classification import class_name, describe
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import RUN_FLOW, Claim, Lease, Operation, StepKind
@@ -224,7 +224,7 @@ def _log_not_taken(claim: Claim, error: BaseException) -> None:
     try:
         log(exc_info=error)
     except BaseException:  # noqa: BLE001, ASYNC103 -- formatting runs the errors' own code
-        log(no_traceback=type(error).__name__)
+        log(no_traceback=class_name(error))
 
 
 def _storable(interruption: Interruption) -> Interruption:

@@ -19,6 +19,7 @@ import trio
 from cortex.actors.backoff import LoopBackoff
 from cortex.actors.runner import Run
 from cortex.crash_points import crash_point
+from cortex.domain.classification import name_and_text
 from cortex.domain.errors import CortexError, OutcomeUnknownError, UnavailableError
 from cortex.domain.redaction import clean_text
 from cortex.postgres.bridge import Port
@@ -142,5 +143,5 @@ def _sum(name: str, runs: _Runs, now: float) -> RunnerRuns:
 
 def error_text(error: BaseException) -> str:
     """Return one line for people about a failed run, without secrets."""
-    text = error.message if isinstance(error, CortexError) else f"{type(error).__name__}: {error}"
+    text = error.message if isinstance(error, CortexError) else name_and_text(error)
     return clean_text(text, limit=store.ERROR_MAX)

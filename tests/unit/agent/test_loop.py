@@ -15,11 +15,18 @@ from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.tool import Tool, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
+from cortex.domain.effect import Invocation, NotApplied, Verdict
 from cortex.domain.errors import InvalidOutputError, TimedOutError
 from cortex.domain.job import Claim
 from cortex.durable.attempt import JobLimits
 from tests.support.agent_turns import Script, Turn, calls, says
-from tests.support.records.factories import ClosedBreakers, DefaultPolicies, Record, a_context
+from tests.support.records.factories import (
+    ClosedBreakers,
+    DefaultPolicies,
+    LedgerDesk,
+    Record,
+    a_context,
+)
 
 
 @attrs.define
@@ -108,6 +115,42 @@ async def test_a_wrong_result_of_a_required_tool_ends_the_job_and_is_kept(run: R
 async def test_any_failure_of_a_required_tool_is_left_to_the_jobs_retries(run: Run) -> None:
     with pytest.raises(ConnectionResetError):
         await run(Script([calls(("must", {"what": "raise"}))]))
+
+
+def _fail(*_: object) -> Any:
+    raise KeyboardInterrupt
+
+
+async def _not_applied(_: Invocation) -> Verdict:
+    return NotApplied()
+
+
+def _lack(error: object) -> str:
+    return f"{error.response}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("declared", [{}, {"effect": True, "reconcile": _not_applied}])
+@pytest.mark.parametrize(
+    "parts, result",
+    [
+        ({"__str__": _lack}, "OddError: "),
+        ({"__str__": _fail, "__repr__": _fail}, "StrayError: OddError"),
+        ({"__class__": property(_fail), "__getattribute__": _fail}, "StrayError: OddError"),
+    ],
+    ids=["text that raises", "text that interrupts", "parts that interrupt"],
+)
+async def test_an_error_that_cannot_be_read_goes_to_the_model(
+    run: Run, declared: dict[str, Any], parts: dict[str, Any], result: str
+) -> None:
+    @tool(name="odd", **declared)
+    async def odd() -> None:
+        """Raise an odd error."""
+        raise type("OddError", (Exception,), parts)("odd")
+
+    lent = {"gateway": LedgerDesk()}
+    script = Script([calls(("odd", {})), says("so be it")])
+    assert (await run(script, tools={"odd": odd}, lent=lent)).text == "so be it"
+    assert script.last_results == [result]
 
 
 async def test_a_tool_that_the_agent_was_not_given_is_not_called(run: Run) -> None:
