@@ -60,6 +60,9 @@ class ToolCall:
     """The folder where the tool reads; None: the job's workspace."""
     timeout_s: float | None
     """Replaces the tool's own limit."""
+    computed: frozenset[str] | None = None
+    """Names of the arguments that the job itself computed, if the others are older than this code:
+    where those do not fit the tool, other code may take the call. None: all may be computed."""
 
 
 @attrs.frozen(kw_only=True)

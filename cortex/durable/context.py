@@ -346,6 +346,21 @@ class Context:
             planner=None if refused is None else partial(refusing, refused),
         )
 
+    def tool_as_stored(
+        self,
+        name: str,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        computed: frozenset[str] | None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Call a tool like `tool`, with arguments that may be older than this pod's code.
+
+        For built-in job types: see `ToolCall.computed`. Raises `Unfit` for others that do not fit.
+        """
+        return self._called(name, tool, arguments, timeout=timeout, computed=computed)
+
     def planned(
         self,
         name: str,
@@ -373,6 +388,7 @@ class Context:
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
         planner: Planner | None = None,
+        computed: frozenset[str] | None = None,
     ) -> Coroutine[Any, Any, Any]:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
@@ -386,6 +402,7 @@ class Context:
             said=said,
             folder=folder,
             timeout_s=timeout,
+            computed=computed,
         )
 
         async def answer() -> Any:

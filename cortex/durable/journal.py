@@ -532,6 +532,10 @@ class Journal:
         """Return whether an earlier attempt left an effect of this key open."""
         return self._replay.has_begun(key)
 
+    def has_asked(self, key: str) -> bool:
+        """Return whether an earlier attempt has asked people under this key."""
+        return key in self._past.questions or key in self._memo
+
     def forget(self, key: str) -> None:
         """Let the replay go on without the step of this key, if it is on record."""
         self._replay.mark_recorded(key)

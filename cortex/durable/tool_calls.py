@@ -35,6 +35,8 @@ async def call_tool(
     call is repeated under the same id, or it waits for a person.
     """
     planner = attempt.services.tools.plan if planner is None else planner
+    if attempt.journal.has_begun(call.key) or attempt.journal.has_asked(call.gate_key):
+        call = attrs.evolve(call, computed=frozenset())  # it has fitted the code that went before
     ended = await _ended(attempt, outside, call, planner)
     if isinstance(ended, Done):
         return await outside.outcome(call.key, ended)
@@ -86,7 +88,7 @@ async def _ended(
         return decision
     if decision.was_edited:
         try:
-            edited = attrs.evolve(call, arguments=decision.arguments)
+            edited = attrs.evolve(call, arguments=decision.arguments, computed=frozenset())
             plan = await planner(attempt, edited)
         except (RejectedError, InvalidOutputError, UsageError) as error:
             return NotDone(None, error)

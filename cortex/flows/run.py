@@ -38,17 +38,19 @@ from cortex.durable.context import Context
 from cortex.durable.generation import Generated, conversation
 from cortex.durable.http_calls import HttpCall
 from cortex.durable.structuring import structure_discreetly
-from cortex.flows.expression import is_true
+from cortex.flows.expression import is_true, paths
 from cortex.flows.functions import ExpressionError, as_json
 from cortex.flows.spec import FlowSpec, FlowStep, StepRetry
 from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, PublishStep, ToolStep
-from cortex.flows.template import filled
+from cortex.flows.template import expressions, filled
 
 ITEMS_MAX: Final = 10_000
 """Of a step with `for_each`."""
 RESULTS_MAX_BYTES: Final = 16_777_216
 """Of all items of a step together, as JSON: a resumed job has them all in memory."""
 LEAST_PAUSE_S: Final = 0.05
+STORED: Final = frozenset({"inputs", "flow", "job"})
+"""Roots of expressions whose values are as old as the job."""
 
 _log = structlog.get_logger(__name__)
 
@@ -285,7 +287,7 @@ class FlowRun:
             dict(given), KINDS[step.uses].shape, what=f"step {key!r}: with"
         )
         calls: Mapping[str, Callable[[Any, str, float | None], Awaitable[Any]]] = {
-            "tool": self._tool,
+            "tool": partial(self._tool, computed=_computed(step)),
             "agent": self._agent,
             "llm": self._llm,
             "http": self._http,
@@ -294,8 +296,12 @@ class FlowRun:
         }
         return await calls[step.uses](shape, key, self._spec.timeout_s(step))
 
-    async def _tool(self, given: ToolStep, key: str, timeout_s: float | None) -> Any:
-        return await self._ctx.tool(key, given.tool, given.arguments, timeout=timeout_s)
+    async def _tool(
+        self, given: ToolStep, key: str, timeout_s: float | None, *, computed: frozenset[str] | None
+    ) -> Any:
+        return await self._ctx.tool_as_stored(
+            key, given.tool, given.arguments, computed=computed, timeout=timeout_s
+        )
 
     async def _http(self, given: HttpCall, key: str, timeout_s: float | None) -> Any:
         call = attrs.evolve(given, timeout_s=timeout_s)
@@ -361,6 +367,20 @@ class _SpentError(RejectedError):
     def __init__(self, failure: Failure, message: str) -> None:
         super().__init__(message)
         self.failure = attrs.evolve(failure, is_spent=True, message=message, retry_after_s=None)
+
+
+def _computed(step: FlowStep) -> frozenset[str] | None:
+    """Return which arguments of a tool's step come from the run's own steps; None: perhaps all.
+
+    The others are those of the flow and its inputs, and may be older than this code.
+    """
+    arguments = step.with_.get("arguments", {})
+    found = {
+        str(place[0]) if place else None
+        for place, node in expressions(arguments)
+        if any(path.root not in STORED for path in paths(node))
+    }
+    return None if None in found else frozenset(name for name in found if name is not None)
 
 
 def _failure_key(key: str, number: int) -> str:

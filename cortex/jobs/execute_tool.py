@@ -32,6 +32,8 @@ async def execute_tool(
     """Call the tool and return its result; people are asked first where its policy says so.
 
     With an agent, the agent's secrets and approval rules apply. A tool that this pod does not have
-    is called by another one, once one has it.
+    is called by another one, once one has it; so is one that takes other arguments here.
     """
-    return await ctx.tool(tool, tool, arguments or {}, timeout=timeout_s)
+    return await ctx.tool_as_stored(
+        tool, tool, arguments or {}, computed=frozenset(), timeout=timeout_s
+    )

@@ -19,10 +19,11 @@ from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
-from cortex.agent.tools.tool import NAME, Tool, ToolContext
+from cortex.agent.tools.tool import NAME, Tool, ToolContext, ToolInputError
 from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
 from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.policy import Gate as PolicyGate
+from cortex.domain.argument_check import misfits
 from cortex.domain.control_flow import Unfit
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
@@ -76,12 +77,13 @@ class Toolbox:
     async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         """Check a call and plan it, with its effect, gate and breaker.
 
-        Raises `Unfit` for a tool that the pod does not have, and `ToolInputError`. The plan's
+        Raises `Unfit` for a tool that the pod does not have, or that takes other arguments than
+        those that are older than its code; and `ToolInputError`. The plan's
         `run` raises the errors of `Tool.invoke`; its `guard` raises `Suspended` while the breaker
         of a remote tool is open, or when this failure opened it.
         """
         tool = self._tool(call.tool)
-        parsed = tool.parse(call.arguments)
+        parsed = _parsed(tool, call)
         effect = tool.effect_of(parsed)
         arguments = tool.canonical(parsed) if effect or tool.declared.mark.approve else {}
         rules = await self._rules(attempt)
@@ -152,6 +154,21 @@ class Toolbox:
             # Not the job's fault: in a rolling deployment other pods have it, or will.
             message = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
             raise Unfit(MisfitKind.TOOL, message) from None
+
+
+def _parsed(tool: Tool, call: ToolCall) -> Any:
+    try:
+        return tool.parse(call.arguments)
+    except ToolInputError as error:
+        if call.computed is None:
+            raise
+        # A validator of a class refuses what the schema takes: that is about the values.
+        known = tool.input_schema["properties"]
+        known = {name: {} if name in call.computed else each for name, each in known.items()}
+        if not misfits({**tool.input_schema, "properties": known}, call.arguments):
+            raise
+        message = f"this pod's {error.message}; the call is older than its code"
+        raise Unfit(MisfitKind.TOOL, message) from error
 
 
 async def _run(

@@ -47,7 +47,7 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import NO_INPUT
 from cortex.durable.context import Context
 from cortex.durable.gates import Gate
-from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.journal import NO_PAST, Journal, StepOutcome
 from cortex.durable.registry import Handler, Registry, job
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
@@ -429,9 +429,10 @@ def services(**fields: Any) -> Services:
 
 
 def a_context(record: Record | None = None, claim: Claim | None = None, **lent: Any) -> Context:
-    """The context of a new attempt that finds what is in the record."""
+    """The context of a new attempt that finds what is in the record, and its `past` if given."""
     record, claim = record or Record(), claim or a_claim()
-    journal = Journal(claim.lease, record, list(record.steps), recall=record.recall)
+    past = lent.pop("past", NO_PAST)
+    journal = Journal(claim.lease, record, [*record.steps], recall=record.recall, past=past)
     return Context(claim, journal, services(**lent))
 
 

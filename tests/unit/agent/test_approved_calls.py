@@ -9,15 +9,16 @@ import pytest
 
 from cortex.agent.loop import run_agent
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tools.tool import tool
+from cortex.agent.tools.tool import Tool, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided, Risk
 from cortex.domain.canonical import canonical, digest
-from cortex.domain.control_flow import Suspended
-from cortex.domain.errors import ApprovalExpiredError
+from cortex.domain.control_flow import Suspended, Unfit
+from cortex.domain.errors import ApprovalExpiredError, MisfitKind
+from cortex.domain.job import Past
 from cortex.domain.model import ModelRequest
 from cortex.durable.calls import Caller
-from cortex.durable.journal import StepOutcome
+from cortex.durable.journal import NO_PAST, StepOutcome
 from tests.support.agent_turns import Script, calls, says
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
@@ -32,6 +33,27 @@ made: list[tuple[str, float]] = []
 def refund(customer: str, amount: float) -> str:
     """Pay money back."""
     made.append((customer, amount))
+    return "done"
+
+
+@attrs.frozen
+class Money:
+    """An amount that is more than nothing."""
+
+    amount: float = attrs.field(validator=attrs.validators.gt(0))
+
+
+@tool(name="refund", effect=True, idempotent=True, local=True, approve=True)
+def refund_of_next_release(customer: str, amount: float, currency: str) -> str:
+    """Pay money back, in a currency."""
+    made.append((f"{customer} {currency}", amount))
+    return "done"
+
+
+@tool(name="refund", effect=True, idempotent=True, local=True, approve=True)
+def refund_of_money(customer: str, money: Money) -> str:
+    """Pay money back, if it is any."""
+    made.append((customer, money.amount))
     return "done"
 
 
@@ -75,24 +97,29 @@ class Attempts:
     gateway: LedgerDesk = attrs.Factory(LedgerDesk)
     record: Record = attrs.Factory(Record)
 
-    async def run(self, script: Script) -> list[str]:
+    async def run(
+        self, script: Script, release: Tool = refund, *, has_asked: bool = False
+    ) -> list[str]:
         """Run one attempt to its end; return the last input of the model."""
         spec = AgentSpec(name="a", model="m", system="s", tools=("refund",))
         ctx = a_context(
             self.record,
             CLAIM,
+            past=Past(questions=("1 refund approval",)) if has_asked else NO_PAST,
             models=script,
-            tools=Toolbox({"refund": refund}),
+            tools=Toolbox({"refund": release}),
             gateway=self.gateway,
             workspaces=self.folder,
         )
         await run_agent(ctx, spec, prompt="do it", folder=None)
         return script.last_results
 
-    async def asked(self) -> ApprovalRequest:
+    async def asked(
+        self, arguments: dict[str, Any] = ASKED, release: Tool = refund
+    ) -> ApprovalRequest:
         """Run the first attempt, which asks; return its request."""
         with pytest.raises(Suspended) as caught:
-            await self.run(Script([calls(("refund", ASKED))]))
+            await self.run(Script([calls(("refund", arguments))]), release)
         (request,) = caught.value.requests
         assert caught.value.waiting_on == f"approval:{request.id}"
         return request
@@ -144,4 +171,35 @@ async def test_without_an_answer_nothing_runs_and_the_job_fails(tmp_path: Path) 
     attempts.gateway.decided[request.key] = decided("EXPIRED")
     with pytest.raises(ApprovalExpiredError):
         await attempts.run(Script([says("lost")]))
+    assert made == []
+
+
+@pytest.mark.parametrize(
+    "found", [decided("APPROVED"), decided("APPROVED", {**ASKED, "amount": 9})]
+)
+async def test_an_approved_call_waits_for_code_whose_tool_takes_its_arguments(
+    tmp_path: Path, found: Decided
+) -> None:
+    """The model would hear of a misfit that it did not cause, and the approval would be void."""
+    attempts = Attempts(tmp_path)
+    request = await attempts.asked()
+    attempts.gateway.decided[request.key] = found
+    with pytest.raises(Unfit) as caught:
+        await attempts.run(Script([says("ok")]), refund_of_next_release, has_asked=True)
+    assert caught.value.kind is MisfitKind.TOOL
+    assert "this pod's tool 'refund': currency is missing" in caught.value.reason
+    assert (made, attempts.gateway.intents) == ([], [])
+    assert await attempts.run(Script([says("ok")]), has_asked=True)
+    assert len(made) == 1
+
+
+async def test_an_edited_call_that_a_class_refuses_is_an_error_of_the_tool(tmp_path: Path) -> None:
+    """Its arguments fit the tool's schema: no other code would take them."""
+    asked = {"customer": "c", "money": {"amount": 1}}
+    attempts = Attempts(tmp_path)
+    request = await attempts.asked(asked, refund_of_money)
+    edited = decided("APPROVED", {"customer": "c", "money": {"amount": 0}})
+    attempts.gateway.decided[request.key] = attrs.evolve(edited, asked_digest=request.digest)
+    results = await attempts.run(Script([says("ok")]), refund_of_money, has_asked=True)
+    assert "money is refused" in results[0]
     assert made == []

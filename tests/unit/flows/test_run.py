@@ -10,9 +10,11 @@ import attrs
 import pytest
 import trio
 
+from cortex.agent.tools.tool import tool as flow_tool
+from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.classification import failure_of
-from cortex.domain.control_flow import LeaseLost, Suspended
+from cortex.domain.control_flow import LeaseLost, Suspended, Unfit
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import (
     CortexError,
@@ -74,7 +76,7 @@ class Run:
     steps: list[Step]
     inputs: Mapping[str, Any] = attrs.field(factory=dict)
     more: Mapping[str, Any] = attrs.field(factory=dict)
-    tools: ScriptedTools = attrs.field(factory=ScriptedTools)
+    tools: Any = attrs.field(factory=ScriptedTools)
     model: EchoModel = attrs.field(factory=EchoModel)
     record: Record = attrs.field(factory=Record)
     gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
@@ -495,6 +497,51 @@ async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> No
     (folder / "timeouts.jsonl").symlink_to(tmp_path / "elsewhere")
     assert (await run.attempt()).steps == {"a": "failed"}
     assert not (tmp_path / "elsewhere").exists()
+
+
+# --- tools of another release
+
+
+@flow_tool(name="look", local=True)
+def look_of_next_release(city: str, days: int) -> str:
+    """Look at the weather."""
+    return f"{city} {days}"
+
+
+FROM_A_STEP = {"city": "Rome", "days": result_of("before")}
+
+
+@pytest.mark.parametrize(
+    "arguments, is_handed_back",
+    [
+        ({"city": "Rome"}, True),
+        ({"city": "Rome", "days": "one"}, True),
+        ({"city": "Rome", "days": "${{ inputs.days }}"}, True),
+        ({**FROM_A_STEP, "hours": result_of("before")}, True),
+        ({"city": 3, "days": result_of("before")}, True),
+        ("${{ inputs }}", True),
+        (FROM_A_STEP, False),
+        ({"city": "Rome", "days": "in ${{ json(steps.before.result) }}"}, False),
+        (result_of("before"), False),
+    ],
+)
+async def test_stored_arguments_that_a_tool_no_longer_takes_wait_for_code(
+    arguments: Any, *, is_handed_back: bool
+) -> None:
+    """What the run itself computed is an error of the flow, which no other code takes."""
+    steps = [
+        {"name": "before", "uses": "publish", "with": {"topic": "t", "payload": {}}},
+        tool("look", arguments=arguments, on_error="continue"),
+    ]
+    run = Run(steps, inputs={"days": "one"}, more={"inputs": {"days": {"required": True}}})
+    run.tools = Toolbox({"look": look_of_next_release})
+    if not is_handed_back:
+        assert (await run.attempt()).steps["look"] == "failed"
+        return
+    waits = await run.waits()
+    assert isinstance(waits, Unfit)
+    assert "this pod's tool 'look':" in waits.reason
+    assert run.record.keys == ["before"]
 
 
 # --- agents
