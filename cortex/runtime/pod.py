@@ -55,7 +55,7 @@ from cortex.runtime.jobs.deaf_handlers import DeafHandlers
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.idle_actors import IdleActors
 from cortex.runtime.jobs.job_actor import JobActors
-from cortex.runtime.jobs.policies import Policies
+from cortex.runtime.jobs.policies import Policies, begin
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
@@ -78,7 +78,7 @@ from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.runtime.tracing.start import span_exporter
-from cortex.store import codes, configs, jobs, pods
+from cortex.store import pods
 from cortex.store.background.runners import DISPATCH
 from cortex.store.pods import Vitals
 
@@ -319,10 +319,14 @@ class _Pod:
             rng=rng,
         )
 
+    @property
+    def _config(self) -> RuntimeConfig:
+        return RuntimeConfig(policies=self._parts.registry.policies, prices=self._parts.prices)
+
     async def run(
         self, on_ready: Callable[[Ready], None], http_socket: socket.socket | None
     ) -> None:
-        policies = await self._begin_with()
+        policies = await begin(self._port, config=self._config, code=self._code, rng=self._rng)
         left = self.drain.left_s
         async with AsyncExitStack() as stack:
             liveness = await stack.enter_async_context(
@@ -338,7 +342,8 @@ class _Pod:
                 *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
             ):
                 await liveness.start(first)
-            await declare(self._port, self._parts.registry.schedules, self._record)
+            declared = self._parts.registry.schedules
+            await declare(self._port, declared, self._record, rng=self._rng)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -438,19 +443,6 @@ class _Pod:
             database=self._self_fence.is_sure and is_answered,
             claiming=may_claim and is_answered and stays,
             not_draining=stays and not self._running.is_drain_requested,
-        )
-
-    async def _begin_with(self) -> Policies:
-        """Record this pod's code and its configuration: jobs that begin here keep the latter."""
-        registry = self._parts.registry
-        config = RuntimeConfig(policies=registry.policies, prices=self._parts.prices)
-        crash_point("before_enter")
-        await self._port(jobs.ensure_types, registry.policies)
-        config_id = await self._port(configs.ensure, config.to_json())
-        code_id = await self._port(codes.ensure, self._code)
-        crash_point("after_enter")
-        return Policies(
-            self._port, config_id=config_id, config=config, code_id=code_id, rng=self._rng
         )
 
     def _services(self, policies: Policies) -> Services:

@@ -1,6 +1,6 @@
 """Jobs: submitting, ending, cancelling and reading them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -357,7 +357,7 @@ async def cancel_requests(
     return [(row["id"], row["attempt"]) for row in rows]
 
 
-async def ensure_types(db: Database, policies: dict[str, JobPolicy]) -> None:
+async def ensure_types(db: Database, policies: Mapping[str, JobPolicy]) -> None:
     """Write the defaults that `submit_job` uses for these job types."""
     names = list(policies)
     await db.fetch(

@@ -16,8 +16,9 @@ from cortex.domain.policy import JobPolicy, RuntimeConfig, policy_for
 from cortex.domain.prices import LIST_PRICES
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs import policies as module
-from cortex.runtime.jobs.policies import Policies
-from cortex.store import agents, configs
+from cortex.runtime.jobs.policies import Policies, begin
+from cortex.store import agents, codes, configs, jobs
+from cortex.store.codes import Code
 from tests.support.records.factories import JOB_TYPE, FaultyPort, a_claim
 from tests.support.records.rows import seeded_random
 from tests.support.servers.postgres import sql
@@ -186,3 +187,16 @@ async def test_what_another_version_wrote_fails_the_job_and_not_the_pod(
             await policies.limits(claim)
         assert await policies.policy(claim) == own.policies[JOB_TYPE]
         assert log_lines[-1]["event"] == "policy not read"
+
+
+@pytest.mark.parametrize(
+    "method", [jobs.ensure_types, configs.ensure, codes.ensure], ids=["types", "config", "code"]
+)
+async def test_a_pod_begins_once_another_session_lets_go_of_a_row(port: Port, method: Any) -> None:
+    faulty = FaultyPort(port)
+    faulty.refuse(method, is_locked=True)
+    code = Code(version="1")
+    for _ in range(2):
+        found = await begin(faulty, config=a_config("1"), code=code, rng=seeded_random())
+        assert (found.config_id, found.code_id) == (1, 1)
+    assert not faulty.faults_left

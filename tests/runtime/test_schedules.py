@@ -6,11 +6,13 @@ from typing import Any
 
 from cortex.actors.runner import IDLE, SOON_S, TickBudget, TickResult
 from cortex.domain.schedules.schedule import Schedule
-from cortex.runtime.maintenance.schedules import Schedules
+from cortex.postgres.bridge import Port
+from cortex.runtime.maintenance.schedules import Schedules, declare
+from cortex.store import pods
 from cortex.store.background import schedules
 from tests.support.holder import holding
-from tests.support.records.factories import Bench
-from tests.support.records.rows import job_count, stop_clock
+from tests.support.records.factories import Bench, FaultyPort, a_pod
+from tests.support.records.rows import job_count, seeded_random, stop_clock
 from tests.support.servers.postgres import sql
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -67,3 +69,16 @@ async def test_a_problem_is_logged_once_while_it_lasts(
     assert [(line["schedule"], line["problem"]) for line in lines] == [
         ("s", "'Mars/Base' is not a time zone")
     ]
+
+
+async def test_a_pod_declares_its_schedules_once_another_lets_go_of_them(
+    port: Port, database: str
+) -> None:
+    faulty = FaultyPort(port)
+    faulty.refuse(schedules.declare, is_locked=True)
+    made = Schedule.make(name="s", cron="* * * * *", type="work")
+    pod = a_pod()
+    await port(pods.register, pod)
+    await declare(faulty, [made], pod, rng=seeded_random())
+    assert not faulty.faults_left
+    assert sql(database, "SELECT origin FROM cortex.schedule WHERE name = 's'")

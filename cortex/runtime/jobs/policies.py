@@ -18,6 +18,7 @@ import structlog
 
 from cortex.actors.backoff import retry_while_unavailable
 from cortex.agent.spec import AgentSpec
+from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, MisfitKind, UnfitCodeError
 from cortex.domain.job import RUN_FLOW, Claim
@@ -26,7 +27,8 @@ from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
 from cortex.postgres.database import Database
-from cortex.store import agents, configs, flows
+from cortex.store import agents, codes, configs, flows, jobs
+from cortex.store.codes import Code
 
 # --- Finds specifications of agents and flows. Versions are immutable, so each is read once.
 
@@ -214,3 +216,21 @@ def _overridden(policy: JobPolicy, agent: AgentSpec) -> JobPolicy:
             multiplier=own.multiplier if given.multiplier is None else given.multiplier,
         ),
     )
+
+
+async def begin(port: Port, *, config: RuntimeConfig, code: Code, rng: random.Random) -> Policies:
+    """Record a pod's code and its configuration: jobs that begin on it keep the latter.
+
+    Another pod may hold what this needs, for as long as the server lets its transaction idle.
+    """
+
+    async def record() -> tuple[int, int]:
+        await port(jobs.ensure_types, config.policies)
+        return await port(configs.ensure, config.to_json()), await port(codes.ensure, code)
+
+    crash_point("before_enter")
+    config_id, code_id = await retry_while_unavailable(
+        record, log=_log, event="pod not recorded", rng=rng
+    )
+    crash_point("after_enter")
+    return Policies(port, config_id=config_id, config=config, code_id=code_id, rng=rng)

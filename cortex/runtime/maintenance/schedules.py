@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from cortex.actors.backoff import retry_while_unavailable
 from cortex.actors.runner import IDLE, SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.domain.schedules.schedule import Schedule
@@ -25,11 +26,18 @@ from cortex.store.pods import Pod
 _log = structlog.get_logger(__name__)
 
 
-async def declare(port: Port, declared: Sequence[Schedule], pod: Pod) -> None:
-    """Record the schedules that the code of a pod declares."""
+async def declare(
+    port: Port, declared: Sequence[Schedule], pod: Pod, *, rng: random.Random
+) -> None:
+    """Record the schedules that the code of a pod declares; wait while another pod fires them."""
     crash_point("before_declare")
     if declared:
-        await port(schedules.declare, declared, pod_id=pod.id, pod=pod.name)
+        await retry_while_unavailable(
+            lambda: port(schedules.declare, declared, pod_id=pod.id, pod=pod.name),
+            log=_log,
+            event="schedules not declared",
+            rng=rng,
+        )
     crash_point("after_declare")
 
 
