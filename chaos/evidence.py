@@ -42,6 +42,8 @@ class ModelCall:
 
     conversation: str
     """`<job's idempotency key>/<name of its step>`, the start of the call's first message."""
+    turn: int = 0
+    """How many answers the conversation had."""
     number: int
     """How often this turn had been requested by then, from 1."""
     at_s: float
@@ -49,6 +51,8 @@ class ModelCall:
     """`answered`, `refused`, `disconnected` …, as in the server's log."""
     ended_s: float | None = None
     """None if it was still being answered when the run ended."""
+    rule: str | None = None
+    """The fault of the model that it met, if any."""
 
 
 @frozen(kw_only=True)

@@ -17,6 +17,8 @@ IDLE_S = 60.0
 """A model's answer that has lasted this long proves as much as a complete one."""
 SLACK_S = 0.5
 """How far the clocks of the record and of the scripted model may differ."""
+EARLY_END = "early_end"
+"""A fault of the model, as in `cortex.demo.fault_file`."""
 MOVES = {
     "breaker_opened": {"breaker_half_opened", "breaker_forced_closed", "breaker_forced_open"},
     "breaker_half_opened": {
@@ -72,7 +74,7 @@ def _unproven(
     """When a model's breaker closed by itself although no probe had a complete answer."""
     if not name.startswith("llm:"):
         return
-    whole = [call for call in calls if call.outcome == "answered" and _breaker_of(call) == name]
+    whole = [call for call in calls if _may_be_whole(call) and _breaker_of(call) == name]
     for before, after in pairwise(path):
         if (before["subtype"], after["subtype"]) != ("breaker_half_opened", "breaker_closed"):
             continue
@@ -83,6 +85,11 @@ def _unproven(
         )
         if not is_proven and until_s - since_s < IDLE_S:
             yield f"breaker {name} closed at {until_s:.1f} s, but no probe had a complete answer"
+
+
+def _may_be_whole(call: ModelCall) -> bool:
+    """Whether its answer was complete. One without its end is, if it ended after a block."""
+    return call.outcome == "answered" or (call.rule or "").endswith(EARLY_END)
 
 
 def _breaker_of(call: ModelCall) -> str:

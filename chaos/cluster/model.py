@@ -68,10 +68,12 @@ class Model:
         return tuple(
             ModelCall(
                 conversation=entry["prompt"].partition(" ")[0],
+                turn=entry["turn"],
                 number=entry["number"],
                 at_s=self._of_run_s(entry["started_s"]),
                 outcome=entry["outcome"],
                 ended_s=None if entry["ended_s"] is None else self._of_run_s(entry["ended_s"]),
+                rule=entry["rule"],
             )
             for entry in log["calls"]
         )

@@ -24,6 +24,8 @@ _AT_REST: Final = """
     SELECT count(*) FROM cortex.job j
     HAVING count(*) > 0 AND NOT EXISTS (SELECT FROM cortex_worker.task)
         AND NOT EXISTS (SELECT FROM cortex.outbox WHERE status IN ('PENDING', 'PROCESSING'))
+        AND NOT EXISTS (
+            SELECT FROM cortex.schedule WHERE due_at <= cortex.now() AND paused_at IS NULL)
         AND bool_and(j.status IN ('COMPLETED', 'FAILED', 'CANCELLED')
             OR $1 AND j.status = 'WAITING_FOR_APPROVAL' AND EXISTS (
                 SELECT FROM cortex.effect e WHERE e.job_id = j.id AND e.status = 'UNKNOWN'))

@@ -108,7 +108,9 @@ def _lost(evidence: Evidence) -> int:
 
 def _paid_twice(evidence: Evidence) -> int:
     answered = Counter(
-        call.conversation for call in evidence.model_calls if call.outcome == "answered"
+        (call.conversation, call.turn)
+        for call in evidence.model_calls
+        if call.outcome == "answered"
     )
     return sum(count - 1 for count in answered.values())
 
