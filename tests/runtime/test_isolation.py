@@ -144,6 +144,14 @@ async def babbles(_: Context, text: str) -> None:
     await trio.sleep_forever()
 
 
+@job("returns_much", retry=ONCE)
+async def returns_much(ctx: Context, how: str) -> Any:
+    text = "x" * (MEMORY_MB * 2**20 * 3 // 5)
+    if how == "step":
+        return await ctx.step("x", str, text)
+    return [{"text": text}]
+
+
 @job("guarded")
 async def guarded(ctx: Context) -> list[str]:
     breakers = ctx.services.breakers
@@ -194,7 +202,7 @@ def frame(**message: Any) -> bytes:
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, grows, spins),
     *(steps_then_dies, raises, waits, rests, hangs, pid, guarded, babbles, bulk, meddles),
-    starts,
+    *(starts, returns_much),
 )
 
 
@@ -379,6 +387,19 @@ async def test_errors_are_judged_as_in_the_pod(isolated: Bench, database: str) -
         database, "SELECT data->>'stack' AS stack FROM cortex.fact WHERE job_id = $1", job_id
     )
     assert "in raises" in fact["stack"]
+
+
+@pytest.mark.parametrize("how, what", [("nested", "result of"), ("step", "input of step 'x'")])
+async def test_a_value_that_fills_the_memory_is_too_large(
+    isolated: Bench, database: str, how: str, what: str
+) -> None:
+    payload = json.dumps({"how": how})
+    job_id = await runs(isolated, database, "returns_much", payload=payload)
+    await isolated.running.wait_until_empty()
+    row = job_row(database, job_id)
+    assert (row["status"], row["process_deaths"]) == ("FAILED", 0)
+    assert row["error_message"].startswith(what)
+    assert "bytes of JSON, more than" in row["error_message"]
 
 
 async def test_a_job_that_sleeps_leaves_its_process(isolated: Bench, database: str) -> None:

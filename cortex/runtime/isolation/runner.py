@@ -44,6 +44,7 @@ from cortex.durable.attempt import JobLimits, Services, Tools, UpkeepResult
 from cortex.durable.calls import Admission, Caller, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.handling import Recorded, run_handler
+from cortex.durable.heavy_values import scarce
 from cortex.durable.journal import LeaveRequest, StepOutcome
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
@@ -98,6 +99,7 @@ class RunnerParts:
 
     def run(self, connection: socket.socket) -> None:
         """Run jobs until the pod closes the connection."""
+        scarce.memory = True
         trio.run(_Runner(self, system_chance()).run, connection)
 
 

@@ -20,10 +20,11 @@ from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import CortexError, InvalidValueError, MisfitKind, UnfitCodeError
 from cortex.domain.failure import Failure
 from cortex.domain.job import StepDone
+from cortex.durable.heavy_values import TEXT, refuse_heavy, scarce
 
 T = TypeVar("T")
 HEADER_BYTES: Final = 4
-FRAME_BYTES_MAX: Final = 64 * 2**20
+FRAME_BYTES_MAX: Final = TEXT.bytes_max
 """More than any result, checkpoint or model response may have."""
 READ_BYTES: Final = 65_536
 WAITING_MAX: Final = 10_000
@@ -227,6 +228,8 @@ class Channel:
 
 
 def _frame(message: dict[str, Any]) -> bytes:
+    if scarce.memory:
+        refuse_heavy(message, "a message to the pod", TEXT)
     text = orjson.dumps(message)
     if len(text) > FRAME_BYTES_MAX:
         raise InvalidValueError(f"{len(text)} bytes are too many for one message")
