@@ -552,3 +552,29 @@ def test_a_paused_schedule_releases_no_queued_instant(cluster: Cluster) -> None:
     cluster.store(schedules.resume, "s", by="ana", reason="")
     assert cluster.tick().instants == 1
     assert cluster.outcomes() == ["SUBMITTED", "SUBMITTED"]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "cancel_previous"])
+@pytest.mark.parametrize(
+    "cron, outage, instants",
+    [
+        ("30 2 * * *", "2026-10-24T23:50", ["10-25T00:30", "10-26T01:30"]),
+        ("30 * * * *", "2026-10-24T23:50", ["10-25T00:30", "10-25T01:30", "10-25T02:30"]),
+        ("30 2 * * *", "2026-03-28T23:50", ["03-29T01:00", "03-30T00:30"]),
+        ("30 * * * *", "2026-03-28T23:50", ["03-29T00:30", "03-29T01:30", "03-29T02:30"]),
+    ],
+)
+def test_an_outage_over_a_change_of_clocks_is_made_up_for_once(
+    cluster: Cluster, cron: str, outage: str, instants: list[str], overlap: str
+) -> None:
+    """02:30 in Berlin comes twice in autumn and not at all in spring."""
+    expected = [datetime.fromisoformat(f"2026-{each}").replace(tzinfo=UTC) for each in instants]
+    cluster.at(datetime.fromisoformat(outage).replace(tzinfo=UTC))
+    cluster.apply(cron=cron, tz="Europe/Berlin", backfill="3d", overlap=overlap)
+    cluster.tick()
+    cluster.at(expected[-1] + timedelta(minutes=20))
+    cluster.run_all()
+    assert [(job["instant"], job["status"]) for job in cluster.jobs()] == [
+        (each, "COMPLETED") for each in expected
+    ]
+    assert [instant for instant, _ in cluster.fired()] == expected

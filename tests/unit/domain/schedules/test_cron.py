@@ -4,7 +4,7 @@ The instants of the table were worked out by hand, from calendars and the publis
 zone; none was computed by the code that is judged.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -113,3 +113,17 @@ def test_any_text_fires_in_order_or_is_refused(fields: list[str]) -> None:
     found = list(islice(cron.after(start), 5))
     assert found == sorted(set(found))
     assert all(at > start and not at.second for at in found)
+
+
+@pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
+@pytest.mark.parametrize(
+    "expression", ["30 2 * * *", "*/20 2 * * *", "30 * * * *", "15,45 1-3 * * *"]
+)
+def test_instants_are_the_same_from_wherever_the_search_begins(expression: str, day: str) -> None:
+    """After an outage it begins in the middle of a change of clocks."""
+    cron = Cron.parse(expression, "Europe/Berlin")
+    midnight = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    instants = list(islice(cron.after(midnight - timedelta(hours=3)), 40))
+    for minutes in range(0, 300, 10):
+        begin = midnight + timedelta(minutes=minutes)
+        assert next(cron.after(begin)) == next(each for each in instants if each > begin)
