@@ -53,7 +53,7 @@ class ModelAnswer:
         """The blocks by their index; some servers give several blocks the same one."""
         self._pieces: dict[int, list[str]] = {}  # of the blocks that have not ended yet
         self._given: Block | None = None
-        """The last call that came with its input as a value, not as text in deltas."""
+        """The last call whose arguments came as a value, not as text in deltas."""
         self._half = ""
         """The first half of a surrogate pair, until `on_text` can get both."""
         self._stop_reason: str | None = None
@@ -181,6 +181,8 @@ class ModelAnswer:
             case "message_stop":
                 self.complete = bool(self._message)
             case "error":
+                if not event["error"]:
+                    raise BrokenAnswerError("malformed_answer", "an error event without an error")
                 raise ErrorEventError(event)
             case _:
                 pass  # pings, and events of a future API
@@ -257,7 +259,8 @@ class ModelAnswer:
             case kind if kind in _CALLS or text:
                 given = block.get("input")
                 _set_input(block, joined_text(text))
-                self._given = block if isinstance(given, dict) and not text else self._given
+                is_value = bool(given) and isinstance(given, dict) and not text
+                self._given = block if is_value else self._given
                 if not is_closed:
                     _doubt_empty(block)
             case _:

@@ -218,6 +218,8 @@ def test_halves_of_an_emoji_in_two_deltas_are_joined() -> None:
         wire(*text("hi")[:-1], *ends(None)),
         wire({"type": "content_block_start", "content_block": {"type": "text", "text": 1}}, *END),
         wire(*tool('{"a": 1', stops=False), END[1]),
+        wire(*text("hi")[:-1], {"type": "error", "error": None}),
+        wire({"type": "error"}),
     ],
 )
 def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
@@ -424,6 +426,13 @@ def test_call_is_cut_unless_its_arguments_arrived_whole(
     assert response.is_cut(response.content[0]) is is_cut
     again = ModelResponse.from_json(orjson.loads(orjson.dumps(response.to_json())))
     assert again.is_cut(again.content[0]) is is_cut
+
+
+def test_call_cut_before_its_arguments_is_recorded_as_it_came() -> None:
+    """So that one rule, `is_cut`, decides about it; the mutant `cut-call` breaks that rule."""
+    (call,) = answer_from(wire(START, *tool(""), *ends("max_tokens"))).tool_calls
+    assert call["input"] == {}
+    assert INVALID_INPUT not in call
 
 
 @pytest.mark.parametrize("raw", ['{"a": 123456789012345678901}', '{"a": NaN}', '{"a": 1} {}', "[]"])
