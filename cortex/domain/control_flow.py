@@ -23,9 +23,9 @@ class Suspended(BaseException):
 
     `waiting_on` names it ("llm:NAME", "budget:NAME"), `reason` is one line for people. With
     `delay_s` it waits that many seconds (RETRY); without, for a person (WAITING_FOR_APPROVAL).
-    `failure` is that of the job's own call, if that caused it, and `opened_s` how long the breaker
-    has been open by then: a job whose own calls fail repeatedly, although others succeed in
-    between, is not waiting for an outage.
+    `failure` is that of the job's own call, if that caused it, and `opened_unix_s` when the breaker
+    opened, by the database's clock: a job whose own calls fail repeatedly, although others succeed
+    in between, is not waiting for an outage.
 
     The questions for people: `requests` for approval, those `awaited` from before, effects of
     `unknown` outcome.
@@ -38,7 +38,7 @@ class Suspended(BaseException):
         *,
         delay_s: float | None,
         failure: "Failure | None" = None,
-        opened_s: float | None = None,
+        opened_unix_s: float | None = None,
         requests: "tuple[ApprovalRequest, ...]" = (),
         awaited: "tuple[UUID, ...]" = (),
         unknown: "tuple[UnknownEffect, ...]" = (),
@@ -48,7 +48,7 @@ class Suspended(BaseException):
         self.reason = reason
         self.delay_s = delay_s
         self.failure = failure
-        self.opened_s = opened_s
+        self.opened_unix_s = opened_unix_s
         self.requests = requests
         self.awaited = awaited
         self.unknown = unknown

@@ -283,6 +283,8 @@ API_TYPES: Final[dict[str, str]] = {
 PROMPT_TOO_LONG: Final = "prompt_too_long"
 UNREADABLE: Final = frozenset({"malformed_answer", "not_a_stream"})
 """Codes of answers of a server that does not speak the Messages API, or of one that is broken."""
+PAID: Final = frozenset({"ended_early"})
+"""Codes of answers that a server ended by itself, so that each is paid for: this is no outage."""
 
 API_DETAILS: Final[dict[str, str]] = {
     PROMPT_TOO_LONG: PROMPT_TOO_LONG,  # the API says it in its message only

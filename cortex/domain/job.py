@@ -156,8 +156,8 @@ class Claim:
     """The first job of the lineage that this one continues; None if it is the first."""
     waits_count: int = 0
     """How many times in a row it was suspended without a step in between."""
-    own_failure_s: float | None = None
-    """Seconds since it last had to wait because its own call failed, without a step since then."""
+    own_failure_unix_s: float | None = None
+    """When it last had to wait because its own call failed, without a step since then."""
     due_for_s: float = 0.0
     """Seconds since the job, not this attempt, was due."""
     is_suspect: bool = False

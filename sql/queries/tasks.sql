@@ -130,7 +130,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
           greatest(0, j.timeout_s + cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at)
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
           j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
-          j.waits_count, date_part('epoch', t.locked_at - j.own_failure_at) AS own_failure_s,
+          j.waits_count, date_part('epoch', j.own_failure_at) AS own_failure_unix_s,
           greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s, j.traceparent;
 
 -- name: orphans

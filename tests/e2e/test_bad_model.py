@@ -68,12 +68,13 @@ def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
     assert_one_truth(pods.dsn)
 
 
-def test_a_model_that_never_answers_well_is_left_alone_and_costs_no_retry(
+def test_model_that_never_answers_well_costs_a_retry_only_if_it_is_paid(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
     agent.apply()
     pods.start()
-    job_id = ask(agent, "lost", {"text": "one two", "fault": "early_end"})
+    job_id = ask(agent, "lost", {"text": "one two", "fault": "cut"})
+    paid_id = ask(agent, "paid", {"text": "one two", "fault": "early_end"})
     foreign_id = ask(agent, "foreign", {"fault": "html"})
     row = until_status(pods.dsn, job_id, "RETRY")
     assert (row["waiting_on"], row["retry_count"]) == ("llm:lost", 0)
@@ -84,8 +85,11 @@ def test_a_model_that_never_answers_well_is_left_alone_and_costs_no_retry(
         )
     ]
     assert outcome == "suspended"
-    assert "ended_early" in report
+    assert "connection_lost" in report
     assert len(agent.calls("lost")) == 3
+    row = until_status(pods.dsn, paid_id, "RETRY")
+    assert (row["waiting_on"], row["retry_count"]) == ("llm:paid", 1)
+    assert len(agent.calls("paid")) == 3
     row = until_status(pods.dsn, foreign_id, "FAILED")
     assert (row["error_code"], row["attempt"]) == ("not_messages_api", 1)
     assert "'foreign' at 127.0.0.1" in row["error_message"]

@@ -354,7 +354,7 @@ class BreakerHandle:
             f"breaker {self.name} {why}",
             delay_s=delay_s,
             failure=failure,
-            opened_s=None if since is None else (self.shared.now - since).total_seconds(),
+            opened_unix_s=None if since is None else since.timestamp(),
         )
 
     @property

@@ -138,7 +138,6 @@ class _Runner:
         """Run one attempt and report how it ended."""
         limit_cpu(self._parts.cpu_s)
         claim = shaped(message["claim"], Claim)
-        began = trio.current_time()
         raised: BaseException | None = None
         result = ""
         try:
@@ -153,7 +152,7 @@ class _Runner:
             ending = Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=result)
             self.send_end(line, None if self._scope.cancelled_caught else ending)
             return
-        await self._failed(line, claim, raised, ran_s=trio.current_time() - began)
+        await self._failed(line, claim, raised)
 
     async def _handle(self, line: Channel, claim: Claim, message: dict[str, Any]) -> str:
         remote = _Remote(line, self._chance)
@@ -187,9 +186,7 @@ class _Runner:
         )
         return await run_handler(self._parts.registry, claim, journal, services)
 
-    async def _failed(
-        self, line: Channel, claim: Claim, error: BaseException, *, ran_s: float
-    ) -> None:
+    async def _failed(self, line: Channel, claim: Claim, error: BaseException) -> None:
         errors = leaves(error)
         if any(isinstance(leaf, MemoryError) for leaf in errors):
             os._exit(OUT_OF_MEMORY)  # nothing can be trusted to work any more
@@ -200,7 +197,6 @@ class _Runner:
                 error,
                 backoff=policy.backoff,
                 rng=self._chance.rng,
-                ran_s=ran_s,
                 final=self._parts.registry.final(claim.type),
             )
         except BaseException as second:  # noqa: BLE001, ASYNC103 -- it runs code of the job's own error

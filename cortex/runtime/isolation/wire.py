@@ -118,7 +118,7 @@ class _PlainSuspended:
     reason: str
     delay_s: float | None
     failure: Failure | None
-    opened_s: float | None
+    opened_unix_s: float | None
 
     @classmethod
     def of(cls, wish: Suspended) -> "_PlainSuspended":
@@ -130,7 +130,7 @@ class _PlainSuspended:
             self.reason,
             delay_s=self.delay_s,
             failure=self.failure,
-            opened_s=self.opened_s,
+            opened_unix_s=self.opened_unix_s,
         )
 
 

@@ -316,7 +316,6 @@ class JobActors:
                 error,
                 backoff=policy.backoff,
                 rng=self.rng,
-                ran_s=trio.current_time() - job.claimed_at,
                 final=self.registry.final(claim.type),
             )
         except BaseException as second:  # noqa: BLE001, ASYNC103 -- it runs code of the job's own error

@@ -18,7 +18,7 @@ from cortex.domain.classification import class_name, failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, Unfit, together
 from cortex.domain.errors import DivergedError, MisfitKind, UnfitCodeError
-from cortex.domain.failure import FINAL, Failure, FailureClass
+from cortex.domain.failure import FINAL, PAID, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Misfit, Operation, Release, Suspend
 from cortex.domain.redaction import clean_text, redact
 from cortex.domain.retry import (
@@ -47,14 +47,12 @@ def ending_of(
     *,
     backoff: Backoff,
     rng: random.Random,
-    ran_s: float = 0.0,
     final: tuple[type[Exception], ...] = (),
 ) -> Operation | None:
     """Decide what an error does to its job; None: the lease is lost, touch nothing more.
 
-    A permanent error among several overrules a job's wish to wait. `ran_s`: since its claim.
-    `final`: errors that the job's type declares permanent. What this code cannot take fails
-    nothing: see `Misfit`.
+    A permanent error among several overrules a job's wish to wait. `final`: errors that the
+    job's type declares permanent. What this code cannot take fails nothing: see `Misfit`.
     """
     leaves = leaves_of(error)
     if any(isinstance(leaf, LeaseLost) for leaf in leaves):
@@ -66,7 +64,7 @@ def ending_of(
     suspended = together(wishes) if wishes else None
     may_pass = failure is None or (failure.cls.is_transient and not failure.is_spent)
     if suspended is not None and may_pass:
-        if _is_to_blame(claim, suspended, ran_s):
+        if _is_to_blame(claim, suspended):
             return _counted(claim, suspended, backoff, rng=rng)
         if isinstance(suspended, Unfit):
             return _handed_back(claim, suspended.kind, suspended.reason)
@@ -189,14 +187,19 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
     )
 
 
-def _is_to_blame(claim: Claim, suspended: Suspended, ran_s: float) -> bool:
-    """Return whether other calls succeeded since the job's last failure, so this is no outage.
+def _is_to_blame(claim: Claim, suspended: Suspended) -> bool:
+    """Return whether this is no outage: its failed calls are paid for, or other calls succeeded.
 
-    A breaker that opened after that failure had been closed in between.
+    A breaker that opened after the job's last failure had been closed in between. Both instants are
+    the database's: with durations of several clocks, an outage would seem to begin now and then.
     """
-    if suspended.failure is None or claim.own_failure_s is None or suspended.opened_s is None:
+    if suspended.failure is None:
         return False
-    return suspended.opened_s < claim.own_failure_s + ran_s
+    if suspended.failure.code in PAID:
+        return True
+    if claim.own_failure_unix_s is None or suspended.opened_unix_s is None:
+        return False
+    return suspended.opened_unix_s > claim.own_failure_unix_s
 
 
 def _counted(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, MutableMapping
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 from structlog.testing import capture_logs
@@ -230,21 +231,21 @@ OWN = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy",
 
 
 @pytest.mark.parametrize(
-    "before_s, opened_s, is_counted",
+    "before_unix_s, opened_unix_s, is_counted",
     [
-        (None, 0.0, False),  # its first failure: likely an outage
-        (30.0, 35.0, False),  # open since before: the same outage
-        (30.0, None, False),
-        (30.0, 5.0, True),  # closed in between: others got through
-        (30.0, 31.9, True),  # two seconds passed since the claim
+        (None, 100.0, False),  # its first failure: likely an outage
+        (100.0, 95.0, False),  # open since before: the same outage
+        (100.0, 99.999, False),
+        (100.0, None, False),
+        (100.0, 100.001, True),  # closed in between: others got through
     ],
 )
 def test_an_outage_uses_no_retry_but_a_call_that_always_fails_does(
-    before_s: float | None, opened_s: float | None, is_counted: bool
+    before_unix_s: float | None, opened_unix_s: float | None, is_counted: bool
 ) -> None:
-    wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_s=opened_s)
-    claim = a_claim(own_failure_s=before_s)
-    ending = ending_of(claim, wish, backoff=Backoff(), rng=random.Random(1), ran_s=2.0)
+    wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_unix_s=opened_unix_s)
+    claim = a_claim(own_failure_unix_s=before_unix_s)
+    ending = ending_of(claim, wish, backoff=Backoff(), rng=random.Random(1))
     assert isinstance(ending, Suspend)
     assert (ending.is_counted, ending.is_own_failure) == (is_counted, True)
     assert ending.waiting_on == "llm:x"
@@ -252,15 +253,28 @@ def test_an_outage_uses_no_retry_but_a_call_that_always_fails_does(
     assert ending.delay_s >= 30
 
 
+@pytest.mark.parametrize("retry_count", [0, 3])
+def test_answers_that_are_paid_for_use_a_retry_each_time(retry_count: int) -> None:
+    paid = attrs.evolve(OWN, cls=FailureClass.TRANSIENT_INFRA, code="ended_early")
+    wish = Suspended("llm:x", "open", delay_s=30, failure=paid, opened_unix_s=1.0)
+    ending = failed(a_claim(retry_count=retry_count, max_retries=3), wish)
+    if retry_count == 0:
+        assert isinstance(ending, Suspend)
+        assert (ending.is_counted, ending.waiting_on) == (True, "llm:x")
+    else:
+        assert isinstance(ending, Finish)
+        assert (ending.status, ending.code) == (JobStatus.FAILED, "ended_early")
+
+
 def test_one_who_only_waits_is_never_to_blame() -> None:
-    wish = Suspended("llm:x", "open", delay_s=30, opened_s=1.0)
-    ending = failed(a_claim(own_failure_s=500.0), wish)
+    wish = Suspended("llm:x", "open", delay_s=30, opened_unix_s=501.0)
+    ending = failed(a_claim(own_failure_unix_s=500.0), wish)
     assert isinstance(ending, Suspend)
     assert (ending.is_counted, ending.is_own_failure) == (False, False)
 
 
 def test_a_call_that_always_fails_ends_its_job_by_its_own_failure() -> None:
-    wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_s=1.0)
-    ending = failed(a_claim(own_failure_s=500.0, retry_count=5, max_retries=5), wish)
+    wish = Suspended("llm:x", "open", delay_s=30, failure=OWN, opened_unix_s=501.0)
+    ending = failed(a_claim(own_failure_unix_s=500.0, retry_count=5, max_retries=5), wish)
     assert isinstance(ending, Finish)
     assert (ending.status, ending.error, ending.code) == (JobStatus.FAILED, "busy", "overloaded")
