@@ -1,8 +1,10 @@
 """Replays the record of a job against this code, and runs nothing that is not on record.
 
 The handler runs from its top, as in any attempt, and gets what is on record. A branch that asks for
-anything else waits there for good. Once all branches wait, or nothing on record is left, the replay
-is over, and the handler is stopped. Its own pauses pass at once: the clock is one of this process.
+anything else waits there for good. Only a step with the input of one on record that is due gets the
+output of that one: so a step that was renamed is found. Once all branches wait, or nothing on
+record is left, the replay is over, and the handler is stopped. Its own pauses pass at once: the
+clock is one of this process.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -90,6 +92,7 @@ class DryJournal(Journal):
         "_calls",
         "_over",
         "_parked",
+        "_stand_ins",
         "diverged_at",
         "missing",
     )
@@ -116,6 +119,7 @@ class DryJournal(Journal):
         self._asked = frozenset(questions)
         self._over = trio.Event()
         self._parked: dict[str, _Parked] = {}
+        self._stand_ins: dict[str, str] = {}
         self.diverged_at: str | None = None
         """The key of the step at which the replay diverged."""
         self.missing: Finding | None = None
@@ -146,10 +150,39 @@ class DryJournal(Journal):
         if kind is StepKind.TOOL and (tool := parse(given.kept).get("tool")) not in self._calls:
             message = f"there is no tool {tool!r}"
             self.missing = Finding(problem=Problem.TOOL, where=key, message=message)
+        if kind is StepKind.STEP and (old := self._alike(given)) is not None:
+            self._stand_ins[key] = old.key
+            return decode(old.output)
         is_new_call = kind in (StepKind.MODEL, StepKind.MESSAGE) or (
             key not in self._begun | self._asked and kind in (StepKind.EFFECT, StepKind.APPROVAL)
         )
         return await self.park(key, kind, is_new_call=is_new_call)
+
+    def _alike(self, given: StepInput) -> Step | None:
+        """Return a step on record with this input that is due: it may have another name here."""
+        taken = set(self._stand_ins.values())
+        due = (self._memo[key] for key in self._replay.due() if key not in taken)
+        return next(
+            (each for each in due if each.kind is StepKind.STEP and each.digest == given.digest),
+            None,
+        )
+
+    @property
+    def renamed(self) -> Finding | None:
+        """The first step that stands under another name on record, which was never requested."""
+        due = set(self._replay.due())
+        for new, old in self._stand_ins.items():
+            if old in due:
+                message = (
+                    f"not on record: {new!r}, but {old!r} with the same input: was it renamed?"
+                )
+                return Finding(problem=Problem.DIVERGES, where=new, message=message)
+        return None
+
+    @property
+    def has_guessed(self) -> bool:
+        """A step that is not on record got the output of another one."""
+        return bool(self._stand_ins)
 
     async def group(
         self, key: str, *, given: StepInput, run: Callable[[], Awaitable[StepOutcome]]
@@ -198,6 +231,8 @@ class DryJournal(Journal):
         due = self._due
         if self.missing is not None or not due:
             return self.missing
+        if (renamed := self.renamed) is not None:
+            return renamed
         calls = [key for key, parked in self._parked.items() if parked.is_new_call]
         if calls and len(calls) == len(self._parked):
             error = self._replay.must_not_begin(calls[0])
@@ -259,6 +294,7 @@ class Dry:
         self.journal = journal = make_journal()
         try:
             await run_handler(self._registry, self._claim, journal, make_services(journal))
+            self.finding = journal.renamed
         except Unfit as wish:
             self.finding = Finding(problem=Problem.TOOL, where=None, message=wish.reason)
         except (LeaseLost, Suspended):
@@ -275,6 +311,10 @@ class Dry:
 
     def _of_error(self, journal: DryJournal, error: Exception) -> Finding | None:
         message = error.message if isinstance(error, CortexError) else describe(error)
+        if (renamed := journal.renamed) is not None:
+            return renamed
+        if journal.has_guessed:
+            return Finding(problem=Problem.UNSURE, where=None, message=message)
         if isinstance(error, DivergedError):
             where = journal.diverged_at or journal.first_due
             return Finding(problem=Problem.DIVERGES, where=where, message=message)

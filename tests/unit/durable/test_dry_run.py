@@ -116,6 +116,24 @@ async def renamed_effect(ctx: Context) -> None:
     await ctx.effect("pay customer", never, 2)
 
 
+async def renamed_step(ctx: Context) -> None:
+    await ctx.step("load order", never, 1)
+    await ctx.sleep("rest", seconds=1)
+    await ctx.effect("pay", never, 2)
+    await ctx.llm("ask", model="m", messages=MESSAGES)
+
+
+async def renamed_step_and_ended(ctx: Context) -> None:
+    await ctx.step("load order", never, 1)
+    await ctx.sleep("rest", seconds=1)
+    await ctx.effect("pay", never, 2)
+
+
+async def alike_step_before(ctx: Context) -> None:
+    await ctx.step("check", never, 1)
+    await unchanged(ctx)
+
+
 async def returns_early(ctx: Context) -> None:
     await ctx.step("load", never, 1)
 
@@ -162,9 +180,12 @@ CASES: list[tuple[Handler, Problem | None, str | None, str]] = [
     (renamed_parameter, None, None, ""),
     (changed_but_patched, None, None, ""),
     (concurrent, None, None, ""),
+    (alike_step_before, None, None, ""),
     (swallows, None, None, ""),
     (other_value, Problem.DIVERGES, "load", "number: 1 → 3"),
     (renamed_effect, Problem.DIVERGES, "rest", "new step 'pay customer' must not begin"),
+    (renamed_step, Problem.DIVERGES, "load order", "but 'load' with the same input"),
+    (renamed_step_and_ended, Problem.DIVERGES, "load order", "was it renamed?"),
     (returns_early, Problem.DIVERGES, "rest", "the handler has returned"),
     (new_step_before, Problem.UNSURE, "check", "not on record: 'check'"),
     (raises, Problem.RAISES, None, "TypeError"),
