@@ -16,6 +16,8 @@ from cortex.domain.effect import Invocation, NotApplied, Verdict
 from cortex.durable import stray_errors
 from cortex.durable.context import Context
 from cortex.runtime.interpreter_hooks import hooked
+from cortex.runtime.jobs import running
+from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import Bench
 from tests.support.records.many_jobs import ManyJobs, statuses
 from tests.support.records.rows import assert_one_truth, attempts, job_row
@@ -393,6 +395,36 @@ async def test_a_nursery_that_job_code_leaves_open_ends_no_pod(
     assert len(left) == 2, "all others were ended"
     generators = [each for each in gc.get_objects() if isinstance(each, AsyncGeneratorType)]
     assert [each for each in generators if each.__name__ == open_nursery.__name__] == []
+
+
+async def waits_with_nursery_open(_: Context, begun: trio.Event) -> None:
+    generator = open_nursery(trio.sleep_forever)
+    KEPT.append(generator)
+    await anext(generator)
+    begun.set()
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("how", ["drain", "abort"])
+async def test_a_nursery_that_is_open_when_the_pod_ends_the_job_ends_no_pod(
+    bench: Bench, database: str, how: str
+) -> None:
+    await bench.start_committing()
+    begun = trio.Event()
+    with hooked(), trio.fail_after(WITHIN_S):
+        async with trio.open_nursery() as bench.jobs:
+            handlers = {"waits": partial(waits_with_nursery_open, begun=begun)}
+            ids = await ManyJobs(bench).begin(handlers)
+            await begun.wait()
+            if how == "drain":
+                bench.running.end_all(running.Stop.HANDED_BACK)
+            else:
+                bench.jobs.cancel_scope.cancel(reason="the pod aborts")
+        KEPT.clear()
+        gc.collect()
+    state = {"drain": "READY", "abort": "LOCKED"}[how]
+    row = job_row(database, ids["waits"])
+    assert (row["status"], row["task_state"]) == ("RUNNING", state)
 
 
 class Falls:
