@@ -5,7 +5,7 @@ Judged only where nothing else happened to the pod meanwhile. Its duration is al
 
 from collections.abc import Iterator
 
-from chaos.checkers.timeline import Life, Timeline, grouped, key_of
+from chaos.checkers.timeline import LOST, Life, Timeline, grouped, is_ended_by_plan, key_of
 from chaos.checkers.verdict import Findings, Verdict
 from chaos.evidence import Evidence, Row
 
@@ -13,9 +13,6 @@ CLAIMS_END_S = 1.0
 SLACK_S = 1.0
 SIGNALS = frozenset({"drain", "second-term", "kill", "stop", "kill-worker", "stop-worker"})
 """Faults that consist only of signals."""
-KILLED = -9
-"""By a poison job that it ran (I14 judges that): nothing else kills this way."""
-LOST = ("pod_died", "lease_expired")
 
 
 def check(evidence: Evidence) -> Verdict:
@@ -51,7 +48,7 @@ def _wrong(life: Life, term_s: float, timeline: Timeline, evidence: Evidence) ->
     term_once = [name for _, name in life.signals].count("SIGTERM") == 1
     if _was_disturbed(life, term_s, timeline) or not term_once or life.code is None:
         return
-    if life.code not in (0, KILLED):
+    if life.code != 0 and not is_ended_by_plan(life, timeline, evidence):
         yield f"it ended with code {life.code}"
     for row in evidence.attempts:
         is_lost = row["pod_id"] == life.pod_id and row["outcome"] in LOST

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from math import inf
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from uuid import UUID
 
 from attrs import define, evolve, field, frozen
@@ -227,6 +227,46 @@ def effects_in_ledger(evidence: Evidence) -> Iterator[Row]:
         is_a_job = effect["tool"] == "send_notification"  # see I28
         if effect["job_id"] in programs and effect["resolution"] is None and not is_a_job:
             yield effect
+
+
+KILLED: Final = -9
+"""The code of a process that SIGKILL has ended."""
+KILLERS: Final = frozenset({"poison", "crash"})
+"""Operations of programs that kill their own process."""
+LOST: Final = ("pod_died", "lease_expired")
+"""Outcomes of attempts whose pod ended without a word."""
+
+
+def is_ended_by_plan(life: Life, timeline: Timeline, evidence: Evidence) -> bool:
+    """Whether a pod was killed where the plan had it: at a crash point, or by a job's program.
+
+    The signals that the run sends are in the life itself.
+    """
+    if life.code != KILLED:
+        return False
+    # The pod that dies at the point is started for it.
+    at_point = any(
+        trouble.nemesis == "point"
+        and life.place in trouble.places
+        and trouble.began_s <= life.began_s
+        and life.ended_s <= trouble.ended_s + SETTLED_S
+        for trouble in timeline.troubles
+    )
+    return at_point or _runs_killer(life, evidence)
+
+
+def _runs_killer(life: Life, evidence: Evidence) -> bool:
+    """Whether a pod had a job that kills its own process when it ended."""
+    claimed = {
+        (claim["job_id"], claim["attempt"])
+        for claim in evidence.claims
+        if claim["pod_id"] == life.pod_id
+    }
+    outcomes = {(row["job_id"], row["attempt"]): row["outcome"] for row in evidence.attempts}
+    killers = {
+        job["id"] for job in evidence.jobs if any(op["op"] in KILLERS for op in operations_of(job))
+    }
+    return any(key[0] in killers and outcomes.get(key) in (None, *LOST) for key in claimed)
 
 
 def may_diverge(job: Row) -> bool:

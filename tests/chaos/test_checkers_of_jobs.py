@@ -457,9 +457,24 @@ def a_pod_crashes(run: Run) -> None:
     run.logs["p1.2"] = "ready\nactor crashed\n\n"
 
 
+@sick(i36_pods_live.check, "p1.2 ended by itself, with code -9: ready")
+def a_pod_is_killed_by_no_fault_of_the_run(run: Run) -> None:
+    run.tell(40.0, "p1", "exit", life=2, pid=1, record="vm:p1.2", code=-9, signals=[])
+    run.logs["p1.2"] = "ready"
+    run.fault(9, 20.0, 20.5, nemesis="point", pod="p1")
+    run.fault(10, 39.0, 41.0, nemesis="point", pod="p2")
+
+
 @pytest.mark.parametrize("check, spoil, output", sick.all)
 def test_it_is_seen(check: Checker, spoil: Spoil, output: str) -> None:
     assert_seen(check, spoil, output)
+
+
+def test_a_pod_that_dies_at_a_crash_point_of_the_plan_is_excused() -> None:
+    run = healthy_run()
+    run.fault(9, 10.5, 40.0, nemesis="point", pod="p1")
+    run.tell(40.1, "p1", "exit", life=2, pid=1, record="vm:p1.2", code=-9, signals=[])
+    assert i36_pods_live.check(run.evidence()).result is Result.VALID
 
 
 def test_the_jobs_that_broke_a_rule_are_named() -> None:
