@@ -225,12 +225,14 @@ async def begin(port: Port, *, config: RuntimeConfig, code: Code, rng: random.Ra
     """
 
     async def record() -> tuple[int, int]:
+        crash_point("before_enter")
         await port(jobs.ensure_types, config.policies)
-        return await port(configs.ensure, config.to_json()), await port(codes.ensure, code)
+        config_id = await port(configs.ensure, config.to_json())
+        code_id = await port(codes.ensure, code)
+        crash_point("after_enter")
+        return config_id, code_id
 
-    crash_point("before_enter")
     config_id, code_id = await retry_while_unavailable(
         record, log=_log, event="pod not recorded", rng=rng
     )
-    crash_point("after_enter")
     return Policies(port, config_id=config_id, config=config, code_id=code_id, rng=rng)
