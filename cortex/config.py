@@ -54,7 +54,9 @@ LEASE: Final = 0.9
 def _within(low: float, high: float) -> Any:
     def check(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
         if not low <= value <= high:
-            raise UsageError(f"setting {attribute.name} is {value:g}, outside {low:g} to {high:g}")
+            raise UsageError(
+                f"setting {attribute.name} is {value:.12g}, outside {low:.12g} to {high:.12g}"
+            )
 
     return check
 

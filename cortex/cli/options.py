@@ -116,6 +116,9 @@ ROW_NUMBER: Final = click.IntRange(1, 2**63 - 1)
 """A number that a list shows, from which the next page goes on."""
 
 
+PATH_CHARS_MAX: Final = 4096
+
+
 class Text(click.ParamType[str]):
     """Text that the database can store, with a maximum length."""
 

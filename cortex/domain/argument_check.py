@@ -220,7 +220,10 @@ class PayloadMisfit:
         which = (
             f"code {self.code.version} of {self.job_type!r}" if names_code else repr(self.job_type)
         )
-        return InvalidValueError(f"payload of {which} {'; '.join(self.problems)}", hint=self.hint)
+        text = "; ".join(self.problems)
+        if names_code or not text.startswith("payload."):
+            text = f"payload of {which}{':' if text.startswith('payload.') else ''} {text}"
+        return InvalidValueError(text, hint=self.hint)
 
 
 def payload_misfit(

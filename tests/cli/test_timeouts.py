@@ -16,6 +16,7 @@ from tests.support.records.receipts import (
     an_artefact,
     an_interruption,
 )
+from tests.support.records.rows import new_id
 
 
 @pytest.fixture
@@ -99,7 +100,8 @@ def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
     ended = cortex("jobs", "timeouts", str(life.job()))
     assert (ended.code, ended.out) == (0, "")
     assert "has no time-outs" in ended.err
-    assert cortex("jobs", "timeouts", "abcdabcd").code == 3
+    for unknown in ("abcdabcd", str(new_id())):
+        assert cortex("jobs", "timeouts", unknown).code == 3
 
 
 @pytest.mark.parametrize(

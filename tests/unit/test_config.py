@@ -194,6 +194,11 @@ def test_a_wrong_flag_is_named_as_it_is_typed(user_file: Path, project: Path) ->
         load_in(project, poll_s=0)
 
 
+def test_a_large_limit_is_written_out(user_file: Path, project: Path) -> None:
+    with pytest.raises(UsageError, match="code_wait_s is 31536001, outside 1 to 31536000"):
+        load_in(project, code_wait_s=31_536_001)
+
+
 @pytest.mark.parametrize("name, flag", FLAGS.items())
 def test_a_flag_with_a_name_of_its_own_is_named_as_it_is_typed(
     user_file: Path, project: Path, name: str, flag: str

@@ -17,7 +17,7 @@ from cortex.cli.dead.choice import (
 )
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import mutate
-from cortex.cli.options import Command, Options
+from cortex.cli.options import PATH_CHARS_MAX, Command, Options, Text
 from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -63,6 +63,7 @@ class Version(click.ParamType[int]):
 @click.option(
     "--payload",
     "payload_file",
+    type=Text(PATH_CHARS_MAX),
     metavar="FILE",
     help="The payload of the new job, a JSON object; - for stdin. Shows what differs, and asks.",
 )

@@ -83,5 +83,5 @@ def _with_hint(error: InvalidValueError, given: str | None) -> InvalidValueError
         return error
     if len(given) < 4096 and "\n" not in given and "\0" not in given and Path(given).is_file():  # noqa: PLR2004 -- longest path
         return InvalidValueError(error.message, hint=f"to read a file: --payload @{given}")
-    hint = """quote it for the shell: --payload '{"name": "value"}', or use --arg " "name=value"""
+    hint = """quote it for the shell: --payload '{"name": "value"}', or use --arg name=value"""
     return InvalidValueError(error.message, hint=hint)

@@ -34,6 +34,7 @@ def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
     output = Output(options)
     with session(options) as call:
         job_id = call(jobs.find, job)
+        call(jobs.show, job_id)  # raises NotFoundError: a whole id is not looked up by `find`
         receipts = _receipts(call, job_id)
         if jsonl or output.format is Format.JSONL:
             for content in _documents(call, job_id, receipts):

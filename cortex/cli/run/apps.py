@@ -16,6 +16,7 @@ from typing import Any, Final
 import click
 
 import cortex
+from cortex.cli.options import PATH_CHARS_MAX, Text
 from cortex.domain.errors import CortexError, UsageError
 from cortex.durable.registry import Registry
 
@@ -37,7 +38,12 @@ def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="DIR",
         help="Virtual environment with packages of --app; repeatable.",
     )
-    app = click.option("--app", metavar="APP", help="Module or file with your own jobs and tools.")
+    app = click.option(
+        "--app",
+        type=Text(PATH_CHARS_MAX),
+        metavar="APP",
+        help="Module or file with your own jobs and tools.",
+    )
     return app(path(command))
 
 

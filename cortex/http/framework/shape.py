@@ -74,7 +74,7 @@ def number(*, doc: str, low: float, high: float, default: Any = attrs.NOTHING) -
     """Declare a number field with inclusive limits."""
 
     def check(value: Any) -> str | None:
-        return None if low <= value <= high else f"is {value:g}, not {low:g} to {high:g}"
+        return None if low <= value <= high else f"is {value:.12g}, not {low:.12g} to {high:.12g}"
 
     return _field({"minimum": low, "maximum": high}, check, doc=doc, default=default)
 

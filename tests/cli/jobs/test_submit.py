@@ -152,7 +152,11 @@ def test_what_cannot_be_stored_is_refused(
     [
         ("--payload @none.json", "cannot read the payload from none.json: No such file", None),
         ("--payload @.", "cannot read the payload from .: Is a directory", None),
-        ("--payload {a:1}", "payload is not JSON", "quote it for the shell"),
+        (
+            "--payload {a:1}",
+            "payload is not JSON",
+            """quote it for the shell: --payload '{"name": "value"}', or use --arg name=value\n""",
+        ),
         ("--payload shop.py", "payload is not JSON", "to read a file: --payload @shop.py"),
         ("--arg item", "--arg 'item' is not NAME=VALUE", "such as --arg count=3"),
         ("--arg count=3", "payload of 'shop' lacks item", None),

@@ -206,6 +206,13 @@ def test_agents_and_flows_are_replayed(cortex: Cortex, life: Life) -> None:
     assert "gone_tool" in found["run_flow", "tool"]
 
 
+def test_an_app_without_a_name_is_refused(cortex: Cortex) -> None:
+    """In a pipeline it is a variable that is not set: nothing of the new code would be checked."""
+    done = cortex("preflight", "--app", "")
+    assert (done.code, done.out) == (2, "")
+    assert "invalid value for '--app': it is empty" in done.err
+
+
 def test_the_exit_code_says_whether_all_fit(
     cortex: Cortex, life: Life, pod: Any, tmp_path: Path
 ) -> None:

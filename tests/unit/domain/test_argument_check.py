@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cortex.agent.tools.input_schema import object_schema
-from cortex.domain.argument_check import Misfit, misfits
+from cortex.domain.argument_check import CodeArguments, Misfit, misfits, payload_misfit
 from cortex.durable.json_schema import Schema
 from cortex.durable.structuring import MisfitError, structure
 
@@ -237,3 +237,20 @@ def test_a_hostile_value_is_shown_short_and_harmless() -> None:
     (misfit,) = misfits({"type": "integer"}, "\x1b]0;\u202e" + "x" * 10_000)
     assert len(misfit.reason) < 200
     assert misfit.reason.isprintable()
+
+
+@pytest.mark.parametrize(
+    "payload, names_code, message",
+    [
+        ({"n": "x"}, False, 'payload.n must be a whole number, got "x"'),
+        ({"n": "x"}, True, "payload of code v1 of 'count': payload.n must be"),
+        ({"n": "x", "m": 1}, False, "payload of 'count' has an unknown key 'm'; payload.n must be"),
+    ],
+)
+def test_a_problem_of_one_argument_names_its_payload_once(
+    payload: dict[str, Any], message: str, *, names_code: bool
+) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    misfit = payload_misfit("count", CodeArguments(version="v1", schema=schema), payload)
+    assert misfit is not None
+    assert misfit.error(names_code=names_code).message.startswith(message)
