@@ -150,6 +150,8 @@ class Meaning:
     is_escalated: bool = False
 
 
+CLIENT_NOT_LOADED: Final = "client_not_loaded"
+"""Code of a call that was never made, because of this process: it says nothing about the model."""
 CODES: Final[dict[str, Meaning]] = {
     # HTTP statuses, and the errors of a model's API
     "rate_limit": Meaning(_APP, "too many requests (429)"),
@@ -187,6 +189,7 @@ CODES: Final[dict[str, Meaning]] = {
     # time-outs
     "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),
     "total_timeout": Meaning(_APP, "no complete answer in time", scope="call"),
+    CLIENT_NOT_LOADED: Meaning(_INFRA, "the model's client was not imported in time", scope="call"),
     "idle_timeout": Meaning(_APP, "no further content in time", scope="idle"),
     "read_timeout": Meaning(_APP, "nothing to read in time", scope="idle"),
     "write_timeout": Meaning(_APP, "the request could not be sent in time", scope="call"),

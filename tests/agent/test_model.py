@@ -530,7 +530,7 @@ async def test_clock_of_a_call_runs_while_the_sdk_is_imported(
     finally:
         go_on.set()
     failure = classification.failure_of(caught.value)
-    assert (failure.code, failure.scope, failure.limit_s) == ("total_timeout", "call", 0.05)
+    assert (failure.code, failure.scope, failure.limit_s) == ("client_not_loaded", "call", 0.05)
 
 
 async def test_clock_of_a_call_is_not_begun_again_after_the_import(

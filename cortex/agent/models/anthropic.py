@@ -18,7 +18,7 @@ from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError, Model
 from cortex.agent.models.events import AnswerDecoder
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
-from cortex.domain.failure import CallFailure
+from cortex.domain.failure import CLIENT_NOT_LOADED, CallFailure
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.redaction import excerpt
 
@@ -93,7 +93,7 @@ class AnthropicModel:
         # Raised as it is: to translate an error would wait for the import.
         raise ModelUnavailableError(
             CallFailure(
-                model=request.model, host="its API", type="total_timeout", limit_s=limits.total_s
+                model=request.model, host="its API", type=CLIENT_NOT_LOADED, limit_s=limits.total_s
             ),
             f"the SDK was still being imported after {limits.total_s:g} s",
         )

@@ -16,7 +16,7 @@ from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
-from cortex.domain.failure import UNREADABLE, Failure, FailureClass
+from cortex.domain.failure import CLIENT_NOT_LOADED, UNREADABLE, Failure, FailureClass
 from cortex.domain.model import ModelRequest, ModelResponse, Usage
 from cortex.domain.redaction import clean_text
 from cortex.durable.calls import (
@@ -119,7 +119,8 @@ class ModelCalls:
 
     async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
         """Report the failure to the breaker; if that opens it, record the failure as a fact."""
-        if failure.code in UNREADABLE:  # judged here, not by the breaker: the job must not wait
+        if failure.code in UNREADABLE or failure.code == CLIENT_NOT_LOADED:
+            # Judged here, not by the breaker: the job must not wait, and other pods may go on.
             failure = attrs.evolve(failure, cls=FailureClass.PERMANENT)
         try:
             await admission.failed(failure)

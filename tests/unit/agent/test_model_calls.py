@@ -284,6 +284,16 @@ async def test_server_of_another_protocol_is_asked_twice(
     assert all(each and not each.cls.is_transient for each in gateway.reports), "the breaker stays"
 
 
+async def test_slow_import_is_repeated_and_no_failure_of_the_model(
+    autojump_clock: MockClock,
+) -> None:
+    slow = CallFailure(model=MODEL, host="its API", type="client_not_loaded", limit_s=5.0)
+    plays = [Play(ending=ModelUnavailableError(slow, "imported"), opens=False)] * 4
+    gateway = CallBench([*plays, Play()])
+    assert (await gateway.respond()).usage == WHOLE
+    assert not any(each and each.cls.is_transient for each in gateway.reports)
+
+
 async def test_one_answer_that_cannot_be_read_is_asked_for_again(autojump_clock: MockClock) -> None:
     unreadable = CallFailure(model=MODEL, host="h", type="malformed_answer")
     plays = [overloaded(), ModelUnavailableError(unreadable, "cut"), overloaded()]

@@ -148,6 +148,7 @@ def test_an_error_inside_a_stream_is_judged_by_its_own_type(
     [
         ("connect_timeout", "connect", INFRA),
         ("total_timeout", "call", APP),
+        ("client_not_loaded", "call", INFRA),
         ("idle_timeout", "idle", APP),
         ("connection_refused", None, INFRA),
         ("connection_lost", None, INFRA),
