@@ -89,3 +89,21 @@ async def retry_while_unavailable(
     while True:
         async with backoff.pause_if_unavailable(log, event):
             return await call()
+
+
+async def retry_while_locked(
+    call: Callable[[], Awaitable[T]], *, log: BackoffLogger, event: str, rng: random.Random
+) -> T:
+    """Call until no other session holds a row that the call needs.
+
+    The server ends a transaction that idles, so this is no wait for ever. Raises what else `call`
+    raises, `UnavailableError` included.
+    """
+    backoff = LoopBackoff(rng=rng)
+    while True:
+        try:
+            return await call()
+        except UnavailableError as error:
+            if not error.is_locked:
+                raise
+            await trio.sleep(backoff.failed(log, event, error))

@@ -127,10 +127,12 @@ WITH RECURSIVE observed AS MATERIALIZED (
      LIMIT $2)
     UNION
     -- A queue that became strict while one of its tasks made way: in a strict queue nothing does.
-    (SELECT t.job_id FROM cortex_worker.strict_queue q CROSS JOIN LATERAL (
-         SELECT t.job_id FROM cortex_worker.task t WHERE t.state = 'STRANDED' AND t.queue_name = q.queue
-         LIMIT $2 FOR UPDATE SKIP LOCKED) t
-     LIMIT $2)
+    SELECT job_id FROM (
+        SELECT t.job_id FROM cortex_worker.task t
+        -- Without such a queue no task is read.
+        WHERE EXISTS (SELECT FROM cortex_worker.strict_queue) AND t.state = 'STRANDED'
+          AND t.queue_name IN (SELECT q.queue FROM cortex_worker.strict_queue q)
+        LIMIT $2 FOR UPDATE OF t SKIP LOCKED) t
 ), gone_back AS (
     UPDATE cortex_worker.task t SET state = 'QUEUED' FROM able WHERE t.job_id = able.job_id AND t.state = 'STRANDED'
     RETURNING t.job_id

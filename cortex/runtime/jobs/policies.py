@@ -16,7 +16,7 @@ from uuid import UUID
 import attrs
 import structlog
 
-from cortex.actors.backoff import retry_while_unavailable
+from cortex.actors.backoff import retry_while_locked, retry_while_unavailable
 from cortex.agent.spec import AgentSpec
 from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
@@ -232,7 +232,7 @@ async def begin(port: Port, *, config: RuntimeConfig, code: Code, rng: random.Ra
         crash_point("after_enter")
         return config_id, code_id
 
-    config_id, code_id = await retry_while_unavailable(
+    config_id, code_id = await retry_while_locked(
         record, log=_log, event="pod not recorded", rng=rng
     )
     return Policies(port, config_id=config_id, config=config, code_id=code_id, rng=rng)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from cortex.actors.backoff import retry_while_unavailable
+from cortex.actors.backoff import retry_while_locked
 from cortex.actors.runner import IDLE, SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.domain.schedules.schedule import Schedule
@@ -32,7 +32,7 @@ async def declare(
     """Record the schedules that the code of a pod declares; wait while another pod fires them."""
     crash_point("before_declare")
     if declared:
-        await retry_while_unavailable(
+        await retry_while_locked(
             lambda: port(schedules.declare, declared, pod_id=pod.id, pod=pod.name),
             log=_log,
             event="schedules not declared",
