@@ -7,7 +7,7 @@ import site
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -102,20 +102,24 @@ def load_app(spec: str) -> ModuleType:
 
 @contextmanager
 def _printing_to_stderr() -> Iterator[None]:
-    """Send stdout to stderr, also that of programs and of code in C."""
+    """Send what is written to stdout to stderr, also by programs.
+
+    The descriptor is moved, not `sys.stdout`: a logging handler that keeps that one writes to
+    stdout afterwards, as its app wants.
+    """
     sys.stdout.flush()
-    with redirect_stdout(sys.stderr):
-        try:
-            kept = os.dup(1)
-            os.dup2(2, 1)
-        except OSError:  # one of them is closed
-            yield
-            return
-        try:
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed
+        yield
+        return
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def registry_of(spec: str | None) -> Registry:

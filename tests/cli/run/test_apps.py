@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -122,15 +123,24 @@ def test_what_does_not_exist(write: Write, spec: str) -> None:
     assert repr(spec) in caught.value.message
 
 
-def test_an_app_that_prints_while_it_is_imported_prints_to_stderr(
-    write: Write, capfd: pytest.CaptureFixture[str]
-) -> None:
-    noise = "import os\nprint('one')\nos.write(1, b'two')\nos.system('echo three')"
-    load_app(write("loud_of_test.py", noise))
-    sys.stdout.write("data\n")
-    out, err = capfd.readouterr()
-    assert out == "data\n"
-    assert all(word in err for word in ("one", "two", "three"))
+def test_an_app_that_prints_while_it_is_imported_prints_to_stderr(write: Write) -> None:
+    noise = (
+        "import logging, os, sys\nprint('one')\nos.write(1, b'two')\nos.system('echo three')"
+        "\nlogging.basicConfig(stream=sys.stdout)"
+    )
+    app = write("loud_of_test.py", noise)
+    program = f"""
+import logging, sys
+from cortex.cli.run.apps import load_app
+load_app({str(app)!r})
+sys.stdout.write("data\\n")
+logging.warning("later")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "data\nWARNING:root:later\n", "handlers keep the stream that they chose"
+    assert all(word in done.stderr for word in ("one", "two", "three"))
 
 
 @pytest.mark.parametrize(
