@@ -4,6 +4,7 @@ They end neither the pod nor the process. A cancellation that nobody has request
 or kept from elsewhere, is one of them: trio would take it for its own.
 """
 
+from contextlib import suppress
 from operator import attrgetter
 from typing import Final, NoReturn
 
@@ -42,6 +43,7 @@ def readable(error: BaseException) -> BaseException:
 
 
 _parts: Final = attrgetter("__cause__", "__context__", "__suppress_context__", "args")
+_notes: Final = attrgetter("__notes__")
 
 
 def _is_readable(error: BaseException) -> bool:
@@ -53,8 +55,11 @@ def _is_readable(error: BaseException) -> bool:
             count += 1
             isinstance(each, trio.Cancelled)  # may call `__class__`
             repr(each)
-            each.with_traceback(each.__traceback__)
+            if each.with_traceback(each.__traceback__) is not each:
+                return False  # trio would take what it returned
             _parts(each)
+            with suppress(AttributeError):
+                _notes(each)
             if issubclass(type(each), BaseExceptionGroup):
                 waiting += each.exceptions  # type: ignore[attr-defined]
                 each.split(trio.Cancelled)  # type: ignore[attr-defined]

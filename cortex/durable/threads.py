@@ -40,7 +40,10 @@ async def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
         return await made if inspect.isawaitable(made) else made
     except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised
         raised = tamed(error)
-    raise raised  # outside, so that an error that cannot be read is not its context
+    try:
+        raise raised  # outside, so that an error that cannot be read is not its context
+    finally:
+        del raised  # it refers to this frame
 
 
 # --- Threads, bounded: what a time-out leaves behind keeps its thread until it ends by itself.

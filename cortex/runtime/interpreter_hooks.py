@@ -50,8 +50,8 @@ def hooked() -> Generator[None, None, None]:
 
     def removed(error: BaseException, count: int) -> BaseException:
         try:
-            shortened: BaseException = remove_frames(error, count)
-            return shortened
+            shortened: object = remove_frames(error, count)
+            return shortened if shortened is error else StrayError(error)
         except BaseException:  # noqa: BLE001, ASYNC103 -- code of the job's own error
             return StrayError(error)  # noqa: ASYNC104 -- it awaits nothing
 
@@ -91,18 +91,26 @@ class _Guarded:
         return getattr(self._coroutine, name)
 
     def send(self, value: Any) -> Any:
-        return self._resume(self._coroutine.send, value)
+        given = [value]
+        del value  # an error in it refers to this frame, and would never be freed at once
+        return self._resume(self._coroutine.send, given)
 
     def throw(self, error: BaseException) -> Any:
-        return self._resume(self._coroutine.throw, error)
+        given = [error]
+        del error
+        return self._resume(self._coroutine.throw, given)
 
-    def _resume(self, resume: Callable[[Any], Any], value: Any) -> Any:
+    def _resume(self, resume: Callable[[Any], Any], given: list[Any]) -> Any:
         try:
-            return resume(value)
+            return resume(given.pop())
         except StopIteration:
             raise
-        except BaseException as error:  # noqa: BLE001 -- raised
-            raise readable(error)  # noqa: B904 -- most often the same
+        except BaseException as error:
+            stray = readable(error)
+            if stray is error:
+                del stray
+                raise
+        raise stray  # outside, so that what cannot be read is not its context
 
 
 def _with_readable_error(record: logging.LogRecord) -> bool:

@@ -233,7 +233,10 @@ class Tool:
             return await in_thread(run)
         except BaseException as error:  # noqa: BLE001, ASYNC103 -- raised
             raised = tamed(error)
-        raise raised  # outside, so that an error that cannot be read is not its context
+        try:
+            raise raised  # outside, so that an error that cannot be read is not its context
+        finally:
+            del raised  # it refers to this frame
 
 
 @overload

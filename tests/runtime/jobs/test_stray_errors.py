@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 
 from cortex.domain.effect import Invocation, NotApplied, Verdict
 from cortex.durable import stray_errors
@@ -70,6 +72,15 @@ class Nameless(type):
 
 def nameless() -> BaseException:
     return Nameless("NamelessError", (Exception,), {})("odd")  # type: ignore[no-any-return]
+
+
+def forgetful() -> BaseException:
+    """Return an error whose method overrides that of its class, and returns nothing."""
+
+    def with_traceback(error: Exception, traceback: Any) -> None:
+        Exception.with_traceback(error, traceback)
+
+    return type("ForgetfulError", (Exception,), {"with_traceback": with_traceback})("odd")  # type: ignore[no-any-return]
 
 
 def hostile(part: str) -> BaseException:
@@ -137,6 +148,7 @@ THROW: Final[dict[str, Callable[[], None]]] = {
 HOSTILE: Final[dict[str, Callable[[], None]]] = {
     **{each: thrower(partial(hostile, each)) for each in (*HOSTILE_PARTS, *HOSTILE_GROUP_PARTS)},
     "nameless": thrower(nameless),
+    "forgetful": thrower(forgetful),
     "group of spiteful": thrower(lambda: BaseExceptionGroup("g", [SpitefulError(), ValueError()])),
 }
 
@@ -268,6 +280,33 @@ async def test_errors_of_job_code_never_end_the_pod(
     logged = {line["job"] for line in log_lines if line["event"] in events}
     assert [name for name, each in ids.items() if str(each) not in logged] == []
     assert_one_truth(database)
+
+
+async def test_what_a_cancelled_task_of_a_job_held_is_freed_at_once(pod: ManyJobs) -> None:
+    class Held:
+        pass
+
+    held: list[weakref.ref[Held]] = []
+
+    async def hold() -> None:
+        own = Held()
+        held.append(weakref.ref(own))
+        await trio.sleep_forever()
+
+    async def holder(_: Context) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hold)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+    gc.collect()
+    gc.disable()
+    try:
+        with hooked():
+            await pod.run({"holds": holder}, worker_attempts=1)
+        assert [each() for each in held] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_a_stray_error_is_tried_again_as_its_class_says(pod: ManyJobs, database: str) -> None:
