@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import orjson
 import pytest
 import trio
 
@@ -286,6 +287,30 @@ async def test_a_broken_stream(model: AnthropicModel, fault: str, type_: str, ou
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == type_
     assert output in error.message
+
+
+async def test_body_that_ends_inside_an_event_is_cut_however_its_connection_ended(
+    nursery: trio.Nursery,
+) -> None:
+    web = await open_server(nursery)
+    events = (
+        {"type": "message_start", "message": {"id": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+    )
+    whole = b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in events)
+    client = AnthropicModel(api_key="sk", base_url=web.url(path=""))
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n"
+    for body, is_whole in ((whole, True), (whole.partition(b"_tok")[0], False)):
+        web.reply = head.format(len(body)).encode() + body
+        if is_whole:
+            assert (await client.respond(asking({}))).stop_reason == "max_tokens"
+            continue
+        with pytest.raises(ModelUnavailableError) as caught:
+            await client.respond(asking({}))
+        assert caught.value.failure.type == "ended_early"
+    await client.aclose()
 
 
 async def test_a_broken_stream_says_what_it_has_cost(model: AnthropicModel) -> None:

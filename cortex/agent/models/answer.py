@@ -59,6 +59,8 @@ class ModelAnswer:
         self._stop_reason: str | None = None
         self._early_reason: str | None = None
         """What message_start gave as the stop reason: before the content it proves nothing."""
+        self._has_stopped = False
+        """message_stop has come: a stream is whole, and an answer in one document always has it."""
         self._has_ended = False
         """The body ended, and its framing shows that nothing of it is missing."""
         self.usage = Usage()
@@ -73,6 +75,7 @@ class ModelAnswer:
         was_open, used = bool(self._message), self.usage
         try:
             text = self._grow(event)
+            is_content = event["type"] in CONTENT_EVENTS
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"an event of type {event.get('type')!r} is malformed: {error!r:.200}"
             raise BrokenAnswerError("malformed_answer", message) from error
@@ -82,16 +85,18 @@ class ModelAnswer:
             self._on_usage(self.usage)
         if text and self._on_text is not None:
             self._on_text(text)
-        return event["type"] in CONTENT_EVENTS
+        return is_content
 
-    def finish(self, *, is_framed: bool = True) -> None:
+    def finish(self, *, is_framed: bool = True, is_cut: bool = False) -> None:
         """Take the end of the body: message_stop and the stop reason may be missing.
 
         `is_framed`: a length or a last chunk shows that the body is whole. Without one, the end of
         the connection may as well be a cut, so that only a stop reason makes the answer complete.
+        So it does if the body ended inside an event: `is_cut`.
         """
         self._has_ended = is_framed
-        if self._message and (self._stop_reason is not None or (is_framed and self._is_whole())):
+        is_whole = is_framed and not is_cut and self._is_whole()
+        if self._message and (self._stop_reason is not None or is_whole):
             self.complete = True
 
     def break_off(self) -> None:
@@ -144,6 +149,8 @@ class ModelAnswer:
         calls = [block for block in self._blocks if block["type"] == "tool_use"]
         for call in calls:
             _doubt_empty(call)
+        if not self._has_stopped and self._given is not None and self._given is _last(self._blocks):
+            self._given.update({"input": {}, INVALID_INPUT: ""})  # a gateway may have completed it
         if (last := _last(self._blocks)) is None or last["type"] in _THINKING:
             message = "an answer without a stop reason has no text and no call"
             raise BrokenAnswerError("malformed_answer", message)
@@ -179,7 +186,7 @@ class ModelAnswer:
                 self._stop((event.get("delta") or {}).get("stop_reason"))
                 self.usage = counted(self.usage, event.get("usage"))
             case "message_stop":
-                self.complete = bool(self._message)
+                self.complete = self._has_stopped = bool(self._message)
             case "error":
                 if not event["error"]:
                     raise BrokenAnswerError("malformed_answer", "an error event without an error")
@@ -190,7 +197,7 @@ class ModelAnswer:
 
     def _open(self, message: dict[str, Any]) -> None:
         fresh = {name: joined_text(str(message.get(name) or "")) for name in ("id", "model")}
-        if self._blocks and self._message and fresh["id"] != self._message["id"]:
+        if self._blocks and self._message and not self._is_repeated(fresh["id"]):
             raise BrokenAnswerError("malformed_answer", "a second message began inside the first")
         self._message = fresh
         reason = message.get("stop_reason")
@@ -198,9 +205,21 @@ class ModelAnswer:
             self._early_reason = joined_text(reason)[:STOP_REASON_CHARS_MAX]
         self.usage = counted(self.usage, message.get("usage"))
 
+    def _is_repeated(self, message_id: str) -> bool:
+        """Return whether a second message_start repeats the first, rather than starting anew.
+
+        Without ids nothing shows it, and the calls of two attempts would both run. So would those
+        of an attempt that a server makes again under its own id.
+        """
+        has_call = any(block["type"] in _CALLS for block in self._blocks)
+        return bool(message_id) and message_id == self._message["id"] and not has_call
+
     def _index(self, event: dict[str, Any]) -> int:
         """Return the index of the event's block; without one, of the block that began last."""
-        index: int = event["index"] if "index" in event else next(reversed(self._pieces))
+        if "index" not in event and self._latest:
+            # Without an open block this is the second stop of the last one, or malformed.
+            return next(reversed(self._pieces or self._latest))
+        index: int = event["index"]
         return index
 
     def _stop(self, reason: object) -> None:
@@ -214,7 +233,7 @@ class ModelAnswer:
             self._stop_reason = joined_text(reason)[:STOP_REASON_CHARS_MAX]
 
     def _begin(self, index: int, block: dict[str, Any]) -> str:
-        began: Block = joined(block)
+        began: Block = {**joined(block), "type": _text(block["type"])}
         began.pop(INVALID_INPUT, None)
         if (pieces := self._pieces.pop(index, None)) is not None:
             self._finish(self._latest[index], pieces, is_closed=False)

@@ -188,7 +188,7 @@ class _StreamedCall:
             if self._wrong is None and not self._answer.complete:
                 self._take(self._decoder.finish(), response)
                 is_framed = "content-length" in headers or "transfer-encoding" in headers
-                self._answer.finish(is_framed=is_framed)
+                self._answer.finish(is_framed=is_framed, is_cut=self._decoder.is_cut)
 
     @property
     def _patience_s(self) -> float:

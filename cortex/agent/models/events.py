@@ -60,6 +60,11 @@ class AnswerDecoder:
         elif self._kind != STREAM or self._head:
             self._refuse()
 
+    @property
+    def is_cut(self) -> bool:
+        """The body ended inside an event, which `finish` has dropped."""
+        return self._stream is not None and self._stream.is_cut
+
     def _choose(self, head: bytes) -> None:
         """Choose by the first bytes; leaves it open while there are too few."""
         if head.startswith(b"{"):
@@ -79,6 +84,8 @@ class EventDecoder:
 
     def __init__(self) -> None:
         self._buffer = b""
+        self.is_cut = False
+        """The stream ended inside an event, however regularly its connection did."""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
         """Yield the events that are complete now; the rest is kept for the next piece.
@@ -94,10 +101,12 @@ class EventDecoder:
     def finish(self) -> Iterator[dict[str, Any]]:
         """Yield the last event if only the blank line after it is missing."""
         rest, self._buffer = self._buffer, b""
-        try:
-            yield from _parsed(rest)
-        except BrokenAnswerError:
-            return  # it was cut
+        events: list[dict[str, Any]] = []
+        with suppress(BrokenAnswerError):
+            events += _parsed(rest)
+        lines = [line for line in rest.splitlines() if line.strip() and not line.startswith(b":")]
+        self.is_cut = bool(lines) and not events and not lines[-1].rstrip().endswith(_DONE)
+        yield from events
 
 
 def parse_json(data: bytes, *, parse_int: Callable[[str], int] | None = None) -> Any:

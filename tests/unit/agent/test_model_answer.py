@@ -54,6 +54,14 @@ def tool(
     return events if stops else events[:-1]
 
 
+def unnumbered(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events of a server whose blocks have no index."""
+    return [{name: value for name, value in each.items() if name != "index"} for each in events]
+
+
+BARE: dict[str, Any] = {"type": "message_start", "message": {"model": "m"}}
+
+
 def ends(reason: object, **fields: Any) -> list[dict[str, Any]]:
     delta = {"type": "message_delta", "delta": {"stop_reason": reason}, **fields}
     return [delta, {"type": "message_stop"}]
@@ -62,7 +70,7 @@ def ends(reason: object, **fields: Any) -> list[dict[str, Any]]:
 def answer_from(
     *pieces: bytes, kind: str = "text/event-stream", heard: list[str] | None = None
 ) -> ModelResponse:
-    """The answer of a body that ended well."""
+    """The answer of a body whose connection ended well."""
     decoder = AnswerDecoder(kind)
     answer = ModelAnswer(model="asked", on_text=None if heard is None else heard.append)
     for piece in pieces:
@@ -70,7 +78,7 @@ def answer_from(
             answer.take(event)
     for event in decoder.finish():
         answer.take(event)
-    answer.finish()
+    answer.finish(is_cut=decoder.is_cut)
     return answer.response()
 
 
@@ -220,6 +228,15 @@ def test_halves_of_an_emoji_in_two_deltas_are_joined() -> None:
         wire(*tool('{"a": 1', stops=False), END[1]),
         wire(*text("hi")[:-1], {"type": "error", "error": None}),
         wire({"type": "error"}),
+        wire({"type": "content_block_stop"}),
+        wire({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "a"}}),
+        wire(*unnumbered(text("a")), *unnumbered(text("b"))[1:2], *END),
+        b'data: {"type": ["content_block_stop"]}\n\n',
+        wire({"type": "content_block_start", "content_block": {"type": ["text"]}}),
+        wire(*text("hi"), BARE, *text("hi"), *END),
+        wire(BARE, *text("hi"), BARE, *text("hi"), *END),
+        wire(BARE, *tool('{"a": 1}'), BARE, *tool('{"a": 1}'), *END),
+        wire(*tool('{"a": 1}'), START, *tool('{"a": 1}'), *END),
     ],
 )
 def test_nonsense_is_a_malformed_answer(data: bytes) -> None:
@@ -244,9 +261,10 @@ def test_answer_that_ends_inside_a_block_is_cut(events: list[dict[str, Any]]) ->
     assert caught.value.type == "ended_early"
 
 
-def test_body_without_a_message_is_malformed() -> None:
+@pytest.mark.parametrize("body", [wire({"type": "ping"}), b"hello", wire(START)[:40]])
+def test_body_without_a_message_is_malformed(body: bytes) -> None:
     with pytest.raises(BrokenAnswerError) as caught:
-        answer_from(wire({"type": "ping"}))
+        answer_from(body)
     assert caught.value.type == "malformed_answer"
 
 
@@ -284,6 +302,25 @@ def test_end_of_a_body_without_framing_may_be_a_cut() -> None:
 
 
 @pytest.mark.parametrize(
+    "rest",
+    [
+        b"event: content_block_start",
+        b"event: content_block_start\ndata",
+        b": ping\nevent: content_block_start\ndata:",
+        wire(*tool('{"a": 1}', index=1))[:90],
+        wire(*ends("max_tokens")).partition(b"_tok")[0],
+        b"data: [DON",
+    ],
+)
+@pytest.mark.parametrize("whole", [text("hi"), tool('{"a": 1}')], ids=["text", "call"])
+def test_answer_that_ends_inside_an_event_is_cut(whole: list[dict[str, Any]], rest: bytes) -> None:
+    with pytest.raises(BrokenAnswerError) as caught:
+        answer_from(wire(START, *whole) + rest)
+    assert caught.value.type == "ended_early"
+    assert answer_from(wire(START, *whole, *END) + rest).stop_reason == "end_turn"
+
+
+@pytest.mark.parametrize(
     "ending", [[], [END[1]], ends(None), ends(None)[:1], ends(""), [{"type": "message_delta"}]]
 )
 @pytest.mark.parametrize(
@@ -291,7 +328,7 @@ def test_end_of_a_body_without_framing_may_be_a_cut() -> None:
     [
         (tool('{"a": 1}'), False),
         (tool('{"a": 1}', stops=False), False),
-        (tool("", given={"a": 1}), False),
+        ([*tool("", given={"a": 1}), *tool('{"a": 1}', index=2)], False),
         (tool(""), True),
         (tool("{}"), True),
     ],
@@ -302,6 +339,34 @@ def test_calls_of_an_answer_without_a_stop_reason_run_if_they_are_whole(
     response = answer_from(wire(START, *text("hi", 1), *call, *ending))
     assert response.stop_reason == "tool_use"
     assert response.is_cut(response.tool_calls[0]) is is_cut
+
+
+@pytest.mark.parametrize(
+    "ending, is_cut",
+    [
+        ([], True),
+        (ends(None)[:1], True),
+        (text(" ", 1), True),
+        (text("so", 1), False),
+        ([END[1]], False),
+        (ends(None), False),
+    ],
+)
+def test_arguments_that_came_as_a_value_are_doubted_at_an_end_without_a_sign(
+    ending: list[dict[str, Any]], is_cut: bool
+) -> None:
+    """A gateway completes what a model began, so that only the end shows whether it is whole."""
+    response = answer_from(wire(START, *tool("", given={"path": "/"}), *ending))
+    (call,) = response.tool_calls
+    assert response.is_cut(call) is is_cut
+    assert call["input"] == ({} if is_cut else {"path": "/"})
+
+
+def test_calls_of_a_document_without_a_stop_reason_run() -> None:
+    content = [{"type": "tool_use", "id": "t", "name": "n", "input": {"path": "/"}}]
+    message = {**MESSAGE, "stop_reason": None, "content": content}
+    response = answer_from(orjson.dumps(message), kind="application/json")
+    assert not response.is_cut(response.tool_calls[0])
 
 
 def test_early_stop_reason_of_a_cut_is_believed() -> None:
@@ -329,7 +394,11 @@ DOCUMENT = orjson.dumps({**MESSAGE, "content": [{"type": "text", "text": "hi"}]}
         wire(START, *text("hi")) + b"data: [DONE]\n\n",
         wire(START) + b"data: [DONE]\n\n" + wire(*text("hi"), *END),
         wire({**START, "message": {**START["message"], "stop_reason": "end_turn"}}, *text("hi")),
-        wire(START, *({k: v for k, v in e.items() if k != "index"} for e in text("hi")), *END),
+        wire(START, *unnumbered(text("hi")), *END),
+        wire(START, *unnumbered(text("hi")), *unnumbered(text("hi"))[-1:], *END),
+        wire(BARE, BARE, *text("hi"), *END),
+        wire(START, *text("hi")) + b": the end\ndata: [DONE]",
+        wire(START, *text("hi"), *ends("end_turn")[:1]) + b"event: message_st",
         wire(START, *text("hi"), *ends("tool_use")[:1], *ends("end_turn")),
         wire(START, *text("hi"), *ends(None)),
         wire(START, *text("hi"), {"type": "message_delta", "delta": None}, END[1]),
