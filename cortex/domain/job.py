@@ -20,6 +20,7 @@ PATCH_PREFIX: Final = "patched: "
 UPKEEP: Final = ("expire_approvals", "sweep_zombies")
 """The types of the built-in schedules' jobs, which lists show only by type or id."""
 RUN_FLOW: Final = "run_flow"
+EXECUTE_TOOL: Final = "execute_tool"
 RUN_AGENT: Final = "run_agent"
 ABANDONED_AFTER_S: Final = 30.0
 """How long after its cancellation a handler that goes on is ended; a cleanup may take that long."""

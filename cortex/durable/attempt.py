@@ -107,6 +107,12 @@ class Tools(Protocol):
         Raises `Suspended` for one that the pod does not have: another pod must run the job.
         """
 
+    def misfit(self, name: str, arguments: Mapping[str, Any] | None) -> str | None:
+        """Return why other code must make a call that is older than this pod's; None: it can.
+
+        `arguments`: None if they are not known whole.
+        """
+
     def is_required(self, name: str) -> bool:
         """Return whether a failure of this tool fails the step that called it."""
 

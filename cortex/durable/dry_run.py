@@ -7,7 +7,7 @@ record is left, the replay is over, and the handler is stopped. Its own pauses p
 clock is one of this process.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NoReturn
 
@@ -89,7 +89,8 @@ class DryJournal(Journal):
         "_arguments",
         "_asked",
         "_begun",
-        "_calls",
+        "_has_stored_calls",
+        "_misfit",
         "_over",
         "_parked",
         "_stand_ins",
@@ -105,12 +106,14 @@ class DryJournal(Journal):
         effects: Sequence[OpenEffect],
         arguments: Mapping[str, str],
         questions: Sequence[str],
-        calls: Collection[str],
+        misfit: Callable[[str, Mapping[str, Any] | None], str | None],
+        has_stored_calls: bool,
         recall: Callable[[str], Awaitable[str | None]],
     ) -> None:
         """`arguments`: of these effects. `questions`: keys of what people were asked.
 
-        `calls`: names of the tools, and of the other calls, that this code has.
+        `misfit`: returns why this code cannot make a call of a tool, with its arguments if they are
+        older than the code. `has_stored_calls`: those of this job are.
         """
         past = Past(questions=tuple(questions))
         super().__init__(claim.lease, _Nothing(), steps, effects=effects, past=past, recall=recall)
@@ -123,8 +126,9 @@ class DryJournal(Journal):
         self.diverged_at: str | None = None
         """The key of the step at which the replay diverged."""
         self.missing: Finding | None = None
-        """A tool that this code lacks."""
-        self._calls = calls
+        """A tool that this code lacks, or that takes other arguments."""
+        self._misfit = misfit
+        self._has_stored_calls = has_stored_calls
 
     async def once(
         self,
@@ -147,9 +151,8 @@ class DryJournal(Journal):
         self._replay.mark_requested(key)
         if kind is StepKind.EFFECT and key in self._arguments:
             self._check_open(key, given)
-        if kind is StepKind.TOOL and (tool := parse(given.kept).get("tool")) not in self._calls:
-            message = f"there is no tool {tool!r}"
-            self.missing = Finding(problem=Problem.TOOL, where=key, message=message)
+        if kind is StepKind.TOOL:
+            self._check_tool(key, parse(given.kept))
         if kind is StepKind.STEP and (old := self._alike(given)) is not None:
             self._stand_ins[key] = old.key
             return decode(old.output)
@@ -157,6 +160,15 @@ class DryJournal(Journal):
             key not in self._begun | self._asked and kind in (StepKind.EFFECT, StepKind.APPROVAL)
         )
         return await self.park(key, kind, is_new_call=is_new_call)
+
+    def _check_tool(self, key: str, given: Mapping[str, Any]) -> None:
+        """Note a call that other code could make: of a tool that is missing or takes less."""
+        is_older = self._has_stored_calls or key in self._begun or f"{key} approval" in self._asked
+        # Long arguments are cut.
+        is_whole = is_older and isinstance(given["arguments"], Mapping)
+        message = self._misfit(given["tool"], given["arguments"] if is_whole else None)
+        if message is not None:
+            self.missing = Finding(problem=Problem.TOOL, where=key, message=message)
 
     def _alike(self, given: StepInput) -> Step | None:
         """Return a step on record with this input that is due: it may have another name here."""

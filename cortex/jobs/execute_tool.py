@@ -1,13 +1,12 @@
 """`execute_tool`: one call of a tool of the pod, as a job of its own."""
 
-from typing import Any, Final
+from typing import Any
 
 from cortex.domain.errors import RejectedError
+from cortex.domain.job import EXECUTE_TOOL
 from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
 from cortex.durable.registry import job
-
-NAME: Final = "execute_tool"
 
 
 def check(
@@ -22,7 +21,7 @@ def check(
         check_timeout("tool_call", timeout_s, source="timeout_s")
 
 
-@job(NAME, check=check)
+@job(EXECUTE_TOOL, check=check)
 async def execute_tool(
     ctx: Context,
     tool: str,

@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from trio.testing import MockClock
 
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import NotFoundError
-from cortex.domain.job import Claim, Lease
+from cortex.domain.job import EXECUTE_TOOL, RUN_FLOW, Claim, Lease
 from cortex.domain.policy import policy_for
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.timeouts import TIMEOUTS
@@ -382,7 +382,6 @@ class _PodOfReplays:
         self._folder = folder
         self._answers = answers
         self._lines = lines
-        self._calls = code.builtin.union(code.tools.names)
 
     async def replay(self, record: LiveRecord, clock: MockClock) -> Finding | None:
         job = record.job
@@ -416,7 +415,8 @@ class _PodOfReplays:
                 effects=record.effects,
                 arguments=record.arguments,
                 questions=record.questions,
-                calls=self._calls,
+                misfit=self._misfit,
+                has_stored_calls=job.type in (RUN_FLOW, EXECUTE_TOOL),
                 recall=recall,
             )
 
@@ -429,6 +429,9 @@ class _PodOfReplays:
             is_builtin=job.type in self._code.builtin,
             give_up=self._give_up,
         )
+
+    def _misfit(self, tool: str, arguments: Mapping[str, Any] | None) -> str | None:
+        return None if tool in self._code.builtin else self._code.tools.misfit(tool, arguments)
 
     def _give_up(self) -> NoReturn:
         message = "its handler does not stop when it is cancelled"

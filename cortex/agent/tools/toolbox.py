@@ -70,6 +70,17 @@ class Toolbox:
             for tool in map(self._tool, names)
         ]
 
+    def misfit(self, name: str, arguments: Mapping[str, Any] | None) -> str | None:
+        try:
+            tool = self._tool(name)
+            if arguments is not None:
+                _parsed(tool, arguments, frozenset())
+        except Unfit as error:
+            return error.reason
+        except RejectedError:
+            pass  # whichever code runs
+        return None
+
     def is_required(self, name: str) -> bool:
         """Return whether its failure fails the step that called it."""
         return self._tool(name).is_required
@@ -83,7 +94,7 @@ class Toolbox:
         of a remote tool is open, or when this failure opened it.
         """
         tool = self._tool(call.tool)
-        parsed = _parsed(tool, call)
+        parsed = _parsed(tool, call.arguments, call.computed)
         effect = tool.effect_of(parsed)
         arguments = tool.canonical(parsed) if effect or tool.declared.mark.approve else {}
         rules = await self._rules(attempt)
@@ -156,16 +167,16 @@ class Toolbox:
             raise Unfit(MisfitKind.TOOL, message) from None
 
 
-def _parsed(tool: Tool, call: ToolCall) -> Any:
+def _parsed(tool: Tool, arguments: Mapping[str, Any], computed: frozenset[str] | None) -> Any:
     try:
-        return tool.parse(call.arguments)
+        return tool.parse(arguments)
     except ToolInputError as error:
-        if call.computed is None:
+        if computed is None:
             raise
         # A validator of a class refuses what the schema takes: that is about the values.
         known = tool.input_schema["properties"]
-        known = {name: {} if name in call.computed else each for name, each in known.items()}
-        if not misfits({**tool.input_schema, "properties": known}, call.arguments):
+        known = {name: {} if name in computed else each for name, each in known.items()}
+        if not misfits({**tool.input_schema, "properties": known}, arguments):
             raise
         message = f"this pod's {error.message}; the call is older than its code"
         raise Unfit(MisfitKind.TOOL, message) from error

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from cortex.crash_points import crash_point
 from cortex.domain.argument_check import check_payload
 from cortex.domain.errors import ForbiddenError, InvalidValueError
-from cortex.domain.job import APPROVAL_NOTIFY, Submission
+from cortex.domain.job import APPROVAL_NOTIFY, EXECUTE_TOOL, Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
     KEY_MAX,
@@ -36,7 +36,6 @@ from cortex.http.framework.principal import Principal
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB
-from cortex.jobs import execute_tool
 from cortex.postgres.database import Database
 from cortex.store import approvals, codes, jobs
 from cortex.store.codes import ServedType
@@ -116,9 +115,9 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
 
 def require_right(job_type: str, principal: Principal) -> None:
     """Raise `ForbiddenError` unless the requester may choose the payload of such a job."""
-    if job_type == execute_tool.NAME and not principal.may(Role.ADMIN):
+    if job_type == EXECUTE_TOOL and not principal.may(Role.ADMIN):
         raise ForbiddenError(
-            f"job type {execute_tool.NAME} needs a token with role {Role.ADMIN}",
+            f"job type {EXECUTE_TOOL} needs a token with role {Role.ADMIN}",
             hint="it calls any tool of a pod, without the rules of an agent or a flow",
         )
 

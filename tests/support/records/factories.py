@@ -188,11 +188,12 @@ class EchoTools:
     error: Exception | None = None
     effect: EffectTerms | None = None
     gate: Gate | None = None
-
     names: Sequence[str] = ()
 
     def offer(self, names: Sequence[str]) -> list[dict[str, Any]]:
         return [{"name": name} for name in names]
+
+    def misfit(self, *_: object) -> None: ...
 
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False

@@ -55,7 +55,8 @@ def checked(
             effects=[OpenEffect(key, "PENDING") for key in effects or {}],
             arguments=effects or {},
             questions=(),
-            calls=(),
+            misfit=lambda *_: None,
+            has_stored_calls=False,
             recall=record.recall,
         )
 
