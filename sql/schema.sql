@@ -224,6 +224,7 @@ CREATE TABLE cortex.job_record (
     attempts_kept integer NOT NULL DEFAULT 0,  -- Worker attempts that its next task starts with: those of a task that ended to wait, not to retry.
     waits_count integer NOT NULL DEFAULT 0,  -- How often in a row it waited for a breaker or a budget without a step in between.
     own_failure_at timestamptz,  -- When it last had to wait because its own call failed, without a step since then.
+    broken_answers integer NOT NULL DEFAULT 0,  -- How often in a row its own call failed in the middle of an answer; no longer valid when own_failure_at is null.
     job_key text,  -- The key that it was submitted with: a new job with the same key replaces it while it waits.
     error_class text,  -- Class of the error that it failed with.
     error_source text,  -- What failed: the name of a breaker, as in waiting_on; null for its own code.
@@ -872,6 +873,7 @@ END $function$;
 --   attempts_kept: Worker attempts that its next task starts with: those of a task that ended to wait, not to retry.
 --   waits_count: How often in a row it waited for a breaker or a budget without a step in between.
 --   own_failure_at: When it last had to wait because its own call failed, without a step since then.
+--   broken_answers: How often in a row its own call failed in the middle of an answer; no longer valid when own_failure_at is null.
 --   job_key: The key that it was submitted with: a new job with the same key replaces it while it waits.
 --   error_class: Class of the error that it failed with.
 --   error_source: What failed: the name of a breaker, as in waiting_on; null for its own code.
@@ -958,6 +960,7 @@ CREATE VIEW cortex.job AS
             WHEN t.checkpoint IS NULL THEN r.own_failure_at
             ELSE NULL::timestamp with time zone
         END AS own_failure_at,
+    r.broken_answers,
     r.job_key,
     r.error_class,
     r.error_source,

@@ -259,6 +259,11 @@ def _failed(
     request: ModelRequest, type_: str, *, status: int | None, retry_after_s: float | None = None
 ) -> ModelUnavailableError:
     failure = CallFailure(
-        model=request.model, host="sim", type=type_, status=status, retry_after_s=retry_after_s
+        model=request.model,
+        host="sim",
+        type=type_,
+        status=status,
+        retry_after_s=retry_after_s,
+        has_content=type_ in ("connection_lost", "ended_early"),
     )
     return ModelUnavailableError(failure, "drawn by the seed")

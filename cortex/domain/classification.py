@@ -154,6 +154,7 @@ def failure_of_call(facts: CallFailure, message: str) -> Failure:
         limit_s=facts.limit_s,
         is_escalated=meaning.is_escalated,
         call_id=facts.call_id,
+        is_paid=facts.has_content,
     )
 
 

@@ -66,6 +66,8 @@ class Failure:
     """The text in place of a valid output, for INVALID_OUTPUT."""
     call_id: str | None = None
     """The model call that failed: its cost has the same."""
+    is_paid: bool = False
+    """Part of the answer had come, so that the call is paid for: however it broke off."""
 
     @property
     def is_rate_limit(self) -> bool:
@@ -96,7 +98,8 @@ class CallFailure:
     errors have. `status` is that of the HTTP response (200 when the error came inside the stream),
     None without one. `retry_after` is the header as sent, `retry_after_s` its meaning, and
     `should_retry` whether the server says that a retry can help. `limit_s` is the limit that fired.
-    `usage` is what had been billed when it broke off. `call_id` is the id under which its cost is
+    `usage` is what had been billed when it broke off, `has_content` whether a part of the answer
+    had come, also from a server that counts nothing. `call_id` is the id under which its cost is
     booked.
     """
 
@@ -111,6 +114,7 @@ class CallFailure:
     should_retry: bool | None = None
     limit_s: float | None = None
     usage: Usage = field(factory=Usage)
+    has_content: bool = False
     call_id: str | None = None
 
     @property
@@ -286,8 +290,6 @@ API_TYPES: Final[dict[str, str]] = {
 PROMPT_TOO_LONG: Final = "prompt_too_long"
 UNREADABLE: Final = frozenset({"malformed_answer", "not_a_stream"})
 """Codes of answers of a server that does not speak the Messages API, or of one that is broken."""
-PAID: Final = frozenset({"ended_early"})
-"""Codes of answers that a server ended by itself, so that each is paid for: this is no outage."""
 
 API_DETAILS: Final[dict[str, str]] = {
     PROMPT_TOO_LONG: PROMPT_TOO_LONG,  # the API says it in its message only

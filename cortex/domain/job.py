@@ -159,6 +159,8 @@ class Claim:
     """How many times in a row it was suspended without a step in between."""
     own_failure_unix_s: float | None = None
     """When it last had to wait because its own call failed, without a step since then."""
+    broken_answers: int = 0
+    """How often in a row that call failed in the middle of an answer."""
     due_for_s: float = 0.0
     """Seconds since the job, not this attempt, was due."""
     is_suspect: bool = False
@@ -372,6 +374,8 @@ class Suspend:
     is_rate_limit: bool = False
     is_own_failure: bool = False
     """Its own call failed, and so opened the breaker that it waits for or kept it open."""
+    is_broken_answer: bool = False
+    """That call failed in the middle of its answer."""
     requests: tuple[ApprovalRequest, ...] = ()
     """Decisions that it asks for."""
     awaited: tuple[UUID, ...] = ()

@@ -117,6 +117,7 @@ async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) 
         *_failures(ordered),
         [op.is_own_failure for op in ordered],
         [_requests(op) for op in ordered],
+        [op.is_broken_answer for op in ordered],
     )
     return await _hold_and_end(db, "tasks.suspend", pod_id, ordered, columns)
 

@@ -112,6 +112,7 @@ CREATE TABLE cortex.job_record (
     attempts_kept int NOT NULL DEFAULT 0,
     waits_count int NOT NULL DEFAULT 0,
     own_failure_at timestamptz,
+    broken_answers int NOT NULL DEFAULT 0,
     job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
     error_class text,
     error_source text,
@@ -201,6 +202,8 @@ COMMENT ON COLUMN cortex.job_record.waits_count IS
     'How often in a row it waited for a breaker or a budget without a step in between.';
 COMMENT ON COLUMN cortex.job_record.own_failure_at IS
     'When it last had to wait because its own call failed, without a step since then.';
+COMMENT ON COLUMN cortex.job_record.broken_answers IS
+    'How often in a row its own call failed in the middle of an answer; no longer valid when own_failure_at is null.';
 COMMENT ON COLUMN cortex.job_record.job_key IS
     'The key that it was submitted with: a new job with the same key replaces it while it waits.';
 COMMENT ON COLUMN cortex.job_record.error_class IS 'Class of the error that it failed with.';

@@ -175,7 +175,7 @@ SELECT r.id, r.type, r.tenant, r.agent_id, r.agent_version,
        cortex.waited_s(r.waited_s, r.suspended_at, t.locked_at) AS waited_s,
        r.rate_limit_count, r.attempts_kept,
        CASE WHEN t.checkpoint IS NULL THEN r.waits_count ELSE 0 END AS waits_count,
-       CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at,
+       CASE WHEN t.checkpoint IS NULL THEN r.own_failure_at END AS own_failure_at, r.broken_answers,
        r.job_key, r.error_class, r.error_source, r.origin_id, r.lineage_id, r.submitted_by, r.has_open, r.was_suspect,
        r.submitted_with, CASE WHEN t.checkpoint IS NULL THEN r.process_deaths ELSE 0 END AS process_deaths, r.tags,
        r.unfit_codes, r.traceparent, cortex.trace_id(r.id, r.traceparent) AS trace_id, r.replaced_by

@@ -130,7 +130,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
           greatest(0, j.timeout_s + cortex.waited_s(j.waited_s, j.suspended_at, t.locked_at)
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
           j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
-          j.waits_count, date_part('epoch', j.own_failure_at) AS own_failure_unix_s,
+          j.waits_count, date_part('epoch', j.own_failure_at) AS own_failure_unix_s, j.broken_answers,
           greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s, j.traceparent;
 
 -- name: orphans
@@ -381,17 +381,18 @@ RETURNING u.task;
 -- attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person, $5 whether a retry is used, $6
 -- what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their codes, $10 classes, $11 sources, $12
 -- data of their facts, $13 whether the job's own call is the cause, $14 what people must decide: new requests for
--- approval, earlier ones, effects of unknown outcome. Locks: tasks, then jobs, effects and approvals. Returns the jobs
+-- approval, earlier ones, effects of unknown outcome, $15 whether that call failed in the middle of its answer. Locks: tasks, then jobs, effects and approvals. Returns the jobs
 -- suspended. A job with a cancellation request, or whose key another job took, is cancelled instead; a job whose
 -- decision or resolution arrived meanwhile is due at once.
 WITH ended AS (
-    SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.asked,
+    SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.broken, e.asked,
            CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
            CASE WHEN came.already THEN 0 ELSE e.delay_s END AS delay_s,
            j.cancel_requested_at IS NOT NULL OR j.replaced_by IS NOT NULL AS is_cancelled
     FROM unnest($2::uuid[], $3::int[], $4::float8[], $5::bool[], $6::text[], $7::bool[], $8::text[], $9::text[],
-                $10::text[], $11::text[], $12::jsonb[], $13::bool[], $14::jsonb[])
-        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own, asked)
+                $10::text[], $11::text[], $12::jsonb[], $13::bool[], $14::jsonb[], $15::bool[])
+        AS e(job_id, attempt, delay_s, counted, waiting_on, rate_limit, error, code, class, source, fact, own, asked,
+             broken)
     JOIN cortex.job_record j ON j.id = e.job_id
     CROSS JOIN LATERAL (
         SELECT e.asked IS NOT NULL AND (EXISTS (
@@ -425,6 +426,8 @@ WITH ended AS (
         was_suspect = g.is_suspect AND NOT g.counted,
         waits_count = CASE WHEN g.counted THEN 0 WHEN g.has_stepped THEN 1 ELSE j.waits_count + 1 END,
         own_failure_at = CASE WHEN g.own THEN cortex.now() WHEN NOT g.has_stepped THEN j.own_failure_at END,
+        broken_answers = CASE WHEN g.broken AND (g.has_stepped OR j.own_failure_at IS NULL) THEN 1
+                              WHEN g.broken THEN j.broken_answers + 1 WHEN NOT g.own THEN j.broken_answers ELSE 0 END,
         has_open = j.has_open OR g.asked IS NOT NULL
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL

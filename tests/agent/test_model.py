@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import orjson
 import pytest
 import trio
 
@@ -270,47 +269,27 @@ async def test_an_error_inside_the_stream_is_judged_by_its_type(
 
 
 @pytest.mark.parametrize(
-    "fault, type_, output",
+    "fault, type_, output, is_paid",
     [
-        ("cut", "connection_lost", "reset"),
-        ("drop", "connection_lost", "reset"),
-        ("early_end", "ended_early", "ended its answer early"),
-        ("empty", "malformed_answer", "without message_start"),
-        ("malformed", "malformed_answer", "not JSON"),
-        ("not_utf8", "malformed_answer", "not JSON"),
-        ("html", "not_a_stream", "text/html"),
+        # A reset takes with it what the client has not read yet.
+        ("cut", "connection_lost", "reset", None),
+        ("drop", "connection_lost", "reset", None),
+        ("early_end", "ended_early", "ended its answer early", True),
+        ("empty", "malformed_answer", "without message_start", False),
+        ("malformed", "malformed_answer", "not JSON", True),
+        ("not_utf8", "malformed_answer", "not JSON", True),
+        ("html", "not_a_stream", "text/html", False),
     ],
 )
-async def test_a_broken_stream(model: AnthropicModel, fault: str, type_: str, output: str) -> None:
+async def test_a_broken_stream(
+    model: AnthropicModel, fault: str, type_: str, output: str, is_paid: bool | None
+) -> None:
     turn = {"text": "one two three four", "chunks": 4, "fault": fault, "fault_after": 2}
     error = await failure_of(model, turn)
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == type_
     assert output in error.message
-
-
-async def test_body_that_ends_inside_an_event_is_cut_however_its_connection_ended(
-    nursery: trio.Nursery,
-) -> None:
-    web = await open_server(nursery)
-    events = (
-        {"type": "message_start", "message": {"id": "m"}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}},
-        {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
-    )
-    whole = b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in events)
-    client = AnthropicModel(api_key="sk", base_url=web.url(path=""))
-    head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n"
-    for body, is_whole in ((whole, True), (whole.partition(b"_tok")[0], False)):
-        web.reply = head.format(len(body)).encode() + body
-        if is_whole:
-            assert (await client.respond(asking({}))).stop_reason == "max_tokens"
-            continue
-        with pytest.raises(ModelUnavailableError) as caught:
-            await client.respond(asking({}))
-        assert caught.value.failure.type == "ended_early"
-    await client.aclose()
+    assert is_paid in (None, classification.failure_of(error).is_paid)
 
 
 async def test_a_broken_stream_says_what_it_has_cost(model: AnthropicModel) -> None:
@@ -356,6 +335,7 @@ async def test_the_total_limit(model: AnthropicModel, turn: dict[str, Any]) -> N
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == "total_timeout"
     assert "within 0.4 s" in error.message
+    assert classification.failure_of(error).is_paid is (turn is ENDLESS)
 
 
 async def test_cancelling_closes_the_stream_at_once(
@@ -395,6 +375,7 @@ async def test_a_refused_connection() -> None:
         error = await failure_of(client, {"text": "never sent"})
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == "connection_refused"
+    assert not classification.failure_of(error).is_paid
     assert "refused" in error.message
     assert f"127.0.0.1:{port}" in error.message
     assert isinstance(error.__cause__, anthropic.APIConnectionError)

@@ -68,7 +68,7 @@ def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
     assert_one_truth(pods.dsn)
 
 
-def test_model_that_never_answers_well_costs_a_retry_only_if_it_is_paid(
+def test_model_that_never_answers_well_makes_its_jobs_wait(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
     agent.apply()
@@ -88,7 +88,7 @@ def test_model_that_never_answers_well_costs_a_retry_only_if_it_is_paid(
     assert "connection_lost" in report
     assert len(agent.calls("lost")) == 3
     row = until_status(pods.dsn, paid_id, "RETRY")
-    assert (row["waiting_on"], row["retry_count"]) == ("llm:paid", 1)
+    assert (row["waiting_on"], row["retry_count"], row["broken_answers"]) == ("llm:paid", 0, 1)
     assert len(agent.calls("paid")) == 3
     row = until_status(pods.dsn, foreign_id, "FAILED")
     assert (row["error_code"], row["attempt"]) == ("not_messages_api", 1)

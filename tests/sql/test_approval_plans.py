@@ -78,6 +78,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
             [f"approval:{UUID(int=300_000 + n)}" for n in range(BATCH)],
             *([False] * BATCH, *[NOTHING] * 5, [False] * BATCH),
             [ASKED % (UUID(int=300_000 + n), DIGEST, SOME) for n in range(BATCH)],
+            [False] * BATCH,
         ),
         6 * BATCH,
     ),

@@ -83,6 +83,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
             *[NOTHING] * 5,
             [False] * BATCH,
             NOTHING,
+            [False] * BATCH,
         ),
         BATCH,
     ),

@@ -260,6 +260,35 @@ def test_waiting_keeps_the_worker_attempts_and_counts_itself(
     assert (row["attempts_kept"], row["waits_count"], row["retry_count"]) == (0, 0, 1)
 
 
+def test_answers_that_break_in_a_row_are_counted(
+    database: str, store: Session, submit: Callable[..., UUID], claim: Claims
+) -> None:
+    job_id, pod_id = submit(), new_id()
+    broken = {"is_own_failure": True, "is_broken_answer": True}
+    waits: list[tuple[dict[str, bool], int]] = [
+        (broken, 1),
+        ({}, 1),  # turned away by the breaker
+        (broken, 2),
+        ({**broken, "is_counted": True}, 3),
+        ({"is_own_failure": True}, 0),
+        (broken, 1),
+    ]
+    before = 0
+    for flags, count in waits:
+        (again,) = claim(pod_id)
+        assert again.broken_answers == before
+        wait = a_suspend(again.lease, waiting_on="llm:x", **{"is_counted": False, **flags})
+        store(tasks.suspend, pod_id=pod_id, operations=[wait])
+        assert job_row(database, job_id)["broken_answers"] == count
+        before = count
+        let_go_on(database, job_id)
+    sql(database, "UPDATE cortex.job_record SET own_failure_at = NULL")  # as after a step
+    (again,) = claim(pod_id)
+    wait = a_suspend(again.lease, waiting_on="llm:x", is_counted=False, **broken)
+    store(tasks.suspend, pod_id=pod_id, operations=[wait])
+    assert job_row(database, job_id)["broken_answers"] == 1
+
+
 @pytest.mark.parametrize("end", ["runs", "completed", "failed", "expired"])
 def test_a_step_ends_the_rows_of_waits_and_deaths_for_good(
     database: str, store: Session, running: Running, claim: Claims, end: str

@@ -67,6 +67,11 @@ class ModelAnswer:
         """What the API has counted so far."""
         self.complete = False
 
+    @property
+    def has_content(self) -> bool:
+        """Part of the answer has come: whatever follows, the call is paid for."""
+        return bool(self._blocks)
+
     def take(self, event: dict[str, Any]) -> bool:
         """Take the next event; True if it is part of the answer (a ping is not).
 

@@ -226,6 +226,7 @@ class _StreamedCall:
             type="",
             request_id=self._request_id,
             usage=self._answer.usage,
+            has_content=self._answer.has_content,
         )
 
 

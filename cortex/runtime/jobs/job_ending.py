@@ -18,7 +18,7 @@ from cortex.domain.classification import class_name, failure_of
 from cortex.domain.classification import leaves as leaves_of
 from cortex.domain.control_flow import LeaseLost, Suspended, Unfit, together
 from cortex.domain.errors import DivergedError, MisfitKind, UnfitCodeError
-from cortex.domain.failure import FINAL, PAID, Failure, FailureClass
+from cortex.domain.failure import FINAL, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Misfit, Operation, Release, Suspend
 from cortex.domain.redaction import clean_text, redact
 from cortex.domain.retry import (
@@ -37,6 +37,8 @@ _traceback_of: Final = BaseException.__dict__["__traceback__"].__get__
 STACK_CHARS_MAX: Final = 16_384
 POISON: Final = "poison"
 PROCESS_DIED: Final = "process_died"
+BROKEN_ANSWERS_FREE: Final = 2
+"""A server that goes down and comes back may break that many answers of a job in a row."""
 
 _log = structlog.get_logger(__name__)
 
@@ -179,6 +181,7 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
         delay_s=suspended.delay_s,
         is_counted=False,
         is_own_failure=suspended.failure is not None,
+        is_broken_answer=suspended.failure is not None and suspended.failure.is_paid,
         waiting_on=suspended.waiting_on,
         error=clean_text(suspended.reason),
         requests=suspended.requests,
@@ -188,16 +191,22 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
 
 
 def _is_to_blame(claim: Claim, suspended: Suspended) -> bool:
-    """Return whether this is no outage: its failed calls are paid for, or other calls succeeded.
+    """Return whether this is no outage: other calls succeeded, or all of its own began well.
+
+    In an outage calls fail before any content. A call that fails in the middle of its answer again
+    and again, with the pause of the breaker in between, is too long for a proxy or the server, and
+    each try is paid for.
 
     A breaker that opened after the job's last failure had been closed in between. Both instants are
     the database's: with durations of several clocks, an outage would seem to begin now and then.
     """
     if suspended.failure is None:
         return False
-    if suspended.failure.code in PAID:
+    if claim.own_failure_unix_s is None:
+        return False
+    if suspended.failure.is_paid and claim.broken_answers >= BROKEN_ANSWERS_FREE:
         return True
-    if claim.own_failure_unix_s is None or suspended.opened_unix_s is None:
+    if suspended.opened_unix_s is None:
         return False
     return suspended.opened_unix_s > claim.own_failure_unix_s
 
@@ -218,6 +227,7 @@ def _counted(
         delay_s=max(pause_s, suspended.delay_s or 0.0),
         is_counted=True,
         is_own_failure=True,
+        is_broken_answer=failure.is_paid,
         is_rate_limit=failure.is_rate_limit,
         waiting_on=suspended.waiting_on,
         **fields,

@@ -253,17 +253,40 @@ def test_an_outage_uses_no_retry_but_a_call_that_always_fails_does(
     assert ending.delay_s >= 30
 
 
-@pytest.mark.parametrize("retry_count", [0, 3])
-def test_answers_that_are_paid_for_use_a_retry_each_time(retry_count: int) -> None:
-    paid = attrs.evolve(OWN, cls=FailureClass.TRANSIENT_INFRA, code="ended_early")
-    wish = Suspended("llm:x", "open", delay_s=30, failure=paid, opened_unix_s=1.0)
-    ending = failed(a_claim(retry_count=retry_count, max_retries=3), wish)
-    if retry_count == 0:
-        assert isinstance(ending, Suspend)
-        assert (ending.is_counted, ending.waiting_on) == (True, "llm:x")
-    else:
+@pytest.mark.parametrize("code", ["ended_early", "connection_lost", "idle_timeout"])
+@pytest.mark.parametrize(
+    "before, is_paid, retry_count, is_counted",
+    [
+        (None, True, 0, False),
+        (1, True, 0, False),  # twice in a row: a server that comes back may break again
+        (2, True, 0, True),
+        (7, True, 0, True),
+        (9, False, 0, False),  # nothing has come: an outage
+        (2, True, 3, True),
+        (1, True, 3, False),
+        (9, False, 3, False),
+    ],
+)
+def test_answers_that_always_break_in_the_middle_use_retries(
+    code: str, before: int | None, is_paid: bool, retry_count: int, is_counted: bool
+) -> None:
+    failure = attrs.evolve(OWN, code=code, is_paid=is_paid)
+    wish = Suspended("llm:x", "open", delay_s=30, failure=failure, opened_unix_s=1.0)
+    own_failure_unix_s = None if before is None else 50.0
+    claim = a_claim(
+        own_failure_unix_s=own_failure_unix_s,
+        broken_answers=5 if before is None else before,  # stale without a failure of its own
+        retry_count=retry_count,
+        max_retries=3,
+    )
+    ending = failed(claim, wish)
+    if is_counted and retry_count == 3:
         assert isinstance(ending, Finish)
-        assert (ending.status, ending.code) == (JobStatus.FAILED, "ended_early")
+        assert (ending.status, ending.code) == (JobStatus.FAILED, code)
+        return
+    assert isinstance(ending, Suspend)
+    assert (ending.is_counted, ending.waiting_on) == (is_counted, "llm:x")
+    assert (ending.is_own_failure, ending.is_broken_answer) == (True, is_paid)
 
 
 def test_one_who_only_waits_is_never_to_blame() -> None:
