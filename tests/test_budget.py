@@ -40,9 +40,9 @@ BUDGETS_S: Final = {
     "tests/http": 38.0,
     "tests/runtime": 28.0,
     "tests/sql": 12.5,
-    "tests/store": 67.0,
-    "tests/tui": 92.5,
-    "tests/unit": 45.0,
+    "tests/store": 68.0,
+    "tests/tui": 93.5,
+    "tests/unit": 46.0,
 }
 
 

@@ -105,7 +105,7 @@ class _Guarded:
             return resume(given.pop())
         except StopIteration:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 -- raised below
             stray = readable(error)
             if stray is error:
                 del stray
