@@ -201,7 +201,7 @@ async def test_new_steps_before_one_on_record_are_kept_up_to_a_bound(
 ) -> None:
     """Code without a recorded step does not run on for good without any progress on record."""
     monkeypatch.setattr("cortex.durable.journal.DEFERRED_MAX", 5 if bound == "steps" else 99)
-    monkeypatch.setattr("cortex.durable.journal.DEFERRED_BYTES_MAX", 800)
+    monkeypatch.setattr("cortex.durable.journal.DEFERRED_BYTES_MAX", 750)
     value = StepOutcome(value="x" * (90 if bound == "size" else 1))
     for is_removed in (False, True):
         record = Record([a_given_step("removed", seq=1)])
