@@ -14,12 +14,14 @@ from attrs import evolve, field, frozen
 from chaos.points.bench import TROUBLE, Bench
 from chaos.points.judge import problems
 from chaos.points.programs import EVERYONES, PROGRAMS, Program
-from chaos.points.shot import Recorded, Shot, fire, record
+from chaos.points.shot import NotPassedError, Recorded, Shot, fire, record
 from cortex.crash_points import BETWEEN, POINTS, Kind
 
 AT_ONCE: Final = 8
 """Trials; more only wait for each other on two cores."""
 WAYS: Final = ("kill", "stop")
+MAKERS_MAX: Final = 3
+"""Programs that are tried for one point between two transactions."""
 
 
 @frozen(kw_only=True)
@@ -31,6 +33,8 @@ class Result:
     nth: int | None = None
     how: str | None = None
     is_pair: bool = False
+    is_passed: bool = True
+    """False: a point between two transactions, of an operation that had no second one this time."""
     took_s: float = 0.0
     problems: list[str] = field(factory=list)
 
@@ -72,9 +76,13 @@ async def exhaust(
         return wrong + problems(program, observed.left, shot=None, baseline=observed.left)
 
     async def shot(one: Shot) -> Result:
+        is_hit = True
+
         async def judged() -> list[str]:
-            left = await fire(bench, one)
-            return problems(one.program, left, shot=one, baseline=recorded[one.program.name].left)
+            nonlocal is_hit
+            found = await _fired(bench, one, makers.get(one.point), recorded)
+            is_hit = found is not None
+            return found or []
 
         result = Result(
             program=one.program.name,
@@ -83,20 +91,40 @@ async def exhaust(
             how=one.how,
             is_pair=is_second(one.program, one.point),
         )
-        result = await _timed(turns, result, judged)
+        result = evolve(await _timed(turns, result, judged), is_passed=is_hit)
         on_result(result)
         return result
 
     results = list(await asyncio.gather(*map(undisturbed, programs)))
     passed = {name: observed.points for name, observed in recorded.items()}
     shots = [one for each in programs for one in shots_of(each, passed.get(each.name, ()))]
-    shots += shots_between(programs, passed)
+    makers = makers_between(programs, passed)
+    shots += shots_between(makers)
     if seed is not None:
         shots = drawn(shots, seed)
     results += await asyncio.gather(*map(shot, shots))
     if programs is PROGRAMS:
         results += unpassed(programs, passed)
     return results
+
+
+async def _fired(
+    bench: Bench, one: Shot, makers: Sequence[Program] | None, recorded: Mapping[str, Recorded]
+) -> list[str] | None:
+    """Carry out a shot, at the first of `makers` that passes it; return its problems.
+
+    None: none of them passed it this time. Raises `MissingError`.
+    """
+    for program in makers or [one.program]:
+        this = evolve(one, program=program)
+        try:
+            left = await fire(bench, this)
+        except NotPassedError:
+            if makers is None:
+                raise
+        else:
+            return problems(program, left, shot=this, baseline=recorded[program.name].left)
+    return None
 
 
 async def _timed(
@@ -126,22 +154,28 @@ def shots_of(program: Program, passed: Sequence[str]) -> Iterator[Shot]:
                     yield Shot(program=program, point=point, nth=nth, how=how)
 
 
-def shots_between(
+def makers_between(
     programs: Sequence[Program], passed: Mapping[str, Sequence[str]]
-) -> Iterator[Shot]:
-    """The shots between two transactions of one operation, each at the first program that makes it.
+) -> dict[str, list[Program]]:
+    """Return the programs that passed each point between two transactions of one operation.
 
     No table names them: an operation that begins to use a second transaction is tried from then on.
+    Whether a tick has two depends on what it finds, so a shot may need another program.
     """
-    firsts: dict[str, Program] = {}
+    makers: defaultdict[str, list[Program]] = defaultdict(list)
     for program in programs:
         if not program.is_pair:
-            for point in passed.get(program.name, ()):
-                if point.startswith(BETWEEN):
-                    firsts.setdefault(point, program)
-    for point, program in sorted(firsts.items()):
+            for point in dict.fromkeys(passed.get(program.name, ())):
+                if point.startswith(BETWEEN) and len(makers[point]) < MAKERS_MAX:
+                    makers[point].append(program)
+    return dict(makers)
+
+
+def shots_between(makers: Mapping[str, Sequence[Program]]) -> Iterator[Shot]:
+    """The shots at such points."""
+    for point, programs in sorted(makers.items()):
         for how in WAYS:
-            yield Shot(program=program, point=point, nth=1, how=how)
+            yield Shot(program=programs[0], point=point, nth=1, how=how)
 
 
 def drawn(shots: Sequence[Shot], seed: int) -> list[Shot]:

@@ -18,7 +18,7 @@ from chaos.points.events import TOPICS, begin, happen, happen_again
 from chaos.points.person import attend
 from chaos.points.programs import IDLE, Program, gate
 from chaos.workloads.old_jobs import archived_in
-from cortex.crash_points import RECORD
+from cortex.crash_points import BETWEEN, RECORD
 
 _AT_REST: Final = """
     SELECT count(*) FROM cortex.job j
@@ -170,7 +170,7 @@ async def _until_at_rest(trial: Trial, program: Program) -> None:
 async def _until_hit(trial: Trial, pod: TrialPod, shot: Shot) -> None:
     """Wait until the pod reaches the point. Raises `NotPassedError`."""
     hit = asyncio.create_task(trial.until(lambda: pod.is_hit, f"{shot.setting} is passed"))
-    if shot.program.may_wait_for_people:
+    if shot.program.may_wait_for_people or shot.point.startswith(BETWEEN):
         rest = asyncio.create_task(_until_at_rest(trial, shot.program))
         await asyncio.wait([hit, rest], return_when=asyncio.FIRST_COMPLETED)
         rest.cancel()

@@ -20,7 +20,7 @@ from chaos.points.judge import problems
 from chaos.points.programs import PROGRAMS, Program
 from chaos.points.shot import Left, Recorded, Shot, fire, record
 from chaos.workloads.program import Op
-from cortex.crash_points import POINTS, Kind
+from cortex.crash_points import BETWEEN, POINTS, Kind
 from tests.support.servers.postgres import make_home, remove_servers, run_asyncio
 
 T = TypeVar("T")
@@ -160,6 +160,14 @@ def test_the_table_tells_each_point_and_what_went_wrong() -> None:
     assert "model, kill at before_step:1: it is lost" in table
     assert not report.is_good([good, bad])
     assert report.document([good])["is_good"]
+
+
+def test_most_points_between_transactions_must_be_passed() -> None:
+    passed = [Result(program="tick", point=f"{BETWEEN}.a.{n}", nth=1, how="kill") for n in range(3)]
+    missed = Result(program="tick", point=f"{BETWEEN}.b", nth=1, how="kill", is_passed=False)
+    assert report.is_good([*passed, missed])
+    assert not report.is_good([*passed, missed, missed])
+    assert "1 not passed again" in report.sentence([*passed, missed])
 
 
 # --- a user's job
