@@ -70,7 +70,7 @@ async def test_the_longest_of_concurrent_steps_is_named_until_it_is_recorded(
     assert written(database) == before, "what has not changed is not written again"
     shown = (await bench.port(jobs.show, job_id)).running_step
     assert shown is not None
-    assert (shown.key, shown.kind.value, shown.more) == ("fetch all", "step", 1)
+    assert (shown.key, shown.kind, shown.more) == ("fetch all", "step", 1)
     look = await bench.port(job_view.look, job_id, after=None, limit=9)
     assert look.job.running_step == shown
 
