@@ -170,7 +170,8 @@ def _warn_of_unfit(
     call: Session, chosen: ChosenDeadLetters, app: str | None, output: Output
 ) -> None:
     """Say that the new job will wait for code, while its payload can still be changed."""
+    find = registry_of(app).find
     for letter in chosen.letters:
-        text = call(dead_letters.waiting_for_code, letter.job_id, find=registry_of(app).find)
+        text = call(dead_letters.waiting_for_code, letter.job_id, find=find)
         if text is not None:
             output.say(f"{text}; or give it another payload: --payload FILE", "warn")
