@@ -381,9 +381,9 @@ RETURNING u.task;
 -- attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person, $5 whether a retry is used, $6
 -- what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their codes, $10 classes, $11 sources, $12
 -- data of their facts, $13 whether the job's own call is the cause, $14 what people must decide: new requests for
--- approval, earlier ones, effects of unknown outcome, $15 whether that call failed in the middle of its answer. Locks: tasks, then jobs, effects and approvals. Returns the jobs
--- suspended. A job with a cancellation request, or whose key another job took, is cancelled instead; a job whose
--- decision or resolution arrived meanwhile is due at once.
+-- approval, earlier ones, effects of unknown outcome, $15 whether that call failed in the middle of its answer. Locks:
+-- tasks, then jobs, effects and approvals. Returns the jobs suspended. A job with a cancellation request, or whose key
+-- another job took, is cancelled instead; a job whose decision or resolution arrived meanwhile is due at once.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.broken, e.asked,
            CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
@@ -482,12 +482,12 @@ SELECT id FROM suspended LEFT JOIN hinted ON true;
 -- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request or whose key
 -- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 its lock key, $3
 -- consecutive deaths that fail a job, $4 limit, $5 its last heartbeat when it was seen without its lock, or null: if it
--- has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory lock to the end of the statement, tasks and their jobs (skipping locked), the
--- pod, the breakers that it probed. The pod is finished, and marked dead, when everything that it owned could be taken;
--- its probes are free at once. Its death condemns none of its jobs. A job that was running in $3
--- - 1 consecutive pod deaths without a step in between becomes a suspect: it runs in its own process, whose death
--- identifies the culprit. If the pod had stopped its jobs, or ended before it learned of them, its death is not
--- counted.
+-- has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory lock to the end of the
+-- statement, tasks and their jobs (skipping locked), the pod, the breakers that it probed. The pod is finished, and
+-- marked dead, when everything that it owned could be taken; its probes are free at once. Its death condemns none of
+-- its jobs. A job that was running in $3 - 1 consecutive pod deaths without a step in between becomes a suspect: it
+-- runs in its own process, whose death identifies the culprit. If the pod had stopped its jobs, or ended before it
+-- learned of them, its death is not counted.
 WITH dead AS MATERIALIZED (
     SELECT p.id, p.state NOT IN ('READY', 'DRAINING')
            OR coalesce(p.phase IN ('hand_back', 'flush', 'sign_off'), false) AS has_left
@@ -567,10 +567,10 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- are spent, or ends them if a person requested it or another job took their key. Also takes a job that runs without a
 -- heartbeat, and has not changed for this long, or whose task is gone: if no pod had claimed that one, the job gets
 -- another task. The task of a job that has ended, if one is left, is deleted. Between two worker attempts a job's task
--- is not locked: that is not such a job. $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number from 0 to 1 for each of at most this
--- many jobs: where between zero and the longest its pause lies. No job is swept until the server has served for $1
--- seconds: before that, no pod could send a heartbeat. Locks: an advisory lock, tried without waiting, so that one
--- process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
+-- is not locked: that is not such a job. $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number
+-- from 0 to 1 for each of at most this many jobs: where between zero and the longest its pause lies. No job is swept
+-- until the server has served for $1 seconds: before that, no pod could send a heartbeat. Locks: an advisory lock,
+-- tried without waiting, so that one process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
 WITH alone AS MATERIALIZED (
     SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)) AS is_alone
 ), turn AS (

@@ -58,7 +58,7 @@ class ModelAnswer:
         """The first half of a surrogate pair, until `on_text` can get both."""
         self._stop_reason: str | None = None
         self._early_reason: str | None = None
-        """What message_start gave as the stop reason: before the content it proves nothing."""
+        """Stop reason in message_start: before the content it proves nothing."""
         self._has_stopped = False
         """message_stop has come: a stream is whole, and an answer in one document always has it."""
         self._has_ended = False

@@ -282,7 +282,7 @@ async def test_errors_of_job_code_never_end_the_pod(
     assert_one_truth(database)
 
 
-async def test_what_a_cancelled_task_of_a_job_held_is_freed_at_once(pod: ManyJobs) -> None:
+async def test_values_of_a_cancelled_task_are_freed_at_once(pod: ManyJobs) -> None:
     class Held:
         pass
 

@@ -117,17 +117,15 @@ async def renamed_effect(ctx: Context) -> None:
     await ctx.effect("pay customer", never, 2)
 
 
-async def renamed_step(ctx: Context) -> None:
-    await ctx.step("load order", never, 1)
-    await ctx.sleep("rest", seconds=1)
-    await ctx.effect("pay", never, 2)
-    await ctx.llm("ask", model="m", messages=MESSAGES)
-
-
 async def renamed_step_and_ended(ctx: Context) -> None:
     await ctx.step("load order", never, 1)
     await ctx.sleep("rest", seconds=1)
     await ctx.effect("pay", never, 2)
+
+
+async def renamed_step(ctx: Context) -> None:
+    await renamed_step_and_ended(ctx)
+    await ctx.llm("ask", model="m", messages=MESSAGES)
 
 
 async def alike_step_before(ctx: Context) -> None:
