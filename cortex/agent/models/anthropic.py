@@ -144,9 +144,9 @@ class _StreamedCall:
             await self._stream()
         if total.cancelled_caught:
             self._answer.break_off()
-        if total.cancelled_caught and not self._answer.complete:
-            message = f"no complete answer within {self._limits.total_s:g} s"
-            raise BrokenAnswerError("total_timeout", message)
+            if not self._answer.complete:
+                message = f"no complete answer within {self._limits.total_s:g} s"
+                raise BrokenAnswerError("total_timeout", message)
 
     async def _stream(self) -> None:
         """Read the answer, for as long as content keeps coming."""
@@ -161,8 +161,8 @@ class _StreamedCall:
             raise self._wrong
         if reading.cancelled_caught:
             self._answer.break_off()
-        if not self._answer.complete and reading.cancelled_caught:
-            raise BrokenAnswerError("idle_timeout", f"no content for {self._limits.idle_s:g} s")
+            if not self._answer.complete:
+                raise BrokenAnswerError("idle_timeout", f"no content for {self._limits.idle_s:g} s")
 
     async def _read(self, reading: trio.CancelScope) -> None:
         """Read the body; a failure to decode it is kept, and cancels `reading`.
