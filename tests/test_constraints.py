@@ -1,0 +1,43 @@
+"""`.ci/constraints.txt` pins what `.ci/run` installs: each package once, with its hashes."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT: Final = Path(__file__).parent.parent
+TEXT: Final = (ROOT / ".ci" / "constraints.txt").read_text("utf-8")
+PIN: Final = re.compile(
+    r"([\w.-]+)==([^\s;]+)(?: ; [^\\]+)? \\(?:\n    --hash=sha256:[0-9a-f]{64} ?\\?)+\n"
+)
+RENEW: Final = "run .ci/lock"
+
+
+def pins() -> dict[str, str]:
+    return {canonicalize_name(name): version for name, version in PIN.findall(TEXT)}
+
+
+def test_the_file_has_nothing_but_names_versions_and_hashes() -> None:
+    head, _, rest = TEXT.partition("\n")
+    assert head == "# Written by .ci/lock."
+    assert PIN.sub("", rest) == "", RENEW
+    assert len(pins()) == len(PIN.findall(TEXT))
+
+
+def test_what_pyproject_asks_for_is_pinned_within_its_bounds() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    project, groups = document["project"], document["dependency-groups"]
+    extras = [line for each in project["optional-dependencies"].values() for line in each]
+    wanted = [
+        *(*project["dependencies"], *extras, *document["build-system"]["requires"]),
+        *(*groups["dev"], *groups["gate"]),
+    ]
+    found = pins()
+    for requirement in map(Requirement, wanted):
+        if requirement.name != project["name"]:
+            version = found.get(canonicalize_name(requirement.name))
+            assert version is not None, f"{requirement}: {RENEW}"
+            assert requirement.specifier.contains(version), f"{requirement}: {RENEW}"
