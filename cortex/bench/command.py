@@ -385,6 +385,8 @@ def compare(options: Options, *, ref: str, benches: tuple[str, ...], repeat: int
     REF is a commit that git knows. Each BENCH is a measurement, with its options in quotes if it
     has any: "throughput --jobs 5000"; by default throughput, steps and latency. Prints for each
     figure both medians and the ratio of after to before: its median and quartiles among all pairs.
+    Beside them stands the figure that the newest release recorded for the same command, perhaps on
+    another machine.
 
     Both run in this environment, so REF may need nothing that this checkout does not. Without --dsn
     each side has an embedded database of its own in a scratch folder.
@@ -400,6 +402,9 @@ def compare(options: Options, *, ref: str, benches: tuple[str, ...], repeat: int
         measure.comparison(ref, dsn=settings.dsn) as sides,
     ):
         rows = sides.figures(chosen, repeat=repeat, show=live.show)
+    if sides.recorded is not None:
+        release, machine = sides.recorded.release, sides.recorded.machine
+        output.say(f"recorded: {release}, on {machine}", "dim")
     output.listing("figures", measure.COLUMNS, rows, empty="")
 
 

@@ -22,6 +22,7 @@ import attrs
 
 import cortex
 from cortex.bench.figures import middle, shown
+from cortex.bench.recorded import Recorded
 from cortex.cli.screen.table import Column, only_on_demand
 from cortex.config import PREFIX
 from cortex.domain.errors import UnavailableError, UsageError
@@ -171,6 +172,8 @@ class Comparison:
     after: Side
     ref: str
     commit: str
+    recorded: Recorded | None
+    """Figures of the newest release, from this checkout."""
 
     def figures(self, benches: Sequence[Bench], *, repeat: int, show: Progress) -> list[Row]:
         """Run each measurement `repeat` times on both sides, in turns; return a row per figure.
@@ -181,13 +184,20 @@ class Comparison:
             if not self.before.has(bench.name):
                 raise UsageError(f"{self.before.label} has no `cortex bench {bench.name}`")
         rows: list[Row] = []
+        recorded = self.recorded.figures if self.recorded else {}
         for bench in benches:
             pairs = []
             for number in range(1, repeat + 1):
                 show(f"{bench.label}: {number} of {repeat}")
                 pairs.append((self.before.run(bench), self.after.run(bench)))
             rows += (
-                {"bench": bench.label, "ref": self.ref, "commit": self.commit, **row}
+                {
+                    "bench": bench.label,
+                    "ref": self.ref,
+                    "commit": self.commit,
+                    **row,
+                    "recorded": recorded.get((bench.label, row["figure"])),
+                }
                 for row in rows_of(pairs)
             )
         return rows
@@ -212,7 +222,8 @@ def comparison(ref: str, *, dsn: str | None) -> Iterator[Comparison]:
         before, after = sides
         changes = "+" if checkout.has_changes else ""
         try:
-            yield Comparison(before, after, commit, checkout.commit("HEAD") + changes)
+            head = checkout.commit("HEAD") + changes
+            yield Comparison(before, after, commit, head, Recorded.newest(checkout.root))
         finally:
             for side in sides:
                 side.stop_server()
@@ -302,5 +313,6 @@ COLUMNS: Final[Sequence[Column[Row]]] = (
     Column(name="after", shown=lambda row: Cell(shown(row["after"])), is_right=True),
     Column(name="ratio", shown=_ratio, is_right=True),
     Column(name="spread", shown=_spread, is_right=True, is_for_people=True),
+    Column(name="recorded", shown=lambda row: Cell(shown(row["recorded"]), "dim"), is_right=True),
     *only_on_demand(*RATIOS[1:], "runs", "ref", "commit"),
 )

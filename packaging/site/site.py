@@ -52,7 +52,7 @@ def navigation(entries: list[Any], pages: Path) -> list[Any]:
     def expanded(value: Any) -> Any:
         if not isinstance(value, str) or not value.endswith("/"):
             return value
-        found = (f"{value}{each.name}" for each in sorted((pages / value).iterdir()))
+        found = (f"{value}{each.name}" for each in sorted((pages / value).glob("*.md")))
         return [each for each in found if each not in named]
 
     return [{title: expanded(value) for title, value in each.items()} for each in entries]

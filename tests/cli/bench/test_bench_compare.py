@@ -95,12 +95,29 @@ def test_both_versions_are_measured_in_turns(repository: Repository) -> None:
     new = {"before": None, "after": 2.5} | dict.fromkeys(RATIOS)
     of_all = {"bench": "steps --jobs 7", "ref": head, "commit": f"{head}+", "runs": 2}
     assert rows == [
-        of_all | {"figure": "steps_per_s"} | rate,
-        of_all | {"figure": "pod_us"} | new,
+        of_all | {"figure": "steps_per_s", "recorded": None} | rate,
+        of_all | {"figure": "pod_us", "recorded": None} | new,
     ]
     assert not scratch.exists()
     assert repository.git("status", "--porcelain") == before
     assert len(repository.git("worktree", "list").splitlines()) == 1
+
+
+def test_figures_of_the_newest_release_stand_beside_the_measured_ones(
+    repository: Repository,
+) -> None:
+    folder = repository.root / "docs" / "internals" / "figures"
+    folder.mkdir(parents=True)
+    for version, rate in [("unreleased", 70), ("1.9.0", 80), ("1.10.0", 90)]:
+        (folder / f"{version}.toml").write_text(
+            'machine = "two cores"\n[[measured]]\n'
+            f'command = "cortex bench steps --jobs 7"\nfigures = {{ steps_per_s = {rate} }}\n'
+        )
+    with comparison("HEAD", dsn=None) as sides:
+        rows = sides.figures([STEPS], repeat=1, show=lambda _: None)
+    assert sides.recorded is not None
+    assert (sides.recorded.release, sides.recorded.machine) == ("1.10.0", "two cores")
+    assert {row["figure"]: row["recorded"] for row in rows} == {"steps_per_s": 90, "pod_us": None}
 
 
 def test_a_ratio_is_taken_within_each_pair() -> None:
