@@ -27,7 +27,13 @@ from tests.support.servers.postgres import SharedPostgres, make_home, remove_ser
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PICTURES = ROOT / "packaging" / "pictures"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / ".github").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 README_LINES_MAX = 250
 
 
