@@ -2,13 +2,17 @@
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, Final
 
 from chaos.cluster.stage import Stage
 from chaos.nemeses.drain import ends, term
+from chaos.nemeses.healing import until
 from chaos.nemeses.nemesis import Fault
 from chaos.nemeses.target import NO_TARGET, candidates, draw_place, hit
 from chaos.windows import inspect
+
+DRAINS: Final = '"event": "draining"'
+TOLD_WITHIN_S: Final = 5.0
 
 
 class SecondTerm:
@@ -28,6 +32,8 @@ class SecondTerm:
         pod = pods[0]
         await term(stage, pod)
         await asyncio.sleep(detail["after_s"])
+        # A process that has not read the first signal yet takes two of the same for one.
+        await until(lambda: DRAINS in pod.log or not pod.is_alive, within_s=TOLD_WITHIN_S)
         if not pod.is_alive:
             return {**hit(stage, detail, pod), "missed": "it had ended by then", "windows": []}
         windows = (await inspect(stage, pod))[pod.name]
