@@ -45,7 +45,7 @@ MUTANTS: Final = (
         invariant="I11",
         patches=(
             Patch(
-                "cortex/runtime/liveness/self_fence.py",
+                "cortex/runtime/self_fence.py",
                 "        return self.silent_s > self._fence_s\n",
                 "        return False\n",
             ),
@@ -164,7 +164,7 @@ MUTANTS: Final = (
                 "false AS has_stepped, e.is_over\n), gone AS (",
             ),
             Patch(
-                "cortex/runtime/jobs/job_ending.py",
+                "cortex/runtime/job_ending.py",
                 "    deaths = 1 if has_stepped else claim.process_deaths + 1\n",
                 "    deaths = claim.process_deaths + 1\n",
             ),

@@ -28,7 +28,6 @@ import attrs
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
-from cortex.agent.tools.tool import NAME as TOOL_NAME
 from cortex.domain.approvals.policy import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.durable.structuring import MisfitError, UnfitError, show, structure
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 Spec = TypeVar("Spec")
 
+# The Messages API accepts these names.
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000

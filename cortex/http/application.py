@@ -24,11 +24,11 @@ from cortex.domain.errors import ForbiddenError, NotFoundError, TimedOutError
 from cortex.domain.idempotency import checked_key
 from cortex.domain.token import Role
 from cortex.durable.json_schema import Schema
-from cortex.http.auth import COOKIE_NAME, lacks
 from cortex.http.framework import body as bodies
 from cortex.http.framework import shape
 from cortex.http.framework.apart import Apart
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.auth import COOKIE_NAME, lacks
 from cortex.http.framework.gate import TEMPLATE, WHO, Gate, Numbers
 from cortex.http.framework.limits import Buckets, Rate
 from cortex.http.framework.origin import address_of, refuse_foreign

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cortex.domain.token import SECRET_BYTES, digest_of_cookie, digest_of_token
-from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api
+from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.problem import UnauthenticatedError
 from cortex.store import tokens

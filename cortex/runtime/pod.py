@@ -47,6 +47,7 @@ from cortex.runtime.clients.answer_sender import AnswerSender
 from cortex.runtime.clients.job_feeds import JobFeeds
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.runtime.commit.committer import Committer
+from cortex.runtime.hints import POD_LOST
 from cortex.runtime.interpreter_hooks import hooked
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.isolation.isolation import Isolation
@@ -57,15 +58,12 @@ from cortex.runtime.jobs.idle_actors import IdleActors
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.policies import Policies, begin
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
-from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.maintenance.control import Control, DrainRequests
-from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
 from cortex.runtime.maintenance.schedules import declare
@@ -76,6 +74,8 @@ from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.pod_services import services_of
 from cortex.runtime.process import LoopLag
+from cortex.runtime.running import RunningJobs
+from cortex.runtime.self_fence import SelfFence
 from cortex.runtime.tick_pod import end_when_idle
 from cortex.runtime.tracing.start import span_exporter
 from cortex.store import pods

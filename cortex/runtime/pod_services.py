@@ -19,11 +19,11 @@ from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
 from cortex.runtime.jobs.policies import Policies
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.maintenance.runners import RunnerUpkeep
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.outbox.channels import StoreChannels
 from cortex.runtime.pod_parts import PodParts
+from cortex.runtime.self_fence import SelfFence
 
 
 def services_of(

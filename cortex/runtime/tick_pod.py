@@ -5,9 +5,9 @@ from typing import Final
 import trio
 
 from cortex.runtime.jobs.dispatcher import Dispatcher
-from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.liveness.takeover import TakeOver
+from cortex.runtime.running import RunningJobs
 
 QUIET_S: Final = 1.0
 """How long no job has run and none was due: what jobs have just released comes within this time."""

@@ -35,7 +35,7 @@ from cortex.domain.job import Submission
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import agents
-from cortex.store.background.passes import DuePass
+from cortex.store.passes import DuePass
 from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of, rows_of
 

@@ -12,8 +12,8 @@ from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit, worded
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, Record
-from cortex.store.background.passes import PartPass
 from cortex.store.facts import data_text
+from cortex.store.passes import PartPass
 from cortex.store.rows import row_of, rows_of
 
 WAKE_BATCH: Final = 1000

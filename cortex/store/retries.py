@@ -13,8 +13,8 @@ from cortex.domain.phrases import short_id
 from cortex.domain.waiting import named
 from cortex.postgres.database import Database, Record
 from cortex.store import dead_letters
-from cortex.store.background.passes import DuePass
 from cortex.store.dead_letters import Resubmission
+from cortex.store.passes import DuePass
 from cortex.store.rows import row_of
 
 RETRY_BATCH = 200

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from cortex.agent.confinement.means import Confiner, best_means, works
+from cortex.agent.confinement.process import Completed, run_confined
 from cortex.agent.confinement.writable import reason_against
-from cortex.agent.tools.process import Completed, run_confined
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import RejectedError
 from tests.support.pod_place import AS_ROOT, CANARY, POD_UID, ROOT, Place, a_place

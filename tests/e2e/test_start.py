@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.runtime.liveness.loop_guard import LoopGuard
+from cortex.runtime.loop_guard import LoopGuard
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, end_of_pod, run_cli, until_pods
 from tests.support.records.rows import submit, submit_many, until_jobs, until_status

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli.run.log_stream import PIECE, LogStream
+from cortex.cli.screen.log_stream import PIECE, LogStream
 from tests.support.eventually import WITHIN_S
 from tests.support.pods import APP, ROOT, environment, until_pods
 from tests.support.records.rows import submit, until_jobs

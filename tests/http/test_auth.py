@@ -9,8 +9,8 @@ from starlette.responses import Response
 from cortex.domain.errors import UnavailableError
 from cortex.domain.token import IMPLIED, TOKEN_PREFIX, Role, digest_of_token, token_text
 from cortex.http.application import application
-from cortex.http.auth import MISSES_MAX, Authenticator
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.auth import MISSES_MAX, Authenticator
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.postgres.bridge import open_port
@@ -177,7 +177,7 @@ def test_a_token_that_is_no_more_is_no_guess(server: HttpServer, database: str) 
 async def test_nobody_waits_one_by_one_for_a_database_that_is_silent(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.http.auth.LOOK_WAIT_S", 0.1)
+    monkeypatch.setattr("cortex.http.framework.auth.LOOK_WAIT_S", 0.1)
     header = f"Bearer {token_text(bytes(32))}"
     refused_: list[UnavailableError] = []
     async with open_port(Profile(dsn=database), rng=seeded_random()) as plain:

@@ -290,7 +290,7 @@ def test_many_readers_share_few_statements(
 def test_a_stream_tells_nothing_more_when_its_token_was_revoked(
     server: HttpServer, follow_job: Follow, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.http.auth.CACHED_S", 0.0)
+    monkeypatch.setattr("cortex.http.framework.auth.CACHED_S", 0.0)
     job_id = submit(database, "digest")
     with follow_job(job_id) as events:
         assert names(events.until("state")) == ["PENDING"]

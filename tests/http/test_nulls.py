@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from cortex.domain.token import Role
-from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import CheckedRequest
+from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.route import Method, Route
 from cortex.http.page import approval_view, inbox

@@ -33,7 +33,7 @@ BOUNDED = (
 @pytest.fixture
 def server(database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
     """A server that takes as much as comes, and wrong tokens, too."""
-    monkeypatch.setattr("cortex.http.auth.MISSES_MAX", 10**6)
+    monkeypatch.setattr("cortex.http.framework.auth.MISSES_MAX", 10**6)
     plenty = Rate(burst=10**6, per_s=10**6)
     with http_server(database, address_rate=plenty, token_rate=plenty) as running:
         yield running

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from cortex.domain.approvals.approval import Risk
-from cortex.http.links import MISSES_MAX
+from cortex.http.framework.links import MISSES_MAX
 from cortex.http.page.rendering import CSP
 from tests.support.reader import (
     Reader,

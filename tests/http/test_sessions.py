@@ -7,8 +7,8 @@ import pytest
 from starlette.responses import Response
 
 from cortex.domain.token import TOKEN_PREFIX, Role
-from cortex.http.auth import COOKIE_NAME, MISSES_MAX
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.auth import COOKIE_NAME, MISSES_MAX
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out

@@ -11,10 +11,10 @@ import trio.testing
 from cortex.domain.errors import UnavailableError
 from cortex.domain.idempotency import request_digest
 from cortex.domain.policy import JobPolicy
-from cortex.http.auth import MISSES_MAX
 from cortex.http.framework import apart, idempotent
 from cortex.http.framework.apart import Apart
 from cortex.http.framework.api import SIGN_IN_RATE
+from cortex.http.framework.auth import MISSES_MAX
 from cortex.http.page import signing_in
 from cortex.http.page.signing_in import FORM_BYTES_MAX
 from cortex.store import jobs

@@ -11,9 +11,9 @@ import trio
 from cortex.actors.runner import TickBudget
 from cortex.domain.errors import NotFoundError
 from cortex.runtime.jobs.policies import AgentSpecCache
-from cortex.runtime.jobs.running import Stop
 from cortex.runtime.maintenance.control import Control
 from cortex.runtime.process import LoopLag
+from cortex.runtime.running import Stop
 from cortex.store import agents, jobs
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench

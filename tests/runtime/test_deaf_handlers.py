@@ -15,7 +15,7 @@ import trio
 from cortex.durable.context import Context
 from cortex.runtime.jobs import deaf_handlers
 from cortex.runtime.jobs.deaf_handlers import DeafHandlers
-from cortex.runtime.jobs.running import Stop
+from cortex.runtime.running import Stop
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench
 from tests.support.records.many_jobs import ManyJobs, statuses

@@ -3,8 +3,8 @@
 import pytest
 
 from cortex.actors.runner import TickBudget
-from cortex.runtime.jobs.running import Stop
 from cortex.runtime.maintenance.control import DrainRequests
+from cortex.runtime.running import Stop
 from cortex.store import drains, pods
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench

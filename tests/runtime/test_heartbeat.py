@@ -14,10 +14,10 @@ from cortex.domain.errors import Trouble, UnavailableError
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import migrate
-from cortex.runtime.jobs.running import RunningJob, Stop
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.running import RunningJob, Stop
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs, pods
 from tests.support.eventually import eventually, eventually_async
 from tests.support.holder import holding_task

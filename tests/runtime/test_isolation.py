@@ -30,7 +30,7 @@ from cortex.runtime.isolation import isolation
 from cortex.runtime.isolation.fork_server import ForkServer, ForkServerCommand, start_fork_server
 from cortex.runtime.isolation.isolation import Isolation
 from cortex.runtime.isolation.runner import RunnerParts
-from cortex.runtime.jobs.running import Stop
+from cortex.runtime.running import Stop
 from cortex.store import jobs, tasks
 from tests.support.eventually import eventually, eventually_async
 from tests.support.records.bulk import a_request

@@ -15,7 +15,7 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import RejectedError
 from cortex.domain.job import Claim
 from cortex.durable.context import Context
-from cortex.runtime.jobs.running import RunningJob, Stop
+from cortex.runtime.running import RunningJob, Stop
 from cortex.store import jobs, retries, steps, tasks
 from cortex.view.jobs import state_of
 from tests.support.eventually import WITHIN_S, eventually_async

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from cortex.durable.context import Context
-from cortex.runtime.jobs.running import Stop
+from cortex.runtime.running import Stop
 from cortex.store import steps
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from cortex.runtime import process
-from cortex.runtime.liveness.loop_guard import LoopGuard, Silence
+from cortex.runtime.loop_guard import LoopGuard, Silence
 from tests.support.eventually import eventually_async
 
 STILL_S = 0.2

@@ -9,10 +9,10 @@ import trio.testing
 from cortex.domain.breaker import BreakerState
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
-from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex.runtime.metrics.metrics_page import BREAKERS_MAX, EVERY_S, MetricsPage
+from cortex.runtime.running import RunningJobs
 from cortex.store import pulse as store
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench, FaultyPort, a_claim

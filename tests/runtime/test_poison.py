@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from cortex.domain.job import Claim, Lease, NumberedStep, Release, StepDone, StepKind, Suspend
-from cortex.runtime.jobs.running import RunningJobs
+from cortex.runtime.running import RunningJobs
 from cortex.store import jobs, pods, retries, steps, tasks
 from cortex.store.pods import Pod
 from tests.support.records.factories import JOB_TYPE, Bench, a_pod

@@ -22,7 +22,7 @@ from cortex.durable.progress import ANSWER_CHARS_MAX, PartialAnswer
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.jobs import receipts as receipts_module
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.jobs.running import Stop
+from cortex.runtime.running import Stop
 from cortex.store import jobs, timeouts
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.factories import Bench

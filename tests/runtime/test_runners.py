@@ -8,8 +8,8 @@ from cortex.config import Settings
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
 from cortex.runtime.calls.pending_settlements import PendingSettlements
+from cortex.runtime.hints import EXPIRY, POD_LOST, REMINDER, RETRY
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX
-from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST, REMINDER, RETRY
 from cortex.runtime.maintenance.runners import Means, runners, suspended
 from tests.support.eventually import virtually
 from tests.support.holder import holding

@@ -9,8 +9,8 @@ import trio
 
 from cortex.actors.runner import TickBudget
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.liveness.takeover import ENDED_EVERY, LOOKS_APART_S, NEW_APART_S, TakeOver
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import JOB_TYPE, Bench, a_pod

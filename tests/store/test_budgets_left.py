@@ -9,8 +9,8 @@ from cortex.domain.job import Claim, Release
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import budgets, facts, pods, retries, tasks
-from cortex.store.background.passes import PartPass
 from cortex.store.budgets import BudgetUse, WaitingJob
+from cortex.store.passes import PartPass
 from tests.store.test_budgets import (
     DAY_S,
     TENANT_DAY,

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from cortex.agent.confinement.means import Confiner
-from cortex.agent.tools.process import run_confined
+from cortex.agent.confinement.process import run_confined
 from cortex.domain.confinement import Confinement
 
 

@@ -9,9 +9,9 @@ from cortex.postgres.bridge import Port
 from cortex.runtime.clients.answer_listener import AnswerListener
 from cortex.runtime.clients.job_feeds import JobFeeds
 from cortex.runtime.clients.result_waiters import ResultWaiters
-from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
+from cortex.runtime.running import RunningJobs
 
 
 @job("digest")

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import attrs
 
-from cortex.agent.tools.process import Completed
+from cortex.agent.confinement.process import Completed
 from cortex.domain.effect import Applied, Invocation
 from cortex.domain.errors import UsageError
 from cortex.durable.attempt import EffectTerms

@@ -1,12 +1,11 @@
 """Runs a program."""
 
 import os
-import re
 from functools import partial
 
 import trio
 
-from cortex.agent.tools.process import Completed, run_confined, run_process
+from cortex.agent.confinement.process import PASSED_ON, Completed, run_confined, run_process
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import InvalidValueError, RejectedError
@@ -17,8 +16,6 @@ COMMAND_TIMEOUT_DEFAULT_S = TIMEOUTS["tool_call"].default_s
 # Leaves time within the tool's own limit for ending the process group.
 COMMAND_TIMEOUT_MAX_S = TIMEOUT_MAX_S - 20
 OUTPUT_MAX_BYTES = 65_536
-# An allow-list: Cortex's own environment holds keys, tokens and the database's password.
-PASSED_ON = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ|TMPDIR|USER|LOGNAME|SHELL")
 
 
 @tool(timeout=TIMEOUT_MAX_S, local=True)

@@ -19,7 +19,6 @@ awaiting holds up the whole pod: write it without `async`.
 """
 
 import inspect
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +32,7 @@ import trio
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.plain import plain, raw_text
 from cortex.agent.secrets import Secrets
+from cortex.agent.spec import TOOL_NAME
 from cortex.agent.tools.abandon import abandonable
 from cortex.agent.tools.effect_rule import Declared, EffectRule, EffectWords, declared
 from cortex.agent.tools.input_schema import (
@@ -51,11 +51,6 @@ from cortex.durable.json_schema import Schema, UnsupportedTypeError
 from cortex.durable.stray_errors import tamed
 from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread, thread_for
-
-# The Messages API accepts these names.
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-"""Tools that hang keep their threads; they must not use up those that the pod itself needs."""
 
 ToolFunction = Callable[..., Any]
 BreakerName = Callable[[Any], str | None]
@@ -307,9 +302,9 @@ def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
 
 
 def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **declared: Any) -> Tool:
-    if not NAME.fullmatch(name):
+    if not TOOL_NAME.fullmatch(name):
         raise UsageError(
-            f"tool name {name!r} does not match {NAME.pattern}",
+            f"tool name {name!r} does not match {TOOL_NAME.pattern}",
             hint="use letters, digits, _ and -, at most 64",
         )
     if timeout_s is None:

@@ -15,11 +15,11 @@ import trio
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.secrets import Secrets
-from cortex.agent.spec import AgentSpec
+from cortex.agent.spec import TOOL_NAME, AgentSpec
 from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
-from cortex.agent.tools.tool import NAME, Tool, ToolContext, ToolInputError
+from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError
 from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
 from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.policy import Gate as PolicyGate
@@ -158,7 +158,7 @@ class Toolbox:
         try:
             return self.tools[name]
         except KeyError:
-            if not NAME.fullmatch(name):  # no pod will ever have it
+            if not TOOL_NAME.fullmatch(name):  # no pod will ever have it
                 raise RejectedError(
                     f"there is no tool {name!r}: no tool can have this name"
                 ) from None

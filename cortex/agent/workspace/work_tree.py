@@ -17,8 +17,7 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.agent.tools.process import run_process
-from cortex.agent.tools.run_command import PASSED_ON
+from cortex.agent.confinement.process import PASSED_ON, run_process
 from cortex.agent.workspace.artefacts import printable
 from cortex.agent.workspace.repository import owner_of, require_own
 from cortex.domain.errors import CortexError, RejectedError

@@ -5,6 +5,7 @@ from typing import Any, Final
 import click
 
 from cortex.cli.approvals.page import diff
+from cortex.cli.apps import app_options, registry_of
 from cortex.cli.dead.begin import begin
 from cortex.cli.dead.choice import (
     ChosenDeadLetters,
@@ -18,7 +19,6 @@ from cortex.cli.dead.choice import (
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import PATH_CHARS_MAX, Command, Options, Text
-from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.argument_check import check_payload

@@ -6,13 +6,13 @@ from uuid import UUID
 
 import click
 
+from cortex.cli.apps import app_options, registry_of
 from cortex.cli.asking import acting_credential
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.jobs.payload import read_payload, split_arguments, with_arguments
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
 from cortex.cli.options import Command, Seconds, Text
-from cortex.cli.run.apps import app_options, registry_of
 from cortex.cli.screen.output import Output
 from cortex.cli.starting_pod import StartingPod
 from cortex.domain.argument_check import check_payload

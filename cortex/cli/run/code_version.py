@@ -18,7 +18,7 @@ from typing import Final
 import click
 
 import cortex
-from cortex.cli.run.apps import added_packages
+from cortex.cli.apps import added_packages
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
 from cortex.runtime.pod_parts import CORTEX_VERSION

@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from cortex.cli.run.apps import add_packages, added_packages, load_app
+from cortex.cli.apps import add_packages, added_packages, load_app
 from cortex.cli.run.job_output import job_output_as_lines
 from cortex.cli.screen.logs import configure_logs
 from cortex.config import Settings, files

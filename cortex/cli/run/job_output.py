@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
-from cortex.cli.run.log_stream import LogStream
+from cortex.cli.screen.log_stream import LogStream
 from cortex.cli.screen.logs import TEXT_MAX, line_logger
 from cortex.domain.tracing import current
 

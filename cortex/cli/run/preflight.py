@@ -8,8 +8,8 @@ from typing import Any, Final
 import attrs
 import click
 
+from cortex.cli.apps import app_options, load_app
 from cortex.cli.options import Command, Format, Options
-from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column
 from cortex.cli.target import database, settings_from

@@ -3,8 +3,8 @@
 import click
 import trio
 
+from cortex.cli.apps import load_app
 from cortex.cli.options import Command
-from cortex.cli.run.apps import load_app
 from cortex.demo.server import serve_until_stopped
 from cortex.domain.errors import UsageError
 

@@ -32,7 +32,7 @@ from cortex.postgres.session import run_alone
 from cortex.runtime import process
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.liveness.loop_guard import STILL_MIN_S, LoopGuard
+from cortex.runtime.loop_guard import STILL_MIN_S, LoopGuard
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.pod_ready import Ready, Worker

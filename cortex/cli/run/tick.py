@@ -20,8 +20,8 @@ import cortex.cli.screen.plain_structlog  # noqa: F401 -- before all that import
 # isort: split
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
+from cortex.cli.apps import app_options, load_app
 from cortex.cli.options import Command, Options, Span
-from cortex.cli.run.apps import app_options, load_app
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.job_output import job_output_as_lines

@@ -9,10 +9,10 @@ import attrs
 import click
 import orjson
 
+from cortex.cli.apps import registry_of
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
-from cortex.cli.run.apps import registry_of
 from cortex.cli.schedules.source import parse_schedules
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.table import Column

@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-from cortex.cli.run.log_stream import LogStream
+from cortex.cli.screen.log_stream import LogStream
 from cortex.domain.redaction import redact
 from cortex.domain.safe import safe
 from cortex.domain.tracing import current

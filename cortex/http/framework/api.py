@@ -15,13 +15,13 @@ from cortex.domain.clock import Chance
 from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
 from cortex.domain.job_feed import CodeWait, JobEvent, JobState, Position
 from cortex.durable.registry import JobType
-from cortex.http.auth import Authenticator
 from cortex.http.framework.apart import Apart
+from cortex.http.framework.auth import Authenticator
 from cortex.http.framework.limits import Buckets, Rate
+from cortex.http.framework.links import Links
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.stream_limits import StreamLimits
 from cortex.http.framework.turns import Turns
-from cortex.http.links import Links
 from cortex.postgres.bridge import Port
 
 SIGN_IN_RATE: Final = Rate(burst=30, per_s=1.0)

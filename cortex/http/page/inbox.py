@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.token import Role
-from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.route import Method, Route, SignIn
 from cortex.http.framework.shape import field
 from cortex.http.page.errors import as_page

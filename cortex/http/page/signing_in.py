@@ -6,8 +6,8 @@ from typing import Any, Final
 from starlette.responses import RedirectResponse, Response
 
 from cortex.domain.token import Role
-from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.limits import household
 from cortex.http.framework.origin import is_https, refuse_foreign
 from cortex.http.framework.problem import RateLimitedError, UnauthenticatedError

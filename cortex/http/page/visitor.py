@@ -7,8 +7,8 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.token import Role
-from cortex.http.auth import COOKIE_NAME
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.gate import WHO
 from cortex.http.framework.origin import is_https
 from cortex.http.framework.principal import Principal

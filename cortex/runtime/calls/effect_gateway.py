@@ -15,7 +15,7 @@ from cortex.domain.approvals.approval import Decided
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply
 from cortex.postgres.bridge import Port
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import approvals
 
 _log = structlog.get_logger(__name__)

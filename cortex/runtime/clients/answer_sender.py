@@ -35,7 +35,7 @@ from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, stora
 from cortex.durable.progress import PartialAnswer
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.jobs.running import RunningJobs
+from cortex.runtime.running import RunningJobs
 from cortex.store import watches
 from cortex.store.watches import Watched
 

@@ -62,7 +62,7 @@ from cortex.runtime.isolation.channels import answer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
 from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
-from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
+from cortex.runtime.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
 """How long a stopped job may take to end by itself, before its process is killed."""

@@ -54,7 +54,7 @@ from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.descendants import end_children
 from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.wire import Channel, plain, shaped
-from cortex.runtime.jobs.job_ending import ending_of, not_judged
+from cortex.runtime.job_ending import ending_of, not_judged
 
 T = TypeVar("T")
 AHEAD_S: Final = 5.0

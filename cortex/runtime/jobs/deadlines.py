@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from cortex.runtime.jobs.running import RunningJobs
+from cortex.runtime.running import RunningJobs
 
 COARSE_S: Final = 0.02
 

@@ -30,8 +30,8 @@ from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.durable.abandoning import end
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
-from cortex.runtime.jobs.running import RunningJob, RunningJobs
-from cortex.runtime.liveness.loop_guard import LINES_MAX, stack_of
+from cortex.runtime.loop_guard import LINES_MAX, stack_of
+from cortex.runtime.running import RunningJob, RunningJobs
 from cortex.store import facts
 from cortex.store.facts import Fact
 

@@ -35,8 +35,8 @@ from cortex.domain.errors import UnavailableError
 from cortex.domain.job import BULK, Claim, Release
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.job_actor import JobActors
-from cortex.runtime.jobs.running import RunningJob, RunningJobs
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import tasks
 from cortex.store.background.runners import DISPATCH
 

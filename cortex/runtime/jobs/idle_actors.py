@@ -12,7 +12,7 @@ import trio
 from trio.lowlevel import Abort, RaiseCancelT, Task
 
 from cortex.domain.job import Claim
-from cortex.runtime.jobs.running import RunningJob
+from cortex.runtime.running import RunningJob
 
 IDLE_MAX: Final = 500
 """As many as one claim can wake."""

@@ -50,11 +50,11 @@ from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, leave_island
 from cortex.runtime.commit.committer import Committer, CommitterStopped
 from cortex.runtime.isolation.isolation import AttemptReport, Isolation, RunnerDied
+from cortex.runtime.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.runtime.jobs.idle_actors import IdleActors
-from cortex.runtime.jobs.job_ending import ending_of, not_judged, out_of_time, process_died
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
 from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.running import RunningJob, RunningJobs, Stop
 from cortex.store import steps
 
 NO_PROCESS_PAUSE_S: Final = 1.0

@@ -44,7 +44,7 @@ from cortex.durable.calls import Caller
 from cortex.durable.progress import Progress
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.interruption import Attempt, of_call, of_error, of_job
-from cortex.runtime.jobs.running import RunningJob
+from cortex.runtime.running import RunningJob
 from cortex.store import jobs, timeouts
 
 WRITE_S: Final = 5.0

@@ -18,7 +18,7 @@ from cortex.actors.phases import Outcome, ShutdownLog
 from cortex.crash_points import crash_point
 from cortex.domain.drain import INTAKE_S, SHARES, DrainPhase, DrainStatus
 from cortex.domain.errors import CortexError, UnavailableError
-from cortex.runtime.jobs.running import RunningJobs, Stop
+from cortex.runtime.running import RunningJobs, Stop
 
 # --- The request to shut down a pod.
 

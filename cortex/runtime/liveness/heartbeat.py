@@ -26,8 +26,8 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.jobs.running import RunningJobs, Stop
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.running import RunningJobs, Stop
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods
 from cortex.store.pods import Pod, Vitals
 

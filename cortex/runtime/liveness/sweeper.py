@@ -34,8 +34,8 @@ from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import UnavailableError
 from cortex.domain.phrases import to_plain
 from cortex.postgres.bridge import Port
-from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 
 OVERDUE_S: Final = 15.0

@@ -25,8 +25,8 @@ from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.postgres.bridge import Port
-from cortex.runtime.liveness.self_fence import SelfFence
 from cortex.runtime.metrics.metrics import Metrics
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from cortex.store.pods import Suspect
 

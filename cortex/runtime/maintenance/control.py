@@ -13,8 +13,8 @@ import structlog
 
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.postgres.bridge import Port
-from cortex.runtime.jobs.running import RunningJobs, Stop
 from cortex.runtime.liveness.listener import CONTROL
+from cortex.runtime.running import RunningJobs, Stop
 from cortex.store import drains, jobs
 
 POLL_S = 1.0

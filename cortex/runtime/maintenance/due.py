@@ -1,7 +1,7 @@
 """What a runner returns after a pass over what has become due."""
 
 from cortex.actors.runner import AT_ONCE, TickBudget, TickResult
-from cortex.store.background.passes import DuePass
+from cortex.store.passes import DuePass
 
 
 def result_of(done: DuePass, budget: TickBudget, *, least_s: float, most_s: float) -> TickResult:

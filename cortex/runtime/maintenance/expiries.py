@@ -14,8 +14,8 @@ from typing import Final
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
+from cortex.runtime.hints import EXPIRY, POD_LOST
 from cortex.runtime.maintenance.due import result_of
-from cortex.runtime.maintenance.hints import EXPIRY, POD_LOST
 from cortex.store import approvals
 
 AGAIN_S: Final = 1.0

@@ -15,8 +15,8 @@ from typing import Final
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
+from cortex.runtime.hints import POD_LOST, REMINDER
 from cortex.runtime.maintenance.due import result_of
-from cortex.runtime.maintenance.hints import POD_LOST, REMINDER
 from cortex.store import approvals
 
 AGAIN_S: Final = 1.0

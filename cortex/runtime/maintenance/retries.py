@@ -14,9 +14,9 @@ from typing import Final
 from cortex.actors.runner import SOON_S, Runner, TickBudget, TickResult
 from cortex.crash_points import crash_point
 from cortex.postgres.bridge import Port
+from cortex.runtime.hints import POD_LOST, RETRY
 from cortex.runtime.liveness.listener import BREAKER
 from cortex.runtime.maintenance.due import result_of
-from cortex.runtime.maintenance.hints import POD_LOST, RETRY
 from cortex.store import retries
 
 BATCH_MAX: Final = 500

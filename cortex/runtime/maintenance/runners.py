@@ -20,11 +20,10 @@ from cortex.durable.tracing import Deliveries
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.maintenance.alarms import Alarms
 from cortex.runtime.maintenance.expiries import Expiries
-from cortex.runtime.maintenance.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.notifications import Notifications
 from cortex.runtime.maintenance.reconciler import Reconciler
@@ -34,6 +33,7 @@ from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.outbox.outbox import Outbox
+from cortex.runtime.self_fence import SelfFence
 
 HOUSEKEEPING_MIN_S: Final = 10.0
 """However often pods sweep: what it deletes was kept for hours, and is ignored by then."""

@@ -17,7 +17,7 @@ import trio
 from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.domain.job import Lease
 from cortex.postgres.bridge import Port
-from cortex.runtime.jobs.running import RunningJobs
+from cortex.runtime.running import RunningJobs
 from cortex.store import pods
 from cortex.store.pods import StepReport
 

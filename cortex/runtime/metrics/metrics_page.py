@@ -27,10 +27,10 @@ from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import CortexError, Trouble
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
-from cortex.runtime.jobs.running import RunningJobs
 from cortex.runtime.metrics import metrics_catalogue as catalogue
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_catalogue import OTHER, Metric
+from cortex.runtime.running import RunningJobs
 from cortex.store import pulse as store
 
 EVERY_S: Final = 5.0

@@ -48,8 +48,8 @@ from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster
 from cortex.http_client.proxies import Proxies
 from cortex.postgres.bridge import Port
+from cortex.runtime.hints import POD_LOST
 from cortex.runtime.liveness.listener import BREAKER, OUTBOX
-from cortex.runtime.maintenance.hints import POD_LOST
 from cortex.runtime.outbox.lanes import HEAVY_HANDLERS, Held, Lane, shares
 from cortex.runtime.outbox.senders import SEND_S, SenderParts, send_within
 from cortex.store.background import outbox as store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cortex.cli.run.apps import add_packages, load_app, registry_of
+from cortex.cli.apps import add_packages, load_app, registry_of
 from cortex.domain.errors import UsageError
 
 Write = Callable[[str, str], str]
@@ -18,7 +18,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    monkeypatch.setattr("cortex.cli.run.apps._added", [])
+    monkeypatch.setattr("cortex.cli.apps._added", [])
 
     def write(name: str, text: str) -> str:
         path = tmp_path / name
@@ -131,7 +131,7 @@ def test_an_app_that_prints_while_it_is_imported_prints_to_stderr(write: Write) 
     app = write("loud_of_test.py", noise)
     program = f"""
 import logging, sys
-from cortex.cli.run.apps import load_app
+from cortex.cli.apps import load_app
 load_app({str(app)!r})
 sys.stdout.write("data\\n")
 logging.warning("later")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cortex
-from cortex.cli.run.apps import load_app
+from cortex.cli.apps import load_app
 from cortex.cli.run.code_version import code_version, version_of
 from cortex.config import Settings
 from cortex.domain.errors import UsageError

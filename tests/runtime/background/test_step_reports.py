@@ -7,9 +7,9 @@ from cortex import Context
 from cortex.actors.runner import TickBudget
 from cortex.domain.job import StepKind
 from cortex.durable.progress import Progress
-from cortex.runtime.jobs.running import Stop
 from cortex.runtime.maintenance import step_reports
 from cortex.runtime.maintenance.step_reports import StepReports
+from cortex.runtime.running import Stop
 from cortex.store import job_view, jobs, why
 from cortex.view.why import why as explain
 from tests.support.eventually import eventually_async

@@ -17,8 +17,8 @@ import trio.testing
 from cortex.domain.effect import Invocation, NotApplied, Verdict
 from cortex.durable import stray_errors
 from cortex.durable.context import Context
+from cortex.runtime import running
 from cortex.runtime.interpreter_hooks import hooked
-from cortex.runtime.jobs import running
 from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import Bench
 from tests.support.records.many_jobs import ManyJobs, statuses

@@ -59,8 +59,8 @@ from cortex.runtime.jobs.deadlines import JobDeadlines
 from cortex.runtime.jobs.dispatcher import Dispatcher
 from cortex.runtime.jobs.job_actor import JobActors
 from cortex.runtime.jobs.receipts import Receipts
-from cortex.runtime.jobs.running import RunningJob, RunningJobs
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cortex.agent.tools import process
+from cortex.agent.confinement import process
+from cortex.agent.confinement.process import CappedOutput
 from cortex.agent.tools import read_file as reading
-from cortex.agent.tools.process import CappedOutput
 from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.tool import ToolContext
 from cortex.domain.redaction import Redactor

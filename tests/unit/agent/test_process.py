@@ -13,8 +13,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.agent.tools import process
-from cortex.agent.tools.process import CappedOutput, Completed, run_process
+from cortex.agent.confinement import process
+from cortex.agent.confinement.process import CappedOutput, Completed, run_process
 from tests.support.eventually import WITHIN_S
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}

@@ -13,9 +13,10 @@ import attrs
 import pytest
 import trio
 
+from cortex.agent.confinement import process
+from cortex.agent.confinement.process import run_process
 from cortex.agent.plain import RAW_MAX_BYTES
-from cortex.agent.tools import abandon, process
-from cortex.agent.tools.process import run_process
+from cortex.agent.tools import abandon
 from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError

@@ -18,7 +18,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import Finish, JobStatus, Misfit
 from cortex.durable.context import Context
 from cortex.durable.guarding import WAITS_MAX
-from cortex.runtime.jobs.job_ending import ending_of
+from cortex.runtime.job_ending import ending_of
 from tests.support.records.factories import (
     ClosedBreakers,
     FactList,

@@ -15,7 +15,7 @@ from cortex.durable.context import Context
 from cortex.durable.journal import Journal
 from cortex.durable.step_scope import StepScope
 from cortex.runtime.jobs.deadlines import COARSE_S, JobDeadlines
-from cortex.runtime.jobs.running import RunningJobs
+from cortex.runtime.running import RunningJobs
 from tests.support.records.factories import (
     DefaultPolicies,
     Record,

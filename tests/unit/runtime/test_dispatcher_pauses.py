@@ -8,8 +8,8 @@ import trio
 
 from cortex.actors.ticker import Pacer
 from cortex.runtime.jobs.dispatcher import Dispatcher
-from cortex.runtime.jobs.running import RunningJob, RunningJobs
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.runtime.self_fence import SelfFence
 from cortex.store import tasks
 from tests.support.records.rows import new_id, seeded_random
 

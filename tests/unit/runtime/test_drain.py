@@ -3,8 +3,8 @@
 from trio.testing import MockClock
 
 from cortex.domain.drain import DrainPhase, DrainStatus
-from cortex.runtime.jobs.running import RunningJobs, Stop
 from cortex.runtime.liveness.drain import Drain
+from cortex.runtime.running import RunningJobs, Stop
 from tests.support.records.factories import a_claim
 
 INTAKE, JOBS, HAND_BACK, FLUSH, SIGN_OFF = DrainPhase

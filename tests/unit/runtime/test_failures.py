@@ -26,7 +26,7 @@ from cortex.domain.errors import (
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
 from cortex.domain.retry import worker_delay_s
-from cortex.runtime.jobs.job_ending import STACK_CHARS_MAX, ending_of, not_judged
+from cortex.runtime.job_ending import STACK_CHARS_MAX, ending_of, not_judged
 from tests.support.records.factories import a_claim
 
 

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from cortex.runtime.jobs.running import RunningJob, RunningJobs, Stop
+from cortex.runtime.running import RunningJob, RunningJobs, Stop
 from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import a_claim, a_lease
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from cortex.runtime.liveness.self_fence import SelfFence
+from cortex.runtime.self_fence import SelfFence
 
 
 def a_standing() -> SelfFence:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cortex.store.background.passes import DuePass
+from cortex.store.passes import DuePass
 
 
 @pytest.mark.parametrize(
