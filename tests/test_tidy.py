@@ -25,7 +25,7 @@ STORE = "cortex/store/"
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
-FOLDER_FILES_MAX = 40
+FOLDER_FILES_MAX = 60
 
 NAMES_THAT_SAY_NOTHING = frozenset({"base", "common", "helpers", "misc", "types", "utils"})
 
