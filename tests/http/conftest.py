@@ -64,9 +64,9 @@ def shared_server(shared_database: str) -> Iterator[HttpServer]:
     """A server on it, which locks nobody out however much is asked and guessed."""
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
-            for place in ("auth.MISSES_MAX", "links.MISSES_MAX"):
+            for place in ("framework.auth.MISSES_MAX", "framework.links.MISSES_MAX"):
                 patch.setattr(f"cortex.http.{place}", PLENTY.burst)
-            for place in ("framework.api.SIGN_IN_RATE", "links.RATE"):
+            for place in ("framework.api.SIGN_IN_RATE", "framework.links.RATE"):
                 patch.setattr(f"cortex.http.{place}", PLENTY)
             server = http_server(shared_database, address_rate=PLENTY, token_rate=PLENTY)
             running = stack.enter_context(server)
