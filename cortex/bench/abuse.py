@@ -14,7 +14,6 @@ from uuid import UUID
 from cortex.bench.attacker import ATTACKS
 from cortex.bench.processes import pod
 from cortex.bench.tui_bars import quantile
-from cortex.cli.screen.table import Column
 from cortex.domain.clock import system_chance
 from cortex.domain.interpreter import module_command
 from cortex.domain.job import JobStatus, Submission
@@ -24,6 +23,7 @@ from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
 from cortex.store import jobs, tokens
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 
 IDLE: Final = "idle"
 P50_TIMES: Final = 3.0
@@ -37,14 +37,14 @@ RAMP_S: Final = 1.0
 """Time until an attack reaches full load."""
 BOUND_S: Final = 10.0
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="attack"),
-    Column(name="jobs", is_right=True),
-    Column(name="p50_ms", title="p50 ms", is_right=True),
-    Column(name="p50_most", title="≤", is_right=True),
-    Column(name="p99_ms", title="p99 ms", is_right=True),
-    Column(name="p99_most", title="≤", is_right=True),
-    Column(
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="attack"),
+    Field(name="jobs", is_right=True),
+    Field(name="p50_ms", title="p50 ms", is_right=True),
+    Field(name="p50_most", title="≤", is_right=True),
+    Field(name="p99_ms", title="p99 ms", is_right=True),
+    Field(name="p99_most", title="≤", is_right=True),
+    Field(
         name="ok",
         title="",
         shown=lambda row: Cell("✓ ok", "done") if row["ok"] else Cell("✗ over", "fail"),

@@ -14,7 +14,6 @@ from uuid import UUID
 import trio
 
 from cortex.bench import jobs as bench_jobs
-from cortex.cli.screen.table import Column
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.job import Claim, Finish, JobStatus, Submission
 from cortex.domain.job_filter import parse_filter
@@ -24,6 +23,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import run, run_alone
 from cortex.store import job_pages, jobs, operator, pulse, tasks
 from cortex.view.cells import Cell
+from cortex.view.resource import Field
 
 FEW: Final = 10_000
 """More than a page of each state: a list reads the same number of rows in both databases."""
@@ -139,10 +139,10 @@ def _ratio(row: Mapping[str, Any]) -> Cell:
     return Cell(f"{row['ratio']:.2f}", "" if row["ok"] else "fail")
 
 
-COLUMNS: Final[Sequence[Column[Mapping[str, Any]]]] = (
-    Column(name="what"),
-    Column(name="few_ms", title="few jobs, ms", is_right=True),
-    Column(name="many_ms", title="many jobs, ms", is_right=True),
-    Column(name="ratio", title="times", shown=_ratio, is_right=True),
-    Column(name="ok", is_default=False),
+COLUMNS: Final[Sequence[Field[Mapping[str, Any]]]] = (
+    Field(name="what"),
+    Field(name="few_ms", title="few jobs, ms", is_right=True),
+    Field(name="many_ms", title="many jobs, ms", is_right=True),
+    Field(name="ratio", title="times", shown=_ratio, is_right=True),
+    Field(name="ok", is_default=False),
 )

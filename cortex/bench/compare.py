@@ -23,12 +23,12 @@ import attrs
 import cortex
 from cortex.bench.figures import middle, shown
 from cortex.bench.recorded import Recorded
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.config import PREFIX
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.phrases import NOTHING
 from cortex.postgres.embedded.server import acquire
 from cortex.view.cells import Cell
+from cortex.view.resource import Field, on_demand
 
 STOP_BOUND_S: Final = 30.0
 RATIOS: Final = ("ratio", "ratio_q1", "ratio_q3", "ratio_min", "ratio_max")
@@ -306,13 +306,13 @@ def _spread(row: Row) -> Cell:
     return Cell(f"{row['ratio_q1']:.2f} to {row['ratio_q3']:.2f}", "dim")
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="bench"),
-    Column(name="figure"),
-    Column(name="before", shown=lambda row: Cell(shown(row["before"])), is_right=True),
-    Column(name="after", shown=lambda row: Cell(shown(row["after"])), is_right=True),
-    Column(name="ratio", shown=_ratio, is_right=True),
-    Column(name="spread", shown=_spread, is_right=True, is_for_people=True),
-    Column(name="recorded", shown=lambda row: Cell(shown(row["recorded"]), "dim"), is_right=True),
-    *only_on_demand(*RATIOS[1:], "runs", "ref", "commit"),
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="bench"),
+    Field(name="figure"),
+    Field(name="before", shown=lambda row: Cell(shown(row["before"])), is_right=True),
+    Field(name="after", shown=lambda row: Cell(shown(row["after"])), is_right=True),
+    Field(name="ratio", shown=_ratio, is_right=True),
+    Field(name="spread", shown=_spread, is_right=True, is_for_people=True),
+    Field(name="recorded", shown=lambda row: Cell(shown(row["recorded"]), "dim"), is_right=True),
+    *on_demand(*RATIOS[1:], "runs", "ref", "commit"),
 )

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.cli.screen.table import Column
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 
 LOAD_LEAST: Final = 0.9
 """Minimum share of the load that a bar is for; below it the result means nothing."""
@@ -77,19 +77,19 @@ def _summary(value: float, unit: str) -> str:
             return f"{value:.0f} {unit}"
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="bar"),
-    Column(name="wanted", shown=_wanted, is_right=True),
-    Column(
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="bar"),
+    Field(name="wanted", shown=_wanted, is_right=True),
+    Field(
         name="measured",
         shown=lambda row: Cell(_summary(row["measured"], row["unit"])),
         is_right=True,
     ),
-    Column(
+    Field(
         name="ok",
         title="",
         shown=lambda row: Cell("✓ ok", "done") if row["ok"] else Cell("✗ over", "fail"),
     ),
-    Column(name="under", title="under", shown=lambda row: Cell(row["under"], "dim"), least=12),
-    Column(name="unit", is_default=False),
+    Field(name="under", title="under", shown=lambda row: Cell(row["under"], "dim"), least=12),
+    Field(name="unit", is_default=False),
 )

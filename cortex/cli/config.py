@@ -9,13 +9,13 @@ import click
 
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import FIELDS, PREFIX, misspelled, origins
 from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex.postgres.dsn import redact
 from cortex.view.cells import Cell
+from cortex.view.resource import Field
 
 DEFAULT: Final = "default"
 
@@ -86,10 +86,10 @@ def _source(row: SettingRow) -> Cell:
     return Cell(safe(row.source), "dim" if row.source == DEFAULT else "")
 
 
-COLUMNS: Final[Sequence[Column[SettingRow]]] = (
-    Column(name="setting"),
-    Column(name="value", shown=_shown, least=8),
-    Column(name="source", shown=_source, least=12),
-    Column(name="variable", value=lambda r: f"{PREFIX}{r.setting.upper()}", is_default=False),
-    Column(name="meaning", shown=lambda r: Cell(r.meaning, "dim"), least=20, is_spare=True),
+COLUMNS: Final[Sequence[Field[SettingRow]]] = (
+    Field(name="setting"),
+    Field(name="value", shown=_shown, least=8),
+    Field(name="source", shown=_source, least=12),
+    Field(name="variable", value=lambda r: f"{PREFIX}{r.setting.upper()}", is_default=False),
+    Field(name="meaning", shown=lambda r: Cell(r.meaning, "dim"), least=20, is_spare=True),
 )

@@ -9,7 +9,6 @@ import click
 
 from cortex.cli.options import Command, Format, Options, Span
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, count, money, short_id, span
 from cortex.domain.prices import PRICES_AS_OF
@@ -17,6 +16,7 @@ from cortex.domain.safe import safe
 from cortex.store import facts
 from cortex.store.facts import CostGroup, CostRow
 from cortex.view.cells import Cell
+from cortex.view.resource import Field, on_demand
 
 GROUPS_MAX: Final = 1000
 
@@ -115,51 +115,51 @@ def _again(row: CostRow) -> Cell:
     return _money(row.again_usd, calls=calls, unpriced=unpriced)
 
 
-def _columns(by: str) -> tuple[Column[CostRow], ...]:
+def _columns(by: str) -> tuple[Field[CostRow], ...]:
     return (
-        Column(
+        Field(
             name="name",
             value=lambda r: "total" if r.is_total else r.name,
             title=by,
             shown=lambda r: _name(r, by),
             least=12,
         ),
-        Column(name="calls", shown=lambda r: _tokens(r.calls), is_right=True),
-        Column(
+        Field(name="calls", shown=lambda r: _tokens(r.calls), is_right=True),
+        Field(
             name="input_tokens",
             title="in",
             shown=lambda r: _tokens(r.input_tokens),
             is_right=True,
         ),
-        Column(
+        Field(
             name="output_tokens",
             title="out",
             shown=lambda r: _tokens(r.output_tokens),
             is_right=True,
         ),
-        Column(
+        Field(
             name="cache_read_tokens",
             title="cached",
             shown=lambda r: _tokens(r.cache_read_tokens),
             is_right=True,
             is_spare=True,
         ),
-        Column(
+        Field(
             name="cache_write_tokens",
             title="written",
             shown=lambda r: _tokens(r.cache_write_tokens),
             is_right=True,
             is_spare=True,
         ),
-        Column(name="cost_usd", title="cost", shown=_cost, is_right=True),
-        Column(
+        Field(name="cost_usd", title="cost", shown=_cost, is_right=True),
+        Field(
             name="again_tokens",
             title="paid again",
             shown=lambda r: _tokens(r.again_tokens),
             is_right=True,
         ),
-        Column(name="again_usd", title="of the cost", shown=_again, is_right=True),
-        *only_on_demand(
+        Field(name="again_usd", title="of the cost", shown=_again, is_right=True),
+        *on_demand(
             "unpriced_calls",
             "estimated_calls",
             "again_calls",

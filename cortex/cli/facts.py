@@ -8,7 +8,6 @@ import click
 
 from cortex.cli.options import ROW_NUMBER, Command, Options, Span
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import (
     NOTHING,
@@ -25,6 +24,7 @@ from cortex.store import facts as store
 from cortex.store import jobs
 from cortex.store.facts import ListedFact
 from cortex.view.cells import Cell
+from cortex.view.resource import Field, on_demand
 
 LIMIT_MAX: Final = 1000
 _STYLES: Final = {"error": "fail", "cost": "dim", "lifecycle": "run"}
@@ -146,15 +146,15 @@ def _amount(row: ListedFact) -> Cell:
     return Cell(NOTHING, "dim") if amount is None else Cell(money(amount))
 
 
-COLUMNS: Final[Sequence[Column[ListedFact]]] = (
-    Column(name="id", shown=lambda r: Cell(str(r.id), "dim"), is_spare=True),
-    Column(name="at", value=lambda r: rfc3339(r.at), shown=_at),
-    Column(name="type", shown=lambda r: Cell(r.type, _STYLES[r.type]), is_spare=True),
-    Column(name="subtype", title="what", shown=lambda r: _text(r.subtype), least=10),
-    Column(name="source", shown=lambda r: _text(r.source), least=10),
-    Column(name="job_id", title="job", shown=_job),
-    Column(name="step", shown=lambda r: _text(r.step), least=8, is_spare=True),
-    Column(
+COLUMNS: Final[Sequence[Field[ListedFact]]] = (
+    Field(name="id", shown=lambda r: Cell(str(r.id), "dim"), is_spare=True),
+    Field(name="at", value=lambda r: rfc3339(r.at), shown=_at),
+    Field(name="type", shown=lambda r: Cell(r.type, _STYLES[r.type]), is_spare=True),
+    Field(name="subtype", title="what", shown=lambda r: _text(r.subtype), least=10),
+    Field(name="source", shown=lambda r: _text(r.source), least=10),
+    Field(name="job_id", title="job", shown=_job),
+    Field(name="step", shown=lambda r: _text(r.step), least=8, is_spare=True),
+    Field(
         name="remark",
         title="who / why",
         value=fact_text,
@@ -162,15 +162,15 @@ COLUMNS: Final[Sequence[Column[ListedFact]]] = (
         least=16,
         is_for_people=True,
     ),
-    Column(name="amount", shown=_amount, is_right=True, is_spare=True),
-    *only_on_demand("currency", "tenant", "attempt", "agent", "agent_id", "agent_version"),
-    *only_on_demand("pod", "pod_id", "trace_id"),
+    Field(name="amount", shown=_amount, is_right=True, is_spare=True),
+    *on_demand("currency", "tenant", "attempt", "agent", "agent_id", "agent_version"),
+    *on_demand("pod", "pod_id", "trace_id"),
     # An error and the cost of the same call share it.
-    Column(
+    Field(
         name="call_id",
         value=lambda r: r.call_id or r.data.get("call_id"),
         is_default=False,
     ),
-    *only_on_demand("resolves", "is_resolved"),
-    *only_on_demand("resolved_by", "data"),
+    *on_demand("resolves", "is_resolved"),
+    *on_demand("resolved_by", "data"),
 )

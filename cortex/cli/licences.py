@@ -18,9 +18,9 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.domain.errors import NotFoundError
 from cortex.domain.safe import safe
+from cortex.view.resource import Field
 
 OWN: Final = "cortex-durable"
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?")
@@ -38,11 +38,11 @@ class Component:
     text: str
 
 
-COLUMNS: Final[Sequence[Column[Component]]] = (
-    Column(name="name"),
-    Column(name="version"),
-    Column(name="licence", least=12),
-    Column(name="text", is_default=False),
+COLUMNS: Final[Sequence[Field[Component]]] = (
+    Field(name="name"),
+    Field(name="version"),
+    Field(name="licence", least=12),
+    Field(name="text", is_default=False),
 )
 
 

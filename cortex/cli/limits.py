@@ -1,25 +1,16 @@
 """What `cortex budgets` and `cortex quotas` share: pages by name, and changes of a limit."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
-from typing import Any, Final, Protocol, TypeVar
-
-import click
+from typing import Any, Protocol, TypeVar
 
 from cortex.cli.changes import ChangeRequest
-from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.view.cells import Cell
 from cortex.view.cells import Row as Document
-
-LIMIT_MAX: Final = 1000
-NEARLY: Final = Decimal("0.8")
-"""Share of a limit from which it counts as nearly used up."""
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from cortex.view.resource import Field
 
 
 class Named(Protocol):
@@ -39,46 +30,6 @@ class LimitChange(Named, Protocol):
 
 
 Limited = TypeVar("Limited", bound=LimitChange)
-
-
-Row = TypeVar("Row", bound=Named)
-
-
-def page_options(command: Decorated) -> Decorated:
-    """Add `--limit` and `--after` of a list by name."""
-    for option in (
-        click.option(
-            "--after",
-            default="",
-            metavar="NAME",
-            help="Show the names after this one: the next page.",
-        ),
-        click.option(
-            "--limit",
-            type=click.IntRange(1, LIMIT_MAX),
-            default=100,
-            show_default=True,
-            metavar="N",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def show_page(
-    output: Output,
-    title: str,
-    columns: Sequence[Column[Row]],
-    rows: Sequence[Row],
-    *,
-    limit: int,
-    after: str,
-    empty: str,
-) -> None:
-    """Show a page by name, and how to see the next one."""
-    output.listing(title, columns, rows, empty=f"no more {title}" if after else empty)
-    if len(rows) == limit and output.terminal.is_tty:
-        output.say(f"more: --after {rows[-1].name}", "dim")
 
 
 def change_limit(
@@ -107,7 +58,7 @@ def change_limit(
 
 def limit_columns(
     title: str, worded: Callable[[Document, Decimal], str]
-) -> tuple[Column[Document], ...]:
+) -> tuple[Field[Document], ...]:
     """Return the columns of a changed limit; `worded` shows an amount of the row's unit."""
 
     def shown(row: Document, which: str) -> Cell:
@@ -116,7 +67,7 @@ def limit_columns(
         return Cell(worded(row, Decimal(str(row[which]))))
 
     return (
-        Column(name="name", title=title, shown=lambda r: Cell(safe(r["name"]), "bold")),
-        Column(name="before", shown=lambda r: shown(r, "before"), is_right=True),
-        Column(name="after", shown=lambda r: shown(r, "after"), is_right=True),
+        Field(name="name", title=title, shown=lambda r: Cell(safe(r["name"]), "bold")),
+        Field(name="before", shown=lambda r: shown(r, "before"), is_right=True),
+        Field(name="after", shown=lambda r: shown(r, "after"), is_right=True),
     )

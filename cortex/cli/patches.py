@@ -8,13 +8,13 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
 from cortex.store import steps as store
 from cortex.store.steps import PatchRow
 from cortex.view.cells import Cell, count_cell
+from cortex.view.resource import Field, on_demand
 
 EMPTY: Final = "no unfinished job has reached a patch (ctx.patched in job code)"
 
@@ -43,18 +43,18 @@ def _job(job: UUID | None) -> Cell:
     return Cell(NOTHING, "dim") if job is None else Cell(short_id(job))
 
 
-COLUMNS: Final[Sequence[Column[PatchRow]]] = (
-    Column(name="patch", shown=lambda r: Cell(safe(r.patch), "bold"), least=16),
-    Column(name="type", shown=lambda r: Cell(safe(r.type))),
-    Column(name="old", shown=lambda r: count_cell(r.old, "warn"), is_right=True),
-    Column(name="new", shown=lambda r: count_cell(r.new), is_right=True),
-    Column(name="undecided", shown=lambda r: count_cell(r.undecided, "warn"), is_right=True),
-    Column(name="old_job", title="old job", shown=lambda r: _job(r.old_job)),
-    Column(
+COLUMNS: Final[Sequence[Field[PatchRow]]] = (
+    Field(name="patch", shown=lambda r: Cell(safe(r.patch), "bold"), least=16),
+    Field(name="type", shown=lambda r: Cell(safe(r.type))),
+    Field(name="old", shown=lambda r: count_cell(r.old, "warn"), is_right=True),
+    Field(name="new", shown=lambda r: count_cell(r.new), is_right=True),
+    Field(name="undecided", shown=lambda r: count_cell(r.undecided, "warn"), is_right=True),
+    Field(name="old_job", title="old job", shown=lambda r: _job(r.old_job)),
+    Field(
         name="undecided_job",
         title="undecided job",
         shown=lambda r: _job(r.undecided_job),
         is_spare=True,
     ),
-    *only_on_demand("is_capped"),
+    *on_demand("is_capped"),
 )

@@ -9,7 +9,6 @@ import click
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
@@ -18,6 +17,7 @@ from cortex.store import queues as store
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.queues import parse_named_queue, parse_queue, pause_text, queue_shown
+from cortex.view.resource import Field, on_demand
 
 LATE_S: Final = 60.0
 """A ready task that waits longer is highlighted."""
@@ -140,16 +140,16 @@ def _oldest(row: QueueRow) -> Cell:
 
 
 # The name is never shortened: people type it.
-COLUMNS: Final[Sequence[Column[QueueRow]]] = (
-    Column(
+COLUMNS: Final[Sequence[Field[QueueRow]]] = (
+    Field(
         name="queue",
         value=lambda r: queue_shown(r.queue),
         shown=lambda r: Cell(safe(queue_shown(r.queue)), "bold"),
     ),
-    Column(name="state", value=_state, shown=_state_cell, least=16),
-    Column(name="ready", shown=lambda r: _count(r, r.ready), is_right=True),
-    Column(name="running", shown=lambda r: _count(r, r.running), is_right=True),
-    Column(name="later", title="due later", shown=lambda r: _count(r, r.later), is_right=True),
-    Column(name="oldest_ready_s", title="oldest ready", shown=_oldest, is_right=True),
-    *only_on_demand("is_strict", "paused_by", "paused_at", "reason", "is_capped"),
+    Field(name="state", value=_state, shown=_state_cell, least=16),
+    Field(name="ready", shown=lambda r: _count(r, r.ready), is_right=True),
+    Field(name="running", shown=lambda r: _count(r, r.running), is_right=True),
+    Field(name="later", title="due later", shown=lambda r: _count(r, r.later), is_right=True),
+    Field(name="oldest_ready_s", title="oldest ready", shown=_oldest, is_right=True),
+    *on_demand("is_strict", "paused_by", "paused_at", "reason", "is_capped"),
 )

@@ -8,13 +8,13 @@ import click
 
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, since_s, span
 from cortex.domain.safe import safe
 from cortex.store.background import runners as store
 from cortex.store.background.runners import RunnerRow
 from cortex.view.cells import Cell, count_cell
+from cortex.view.resource import Field, on_demand
 from cortex.view.runners import state_cell
 
 runners = Group(
@@ -66,40 +66,40 @@ def _state(row: RunnerRow) -> str:
     return "skipped" if row.started_at is None else "ok"
 
 
-COLUMNS: Final[Sequence[Column[RunnerRow]]] = (
-    Column(name="name", title="runner", shown=lambda r: Cell(safe(r.name), "bold")),
-    Column(name="state", value=_state, shown=state_cell),
-    Column(name="started_at", title="last", shown=lambda r: _ago(r, r.started_at), is_right=True),
-    Column(name="items", shown=_items, is_right=True),
-    Column(name="duration_s", title="time", shown=_time, is_right=True),
-    Column(
+COLUMNS: Final[Sequence[Field[RunnerRow]]] = (
+    Field(name="name", title="runner", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="state", value=_state, shown=state_cell),
+    Field(name="started_at", title="last", shown=lambda r: _ago(r, r.started_at), is_right=True),
+    Field(name="items", shown=_items, is_right=True),
+    Field(name="duration_s", title="time", shown=_time, is_right=True),
+    Field(
         name="succeeded_at",
         title="success",
         shown=lambda r: _ago(r, r.succeeded_at),
         is_right=True,
         is_spare=True,
     ),
-    Column(name="run_count", title="runs", shown=lambda r: count_cell(r.run_count), is_right=True),
-    Column(
+    Field(name="run_count", title="runs", shown=lambda r: count_cell(r.run_count), is_right=True),
+    Field(
         name="item_count",
         title="all items",
         shown=lambda r: count_cell(r.item_count),
         is_right=True,
     ),
-    Column(
+    Field(
         name="error_count",
         title="errors",
         shown=lambda r: count_cell(r.error_count, "warn"),
         is_right=True,
     ),
-    Column(
+    Field(
         name="skip_count",
         title="skipped",
         shown=lambda r: count_cell(r.skip_count),
         is_right=True,
         is_spare=True,
     ),
-    Column(name="holder", shown=lambda r: Cell(safe(r.holder or NOTHING), "dim"), is_spare=True),
-    Column(name="error", shown=lambda r: Cell(safe(r.error or ""), "fail"), least=12),
-    *only_on_demand("interval_s", "first_at", "busy_s", "is_late"),
+    Field(name="holder", shown=lambda r: Cell(safe(r.holder or NOTHING), "dim"), is_spare=True),
+    Field(name="error", shown=lambda r: Cell(safe(r.error or ""), "fail"), least=12),
+    *on_demand("interval_s", "first_at", "busy_s", "is_late"),
 )

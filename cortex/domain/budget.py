@@ -14,6 +14,8 @@ from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.model import ModelRequest, Usage
 from cortex.domain.prices import PriceTable
 
+NEARLY: Final = Decimal("0.8")
+"""Share of a limit from which it counts as nearly used up."""
 LIMIT_MAX: Final = Decimal(10) ** 11
 WAITING_PREFIX: Final = "budget:"
 """Prefix of the name of a budget that a job waits for."""

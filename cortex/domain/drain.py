@@ -51,12 +51,21 @@ class DrainStatus:
     """Until everything is closed and the process ends, at the latest."""
 
 
+class Whereabouts(StrEnum):
+    """The fate of a job that a pod handed back."""
+
+    RUNS = "runs"
+    WAITS = "waits"
+    ENDED = "ended"
+    LOST = "lost"
+    """No pod will ever run it."""
+
+
 @attrs.frozen(kw_only=True)
 class MovedGroup:
     """Jobs that a pod handed back and that share the same fate."""
 
-    what: str
-    """runs · waits · ended · lost: no pod will ever run them."""
+    what: Whereabouts
     pod: str | None
     """Name of the pod where they run."""
     count: int
@@ -72,6 +81,17 @@ class Moved:
 
 
 # --- How other pods know that a pod lives.
+
+
+class PodState(StrEnum):
+    """The state of a pod."""
+
+    READY = "READY"
+    DRAINING = "DRAINING"
+    STOPPED = "STOPPED"
+    """It has drained and ended."""
+    DEAD = "DEAD"
+    """Its session ended without that."""
 
 
 class Liveness(StrEnum):

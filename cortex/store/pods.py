@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.confinement import Confinement
-from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, TroubleReport
+from cortex.domain.drain import DrainPhase, DrainStatus, Liveness, Moved, PodState, TroubleReport
 from cortex.domain.job import Lease
 from cortex.postgres.database import Database, affected
 from cortex.postgres.dedicated import Dedicated
@@ -17,8 +17,8 @@ from cortex.store.rows import row_of
 
 LEASES_MAX: Final = 1_000
 """Read with the list of pods, oldest first, from all locked tasks: in some milliseconds."""
-DEAD: Final = "DEAD"
 PHASES: Final = tuple(DrainPhase)
+_LIVELIEST_FIRST: Final = (PodState.DRAINING, PodState.READY, PodState.DEAD, PodState.STOPPED)
 
 
 @attrs.frozen(kw_only=True)
@@ -88,8 +88,8 @@ class PodRow:
     """Of Cortex."""
     code_version: str | None
     """The version of the application's code."""
-    state: str
-    """READY, DRAINING, STOPPED or DEAD; DEAD as soon as its session ended."""
+    state: PodState
+    """DEAD as soon as its session ended."""
     job_types: list[str]
     tools: list[str]
     slots: int
@@ -129,7 +129,7 @@ class PodRow:
     @property
     def is_living(self) -> bool:
         """It has not ended, as far as is known."""
-        return self.state in {"READY", "DRAINING"}
+        return self.state in {PodState.READY, PodState.DRAINING}
 
     @property
     def is_leaving(self) -> bool:
@@ -270,7 +270,7 @@ async def page(db: Database, *, ended: int = 0) -> list[PodRow]:
             id=row["shown_id"],
             workers=1,
             running=row["running_now"],
-            state=DEAD if row["is_lost"] else row["state"],
+            state=PodState.DEAD if row["is_lost"] else row["state"],
             moved=None,
         )
     return [_joined(list(workers.values())) for workers in pods.values()]
@@ -290,7 +290,7 @@ def _joined(rows: Sequence[PodRow]) -> PodRow:
     return attrs.evolve(
         rows[0],
         workers=len(rows),
-        state=next(each for each in ("DRAINING", "READY", DEAD, "STOPPED") if each in states),
+        state=next(each for each in _LIVELIEST_FIRST if each in states),
         slots=sum(row.slots for row in rows),
         running=sum(row.running for row in rows),
         started_at=min(row.started_at for row in rows),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cortex.domain.drain import DrainPhase, Moved, MovedGroup
+from cortex.domain.drain import DrainPhase, Moved, MovedGroup, Whereabouts
 from cortex.domain.phrases import since_s, span
 from cortex.store.pods import PodRow
 
@@ -27,8 +27,8 @@ def moved_text(row: PodRow, moved: Moved) -> str:
     `3 moved, 0 lost (2 to eu-2, 1 waits)`. "lost" appears only when the pod has no jobs left and
     all of them were checked.
     """
-    groups = [group for group in moved.groups if group.what != "lost"]
-    lost = sum(group.count for group in moved.groups if group.what == "lost")
+    groups = [group for group in moved.groups if group.what is not Whereabouts.LOST]
+    lost = sum(group.count for group in moved.groups if group.what is Whereabouts.LOST)
     total = sum(group.count for group in groups)
     text = f"{'' if moved.is_whole else 'at least '}{total:,} moved"
     if lost or (moved.is_whole and not row.running):
@@ -39,9 +39,9 @@ def moved_text(row: PodRow, moved: Moved) -> str:
 def _where(group: MovedGroup) -> str:
     number = group.count
     match group.what:
-        case "runs":
+        case Whereabouts.RUNS:
             return f"{number:,} to {group.pod or 'a pod'}"
-        case "waits":
+        case Whereabouts.WAITS:
             return f"{number:,} {'waits' if number == 1 else 'wait'}"
         case what:
             return f"{number:,} {what}"

@@ -6,9 +6,9 @@ from typing import Any
 import attrs
 import pytest
 
-from cortex.cli.pods import COLUMNS
-from cortex.domain.drain import Moved, MovedGroup
+from cortex.domain.drain import Moved, MovedGroup, PodState, Whereabouts
 from cortex.store.pods import PodRow
+from cortex.view.resources.pods import FIELDS
 from tests.support.records.store_rows import a_pod_row
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -19,7 +19,7 @@ def a_row(phase: str | None, running: int, **fields: Any) -> PodRow:
         return NOW + timedelta(seconds=seconds)
 
     return a_pod_row(
-        state="DRAINING",
+        state=PodState.DRAINING,
         now=NOW,
         heartbeat_at=at(-0.4),
         draining_at=at(-12.5),
@@ -44,21 +44,21 @@ def a_row(phase: str | None, running: int, **fields: Any) -> PodRow:
     ],
 )
 def test_it_tells_what_a_leaving_pod_is_at(phase: str, running: int, shown: str) -> None:
-    (state,) = (column for column in COLUMNS if column.name == "state")
+    (state,) = (column for column in FIELDS if column.name == "state")
     assert state.cell(a_row(phase, running), for_people=True).text == shown
 
 
 def test_of_a_pod_of_an_older_version_it_tells_what_there_is() -> None:
-    (state,) = (column for column in COLUMNS if column.name == "state")
+    (state,) = (column for column in FIELDS if column.name == "state")
     row = attrs.evolve(a_row(None, 3), phase_at=None, abort_at=None, closed_at=None)
     assert state.cell(row, for_people=True).text == "◆ draining 12s · jobs 3"
 
 
 def test_it_tells_what_a_pods_calls_to_the_database_suffer_from() -> None:
-    (state,) = (column for column in COLUMNS if column.name == "state")
+    (state,) = (column for column in FIELDS if column.name == "state")
     ready = attrs.evolve(
         a_row(None, 3),
-        state="READY",
+        state=PodState.READY,
         trouble="no_connections",
         trouble_at=NOW - timedelta(seconds=7.5),
     )
@@ -67,7 +67,7 @@ def test_it_tells_what_a_pods_calls_to_the_database_suffer_from() -> None:
 
 
 def test_machines_get_the_phase_and_its_deadlines() -> None:
-    assert {"phase", "phase_at", "abort_at", "closed_at"} <= {column.name for column in COLUMNS}
+    assert {"phase", "phase_at", "abort_at", "closed_at"} <= {column.name for column in FIELDS}
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_machines_get_the_phase_and_its_deadlines() -> None:
     ],
 )
 def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: str) -> None:
-    (column,) = (column for column in COLUMNS if column.name == "state")
+    (column,) = (column for column in FIELDS if column.name == "state")
     row = attrs.evolve(
         a_row(None, running),
-        state=state,
+        state=PodState(state),
         drain_requested_at=NOW - timedelta(seconds=90),
         drain_requested_by="ana",
         drain_reason="deploy \x1b",
@@ -91,7 +91,7 @@ def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: s
 
 
 def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
-    (state,) = (column for column in COLUMNS if column.name == "state")
+    (state,) = (column for column in FIELDS if column.name == "state")
     row = a_row(
         None,
         0,
@@ -99,13 +99,13 @@ def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
         drain_requested_by="ana",
         drain_reason="",
     )
-    runs = MovedGroup(what="runs", pod="eu-2\x1b[2J", count=2)
-    ended = MovedGroup(what="ended", pod=None, count=1_000)
+    runs = MovedGroup(what=Whereabouts.RUNS, pod="eu-2\x1b[2J", count=2)
+    ended = MovedGroup(what=Whereabouts.ENDED, pod=None, count=1_000)
     moved = Moved(groups=(runs, ended), is_whole=False)
     shown = state.cell(attrs.evolve(row, moved=moved), for_people=True)
     output = "at least 1,002 moved (2 to eu-2⟦U+001B⟧[2J, 1,000 ended)"
     assert shown.text == f"◆ drained 1m 10s · by ana · {output}"
-    lost = MovedGroup(what="lost", pod=None, count=3)
+    lost = MovedGroup(what=Whereabouts.LOST, pod=None, count=3)
     moved = Moved(groups=(runs, ended, lost), is_whole=False)
     shown = state.cell(attrs.evolve(row, moved=moved), for_people=True)
     assert "at least 1,002 moved, 3 lost (" in shown.text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.cli.screen.table import Column, lines_of
+from cortex.cli.screen.table import lines_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.phrases import (
     age,
@@ -22,6 +22,7 @@ from cortex.domain.phrases import (
     to_plain,
 )
 from cortex.view.cells import Cell, fit, pad, width_of
+from cortex.view.resource import Field
 
 SHOWN = st.text(st.sampled_from("abc é日本🙂 \uff57e\u0301"))
 
@@ -50,17 +51,17 @@ def test_what_is_cut_fits_and_what_fits_is_not_cut(text: str, width: int) -> Non
 
 def test_seconds_are_exact_to_the_millisecond() -> None:
     row = {"took_s": 1.2345678, "count": 3, "share": 0.12345, "idle_s": None}
-    columns: list[Column[dict[str, float | None]]] = [Column(name=name) for name in row]
+    columns: list[Field[dict[str, float | None]]] = [Field(name=name) for name in row]
     lines = lines_of(columns, [row], terminal=terminal(is_tty=False), headers=False)
     assert list(lines) == ["1.235\t3\t0.12345\t"]
 
 
 @given(st.lists(st.tuples(SHOWN, SHOWN), min_size=1))
 def test_columns_are_aligned(rows: list[tuple[str, str]]) -> None:
-    columns: list[Column[dict[str, str]]] = [
-        Column(name="a", shown=lambda r: Cell(r["a"])),
-        Column(name="|", shown=lambda _: Cell("|")),
-        Column(name="b", shown=lambda r: Cell(r["b"])),
+    columns: list[Field[dict[str, str]]] = [
+        Field(name="a", shown=lambda r: Cell(r["a"])),
+        Field(name="|", shown=lambda _: Cell("|")),
+        Field(name="b", shown=lambda r: Cell(r["b"])),
     ]
     shown = [{"a": a, "b": b, "|": ""} for a, b in rows]
     wide = Terminal(
@@ -80,7 +81,7 @@ def test_an_instant_is_local_on_terminals_and_utc_elsewhere(
     try:
         row = {"at": datetime(2026, 11, 23, 13, 46, 55, tzinfo=UTC)}
         (line,) = lines_of(
-            [Column(name="at")], [row], terminal=terminal(is_tty=is_tty), headers=False
+            [Field(name="at")], [row], terminal=terminal(is_tty=is_tty), headers=False
         )
         assert line.endswith(shown)
     finally:
@@ -138,6 +139,6 @@ def test_machines_get_exact_values() -> None:
 def test_no_terminal_gets_the_full_text() -> None:
     rows = [{"a": "x" * 300}]
     lines = list(
-        lines_of([Column(name="a", least=5)], rows, terminal=terminal(is_tty=False), headers=False)
+        lines_of([Field(name="a", least=5)], rows, terminal=terminal(is_tty=False), headers=False)
     )
     assert lines == ["x" * 300]

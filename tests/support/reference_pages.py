@@ -1,9 +1,10 @@
 """Generates docs/reference from the code: `python -m tests.support.reference_pages`."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
@@ -22,10 +23,13 @@ from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.http.framework.route import PUBLIC
+from cortex.http.framework.shape import schema_of
 from cortex.http.routes import ALL
 from cortex.http_client import addresses, secret_values
 from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex.runtime.tracing.environment import VARIABLES
+from cortex.view.resource import Resource
+from cortex.view.resources import every
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
 from cortex_tui.keys import KEYS
@@ -240,8 +244,45 @@ def _help_text(command: click.Command) -> str:
     return inspect.cleandoc((command.help or "").replace("\b\n", ""))
 
 
+def _fields(resource: Resource[Any]) -> Rows:
+    """Each field of a resource; those in tables by default come first, as everywhere."""
+    for each in resource.fields:
+        if each.is_for_people:
+            continue
+        schema = schema_of(resource.kind_of(each), {})
+        doc = each.doc + (f", in {each.unit}" if each.doc and each.unit else each.unit or "")
+        yield [_code(each.name), "yes" if each.is_default else "", _kind(schema), doc]
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if "$ref" in schema:
+        return "object"
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema['items'])}" if schema.get("items") else "list"
+    return KINDS.get(schema.get("format", schema.get("type", "")), "any")
+
+
 Section = tuple[str, str, str, Callable[[], Rows]]
 """Title, text before the table, head of the table, rows."""
+
+RESOURCES: Final = """\
+Each resource has one table of fields. `cortex … ls` shows those marked in the second column, and
+any of them with `--columns`; `-o json` and the HTTP API have all of them; `f` in the terminal UI
+lists them for the row under the cursor."""
+RESOURCE_HEAD: Final = "field | in tables | type | meaning"
+KINDS: Final = {
+    "string": "text",
+    "integer": "number",
+    "number": "number",
+    "boolean": "true or false",
+    "object": "object",
+    "null": "null",
+    "uuid": "id",
+    "date-time": "instant",
+    "date": "date",
+}
 
 PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
     "settings": (
@@ -257,6 +298,19 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
         "HTTP API",
         "See [the guide](../guides/http.md). `GET /v1/openapi.json` describes every body.",
         (("", "", "route | role | what it does", _routes),),
+    ),
+    "resources": (
+        "Resources",
+        RESOURCES,
+        tuple(
+            (
+                each.noun.replace("_", " ").capitalize(),
+                each.doc,
+                RESOURCE_HEAD,
+                partial(_fields, each),
+            )
+            for each in every()
+        ),
     ),
     "metrics": (
         "Metrics",

@@ -12,7 +12,6 @@ from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.run.prices import prices_of, unpriced_warning
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
@@ -21,6 +20,7 @@ from cortex.postgres.database import Database
 from cortex.store import agents as store
 from cortex.store import budgets
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field, on_demand
 
 
 @click.command(cls=Command)
@@ -117,16 +117,16 @@ def _worded(change: Row, which: str) -> str:
 
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(
         name="name",
         title="agent",
         shown=lambda r: Cell(safe(r["name"]), "bold"),
     ),
-    Column(name="version", shown=lambda r: Cell(f"v{r['version']}")),
-    Column(
+    Field(name="version", shown=lambda r: Cell(f"v{r['version']}")),
+    Field(
         name="change",
         shown=lambda r: Cell(r["change"], _STYLES[r["change"]]),
     ),
-    *only_on_demand("budgets", "left_budgets"),
+    *on_demand("budgets", "left_budgets"),
 )

@@ -1,36 +1,25 @@
 """`cortex agents ls` and `cortex agents show`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 
 from cortex.cli.jobs.job_page import block
+from cortex.cli.listing import list_by_name
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.screen.terminal import Terminal
-from cortex.cli.spec_versions import columns_of, document_of
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, age, since_s
+from cortex.domain.phrases import age, since_s
 from cortex.domain.safe import safe
 from cortex.store import agents as store
 from cortex.store.spec_versions import SpecVersion
-from cortex.view.cells import Cell, pad
+from cortex.view.cells import pad
+from cortex.view.resources.agents import AGENTS
+from cortex.view.spec_versions import document_of
 
-
-@click.command(cls=Command)
-@click.option(
-    "--after", default="", metavar="NAME", help="Show the names after this one: the next page."
-)
-@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, metavar="N")
-@click.pass_obj
-def ls(options: Options, *, after: str, limit: int) -> None:
-    """List agents with their newest versions, by name."""
-    output = Output(options)
-    with session(options) as call:
-        rows = call(store.page, after=after, limit=limit)
-    output.listing("agents", COLUMNS, rows, empty="no agents yet: cortex agents apply FILE")
+ls: Final = list_by_name(AGENTS, help="List agents with their newest versions, by name.")
 
 
 @click.command(cls=Command)
@@ -71,15 +60,3 @@ def _page(rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
 
 def _pairs(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
-
-
-COLUMNS: Final[Sequence[Column[SpecVersion]]] = columns_of(
-    "agent",
-    Column(name="model", value=lambda r: r.spec.get("model"), least=12),
-    Column(
-        name="tools",
-        value=lambda r: r.spec.get("tools"),
-        shown=lambda r: Cell(safe(", ".join(r.spec.get("tools", ()))) or NOTHING),
-        least=12,
-    ),
-)

@@ -17,7 +17,7 @@ from cortex.cli.asking import NO_TERMINAL, confirm
 from cortex.cli.idempotent import mutate
 from cortex.cli.options import Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, lines_of
+from cortex.cli.screen.table import lines_of
 from cortex.domain.approvals.approval import Approval
 from cortex.domain.approvals.vote import (
     LAST_DIGITS,
@@ -40,6 +40,7 @@ from cortex.store import approvals as store
 from cortex.view.approvals import brief, if_approved, if_denied, what
 from cortex.view.arguments import marked_json, with_marked_blanks
 from cortex.view.cells import Cell
+from cortex.view.resource import Field
 from cortex.view.spelled import spelled
 
 CHANNEL: Final = "cli"
@@ -172,16 +173,16 @@ def _batch(approvals: Sequence[Approval], output: Output) -> list[str]:
     for text in (first.effect, first.policy):
         lines += broken(safe(with_marked_blanks(text)), talk, first="  ") if text else []
     lines += arguments(same, talk) if same else []
-    columns: Sequence[Column[Approval]] = [
-        Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
-        Column(name="agent", shown=lambda r: Cell(safe(r.agent or r.job_type or NOTHING))),
+    columns: Sequence[Field[Approval]] = [
+        Field(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
+        Field(name="agent", shown=lambda r: Cell(safe(r.agent or r.job_type or NOTHING))),
         *(_argument_column(name) for name in names),
     ]
     return [*lines, "", *lines_of(columns, approvals, terminal=talk, headers=True)]
 
 
-def _argument_column(name: str) -> Column[Approval]:
-    return Column(
+def _argument_column(name: str) -> Field[Approval]:
+    return Field(
         name=argument_name(name),
         value=lambda r: canonical(r.arguments[name]),
         shown=lambda r: Cell(marked_json(r.arguments[name])),
@@ -209,14 +210,14 @@ def _follows(row: _Taken) -> str:
             return f"denied: {if_denied(approval)}"
 
 
-DECIDED_COLUMNS: Final[Sequence[Column[_Taken]]] = (
-    Column(
+DECIDED_COLUMNS: Final[Sequence[Field[_Taken]]] = (
+    Field(
         name="id",
         value=lambda r: r.approval.id,
         shown=lambda r: Cell(short_id(r.approval.id), "bold"),
     ),
-    Column(name="outcome", is_default=False),
-    Column(
+    Field(name="outcome", is_default=False),
+    Field(
         name="remark",
         title="what happens",
         value=_follows,
@@ -224,9 +225,9 @@ DECIDED_COLUMNS: Final[Sequence[Column[_Taken]]] = (
         least=20,
         is_for_people=True,
     ),
-    Column(name="agreed", is_default=False),
-    Column(name="people", value=lambda r: r.approval.people, is_default=False),
-    Column(
+    Field(name="agreed", is_default=False),
+    Field(name="people", value=lambda r: r.approval.people, is_default=False),
+    Field(
         name="job_id",
         title="job",
         value=lambda r: r.approval.job_id,

@@ -10,13 +10,13 @@ import click
 from cortex.cli.approvals.columns import APPROVAL_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
+from cortex.view.resource import Field
 
 LIMIT_MAX: Final = 1000
 WHAT_LEAST: Final = 16
@@ -83,13 +83,13 @@ def _page(
     return call(store.page, statuses=statuses, before=found, limit=limit + 1)
 
 
-def _shown_by_default(column: Column[ApprovalRow]) -> Column[ApprovalRow]:
+def _shown_by_default(column: Field[ApprovalRow]) -> Field[ApprovalRow]:
     changed = {"status": True, "decided_at": True, "expires_in_s": False}
     is_default = changed.get(column.name, column.is_default)
     least = WHAT_LEAST if column.name == "what" else column.least
     return attrs.evolve(column, is_default=is_default, least=least)
 
 
-_ALL_COLUMNS: Final[Sequence[Column[ApprovalRow]]] = tuple(
+_ALL_COLUMNS: Final[Sequence[Field[ApprovalRow]]] = tuple(
     _shown_by_default(column) for column in APPROVAL_COLUMNS
 )

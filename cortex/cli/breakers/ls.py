@@ -7,7 +7,6 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.breaker import POLICIES, BreakerState, Past, is_calm, strip
 from cortex.domain.phrases import NOTHING, age, since_s, span
@@ -16,6 +15,7 @@ from cortex.store import breakers as store
 from cortex.store.breakers import BreakerRow, with_past
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text, is_held
+from cortex.view.resource import Field, on_demand
 
 LIMIT: Final = 200
 _MARKS: Final = {
@@ -106,14 +106,14 @@ def _remark(row: BreakerRow) -> Cell:
 
 
 # The name is never shortened: people type it.
-COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
-    Column(name="name", title="breaker", shown=lambda r: Cell(safe(r.name), "bold")),
-    Column(name="state", shown=_state),
-    Column(name="failures", shown=_failures, is_right=True, is_spare=True),
-    Column(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
-    Column(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),
-    Column(name="waiting", title="jobs", shown=_waiting, is_right=True),
-    Column(
+COLUMNS: Final[Sequence[Field[BreakerRow]]] = (
+    Field(name="name", title="breaker", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="state", shown=_state),
+    Field(name="failures", shown=_failures, is_right=True, is_spare=True),
+    Field(name="opened_at", title="since", shown=_since, is_right=True, is_spare=True),
+    Field(name="probe_in_s", title="probe", value=_probe_in_s, shown=_probe, is_right=True),
+    Field(name="waiting", title="jobs", shown=_waiting, is_right=True),
+    Field(
         name="last_hour",
         title="last hour",
         value=last_hour,
@@ -121,12 +121,12 @@ COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
         is_spare=True,
         is_for_people=True,
     ),
-    Column(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
-    *only_on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
-    *only_on_demand("last_error", "escalated_at", "requests", "updated_at"),
-    Column(name="turns", value=lambda r: _past(r).turns, is_default=False),
-    Column(name="known_since", value=lambda r: _past(r).known_since, is_default=False),
-    Column(name="errors", value=lambda r: _past(r).errors, is_default=False),
+    Field(name="remark", title="why", value=remark, shown=_remark, least=12, is_for_people=True),
+    *on_demand("open_until", "probe_pod", "forced_by", "forced_reason", "forced_at"),
+    *on_demand("last_error", "escalated_at", "requests", "updated_at"),
+    Field(name="turns", value=lambda r: _past(r).turns, is_default=False),
+    Field(name="known_since", value=lambda r: _past(r).known_since, is_default=False),
+    Field(name="errors", value=lambda r: _past(r).errors, is_default=False),
 )
 """`last hour`: one bar per five minutes, from the data in `turns`.
 

@@ -11,7 +11,6 @@ from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.limits import change_limit, limit_columns
 from cortex.cli.options import Command, Text
 from cortex.cli.run.prices import prices_of, unpriced_warning
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import LIMIT_MAX, Budget, Period, Scope, Unit, worded
 from cortex.domain.errors import NotFoundError, UsageError
@@ -20,6 +19,7 @@ from cortex.store import agents, jobs
 from cortex.store import budgets as store
 from cortex.store.budgets import BudgetChange
 from cortex.view.cells import Row
+from cortex.view.resource import Field
 
 SUBJECT_MAX: Final = 100
 
@@ -196,7 +196,7 @@ def _write(
     change.output.listing("budgets", COLUMNS, [row], empty="")
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
+COLUMNS: Final[Sequence[Field[Row]]] = (
     *limit_columns("budget", lambda row, limit: worded(limit, Budget.parse(row["name"]).unit)),
-    Column(name="woken_jobs", title="released jobs", is_right=True),
+    Field(name="woken_jobs", title="released jobs", is_right=True),
 )

@@ -19,7 +19,6 @@ from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Options, Text
 from cortex.cli.pace import Rate
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, RATE_DEFAULT, BulkVerb
 from cortex.domain.dead_letter import (
     EFFECTS_STAY,
@@ -38,6 +37,7 @@ from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_text
+from cortex.view.resource import Field
 
 SHOWN_MAX: Final = 20
 """Above this number, people see only the errors."""
@@ -212,7 +212,7 @@ def _are_listed(letters: Sequence[DeadLetter], output: Output) -> bool:
     return not output.is_for_people or len(letters) <= SHOWN_MAX
 
 
-def _errors(letters: Sequence[DeadLetter], output: Output, columns: Sequence[Column[Any]]) -> None:
+def _errors(letters: Sequence[DeadLetter], output: Output, columns: Sequence[Field[Any]]) -> None:
     """Write the errors of dead letters, the most frequent first."""
     alike: dict[str, list[DeadLetter]] = {}
     for letter in letters:
@@ -253,22 +253,22 @@ def _outcome(row: _Done) -> Cell:
     return Cell(letter.state.lower(), "dim")
 
 
-DONE_COLUMNS: Final[Sequence[Column[_Done]]] = (
-    Column(
+DONE_COLUMNS: Final[Sequence[Field[_Done]]] = (
+    Field(
         name="job_id",
         title="id",
         value=lambda r: r.letter.job_id,
         shown=lambda r: Cell(short_id(r.letter.job_id), "bold"),
     ),
-    Column(name="type", value=lambda r: r.letter.type, least=8),
-    Column(
+    Field(name="type", value=lambda r: r.letter.type, least=8),
+    Field(
         name="error_message",
         title="error",
         value=lambda r: r.letter.error_message,
         shown=lambda r: Cell(safe(r.letter.error_message)),
         least=12,
     ),
-    Column(
+    Field(
         name="outcome",
         title="what happens",
         value=lambda r: _outcome(r).text,
@@ -276,15 +276,15 @@ DONE_COLUMNS: Final[Sequence[Column[_Done]]] = (
         least=20,
         is_for_people=True,
     ),
-    Column(
+    Field(
         name="retried_as",
         title="new job",
         value=lambda r: r.letter.retried_as,
         is_default=False,
     ),
-    Column(name="state", value=lambda r: r.letter.state, is_default=False),
-    Column(name="fingerprint", value=lambda r: r.letter.fingerprint, is_default=False),
-    Column(
+    Field(name="state", value=lambda r: r.letter.state, is_default=False),
+    Field(name="fingerprint", value=lambda r: r.letter.fingerprint, is_default=False),
+    Field(
         name="error",
         value=lambda r: None if r.error is None else r.error["code"],
         is_default=False,

@@ -8,7 +8,6 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.effect import EffectStatus
 from cortex.domain.errors import UsageError
@@ -18,6 +17,7 @@ from cortex.store import effects, jobs
 from cortex.store.effects import EffectRow
 from cortex.view.cells import Cell
 from cortex.view.effects import WORDS, remark, state_cell
+from cortex.view.resource import Field, on_demand
 from cortex.view.steps import step_label
 
 LIMIT_MAX: Final = 1000
@@ -81,25 +81,25 @@ def _arguments(row: EffectRow) -> Cell:
     return Cell(exact(row.arguments))
 
 
-COLUMNS: Final[Sequence[Column[EffectRow]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
-    Column(name="tool", shown=lambda r: Cell(safe(r.tool)), least=10),
-    Column(name="status", title="state", shown=state_cell),
-    Column(name="job_id", title="job", shown=lambda r: Cell(short_id(r.job_id))),
-    Column(
+COLUMNS: Final[Sequence[Field[EffectRow]]] = (
+    Field(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
+    Field(name="tool", shown=lambda r: Cell(safe(r.tool)), least=10),
+    Field(name="status", title="state", shown=state_cell),
+    Field(name="job_id", title="job", shown=lambda r: Cell(short_id(r.job_id))),
+    Field(
         name="key",
         title="step",
         shown=lambda r: Cell(safe(step_label(r.key))),
         least=8,
         is_spare=True,
     ),
-    Column(
+    Field(
         name="created_at",
         title="age",
         shown=lambda r: Cell(age(since_s(r, r.created_at))),
         is_right=True,
     ),
-    Column(
+    Field(
         name="remark",
         title="why / next",
         value=remark,
@@ -107,7 +107,7 @@ COLUMNS: Final[Sequence[Column[EffectRow]]] = (
         least=16,
         is_for_people=True,
     ),
-    Column(name="arguments", shown=_arguments, least=12, is_spare=True),
-    *only_on_demand("agent", "why", "calls_count", "can_reconcile", "finished_at"),
-    *only_on_demand("resolution", "resolved_by", "approval_id"),
+    Field(name="arguments", shown=_arguments, least=12, is_spare=True),
+    *on_demand("agent", "why", "calls_count", "can_reconcile", "finished_at"),
+    *on_demand("resolution", "resolved_by", "approval_id"),
 )

@@ -10,7 +10,6 @@ import click
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.files import read_bytes
 from cortex.cli.options import Command
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.effect import EffectStatus, Resolution
@@ -21,6 +20,7 @@ from cortex.domain.safe import safe
 from cortex.store import effects
 from cortex.view.cells import Cell, Row
 from cortex.view.effects import STATES, prospects
+from cortex.view.resource import Field
 
 
 @click.command(cls=Command)
@@ -101,18 +101,18 @@ def _summary(row: Row) -> str:
     return f"is {row['job_status']}"
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Column(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
-    Column(name="status", title="state", shown=lambda r: STATES[EffectStatus(r["status"])]),
-    Column(name="job_id", title="job", shown=lambda r: Cell(f"…{r['job_id'][-6:]}")),
-    Column(
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+    Field(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
+    Field(name="status", title="state", shown=lambda r: STATES[EffectStatus(r["status"])]),
+    Field(name="job_id", title="job", shown=lambda r: Cell(f"…{r['job_id'][-6:]}")),
+    Field(
         name="remark",
         title="the job",
         value=_summary,
         shown=lambda r: Cell(_summary(r)),
         is_for_people=True,
     ),
-    Column(name="resolution", is_default=False),
-    Column(name="job_goes_on", is_default=False),
+    Field(name="resolution", is_default=False),
+    Field(name="job_goes_on", is_default=False),
 )

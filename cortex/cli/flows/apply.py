@@ -9,13 +9,13 @@ from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
 from cortex.store import flows as store
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 
 
 @click.command(cls=Command)
@@ -65,12 +65,12 @@ def validate(options: Options, *, files: tuple[str, ...]) -> None:
 
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="flow", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="version", shown=lambda r: Cell(f"v{r['version']}")),
-    Column(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="name", title="flow", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Field(name="version", shown=lambda r: Cell(f"v{r['version']}")),
+    Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
 )
-CHECKED: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="flow", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="steps", shown=lambda r: Cell(f"{r['steps']} steps")),
+CHECKED: Final[Sequence[Field[Row]]] = (
+    Field(name="name", title="flow", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Field(name="steps", shown=lambda r: Cell(f"{r['steps']} steps")),
 )

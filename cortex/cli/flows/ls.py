@@ -1,36 +1,25 @@
 """`cortex flows ls` and `cortex flows show`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import click
 
+from cortex.cli.listing import list_by_name
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.screen.terminal import Terminal
-from cortex.cli.spec_versions import columns_of, document_of
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.store import flows as store
 from cortex.store.spec_versions import SpecVersion
 from cortex.view.cells import pad
+from cortex.view.resources.flows import FLOWS
+from cortex.view.spec_versions import document_of
 
 NAME_CELLS: Final = 20
 
-
-@click.command(cls=Command)
-@click.option(
-    "--after", default="", metavar="NAME", help="Show the names after this one: the next page."
-)
-@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, metavar="N")
-@click.pass_obj
-def ls(options: Options, *, after: str, limit: int) -> None:
-    """List flows with their newest versions, by name."""
-    output = Output(options)
-    with session(options) as call:
-        rows = call(store.page, after=after, limit=limit)
-    output.listing("flows", COLUMNS, rows, empty="no flows yet: cortex flows apply FILE")
+ls: Final = list_by_name(FLOWS, help="List flows with their newest versions, by name.")
 
 
 @click.command(cls=Command)
@@ -63,9 +52,3 @@ def _page(rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
     for row in rows:
         at = terminal.clock(row.applied_at)
         yield f"  v{row.version:<4} {at}  by {safe(row.applied_by)}"
-
-
-COLUMNS: Final[Sequence[Column[SpecVersion]]] = columns_of(
-    "flow",
-    Column(name="steps", value=lambda r: len(r.spec.get("steps", ()))),
-)

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from cortex.cli.changes import ChangeRequest
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
@@ -14,6 +13,7 @@ from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.view.cells import Cell, Row
 from cortex.view.jobs import state_shown
+from cortex.view.resource import Field
 
 
 def typed(document: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def change_named(
     return [typed(each) for each in done]
 
 
-def show_acts(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:
+def show_acts(output: Output, columns: Sequence[Field[Row]], rows: Sequence[Row]) -> None:
     """Show the result of each job; then raise the first error, if any."""
     output.listing("jobs", columns, rows, empty="")
     failed = [row["error"] for row in rows if row["error"] is not None]
@@ -52,16 +52,16 @@ def show_acts(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row
         raise failed[0]
 
 
-def act_columns(describe: Callable[[Row], str], *more: Column[Row]) -> tuple[Column[Row], ...]:
+def act_columns(describe: Callable[[Row], str], *more: Field[Row]) -> tuple[Field[Row], ...]:
     """Return the columns of results; `describe` words a job without an error."""
 
     def remark(row: Row) -> str:
         return describe(row) if row["error"] is None else str(row["error"].message)
 
     return (
-        Column(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-        Column(name="status", title="state", shown=_state),
-        Column(
+        Field(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
+        Field(name="status", title="state", shown=_state),
+        Field(
             name="remark",
             title="what happens",
             value=remark,
@@ -70,7 +70,7 @@ def act_columns(describe: Callable[[Row], str], *more: Column[Row]) -> tuple[Col
             is_for_people=True,
         ),
         *more,
-        Column(
+        Field(
             name="error",
             value=lambda r: None if r["error"] is None else r["error"].code,
             is_default=False,

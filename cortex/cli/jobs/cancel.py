@@ -12,7 +12,6 @@ from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.jobs.watch import wait_for
 from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.bulk import BulkVerb
 from cortex.domain.errors import ConflictError, UsageError
@@ -23,6 +22,7 @@ from cortex.store import jobs
 from cortex.store.job_choice import cancel_each, choose_to_cancel
 from cortex.view.cells import Row
 from cortex.view.jobs import state_of
+from cortex.view.resource import Field
 
 CANCEL: Final = BulkCommand(
     verb=BulkVerb.CANCEL,
@@ -92,4 +92,4 @@ def _summary(row: Row) -> str:
     return "cancelled"
 
 
-COLUMNS: Final = act_columns(_summary, Column(name="pod", is_default=False))
+COLUMNS: Final = act_columns(_summary, Field(name="pod", is_default=False))

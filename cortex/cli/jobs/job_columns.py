@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.domain.phrases import NOTHING, age, money, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.store.jobs import JobRow
 from cortex.view.cells import Cell
 from cortex.view.jobs import remark, state_cell, took_s
+from cortex.view.resource import Field, on_demand
 from cortex.view.steps import numbered_step
 
 
@@ -29,20 +29,20 @@ def _took_cell(row: JobRow) -> Cell:
     return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
 
 
-JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
-    Column(name="type", least=10),
-    Column(name="agent", least=10, is_spare=True),
-    Column(name="status", title="state", value=lambda r: r.status, shown=state_cell),
-    Column(
+JOB_COLUMNS: Final[Sequence[Field[JobRow]]] = (
+    Field(name="id", shown=lambda r: Cell(short_id(r.id), "bold")),
+    Field(name="type", least=10),
+    Field(name="agent", least=10, is_spare=True),
+    Field(name="status", title="state", value=lambda r: r.status, shown=state_cell),
+    Field(
         name="step",
         value=lambda r: r.checkpoint.get("seq"),
         shown=_step_cell,
         least=12,
         is_spare=True,
     ),
-    Column(name="attempt", title="att", is_right=True, is_spare=True),
-    Column(
+    Field(name="attempt", title="att", is_right=True, is_spare=True),
+    Field(
         name="cost_usd",
         title="cost",
         value=_cost_usd,
@@ -50,17 +50,17 @@ JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
         is_right=True,
         is_spare=True,
     ),
-    Column(
+    Field(
         name="created_at",
         title="age",
         shown=lambda r: Cell(age(since_s(r, r.created_at))),
         is_right=True,
     ),
-    Column(
+    Field(
         name="took_s", title="took", value=took_s, shown=_took_cell, is_right=True, is_spare=True
     ),
-    Column(name="pod", least=10, is_spare=True),
-    Column(
+    Field(name="pod", least=10, is_spare=True),
+    Field(
         name="remark",
         title="why / next",
         value=remark,
@@ -68,8 +68,8 @@ JOB_COLUMNS: Final[Sequence[Column[JobRow]]] = (
         least=20,
         is_for_people=True,
     ),
-    Column(name="step_key", value=lambda r: r.checkpoint.get("key"), is_default=False),
-    *only_on_demand("retry_count", "max_retries", "run_at", "started_at", "finished_at"),
-    *only_on_demand("next_retry_at", "heartbeat_at", "cancel_requested_at", "cancelled_by"),
-    *only_on_demand("error_message"),
+    Field(name="step_key", value=lambda r: r.checkpoint.get("key"), is_default=False),
+    *on_demand("retry_count", "max_retries", "run_at", "started_at", "finished_at"),
+    *on_demand("next_retry_at", "heartbeat_at", "cancel_requested_at", "cancelled_by"),
+    *on_demand("error_message"),
 )

@@ -7,7 +7,6 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
@@ -15,6 +14,7 @@ from cortex.store import codes
 from cortex.store.codes import ListedType
 from cortex.view.cells import Cell
 from cortex.view.jobs import arguments_text
+from cortex.view.resource import Field, on_demand
 
 
 def _arguments(row: ListedType) -> str | None:
@@ -32,15 +32,15 @@ def _arguments_shown(row: ListedType) -> Cell:
     return Cell(NOTHING, "dim") if text is None else Cell(safe(text))
 
 
-TYPE_COLUMNS: Final[Sequence[Column[ListedType]]] = (
-    Column(name="type", least=10),
-    Column(
+TYPE_COLUMNS: Final[Sequence[Field[ListedType]]] = (
+    Field(name="type", least=10),
+    Field(
         name="is_live",
         title="runs now",
         shown=lambda r: Cell("yes", "done") if r.is_live else Cell("no ready pod", "dim"),
     ),
-    Column(name="arguments", value=_arguments, shown=_arguments_shown, least=12),
-    *only_on_demand("codes"),
+    Field(name="arguments", value=_arguments, shown=_arguments_shown, least=12),
+    *on_demand("codes"),
 )
 
 

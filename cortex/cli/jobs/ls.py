@@ -9,7 +9,6 @@ import click
 from cortex.cli.jobs.job_columns import JOB_COLUMNS
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.job_filter import JobCursor, JobFilter, StateTerm, parse_filter, parse_state
 from cortex.domain.phrases import short_id
@@ -17,6 +16,7 @@ from cortex.postgres.session import Session
 from cortex.store import jobs
 from cortex.store.job_pages import JobPage, page
 from cortex.store.why import facts_of_all
+from cortex.view.resource import Field
 from cortex.view.why_brief import EXPLAINED, brief
 
 LIMIT_MAX: Final = 1000
@@ -111,7 +111,7 @@ def _found(call: Session, which: JobFilter, *, place: JobCursor | None, limit: i
     return attrs.evolve(found, jobs=[attrs.evolve(row, why=whys.get(row.id)) for row in rows])
 
 
-LIST_COLUMNS: Final[Sequence[Column[Any]]] = (
+LIST_COLUMNS: Final[Sequence[Field[Any]]] = (
     *JOB_COLUMNS,
-    Column(name="tags", value=lambda r: list(r.tags or ()), is_default=False),
+    Field(name="tags", value=lambda r: list(r.tags or ()), is_default=False),
 )

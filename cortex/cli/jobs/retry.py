@@ -14,7 +14,6 @@ from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
 from cortex.domain.bulk import BulkVerb
@@ -28,6 +27,7 @@ from cortex.store import breakers, jobs
 from cortex.store.job_choice import choose_to_retry, retry_each
 from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
+from cortex.view.resource import Field
 
 RETRY: Final = BulkCommand(
     verb=BulkVerb.RETRY,
@@ -120,4 +120,4 @@ def _summary(row: Row) -> str:
     return f"goes on as {short_id(UUID(row['retried_as']))}, from its last checkpoint"
 
 
-COLUMNS: Final = act_columns(_summary, Column(name="retried_as", title="new job", is_default=False))
+COLUMNS: Final = act_columns(_summary, Field(name="retried_as", title="new job", is_default=False))

@@ -15,7 +15,6 @@ from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.patient import Patient
 from cortex.cli.screen.live_line import live_line
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import only_on_demand
 from cortex.cli.target import session
 from cortex.domain.errors import TimedOutError, UsageError
 from cortex.domain.job import JobStatus
@@ -25,6 +24,7 @@ from cortex.postgres.session import Session
 from cortex.store import jobs
 from cortex.store.why import facts_of_all
 from cortex.view import why as rules
+from cortex.view.resource import on_demand
 from cortex.view.why_brief import EXPLAINED, brief
 
 POLL_S: Final = 0.25
@@ -185,5 +185,5 @@ _SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "rem
 
 ENDING_COLUMNS: Final = (
     *(column for column in JOB_COLUMNS if column.name in _SHOWN_AT_THE_END),
-    *only_on_demand("result", "error_message", "error_code", "finished_at"),
+    *on_demand("result", "error_message", "error_code", "finished_at"),
 )

@@ -7,7 +7,6 @@ import click
 
 from cortex.cli.options import ROW_NUMBER, Command, Options, Text, TopicPattern
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.phrases import NOTHING, age, short_id, since_s
@@ -18,6 +17,7 @@ from cortex.store.background import subscriptions
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import message_state
+from cortex.view.resource import Field, on_demand
 
 LIMIT_MAX: Final = 1000
 STATES: Final = tuple(each.value.lower() for each in MessageStatus)
@@ -72,29 +72,29 @@ def ls(
         output.say(f"more: --before {rows[-1].seq}", "dim")
 
 
-COLUMNS: Final[Sequence[Column[MessageRow]]] = (
-    Column(name="id", title="message", shown=lambda r: Cell(short_id(r.id), "bold")),
-    Column(name="status", shown=message_state),
-    Column(name="topic", shown=lambda r: Cell(safe(r.topic))),
-    Column(
+COLUMNS: Final[Sequence[Field[MessageRow]]] = (
+    Field(name="id", title="message", shown=lambda r: Cell(short_id(r.id), "bold")),
+    Field(name="status", shown=message_state),
+    Field(name="topic", shown=lambda r: Cell(safe(r.topic))),
+    Field(
         name="subscription",
         shown=lambda r: Cell(safe(r.subscription)) if r.subscription else Cell("nobody", "dim"),
     ),
-    Column(name="attempts", title="tries", shown=lambda r: Cell(str(r.attempts)), is_right=True),
-    Column(
+    Field(name="attempts", title="tries", shown=lambda r: Cell(str(r.attempts)), is_right=True),
+    Field(
         name="created_at",
         title="published",
         shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
         is_spare=True,
     ),
-    Column(
+    Field(
         name="last_error",
         title="error",
         shown=lambda r: Cell(safe(r.last_error)) if r.last_error else Cell(NOTHING, "dim"),
         least=12,
         is_spare=True,
     ),
-    *only_on_demand(
+    *on_demand(
         *("seq", "key", "payload", "headers", "tenant", "trace", "channel", "available_at"),
         *("lost_count", "is_parked", "locked_until", "pod", "finished_at"),
     ),

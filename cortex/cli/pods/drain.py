@@ -6,13 +6,13 @@ import click
 
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command
-from cortex.cli.pods import COLUMNS
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store import drains
 from cortex.store import pods as store
 from cortex.store.drains import with_moved
+from cortex.view.resources.pods import PODS
 
 
 @click.command(cls=Command)
@@ -49,7 +49,7 @@ def _act(change: ChangeRequest, act: Callable[..., Awaitable[bool]], pod: str) -
         operation = f"pods.{'drain' if act is drains.request else 'undrain'}"
         done = change.write(call, work, operation=operation, request={"pod": pod_id})
         rows = call(with_moved, [row for row in call(store.page) if row.id == pod_id])
-    output.listing("pods", COLUMNS, rows, empty="it has ended meanwhile")
+    output.resource(PODS, rows, empty="it has ended meanwhile")
     if not done["is_changed"]:
         text = "a drain was requested already" if act is drains.request else "it was not drained"
         output.say(f"nothing was done: {safe(text)}", "warn")

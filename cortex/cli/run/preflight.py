@@ -11,7 +11,6 @@ import click
 from cortex.cli.apps import app_options, load_app
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import database, settings_from
 from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
@@ -23,6 +22,7 @@ from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.preflight import Group, NewCode, Report
 from cortex.runtime.preflight import preflight as replay_all
 from cortex.view.cells import Cell
+from cortex.view.resource import Field
 
 MISFITS: Final = 9
 """Exit code: jobs that are not over do not fit the code."""
@@ -90,14 +90,14 @@ def _problem(group: Group) -> Cell:
     return Cell(group.problem.value, "dim" if group.problem is Problem.UNSURE else "fail")
 
 
-COLUMNS: Final[Sequence[Column[Group]]] = (
-    Column(name="type", shown=lambda r: Cell(safe(r.type), "bold")),
-    Column(name="problem", shown=_problem),
-    Column(
+COLUMNS: Final[Sequence[Field[Group]]] = (
+    Field(name="type", shown=lambda r: Cell(safe(r.type), "bold")),
+    Field(name="problem", shown=_problem),
+    Field(
         name="where",
         shown=lambda r: Cell(NOTHING, "dim") if r.where is None else Cell(safe(r.where)),
     ),
-    Column(name="count", title="jobs", shown=lambda r: Cell(f"{r.count:,}"), is_right=True),
-    Column(name="example", shown=lambda r: Cell(short_id(r.example))),
-    Column(name="message", shown=lambda r: Cell(safe(r.message)), least=40),
+    Field(name="count", title="jobs", shown=lambda r: Cell(f"{r.count:,}"), is_right=True),
+    Field(name="example", shown=lambda r: Cell(short_id(r.example))),
+    Field(name="message", shown=lambda r: Cell(safe(r.message)), least=40),
 )

@@ -29,7 +29,6 @@ from cortex.cli.run.prices import prices_of
 from cortex.cli.run.serve import under_signals
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
 from cortex.domain.classification import leading
@@ -47,6 +46,7 @@ from cortex.runtime.tick import Outcome, RunnerReport, TickReport, of_shard
 from cortex.runtime.tick_process import TickProcess
 from cortex.store.background.runners import DISPATCH, TICK
 from cortex.view.cells import Cell
+from cortex.view.resource import Field
 
 NAMES: Final = (*RUNNERS, DISPATCH)
 DATABASE_GONE: Final = 8
@@ -202,15 +202,15 @@ def _remark(row: RunnerReport) -> Cell:
     return Cell(REMARKS.get(row.outcome, ""), "dim")
 
 
-COLUMNS: Final[Sequence[Column[RunnerReport]]] = (
-    Column(name="runner", value=lambda r: r.name, shown=lambda r: Cell(safe(r.name), "bold")),
-    Column(name="outcome", value=lambda r: r.outcome.value, shown=_outcome),
-    Column(name="items", shown=lambda r: Cell(f"{r.items:,}"), is_right=True),
-    Column(
+COLUMNS: Final[Sequence[Field[RunnerReport]]] = (
+    Field(name="runner", value=lambda r: r.name, shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="outcome", value=lambda r: r.outcome.value, shown=_outcome),
+    Field(name="items", shown=lambda r: Cell(f"{r.items:,}"), is_right=True),
+    Field(
         name="duration_s",
         title="time",
         shown=lambda r: Cell(f"{r.duration_s:.2f}s"),
         is_right=True,
     ),
-    Column(name="error", title="remark", shown=_remark, least=12),
+    Field(name="error", title="remark", shown=_remark, least=12),
 )

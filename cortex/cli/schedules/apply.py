@@ -15,7 +15,6 @@ from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.schedules.source import parse_schedules
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.argument_check import check_payload
 from cortex.domain.errors import InvalidValueError, NotFoundError
@@ -28,6 +27,7 @@ from cortex.postgres.session import Session
 from cortex.store import codes, flows
 from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 from cortex.view.schedules import needs
 
 
@@ -104,8 +104,8 @@ def _next_at(row: Row) -> datetime | None:
 
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="schedule", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
-    Column(name="next_at", title="next", value=_next_at),
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="name", title="schedule", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    Field(name="next_at", title="next", value=_next_at),
 )

@@ -7,11 +7,11 @@ import click
 
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.options import Command
-from cortex.cli.schedules.ls import COLUMNS
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store.background import schedules as store
+from cortex.view.resources.schedules import SCHEDULES
 
 _changes = changes("Shown to everyone, and stored.", is_reason_required=True)
 _name: Final = click.argument("name", metavar="NAME")
@@ -84,4 +84,4 @@ def _write(change: ChangeRequest, act: Callable[..., Awaitable[None]], name: str
         operation = f"schedules.{act.__name__}"
         change.write(call, work, operation=operation, request={"name": name})
         rows = [call(store.show, name)]
-    change.output.listing("schedules", COLUMNS, rows, empty="")
+    change.output.resource(SCHEDULES, rows, empty="")

@@ -1,27 +1,26 @@
 """`cortex schedules ls` and `cortex schedules show`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
 import orjson
 
-from cortex.cli.limits import page_options, show_page
+from cortex.cli.listing import list_by_name
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, at_instant, localised, since_s, span
 from cortex.domain.safe import safe
 from cortex.store.background import schedules as store
 from cortex.store.background.schedules import InstantRow, ScheduleRow
-from cortex.view.cells import Cell, pad
+from cortex.view.cells import pad
+from cortex.view.resources.schedules import SCHEDULES
 from cortex.view.schedules import (
     OVERLAPS,
     instant_cell,
     instant_words,
-    last_text,
     next_text,
     runs,
     state_of,
@@ -31,17 +30,9 @@ INSTANTS_SHOWN: Final = 20
 STATE_CELLS: Final = 24
 
 
-@click.command(cls=Command)
-@page_options
-@click.pass_obj
-def ls(options: Options, *, limit: int, after: str) -> None:
-    """List schedules by name: what each runs, its next and its last instant."""
-    output = Output(options)
-    output.chosen(COLUMNS)
-    with session(options) as call:
-        rows = call(store.page, after=after, limit=limit)
-    empty = "no schedule exists: cortex schedules apply FILE"
-    show_page(output, "schedules", COLUMNS, rows, limit=limit, after=after, empty=empty)
+ls: Final = list_by_name(
+    SCHEDULES, help="List schedules by name: what each runs, its next and its last instant."
+)
 
 
 @click.command(cls=Command)
@@ -62,7 +53,7 @@ def show(options: Options, *, name: str, limit: int) -> None:
         row = call(store.show, name)
         instants = call(store.instants, name, limit=limit)
     document = {
-        "schedule": {column.name: column.exact(row) for column in COLUMNS},
+        "schedule": SCHEDULES.document(row),
         "instants": [document_of(each, _INSTANT_FIELDS) for each in instants],
     }
     output.record(document, name=name, page=lambda: _page(row, instants, output.terminal))
@@ -114,49 +105,3 @@ def _page(row: ScheduleRow, instants: list[InstantRow], terminal: Terminal) -> I
         what = [str(each.job_id or ""), safe(localised(words) if terminal.is_tty else words)]
         state = terminal.paint(pad(cell.text, STATE_CELLS), cell.style)
         yield f"  {at}  {state}  {'  '.join(filter(None, what))}".rstrip()
-
-
-def _state(row: ScheduleRow) -> Cell:
-    word, words, style = state_of(row)
-    return Cell(safe(f"● {words}" if word == "ok" else words), style)
-
-
-# The name is never shortened: people type it.
-COLUMNS: Final[Sequence[Column[ScheduleRow]]] = (
-    Column(name="name", title="schedule", shown=lambda r: Cell(safe(r.name), "bold")),
-    Column(name="state", value=lambda r: state_of(r)[0], shown=_state, least=12),
-    Column(name="cron", shown=lambda r: Cell(safe(r.cron)), least=9),
-    Column(name="zone", shown=lambda r: Cell(safe(r.zone), "dim"), least=3, is_spare=True),
-    Column(name="type", title="runs", shown=lambda r: Cell(safe(runs(r))), least=8),
-    Column(name="next_at", title="next", shown=lambda r: Cell(next_text(r)), least=10),
-    Column(name="last_instant", title="last", shown=lambda r: Cell(last_text(r)), least=8),
-    *only_on_demand(
-        "agent",
-        "arguments",
-        "tenant",
-        "backfill_s",
-        "overlap",
-        "jitter_s",
-        "instant_as",
-        "origin",
-        "due_at",
-        "is_served",
-        "is_declared",
-        "has_missed",
-        "problem",
-        "queued",
-        "missed_count",
-        "missed_at",
-        "last_outcome",
-        "last_job_id",
-        "last_status",
-        "last_error",
-        "paused_at",
-        "paused_by",
-        "pause_reason",
-        "changed_by",
-        "changed_at",
-        "reason",
-        "created_at",
-    ),
-)

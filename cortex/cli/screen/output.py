@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from cortex.cli.options import Format, Options
-from cortex.cli.screen.table import Column, lines_of
+from cortex.cli.screen.table import lines_of
 from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import exact, json_text, to_plain
 from cortex.domain.safe import escaped, safe
+from cortex.view.resource import Field, Resource
 
 Row = TypeVar("Row")
 
@@ -40,7 +41,7 @@ class Output:
         return self.format is Format.TABLE
 
     def listing(
-        self, noun: str, columns: Sequence[Column[Row]], rows: Sequence[Row], *, empty: str
+        self, noun: str, columns: Sequence[Field[Row]], rows: Sequence[Row], *, empty: str
     ) -> None:
         """Write rows; `empty` is the message for people when there are none."""
         chosen = self.chosen(columns)
@@ -55,6 +56,13 @@ class Output:
                     self._json({**self._head, **_document(chosen, row)})
             case Format.JSON | Format.YAML:
                 self.document({noun: [_document(chosen, row) for row in rows]})
+
+    def resource(
+        self, resource: Resource[Row], rows: Sequence[Row], *, empty: str | None = None
+    ) -> None:
+        """Write rows of a resource; `empty` replaces its message for people without any."""
+        message = resource.empty if empty is None else empty
+        self.listing(resource.noun, resource.fields, rows, empty=message)
 
     def record(
         self,
@@ -119,7 +127,7 @@ class Output:
         """Return text in a style of stdout."""
         return self.terminal.paint(text, style)
 
-    def _table(self, columns: Sequence[Column[Row]], rows: Sequence[Row], empty: str) -> None:
+    def _table(self, columns: Sequence[Field[Row]], rows: Sequence[Row], empty: str) -> None:
         if not rows:
             self.say(empty, "dim")
             return
@@ -127,7 +135,7 @@ class Output:
         for line in lines_of(columns, rows, terminal=self.terminal, headers=headers):
             self.line(line)
 
-    def chosen(self, columns: Sequence[Column[Row]]) -> list[Column[Row]]:
+    def chosen(self, columns: Sequence[Field[Row]]) -> list[Field[Row]]:
         """Return the requested columns. Call it before reading, so that a typo fails early.
 
         Raises `UsageError`.
@@ -170,5 +178,5 @@ def document_of(row: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
-def _document(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+def _document(columns: Sequence[Field[Row]], row: Row) -> dict[str, Any]:
     return {c.name: to_plain(c.exact(row)) for c in columns if not c.is_for_people}

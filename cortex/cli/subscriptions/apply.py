@@ -12,7 +12,6 @@ from cortex.agent.yaml_source import Document, parse_documents
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.effect import NotSentError
 from cortex.domain.errors import ForbiddenError, UsageError
@@ -26,6 +25,7 @@ from cortex.http_client.addresses import SETTING, AllowedAddresses, resolve
 from cortex.postgres.database import Database
 from cortex.store.background import subscriptions as store
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 
 
 @click.command(cls=Command)
@@ -127,9 +127,9 @@ RESOLVE_S: Final = 2.0
 """Limit of one look-up, which only warns of an address that is not public."""
 _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="name", title="subscription", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
-    Column(name="topic", shown=lambda r: Cell(safe(r["topic"]))),
-    Column(name="channel", shown=lambda r: Cell(r["channel"])),
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="name", title="subscription", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    Field(name="topic", shown=lambda r: Cell(safe(r["topic"]))),
+    Field(name="channel", shown=lambda r: Cell(r["channel"])),
 )

@@ -7,7 +7,6 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.breaker import BreakerState
 from cortex.domain.phrases import NOTHING, age, since_s
@@ -15,6 +14,7 @@ from cortex.domain.safe import safe
 from cortex.store.background import subscriptions as store
 from cortex.store.background.subscriptions import SubscriptionRow
 from cortex.view.cells import Cell
+from cortex.view.resource import Field, on_demand
 
 
 @click.command(cls=Command)
@@ -59,17 +59,17 @@ def _changed(row: SubscriptionRow) -> Cell:
     return Cell(safe(f"{age(since_s(row, row.changed_at))} by {row.changed_by}"), "dim")
 
 
-COLUMNS: Final[Sequence[Column[SubscriptionRow]]] = (
-    Column(name="name", title="subscription", shown=lambda r: Cell(safe(r.name), "bold")),
-    Column(name="topic", shown=lambda r: Cell(safe(r.topic))),
-    Column(name="channel", shown=lambda r: Cell(r.channel.value)),
-    Column(name="pending", title="wait", shown=lambda r: Cell(str(r.pending)), is_right=True),
-    Column(name="breaker", shown=_breaker),
-    Column(name="failing_since", title="failing", shown=_failing, least=12, is_spare=True),
-    Column(name="filter", shown=_filter, is_spare=True),
-    Column(name="fallback", shown=lambda r: Cell(safe(r.fallback or NOTHING)), is_spare=True),
-    Column(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
-    *only_on_demand(
+COLUMNS: Final[Sequence[Field[SubscriptionRow]]] = (
+    Field(name="name", title="subscription", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="topic", shown=lambda r: Cell(safe(r.topic))),
+    Field(name="channel", shown=lambda r: Cell(r.channel.value)),
+    Field(name="pending", title="wait", shown=lambda r: Cell(str(r.pending)), is_right=True),
+    Field(name="breaker", shown=_breaker),
+    Field(name="failing_since", title="failing", shown=_failing, least=12, is_spare=True),
+    Field(name="filter", shown=_filter, is_spare=True),
+    Field(name="fallback", shown=lambda r: Cell(safe(r.fallback or NOTHING)), is_spare=True),
+    Field(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
+    *on_demand(
         *("tenant", "min_risk", "config", "is_heavy", "attempts", "timeout_s", "failures"),
         *("last_error", "next_attempt_at", "changed_by", "created_at"),
     ),

@@ -8,13 +8,13 @@ import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
-from cortex.cli.screen.table import Column, only_on_demand
 from cortex.cli.target import session
 from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
 from cortex.domain.safe import safe
 from cortex.store import tokens as store
 from cortex.store.tokens import ListedToken
 from cortex.view.cells import Cell
+from cortex.view.resource import Field, on_demand
 
 LIMIT_MAX: Final = 1000
 
@@ -52,24 +52,24 @@ def _expires(row: ListedToken) -> Cell:
     return Cell(f"in {span(left_s)}") if left_s > 0 else Cell("over", "dim")
 
 
-COLUMNS: Final[Sequence[Column[ListedToken]]] = (
-    Column(name="id", shown=lambda r: Cell(short_id(r.id), "dim")),
-    Column(name="name", shown=lambda r: Cell(safe(r.name), "bold"), least=8),
-    Column(name="roles", shown=lambda r: Cell(", ".join(r.roles))),
-    Column(name="state", shown=_state),
-    Column(
+COLUMNS: Final[Sequence[Field[ListedToken]]] = (
+    Field(name="id", shown=lambda r: Cell(short_id(r.id), "dim")),
+    Field(name="name", shown=lambda r: Cell(safe(r.name), "bold"), least=8),
+    Field(name="roles", shown=lambda r: Cell(", ".join(r.roles))),
+    Field(name="state", shown=_state),
+    Field(
         name="last_used_at",
         title="used",
         shown=lambda r: _ago(r, r.last_used_at),
         is_right=True,
     ),
-    Column(name="expires_at", title="expires", shown=_expires, is_right=True, is_spare=True),
-    Column(
+    Field(name="expires_at", title="expires", shown=_expires, is_right=True, is_spare=True),
+    Field(
         name="created_at",
         title="age",
         shown=lambda r: _ago(r, r.created_at),
         is_right=True,
         is_spare=True,
     ),
-    *only_on_demand("created_by", "revoked_at", "revoked_by"),
+    *on_demand("created_by", "revoked_at", "revoked_by"),
 )

@@ -9,12 +9,12 @@ import click
 
 from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
 from cortex.cli.options import Command
-from cortex.cli.screen.table import Column
 from cortex.cli.target import session
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import tokens as store
 from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 
 
 @click.command(cls=Command)
@@ -33,9 +33,9 @@ def revoke(change: ChangeRequest, *, named: str) -> None:
     change.output.listing("tokens", COLUMNS, [row], empty="")
 
 
-COLUMNS: Final[Sequence[Column[Row]]] = (
-    Column(name="id"),
-    Column(name="name", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Column(name="revoked_by", shown=lambda r: Cell(safe(r["revoked_by"]))),
-    Column(name="revoked_at", value=lambda r: datetime.fromisoformat(r["revoked_at"])),
+COLUMNS: Final[Sequence[Field[Row]]] = (
+    Field(name="id"),
+    Field(name="name", shown=lambda r: Cell(safe(r["name"]), "bold")),
+    Field(name="revoked_by", shown=lambda r: Cell(safe(r["revoked_by"]))),
+    Field(name="revoked_at", value=lambda r: datetime.fromisoformat(r["revoked_at"])),
 )

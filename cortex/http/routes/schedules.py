@@ -2,85 +2,29 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import attrs
 from starlette.responses import Response
 
 from cortex.domain.job import JobStatus
-from cortex.domain.schedules.schedule import Origin, Outcome, Overlap
+from cortex.domain.schedules.schedule import Outcome
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
-from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.resource import list_by_name, schema_of_document, schema_of_rows
 from cortex.http.framework.route import Handler, Method, Route, answer
-from cortex.http.framework.shape import field, record, text
+from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store.background import schedules as store
+from cortex.view.resources.schedules import SCHEDULES
 
-LIMIT_MAX: Final = 200
 INSTANTS_SHOWN: Final = 50
 NAME_MAX: Final = 100
 SCHEDULE: Final = "/v1/schedules/{schedule}"
 NAME_PARAM: Final = {"schedule": {"type": "string", "minLength": 1, "maxLength": NAME_MAX}}
-
-
-@attrs.frozen(kw_only=True)
-class SchedulesQuery:
-    """Selects schedules by name."""
-
-    after: str = text(doc="names after this one", length_max=NAME_MAX, default="")
-    limit: int = limit_field(LIMIT_MAX)
-
-
-@attrs.frozen(kw_only=True)
-class ScheduleRow:
-    """A schedule: what it submits, and when."""
-
-    name: str
-    cron: str
-    zone: str
-    type: str
-    arguments: Any
-    agent: str | None
-    tenant: str
-    backfill_s: int = field(doc="how late an instant may be and still fire")
-    overlap: Overlap = field(doc="while an earlier job is open")
-    jitter_s: int
-    instant_as: str | None = field(doc="the argument that gets the instant")
-    origin: Origin = field(doc="who declares it")
-    next_at: datetime | None = field(doc="the next instant")
-    due_at: datetime | None = field(doc="when its job is submitted: with its jitter")
-    is_served: bool = field(doc="a living pod can run its jobs")
-    is_declared: bool = field(doc="false: no living pod's code declares it any more")
-    has_missed: bool = field(
-        doc="an instant was missed, as was noticed within the last hour; false for built-in ones"
-    )
-    problem: str | None = field(doc="why it cannot be evaluated")
-    queued: int = field(doc="instants that wait for an earlier job")
-    missed_count: int = field(doc="instants older than the backfill period")
-    missed_at: datetime | None
-    last_instant: datetime | None
-    last_outcome: Outcome | None
-    last_job_id: UUID | None
-    last_status: JobStatus | None
-    last_error: str | None
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_reason: str | None
-    changed_by: str
-    changed_at: datetime
-    reason: str
-    created_at: datetime
-
-
-@attrs.frozen(kw_only=True)
-class Schedules:
-    """A page of schedules, by name."""
-
-    schedules: list[ScheduleRow]
 
 
 @attrs.frozen(kw_only=True)
@@ -99,12 +43,12 @@ class Instant:
     finished_at: datetime | None
 
 
-@attrs.frozen(kw_only=True)
-class Schedule:
-    """A schedule and its last instants, the newest first."""
-
-    schedule: ScheduleRow
-    instants: list[Instant]
+SHOWN_SCHEDULE: Final = schema_of_document(
+    "ShownSchedule",
+    doc="A schedule and its last instants, the newest first.",
+    schedule=(schema_of_rows(SCHEDULES), ""),
+    instants=(list[Instant], ""),
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -120,12 +64,6 @@ class Triggered:
 
     schedule: str
     job_id: UUID
-
-
-async def list_schedules(request: CheckedRequest[SchedulesQuery, None], api: Api) -> Response:
-    query = request.query
-    rows = await api.port(store.page, after=query.after, limit=query.limit)
-    return answer(Schedules(schedules=[record(ScheduleRow, row) for row in rows]))
 
 
 async def show_schedule(request: CheckedRequest[None, None], api: Api) -> Response:
@@ -167,12 +105,10 @@ async def _change(
     return answer(await _shown(api, name), headers=headers_of(done))
 
 
-async def _shown(api: Api, name: str) -> Schedule:
+async def _shown(api: Api, name: str) -> dict[str, object]:
     row = await api.port(store.show, name)
     rows = await api.port(store.instants, name, limit=INSTANTS_SHOWN)
-    return Schedule(
-        schedule=record(ScheduleRow, row), instants=[record(Instant, each) for each in rows]
-    )
+    return {"schedule": SCHEDULES.document(row), "instants": [record(Instant, r) for r in rows]}
 
 
 def _act(verb: str, handle: Handler, returns: type, summary: str, *refuses: int) -> Route:
@@ -191,15 +127,7 @@ def _act(verb: str, handle: Handler, returns: type, summary: str, *refuses: int)
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/schedules",
-        handle=list_schedules,
-        role=Role.VIEWER,
-        summary="List schedules by name.",
-        query=SchedulesQuery,
-        answers={200: Schedules},
-    ),
+    list_by_name(SCHEDULES, summary="List schedules by name."),
     Route(
         method=Method.GET,
         path=SCHEDULE,
@@ -207,10 +135,12 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="Show a schedule and its last instants.",
         params=NAME_PARAM,
-        answers={200: Schedule},
+        answers={200: SHOWN_SCHEDULE},
         refuses=(404,),
     ),
-    _act("pause", pause_schedule, Schedule, "Fire nothing until the schedule is resumed.", 409),
-    _act("resume", resume_schedule, Schedule, "Resume a paused schedule.", 409),
+    _act(
+        "pause", pause_schedule, SHOWN_SCHEDULE, "Fire nothing until the schedule is resumed.", 409
+    ),
+    _act("resume", resume_schedule, SHOWN_SCHEDULE, "Resume a paused schedule.", 409),
     _act("trigger", trigger_schedule, Triggered, "Submit a job of a schedule now."),
 )

@@ -8,7 +8,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.breaker import CountedError, Past, Turn
-from cortex.domain.drain import Moved, MovedGroup
+from cortex.domain.drain import Moved, MovedGroup, Whereabouts
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.breakers import BreakerRow
 from cortex.store.pods import PodRow
@@ -85,7 +85,9 @@ class FakePods(_Fake[PodRow]):
         self.asked.append("moved")
         self.check()
         groups = self.where.get(pod_id, [])
-        shown = [MovedGroup(what=what, pod=pod, count=count) for what, pod, count in groups]
+        shown = [
+            MovedGroup(what=Whereabouts(what), pod=pod, count=count) for what, pod, count in groups
+        ]
         return Moved(groups=tuple(shown), is_whole=True)
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:

@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from cortex.domain.drain import PodState
 from cortex.domain.health import OLDEST_MESSAGE, THRESHOLDS
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.safe import safe
-from cortex.store.pods import DEAD
 from cortex.store.pulse import Figures, Trouble
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
@@ -127,7 +127,7 @@ def _breaker(trouble: Trouble, now: datetime) -> Cell:
 
 def _silent(trouble: Trouble, now: datetime) -> Cell:
     since = "" if trouble.at is None else f" for {_past(trouble.at, now)}"
-    state = "is dead: its session ended" if trouble.word == DEAD else f"is silent{since}"
+    state = "is dead: its session ended" if trouble.word == PodState.DEAD else f"is silent{since}"
     return Cell(safe(f"pod {trouble.name} {state}"), "fail")
 
 

@@ -1,12 +1,12 @@
-"""What the commands of agents and flows show of their versions."""
+"""Versions of agents and flows, as people see them."""
 
 from typing import Any
 
-from cortex.cli.screen.table import Column
 from cortex.domain.phrases import age, since_s
 from cortex.domain.safe import safe
 from cortex.store.spec_versions import SpecVersion
 from cortex.view.cells import Cell
+from cortex.view.resource import Field
 
 
 def document_of(noun: str, rows: list[SpecVersion]) -> dict[str, Any]:
@@ -18,15 +18,21 @@ def document_of(noun: str, rows: list[SpecVersion]) -> dict[str, Any]:
     }
 
 
-def columns_of(noun: str, *own: Column[SpecVersion]) -> tuple[Column[SpecVersion], ...]:
+def columns_of(noun: str, *own: Field[SpecVersion]) -> tuple[Field[SpecVersion], ...]:
     """Return the columns of a list: those of both, around a noun's own."""
     return (
-        Column(name="name", title=noun, shown=lambda r: Cell(safe(r.name), "bold"), least=10),
-        Column(name="version", shown=lambda r: Cell(f"v{r.version}")),
+        Field(name="name", title=noun, shown=lambda r: Cell(safe(r.name), "bold"), least=10),
+        Field(name="version", shown=lambda r: Cell(f"v{r.version}")),
         *own,
-        Column(name="applied_at", title="applied", shown=_applied),
-        Column(name="description", value=lambda r: r.spec.get("description") or None, least=12),
-        Column(name="applied_by", is_default=False),
+        Field(name="applied_at", title="applied", shown=_applied),
+        Field(
+            name="description",
+            value=lambda r: r.spec.get("description") or None,
+            kind=str | None,
+            least=12,
+        ),
+        Field(name="applied_by", is_default=False),
+        Field(name="spec", doc="its specification", is_default=False),
     )
 
 

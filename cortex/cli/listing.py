@@ -1,0 +1,42 @@
+"""Lists of resources by name, as commands."""
+
+from typing import Any, Final
+
+import click
+
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.target import session
+from cortex.view.resource import NamedResource
+
+LIMIT_MAX: Final = 1000
+
+
+def list_by_name(resource: NamedResource[Any], *, help: str) -> click.Command:  # noqa: A002 -- click's
+    """Return the command `ls` of a resource, with `--limit` and `--after`."""
+
+    @click.command("ls", cls=Command, help=help)
+    @click.option(
+        "--limit",
+        type=click.IntRange(1, LIMIT_MAX),
+        default=resource.page_rows,
+        show_default=True,
+        metavar="N",
+    )
+    @click.option(
+        "--after",
+        default="",
+        metavar="NAME",
+        help="Show the names after this one: the next page.",
+    )
+    @click.pass_obj
+    def ls(options: Options, *, limit: int, after: str) -> None:
+        output = Output(options)
+        output.chosen(resource.fields)
+        with session(options) as call:
+            rows = call(resource.page, after=after, limit=limit)
+        output.resource(resource, rows, empty=f"no more {resource.noun}" if after else None)
+        if len(rows) == limit and output.terminal.is_tty:
+            output.say(f"more: --after {rows[-1].name}", "dim")
+
+    return ls

@@ -1,0 +1,95 @@
+"""Answers about resources: schemas made of their fields, and lists by name."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import attrs
+from starlette.responses import Response
+
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.shape import text
+from cortex.view.resource import Field, NamedResource, Resource, Row, Shape
+
+NAME_MAX: Final = 400
+
+Described = tuple[Any, str]
+"""A type, and what a value of it means."""
+
+
+@cache
+def schema_of_rows(shape: Shape[Any]) -> type:
+    """Return the attrs class with the fields of a row's document, for its schema."""
+    fields = {
+        each.name: (shape.kind_of(each), _description(each))
+        for each in shape.fields
+        if not each.is_for_people
+    }
+    return _class(shape.name, shape.doc, fields)
+
+
+def schema_of_page(resource: Resource[Any], *, doc: str, **more: Described) -> type:
+    """Return the attrs class of a page of rows, and of what stands beside them."""
+    rows: Described = (list[schema_of_rows(resource)], "")  # type: ignore[misc]
+    return _class(resource.noun.title(), doc, {resource.noun: rows, **more})
+
+
+def schema_of_document(name: str, *, doc: str, **fields: Described) -> type:
+    """Return the attrs class of an answer that holds rows and more."""
+    return _class(name, doc, fields)
+
+
+def page_of(resource: Resource[Row], rows: Sequence[Row], **more: object) -> dict[str, object]:
+    """Return a page of rows as its document."""
+    return {resource.noun: [resource.document(row) for row in rows], **more}
+
+
+def _class(name: str, doc: str, fields: Mapping[str, Described]) -> type:
+    made = {
+        name: attrs.field(type=kind, metadata={"schema": {"description": doc} if doc else {}})
+        for name, (kind, doc) in fields.items()
+    }
+    return attrs.make_class(name, made, kw_only=True, class_body={"__doc__": doc})
+
+
+def _description(field: Field[Any]) -> str:
+    unit = field.unit
+    return f"{field.doc}, in {unit}" if field.doc and unit and unit not in field.doc else field.doc
+
+
+# --- lists by name
+
+
+@attrs.frozen(kw_only=True)
+class NamesQuery:
+    """Selects rows by name."""
+
+    after: str = text(doc="`next_after` of the previous page", length_max=NAME_MAX, default="")
+    limit: int = limit_field()
+
+
+def list_by_name(resource: NamedResource[Any], *, summary: str, role: Role = Role.VIEWER) -> Route:
+    """Return the route that lists a resource in pages by name."""
+
+    async def handle(request: CheckedRequest[NamesQuery, None], api: Api) -> Response:
+        query = request.query
+        rows = await api.port(resource.page, after=query.after, limit=query.limit + 1)
+        shown = rows[: query.limit]
+        following = shown[-1].name if len(rows) > query.limit else None
+        return answer(page_of(resource, shown, next_after=following))
+
+    handle.__name__ = f"list_{resource.noun}"
+    doc = f"A page of {resource.noun}, by name."
+    following = (str | None, "`after` of the next page; null: last page")
+    return Route(
+        method=Method.GET,
+        path=f"/v1/{resource.noun}",
+        handle=handle,
+        role=role,
+        summary=summary,
+        query=NamesQuery,
+        answers={200: schema_of_page(resource, doc=doc, next_after=following)},
+    )

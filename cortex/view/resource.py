@@ -1,0 +1,142 @@
+"""A resource as people and programs see it: one table of fields that every surface reads.
+
+The command line makes its tables and documents from it, the HTTP API its answers and their
+schemas, the terminal UI its side pages, and the manual its reference page: a field that is added
+here appears on all of them.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar, get_type_hints
+
+import attrs
+
+from cortex.domain.phrases import NOTHING, date_time, exact
+from cortex.view.cells import Cell
+
+Row = TypeVar("Row")
+
+DECLARED: Final = object()
+"""As the code declares it."""
+UNITS: Final = MappingProxyType(
+    {"_s": "seconds", "_ms": "milliseconds", "_bytes": "bytes", "_usd": "US dollars"}
+)
+"""Units by the end of a field's name."""
+
+
+@attrs.frozen(kw_only=True)
+class Field(Generic[Row]):
+    """One property of a row: its value for machines, and how people see it."""
+
+    name: str
+    """The key in documents, and in `--columns`."""
+    doc: str = ""
+    """What the name does not say, in a few words."""
+    value: Callable[[Row], Any] = attrs.Factory(lambda self: _read(self.name), takes_self=True)
+    """For machines; defaults to the row's attribute of this name."""
+    kind: Any = DECLARED
+    """Type of the value in schemas; the default is what `value` or the row's class declares."""
+    shown: Callable[[Row], Cell] | None = None
+    """For people; None: the exact value, instants in local time."""
+    title: str | None = None
+    is_right: bool = False
+    least: int | None = None
+    """Minimum cells when the terminal is narrow; None: never cut."""
+    is_spare: bool = False
+    """Whether it may be omitted when the terminal is narrow; the last one goes first."""
+    is_default: bool = True
+    """Whether tables show it unless columns were chosen."""
+    is_for_people: bool = False
+    """Whether it is absent from documents: a remark made of other fields."""
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.name
+
+    @property
+    def unit(self) -> str | None:
+        """The unit that the end of the name says."""
+        return next((unit for end, unit in UNITS.items() if self.name.endswith(end)), None)
+
+    def exact(self, row: Row) -> Any:
+        """Return the value for machines; seconds (`…_s`) to the millisecond."""
+        value = self.value(row)
+        return round(value, 3) if self.name.endswith("_s") and isinstance(value, float) else value
+
+    def cell(self, row: Row, *, for_people: bool = True) -> Cell:
+        """Return the cell of a table; for machines it is empty where there is no value."""
+        if self.shown is not None and (for_people or self.is_for_people):
+            cell = self.shown(row)
+            return cell if for_people or cell.text != NOTHING else Cell("")
+        value = self.exact(row)
+        if for_people and isinstance(value, datetime):
+            return Cell(date_time(value))
+        return Cell("" if not for_people and value in (None, "") else exact(value))
+
+
+def on_demand(*names: str, **documented: str) -> tuple[Field[Any], ...]:
+    """Return plain fields for documents, which tables show only on request.
+
+    `documented` fields have a text about their meaning.
+    """
+    named = dict.fromkeys(names, "") | documented
+    return tuple(Field(name=name, doc=doc, is_default=False) for name, doc in named.items())
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Shape(Generic[Row]):
+    """The fields of one kind of row, in order."""
+
+    name: str
+    """Of its schema: `Pod`."""
+    doc: str
+    row: type[Row]
+    fields: Sequence[Field[Row]]
+    unlisted: frozenset[str] = frozenset()
+    """Attributes of the row that no surface shows: what other fields are made of."""
+
+    def document(self, row: Row) -> dict[str, Any]:
+        """Return the values for machines by the names of their fields."""
+        return {each.name: each.exact(row) for each in self.fields if not each.is_for_people}
+
+    def kind_of(self, field: Field[Row]) -> Any:
+        """Return the type of a field in schemas. Raises `TypeError` if nothing declares it."""
+        if field.kind is not DECLARED:
+            return field.kind
+        for declared in (field.value, getattr(self.row, field.name, None)):
+            owner = declared.fget if isinstance(declared, property) else declared
+            kind = get_type_hints(owner).get("return") if callable(owner) else None
+            if kind not in (None, Any):
+                return kind
+        hints: Mapping[str, Any] = get_type_hints(self.row)
+        if field.name in hints:
+            return hints[field.name]
+        raise TypeError(f"nothing declares the type of {self.name}.{field.name}: give its kind")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Resource(Shape[Row]):
+    """A kind of thing that people list, and how it is listed."""
+
+    noun: str
+    """In the plural: the key of lists in documents, and its path in the HTTP API."""
+    empty: str = ""
+    """Message for people when there are none."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class NamedResource(Resource[Row]):
+    """One whose rows have a `name`, by which they are listed."""
+
+    page: Callable[..., Coroutine[Any, Any, list[Any]]]
+    """Reads the next rows by name: `page(db, after=NAME, limit=N)`."""
+    page_rows: int = 100
+    """Rows of a page unless a limit is given."""
+
+
+def _read(name: str) -> Callable[[Any], Any]:
+    def value(row: Any) -> Any:
+        return row[name] if isinstance(row, Mapping) else getattr(row, name)
+
+    return value

@@ -1,0 +1,77 @@
+"""Quotas: limits of effects."""
+
+from decimal import Decimal
+from typing import Final
+
+from cortex.domain.budget import NEARLY
+from cortex.domain.phrases import NOTHING, age, day_time, since_s, span
+from cortex.domain.quota import Quota
+from cortex.domain.safe import safe
+from cortex.store import quotas
+from cortex.store.quotas import QuotaRow
+from cortex.view.cells import Cell
+from cortex.view.resource import Field, NamedResource, on_demand
+
+
+def _limit(row: QuotaRow) -> Cell:
+    quota = row.quota
+    return Cell(safe(quota.worded(quota.limit)))
+
+
+def _used(row: QuotaRow) -> Cell:
+    used, limit = row.used, row.limit_amount
+    if used >= limit:
+        return Cell(Quota.plain(used), "fail")
+    return Cell(Quota.plain(used), "warn" if used >= NEARLY * limit else "" if used else "dim")
+
+
+def _resets(row: QuotaRow) -> Cell:
+    left_s = -since_s(row, row.resets_at)
+    return Cell(f"in {span(left_s)} ({day_time(row.resets_at)})")
+
+
+def _waiting(row: QuotaRow) -> Cell:
+    jobs = row.waiting_jobs
+    return Cell(str(jobs), "warn") if jobs else Cell(NOTHING, "dim")
+
+
+def _changed(row: QuotaRow) -> Cell:
+    text = f"{age(since_s(row, row.changed_at))} by {row.changed_by}: {row.reason}"
+    return Cell(safe(text), "dim")
+
+
+# The name is never shortened: people type it.
+FIELDS: Final = (
+    Field(name="name", title="quota", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="limit", value=lambda r: r.limit_amount, kind=Decimal, shown=_limit, is_right=True),
+    Field(name="used", doc="in the current period", shown=_used, is_right=True),
+    Field(
+        name="waiting_jobs",
+        doc="jobs that wait for room",
+        title="jobs wait",
+        shown=_waiting,
+        is_right=True,
+    ),
+    Field(name="resets_at", title="resets", shown=_resets, is_spare=True),
+    Field(name="changed_at", title="set", shown=_changed, least=12, is_spare=True),
+    *on_demand(
+        "tool",
+        "unit",
+        "period",
+        "created_at",
+        argument="the argument that is summed up; null: calls are counted",
+        changed_by="the person who set it last",
+        reason="why",
+    ),
+)
+
+QUOTAS: Final = NamedResource(
+    name="ListedQuota",
+    noun="quotas",
+    doc="A limit on how often a tool acts, or how much, in a period.",
+    row=QuotaRow,
+    fields=FIELDS,
+    empty="no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT",
+    page=quotas.page,
+    unlisted=frozenset({"quota", "now", "limit_amount"}),
+)

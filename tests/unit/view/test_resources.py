@@ -1,0 +1,48 @@
+"""Tables of fields: they hold all that a row has, each with a type, and every surface has them."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from cortex.http.framework.openapi import document
+from cortex.http.framework.shape import schema_of
+from cortex.http.routes import ROUTES
+from cortex.view.resource import Resource
+from cortex.view.resources import every
+
+ALL = every()
+BY_NOUN = pytest.mark.parametrize("resource", ALL, ids=[each.noun for each in ALL])
+
+
+@BY_NOUN
+def test_a_resource_shows_each_attribute_of_its_row(resource: Resource[Any]) -> None:
+    attributes = {field.name for field in attrs.fields(resource.row)}
+    attributes |= {name for name, each in vars(resource.row).items() if isinstance(each, property)}
+    shown = {field.name for field in resource.fields}
+    assert attributes - shown == resource.unlisted & attributes
+    assert not resource.unlisted & shown
+    assert resource.unlisted <= attributes, "an attribute that is gone is named as unlisted"
+
+
+@BY_NOUN
+def test_fields_have_distinct_names_and_types_with_a_schema(resource: Resource[Any]) -> None:
+    names = [field.name for field in resource.fields]
+    assert len(names) == len(set(names))
+    for field in resource.fields:
+        assert schema_of(resource.kind_of(field), {}) is not None or field.is_for_people
+
+
+@BY_NOUN
+def test_the_http_api_lists_all_fields_of_a_resource(resource: Resource[Any]) -> None:
+    api = document(ROUTES)
+    answer = api["paths"][f"/v1/{resource.noun}"]["get"]["responses"]["200"]
+    page = _resolved(api, answer["content"]["application/json"]["schema"])
+    row = _resolved(api, page["properties"][resource.noun]["items"])
+    wanted = {field.name for field in resource.fields if not field.is_for_people}
+    assert set(row["properties"]) == wanted
+
+
+def _resolved(api: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = api["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return found
