@@ -71,7 +71,7 @@ def check(evidence: Evidence) -> Verdict:
         findings.broken(
             f"1 % of the heartbeats of healthy pods came {p99_s:.2f} s or more after the one before"
         )
-    fences = _fences(evidence, beats, findings)
+    fences = _fences(evidence, beats, timeline, findings)
     return findings.verdict(beats=len(evidence.beats), gap_p99_s=p99_s, fences=fences)
 
 
@@ -171,7 +171,9 @@ def _healthy_gaps(pod_id: UUID, beats: list[Row], timeline: Timeline) -> Iterato
         yield to_s - from_s - next_["lag_s"] - max(delays, default=0.0)
 
 
-def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings) -> int:
+def _fences(
+    evidence: Evidence, beats: dict[UUID, list[Row]], timeline: Timeline, findings: Findings
+) -> int:
     """Count silences in which a pod had to let go of its jobs; report what it wrote afterwards."""
     fence = timedelta(seconds=FENCE_SHARE * evidence.settings.zombie_s + FENCE_SLACK_S)
     claims = grouped(evidence.claims, "pod_id")
@@ -192,7 +194,11 @@ def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings
                 if claim["at"] > one["at"]:
                     continue
                 key = (claim["job_id"], claim["attempt"])
-                late = [at for at in writes.get(key, ()) if at > one["at"] + fence]
+                late = [
+                    at
+                    for at in writes.get(key, ())
+                    if at > one["at"] + fence and not _has_just_resumed(pod_id, at, timeline)
+                ]
                 if len(late) > IN_FLIGHT:
                     gap_s = (next_["at"] - one["at"]).total_seconds()
                     findings.broken(
@@ -201,3 +207,10 @@ def _fences(evidence: Evidence, beats: dict[UUID, list[Row]], findings: Findings
                         job=key[0],
                     )
     return count
+
+
+def _has_just_resumed(pod_id: UUID, at: datetime, timeline: Timeline) -> bool:
+    """Whether a stopped process had just been continued: its fence needs a turn of the loop."""
+    life = timeline.life_of(pod_id)
+    paused = () if life is None else life.paused()
+    return any(0 <= timeline.at_s(at) - to_s <= FENCE_SLACK_S for _, to_s in paused)

@@ -343,6 +343,22 @@ def test_one_write_on_its_way_is_no_broken_fence() -> None:
     assert not any("fence" in why for why in verdict.why)
 
 
+@pytest.mark.parametrize("late_s, is_fenced", [((24.1, 24.4), True), ((24.6, 24.8), False)])
+def test_a_continued_pod_has_one_turn_to_fence_itself(
+    late_s: tuple[float, ...], is_fenced: bool
+) -> None:
+    run = healthy_run()
+    run.submit("stopped", "sleep sleep", 18.0)
+    run.claim("stopped", "p3.1", 18.1)
+    run.beats = [
+        b for b in run.beats if b["pod_id"] != uuid("p3.1") or not at(18.2) < b["at"] < at(24.5)
+    ]
+    for place, second in enumerate(late_s):
+        run.step("stopped", f"{place}:sleep", second)
+    verdict = i11_healthy_pods.check(run.evidence())
+    assert any("did not fence itself" in why for why in verdict.why) is not is_fenced
+
+
 def test_quiet_kills_on_a_machine_that_is_too_busy_are_told_of() -> None:
     run = busy_at_the_quiet_kill(lag_s=0.5)
     verdict = i26_quick_takeover.check(run.evidence())
