@@ -286,6 +286,23 @@ def test_the_rooms_of_the_architecture_are_all_there() -> None:
             assert (ROOT / room / folder).is_dir(), line
 
 
+def test_decisions_are_listed_and_say_what_was_compared() -> None:
+    """Each is a page of at most 60 lines; the index has them in the order of their numbers."""
+    folder = ROOT / "docs" / "adr"
+    pages = sorted(folder.glob("0*.md"))
+    listed = re.findall(
+        r"^\| \[(\d+)\]\(([^)]+)\) \|", (folder / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert listed == [(str(number), page.name) for number, page in enumerate(pages, 1)]
+    for number, page in enumerate(pages, 1):
+        text = page.read_text("utf-8")
+        assert text.startswith(f"# {number}. "), page.name
+        assert "\n**Status:** " in text, page.name
+        titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert titles == ["Context", "Decision", "Consequences", "Compared with"], page.name
+        assert len(text.splitlines()) <= 60, page.name
+
+
 @pytest.mark.parametrize(
     "page, start",
     [("CONTRIBUTING.md", "git clone …"), ("docs/internals/testing.md", "uv run pytest")],
