@@ -95,7 +95,7 @@ async def test_a_question_does_not_wait_behind_another_screen(
     cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
-        seat.app.desk.open("log")
+        seat.app.context.open("log")
         await seat.settle()
         await seat.press("y", "escape", "y")
         assert "nothing was done" in seat.lines[-2]

@@ -311,8 +311,8 @@ async def test_the_bell_is_muted_for_an_hour_from_anywhere(
         assert "muted" in seat.lines[0]
         await seat.press("4")
         assert "muted" in seat.lines[0]
-        assert seat.app.desk.bell.is_muted(cluster.clock.now() + 3_599)
-        assert not seat.app.desk.bell.is_muted(cluster.clock.now() + 3_600)
+        assert seat.app.context.bell.is_muted(cluster.clock.now() + 3_599)
+        assert not seat.app.context.bell.is_muted(cluster.clock.now() + 3_600)
         await seat.press("m")
         assert "bell on" in seat.text
         assert "muted" not in seat.lines[0]

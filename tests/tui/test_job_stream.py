@@ -44,7 +44,7 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
             Session(actor="ana", credential="os:1@test", clock=SystemClock()), StoreBackend(db)
         )
         await stack.enter_async_context(app.run_test(size=(120, 40)))
-        app.desk.open("job", job_id)
+        app.context.open("job", job_id)
         await eventually_asyncio(
             lambda: any("✓ done" in line for line in shown(app)),
             what="the end of the job",

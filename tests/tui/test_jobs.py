@@ -215,7 +215,7 @@ async def test_no_more_than_four_statements_a_second(
         for attempt in range(40):
             cluster.change(job, attempt=attempt)
             await seat.press("j")
-            seat.app.desk.wake()
+            seat.app.context.wake()
             await seat.pass_time(0.25)
         assert 30 <= len(cluster.asked) <= 44
 

@@ -117,7 +117,7 @@ async def test_other_keys_work_and_show(cluster: FakeBackend, sit: OpenSession) 
 @on_asyncio
 async def test_the_help_is_whole_on_the_smallest_full_screen(sit: OpenSession, name: str) -> None:
     async with sit(size=(80, 24)) as seat:
-        seat.app.desk.open("help", name)
+        seat.app.context.open("help", name)
         await seat.settle()
         seen = seat.text
         for _ in range(5):

@@ -52,7 +52,7 @@ async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name:
     async with reading(everything) as rows, seated(rows) as seat:
         known: list[tuple[list[Asked], list[object]]] = []
         seen: set[str] = set()
-        for nth in range(len(await abouts(seat.app.desk.backend, name))):
+        for nth in range(len(await abouts(seat.app.context.backend, name))):
             rows.asked.clear()
             await show(seat, rows, name, nth)
             # What all jobs ask is of the first one: the others need not be drawn for it again.
@@ -87,8 +87,8 @@ async def show(seat: Seat, rows: Reading, name: str, nth: int, *, because: str =
     """Open a screen on the nth thing that it can be opened on, until all of it was drawn."""
     app = seat.app
     try:
-        for about in (await abouts(app.desk.backend, name))[nth : nth + 1]:
-            frame = MADE[name](app.desk, *about)
+        for about in (await abouts(app.context.backend, name))[nth : nth + 1]:
+            frame = MADE[name](app.context, *about)
             await app.push_screen(frame)
             for _ in range(LOOKS):
                 seat.clock._now += LATER_S

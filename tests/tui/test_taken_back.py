@@ -111,7 +111,7 @@ async def _switch(app: CortexApp) -> None:
 
 
 async def _open(app: CortexApp) -> None:
-    app.desk.open("log")
+    app.context.open("log")
 
 
 @pytest.mark.parametrize("leave", [_switch, _open])
@@ -138,7 +138,7 @@ async def test_a_screen_that_changes_under_a_question_takes_its_keys_along(
         assert "esc continue" in " ".join(seat.lines[-4:])
         await seat.press("escape")
         assert (inbox.decisions, cluster.acted) == ([], [])
-        assert seat.app.desk.asking is None
+        assert seat.app.context.asking is None
 
 
 @on_asyncio

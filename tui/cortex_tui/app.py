@@ -94,9 +94,9 @@ class CortexApp(internals.Orderly[int]):
         beside = partial(self.run_worker, exit_on_error=True)
         actions = Actions(session, start=beside)
         self.navigation = Navigation(
-            self, make=lambda name, *about: OPENED[name](self.desk, *about)
+            self, make=lambda name, *about: OPENED[name](self.context, *about)
         )
-        self.desk = AppContext(
+        self.context = AppContext(
             session=session,
             backend=backend,
             keys=keys or KeyTable(),
@@ -108,7 +108,7 @@ class CortexApp(internals.Orderly[int]):
             seek=self.navigation.seek,
             arrived=self.navigation.visit,
         )
-        actions.done = self.desk.wake
+        actions.done = self.context.wake
         self._router = KeyRouter(
             self,
             session,
@@ -117,17 +117,19 @@ class CortexApp(internals.Orderly[int]):
             otherwise=super().on_event,
         )
         self.quitting = Quitting(
-            self, self.desk, self.navigation, drop_typed=self._router.drop_typed
+            self, self.context, self.navigation, drop_typed=self._router.drop_typed
         )
-        self.refresher = Refresher(self, self.desk, self.navigation, tick=self.quitting.watch_pod)
+        self.refresher = Refresher(
+            self, self.context, self.navigation, tick=self.quitting.watch_pod
+        )
         self._last_filters: list[LineFilter] = [SafeFilter(is_ascii=session.is_ascii)]
         if not has_color:
             self._last_filters.append(NoColor())
         for name, kind in SCREENS.items():
-            self.add_mode(name, partial(kind, self.desk))
+            self.add_mode(name, partial(kind, self.context))
         for palette in BY_COLORS[session.colors].values():
             self.register_theme(palette.theme)
-        self.theme = self.desk.palette.theme.name
+        self.theme = self.context.palette.theme.name
 
     @property
     def frame(self) -> Frame | None:
@@ -215,7 +217,7 @@ class CortexApp(internals.Orderly[int]):
 
     def action_mute(self) -> None:
         """Mute the bell for an hour, or unmute it."""
-        now, bell = self.session.clock.now(), self.desk.bell
+        now, bell = self.session.clock.now(), self.context.bell
         if bell.is_muted(now):
             bell.unmute()
         else:
@@ -235,7 +237,7 @@ class CortexApp(internals.Orderly[int]):
             return
         after = (names.index(self.session.theme) + 1) % len(names)
         self.session.theme = names[after]
-        self.theme = self.desk.palette.theme.name
+        self.theme = self.context.palette.theme.name
         self.refresher.repaint()
 
     async def action_quit(self) -> None:
@@ -244,7 +246,7 @@ class CortexApp(internals.Orderly[int]):
     def action_help_quit(self) -> None:
         """Ctrl-C: an ordinary key, because the app owns the terminal."""
         if self.frame is not None:
-            quit_key = self.desk.keys.named("quit").keys[0]
+            quit_key = self.context.keys.named("quit").keys[0]
             self.frame.strip.show(f"press {quit_key} to quit", "dim")
 
     @on(Terminal.Stopping)
@@ -252,7 +254,7 @@ class CortexApp(internals.Orderly[int]):
         """Suspend to the shell, after sending a decision that could still be undone."""
         frame, driver = self.frame, self._driver
         with driver.stopping() if isinstance(driver, Terminal) else nullcontext():
-            if frame is None or await self.desk.recall.is_clear(frame.strip):
+            if frame is None or await self.context.recall.is_clear(frame.strip):
                 self.action_suspend_process()
 
     def action_suspend_process(self) -> None:

@@ -27,7 +27,7 @@ class KeyCommands(Provider):
     def _commands(self) -> Iterator[tuple[Key, Callable[[], object]]]:
         frame = self.screen
         if isinstance(frame, Frame):
-            for key in frame.desk.keys.of(frame.NAME):
+            for key in frame.context.keys.of(frame.NAME):
                 if key.id != "command":
                     yield key, partial(frame.choose, key.action)
 

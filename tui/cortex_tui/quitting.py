@@ -29,13 +29,13 @@ class Quitting:
     def __init__(
         self,
         app: App[Any],
-        desk: AppContext,
+        context: AppContext,
         navigation: Navigation,
         *,
         drop_typed: Callable[[], None],
     ) -> None:
         """`drop_typed` drops the keys typed during the wait for running actions."""
-        self._app, self._desk, self._navigation = app, desk, navigation
+        self._app, self._context, self._navigation = app, context, navigation
         self._drop_typed = drop_typed
         self.parting: list[str] = []
         """Lines for the shell about actions that ended while the operator quit."""
@@ -49,8 +49,8 @@ class Quitting:
         First it waits for running actions and sends a decision that could still be undone. If any
         of that fails, the app stays open.
         """
-        self._desk.recall.send()
-        ended = await self._unless_ended(self._desk.actions.settle(within_s=SETTLE_S))
+        self._context.recall.send()
+        ended = await self._unless_ended(self._context.actions.settle(within_s=SETTLE_S))
         if ended is None:
             return  # a signal cannot wait that long: the caller of the app settles the rest
         if ended:
@@ -63,7 +63,7 @@ class Quitting:
         self.parting = outcomes
         if self.is_ended.is_set():
             return
-        pod, frame = self._desk.session.pod, self._navigation.frame
+        pod, frame = self._context.session.pod, self._navigation.frame
         if pod is None or pod.ended() is not None or frame is None or not frame.strip.is_seen:
             self._app.exit()  # nobody to ask: the pod keeps running
         else:
@@ -84,12 +84,12 @@ class Quitting:
 
     def watch_pod(self) -> None:
         """Report once that the pod has ended, and withdraw the question about it."""
-        pod, frame = self._desk.session.pod, self._navigation.frame
+        pod, frame = self._context.session.pod, self._navigation.frame
         ended = None if pod is None else pod.ended()
         if pod is None or ended is None or frame is None or self._has_reported_end:
             return
         self._has_reported_end = True
-        log_key = shown(self._desk.keys.named("log").keys[0])
+        log_key = shown(self._context.keys.named("log").keys[0])
         report = safe(f"✗ pod {pod.name} {ended} · {log_key} shows where its log is")
         if self._is_leaving:
             frame.strip.withdraw(report)

@@ -27,13 +27,18 @@ class Refresher:
     """Runs alongside the app from `start` on; `poller` reads for it."""
 
     def __init__(
-        self, app: App[Any], desk: AppContext, navigation: Navigation, *, tick: Callable[[], None]
+        self,
+        app: App[Any],
+        context: AppContext,
+        navigation: Navigation,
+        *,
+        tick: Callable[[], None],
     ) -> None:
         """`tick` is called each second, before the redraw."""
-        self._app, self._desk, self._navigation, self._tick = app, desk, navigation, tick
+        self._app, self._context, self._navigation, self._tick = app, context, navigation, tick
         self._news = News()
         self._is_turn_of_news = False
-        session = desk.session
+        session = context.session
         self.poller = Poller(
             session.clock,
             session.link,
@@ -50,7 +55,7 @@ class Refresher:
 
     def resume(self) -> None:
         """Redraw everything, because the terminal showed something else meanwhile."""
-        session = self._desk.session
+        session = self._context.session
         session.link.resumed(session.clock.now())
         if (frame := self._navigation.frame) is not None:
             frame.watched()
@@ -77,18 +82,18 @@ class Refresher:
 
     async def read_head(self) -> bool:
         """Read the head of the screen; return whether it shows anything different."""
-        return self.take_head(await self._desk.backend.head())
+        return self.take_head(await self._context.backend.head())
 
     def take_head(self, head: Head) -> bool:
         """Store the new head; return whether it shows anything different."""
-        desk, session = self._desk, self._desk.session
+        context, session = self._context, self._context.session
         self.poller.has_head()
         session.set_time(head.now)
-        before, desk.head = desk.head, head
+        before, context.head = context.head, head
         if before is None or before.waits != head.waits:
             self._entitle(f"({head.waits}) {TITLE}" if head.waits else TITLE)
         mono = session.clock.now()
-        if desk.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
+        if context.bell.rings(head.approvals, head.first_expiry, at=head.now, now=mono):
             self._app.bell()
         return before is None or attrs.evolve(before, now=head.now) != head
 
@@ -101,15 +106,15 @@ class Refresher:
 
     @property
     def _wants_news(self) -> bool:
-        session = self._desk.session
+        session = self._context.session
         return session.notify is not Notify.OFF and not self.poller.is_watched
 
     async def _read_news(self) -> bool:
         """Read what needs a person, and call the operator if some of it is new."""
-        attention = await self._desk.backend.pulse.attention()
-        head, session = self._desk.head, self._desk.session
+        attention = await self._context.backend.pulse.attention()
+        head, session = self._context.head, self._context.session
         items = self._news.take(attention, request_count=0 if head is None else head.approvals)
-        is_wanted = self._wants_news and not self._desk.bell.is_muted(session.clock.now())
+        is_wanted = self._wants_news and not self._context.bell.is_muted(session.clock.now())
         if not items or not is_wanted:
             return False
         driver, is_shown = internals.driver(self._app), False
@@ -134,7 +139,7 @@ class Refresher:
             driver.entitle(title)
 
     async def _ticking(self) -> None:
-        clock = self._desk.session.clock
+        clock = self._context.session.clock
         while True:
             await clock.wait(asyncio.Event(), until=clock.now() + TICK_S)
             self._tick()

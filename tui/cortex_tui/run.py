@@ -104,7 +104,7 @@ def run(
             try:
                 await _settle(app, report)
             finally:
-                if faults := (*app.faults, *app.desk.actions.faults):
+                if faults := (*app.faults, *app.context.actions.faults):
                     code = crash.report(faults, folder=reports, at=session.now, is_debug=is_debug)
             return app.return_code or 0 if code is None else code
         finally:
@@ -118,7 +118,7 @@ def run(
 @asynccontextmanager
 async def _hinted(app: CortexApp, profile: Profile) -> AsyncIterator[None]:
     """Wake the app's poller when pods notify of changes."""
-    hearing = asyncio.create_task(hear(profile, app.session.clock, on_hint=app.desk.wake))
+    hearing = asyncio.create_task(hear(profile, app.session.clock, on_hint=app.context.wake))
     try:
         yield
     finally:
@@ -146,13 +146,13 @@ async def _look_for_schema(backend: StoreBackend) -> None:
 
 async def _settle(app: CortexApp, report: Callable[[str], object]) -> None:
     """Finish running actions and send the held decision: a signal waits for neither."""
-    actions = app.desk.actions
+    actions = app.context.actions
     ended = await actions.settle(within_s=SETTLE_S)
     for line in (*app.quitting.parting, *(each.outcome for each in ended)):
         report(line)
     done = None
     try:
-        done = await app.desk.recall.leave()
+        done = await app.context.recall.leave()
     except Exception as fault:
         if fault not in actions.faults:  # these are reported with the app's faults
             raise

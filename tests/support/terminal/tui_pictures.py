@@ -117,7 +117,7 @@ class _Seat:
 
     async def job(self, job_id: UUID) -> None:
         """Go to one job, whose model speaks, and there to the step that a person decided."""
-        self.app.desk.open("job", job_id)
+        self.app.context.open("job", job_id)
         await self.shows("running")
         said = AnswerPiece(
             job_id=job_id,

@@ -149,7 +149,7 @@ async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
         seat.app.exit(CODE)
         await seat.settle()
         assert not seat.app.is_running
-        (ended,) = await seat.app.desk.actions.settle(within_s=0)
+        (ended,) = await seat.app.context.actions.settle(within_s=0)
         assert "? outcome unknown" in ended.outcome
     assert seat.app.return_value == CODE
 
@@ -165,7 +165,7 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(
         seat.app.exit(CODE)
         await seat.settle()
         assert not seat.app.is_running
-        ended = await seat.app.desk.actions.settle(within_s=0)
+        ended = await seat.app.context.actions.settle(within_s=0)
         (output,) = [*seat.app.quitting.parting, *(each.outcome for each in ended)]
         assert "does it, also without you" in output
     assert seat.app.return_value == CODE
@@ -200,7 +200,7 @@ async def test_what_never_ends_does_not_hold_who_leaves(
         assert seat.app.is_running
         output = "? outcome unknown"
         assert output in seat.lines[-2]
-        assert not seat.app.desk.actions.is_busy
+        assert not seat.app.context.actions.is_busy
         await seat.press("@")
         assert "? outcome unknown" in seat.text
         await seat.press("q")
@@ -222,11 +222,11 @@ async def test_a_fault_of_a_decision_that_is_sent_at_last_is_kept_for_the_report
         await keys(seat, "a", "y")
         monkeypatch.setattr(FakeApprovals, "decide", decide)
         output: list[str] = []
-        seat.app.desk.recall.send = lambda: None  # type: ignore[method-assign]  # it comes too late
+        seat.app.context.recall.send = lambda: None  # type: ignore[method-assign]  # it comes too late
         seat.app.exit(CODE)
         await seat.settle()
         await _settle(seat.app, output.append)
-        assert seat.app.desk.actions.faults == [fault]
+        assert seat.app.context.actions.faults == [fault]
         assert seat.app.faults == []
         (line,) = output
         assert line.startswith("cortex approvals approve ")

@@ -20,8 +20,8 @@ KEPT_MAX: Final = 500
 class ArgumentReader:
     """`briefs` holds the lines by the digest of the arguments."""
 
-    def __init__(self, desk: AppContext) -> None:
-        self._desk = desk
+    def __init__(self, context: AppContext) -> None:
+        self._context = context
         self.briefs: dict[Any, Cell] = {}
 
     def unread(self, rows: Sequence[InboxRow]) -> list[UUID]:
@@ -30,7 +30,7 @@ class ArgumentReader:
 
     async def read(self, ids: Sequence[UUID]) -> None:
         """Read the arguments of these requests, or of the first ones."""
-        rows = await self._desk.backend.approvals.arguments(ids, chars=CHARS)
+        rows = await self._context.backend.approvals.arguments(ids, chars=CHARS)
         texts = {digest: text for _, digest, text in rows}
         is_long = sum(map(len, texts.values())) > LONG_CHARS
         briefs = await asyncio.to_thread(_briefs, texts) if is_long else _briefs(texts)

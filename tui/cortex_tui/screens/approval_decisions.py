@@ -17,7 +17,7 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.backend.approvals import CHANNEL
 from cortex_tui.model.guard import Guard
 from cortex_tui.model.inbox import is_mine
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.model.subject import Edit, Subject
 from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion, Scroll
 from cortex_tui.screens.approval_news import OwnActions
@@ -26,14 +26,14 @@ Decided = Callable[[Sequence[UUID]], None]
 """Called when the decision counts."""
 
 
-def resource_of(desk: AppContext, approval_id: UUID) -> Resource:
+def resource_of(context: AppContext, approval_id: UUID) -> Selected:
     """Return a request as the object under the cursor."""
 
     async def document() -> object:
-        return await desk.backend.approvals.show([approval_id])
+        return await context.backend.approvals.show([approval_id])
 
     command = f"cortex approvals show {approval_id}"
-    return Resource(id=str(approval_id), command=command, document=document)
+    return Selected(id=str(approval_id), command=command, document=document)
 
 
 def why_not_mine(row: InboxRow | None) -> str | None:
@@ -47,8 +47,8 @@ def why_not_mine(row: InboxRow | None) -> str | None:
 class Decider:
     """Asks with one guard, and decides exactly what was shown."""
 
-    def __init__(self, desk: AppContext, guard: Guard, *, scroll: Scroll) -> None:
-        self._desk, self._guard, self._scroll = desk, guard, scroll
+    def __init__(self, context: AppContext, guard: Guard, *, scroll: Scroll) -> None:
+        self._context, self._guard, self._scroll = context, guard, scroll
         self.own = OwnActions()
 
     def approving(self, subject: Subject, edit: Edit | None) -> ApproveQuestion:
@@ -64,8 +64,8 @@ class Decider:
             f"{risk}approve {name}{edited}, {facts.undo}",
             wanted=facts.last_digits if facts.needs_last_digits else "y",
             guard=self._guard,
-            now=self._desk.session.clock.now,
-            came=lambda: self._desk.session.key_came_at,
+            now=self._context.session.clock.now,
+            came=lambda: self._context.session.key_came_at,
             scroll=self._scroll,
         )
 
@@ -75,14 +75,14 @@ class Decider:
             f"deny {subject.name}",
             reasons=DENY_REASONS,
             guard=self._guard,
-            now=self._desk.session.clock.now,
-            came=lambda: self._desk.session.key_came_at,
+            now=self._context.session.clock.now,
+            came=lambda: self._context.session.key_came_at,
             scroll=self._scroll,
         )
 
     def recall_s(self, subject: Subject) -> float:
         """Return how long a decision can be undone; 0 if it is grave, or about to expire."""
-        session, facts = self._desk.session, subject.facts
+        session, facts = self._context.session, subject.facts
         left_s = (facts.expires_at - session.now).total_seconds()
         is_light = facts.risk.rank <= Risk.MED.rank and left_s > 2 * session.recall_s
         return session.recall_s if is_light else 0.0
@@ -127,14 +127,14 @@ class Decider:
     ) -> Action:
         async def work() -> str:
             with self.own.acting(subject):
-                rulings = await self._desk.backend.approvals.decide(votes)
+                rulings = await self._context.backend.approvals.decide(votes)
             decided(subject.ids)
             return f"{_outcome(rulings, subject)} {subject.name}{_follows(rulings, subject)}"
 
         return Action(question=question, command=("approvals", *command), work=work, stdin=stdin)
 
     def _votes(self, subject: Subject, **vote: Any) -> list[Vote]:
-        session = self._desk.session
+        session = self._context.session
         return [
             Vote(
                 approval_id=each.id,

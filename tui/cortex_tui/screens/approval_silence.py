@@ -15,8 +15,8 @@ FRAME_S: Final = 0.1
 class Silence:
     """The quiet time of one screen; its questions share `guard`."""
 
-    def __init__(self, desk: AppContext, screen: Frame) -> None:
-        self._session, self._clock, self._screen = desk.session, desk.session.clock, screen
+    def __init__(self, context: AppContext, screen: Frame) -> None:
+        self._session, self._clock, self._screen = context.session, context.session.clock, screen
         self.guard = Guard(self._clock.now())
         self._is_filling = False
 

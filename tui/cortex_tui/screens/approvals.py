@@ -17,7 +17,7 @@ from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.approvals_state import ApprovalsState
 from cortex_tui.model.inbox import Inbox
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render import approval_front, approval_lines, approval_rows
 from cortex_tui.screens import approval_decisions
 from cortex_tui.screens.approval_briefs import ArgumentReader
@@ -56,14 +56,14 @@ class ApprovalsScreen(Frame):
     """
     SIDE_FROM = THIRD_MIN
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
-        inbox = Inbox(deciding=lambda: desk.recall.ids)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        inbox = Inbox(deciding=lambda: context.recall.ids)
         self.state = state = ApprovalsState(inbox=inbox)
-        self._silence = silence = Silence(desk, self)
-        self._arguments = arguments = ArgumentReader(desk)
+        self._silence = silence = Silence(context, self)
+        self._arguments = arguments = ArgumentReader(context)
         self._table = table = VirtualTable(
-            desk,
+            context,
             inbox.window,
             approval_rows.columns(arguments.briefs),
             key=lambda row: row.id,
@@ -72,17 +72,17 @@ class ApprovalsScreen(Frame):
         table.id = "list"
         table.marked = inbox.marked
         self._pane = pane = RequestPane(
-            desk,
+            context,
             state,
             self,
             focus=table,
             approve=lambda: self._decisions.approve_edited(),  # noqa: PLW0108 -- made below
         )
         pane.id = "right"
-        self._steps = steps = StepsBeside(desk, of=state.job_under_cursor)
-        decider = Decider(desk, silence.guard, scroll=pane.page.scroll_page)
+        self._steps = steps = StepsBeside(context, of=state.job_under_cursor)
+        decider = Decider(context, silence.guard, scroll=pane.page.scroll_page)
         self.controller = controller = ApprovalsController(
-            desk,
+            context,
             state,
             self,
             silence=silence,
@@ -93,7 +93,7 @@ class ApprovalsScreen(Frame):
             own=decider.own,
         )
         self._loader = ApprovalsLoader(
-            desk,
+            context,
             state,
             controller,
             strip=self.strip,
@@ -102,22 +102,26 @@ class ApprovalsScreen(Frame):
             steps=steps,
         )
         self._decisions = DecisionFlow(
-            desk, state, controller, decider, self, silence=silence, pane=pane
+            context, state, controller, decider, self, silence=silence, pane=pane
         )
 
     def body(self) -> Iterable[Widget]:
-        desk, inbox, briefs = self.desk, self.state.inbox, self._arguments.briefs
+        context, inbox, briefs = self.context, self.state.inbox, self._arguments.briefs
         return (
-            Line(desk, lambda width: approval_lines.tabs(inbox, desk.palette, width), id="tabs"),
             Line(
-                desk,
+                context, lambda width: approval_lines.tabs(inbox, context.palette, width), id="tabs"
+            ),
+            Line(
+                context,
                 lambda width: approval_lines.one(
-                    inbox, briefs, desk.session.now, desk.palette, width
+                    inbox, briefs, context.session.now, context.palette, width
                 ),
                 id="one",
             ),
             Horizontal(self._table, self._pane, self._steps.pane, id="panes"),
-            Vertical(*(Line(desk, _reason(desk, text)) for text in REASON_LINES), id="reasons"),
+            Vertical(
+                *(Line(context, _reason(context, text)) for text in REASON_LINES), id="reasons"
+            ),
         )
 
     def on_resize(self, event: events.Resize) -> None:
@@ -126,7 +130,7 @@ class ApprovalsScreen(Frame):
 
     def on_screen_suspend(self) -> None:
         self._pane.stop_editing()
-        self.desk.recall.send()  # elsewhere it could not be seen and undone
+        self.context.recall.send()  # elsewhere it could not be seen and undone
 
     def watched(self) -> None:
         self._silence.restart()
@@ -146,7 +150,7 @@ class ApprovalsScreen(Frame):
         self.controller.withdraw_if_over()
 
     def info(self) -> Cell:
-        if (left := self.desk.recall.bar) is not None:
+        if (left := self.context.recall.bar) is not None:
             return left
         if self.state.subject is not None and (silence := self._silence.bar) is not None:
             return silence
@@ -155,9 +159,9 @@ class ApprovalsScreen(Frame):
     def writing(self) -> Sequence[tuple[str, str]]:
         return EDITOR_KEYS if self._pane.is_editing else ()
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self.state.inbox.window.current
-        return None if row is None else approval_decisions.resource_of(self.desk, row.id)
+        return None if row is None else approval_decisions.resource_of(self.context, row.id)
 
     # --- keys
 
@@ -184,7 +188,7 @@ class ApprovalsScreen(Frame):
     def action_job(self) -> None:
         row = self.state.inbox.window.current
         if row is not None:
-            self.desk.open("job", row.job_id)
+            self.context.open("job", row.job_id)
 
     def action_mark(self) -> None:
         self.controller.mark()
@@ -209,5 +213,5 @@ class ApprovalsScreen(Frame):
         self.controller.moved()
 
 
-def _reason(desk: AppContext, text: str) -> Callable[[int], Strip]:
-    return lambda _: Strip([Segment(f"   {text}", desk.palette["accent"])])
+def _reason(context: AppContext, text: str) -> Callable[[int], Strip]:
+    return lambda _: Strip([Segment(f"   {text}", context.palette["accent"])])

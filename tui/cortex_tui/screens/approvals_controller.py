@@ -27,7 +27,7 @@ class ApprovalsController:
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         state: ApprovalsState,
         frame: Frame,
         *,
@@ -38,7 +38,7 @@ class ApprovalsController:
         briefs: Briefs,
         own: OwnActions,
     ) -> None:
-        self._desk, self._state, self._frame, self._strip = desk, state, frame, frame.strip
+        self._context, self._state, self._frame, self._strip = context, state, frame, frame.strip
         self._silence, self._table, self._pane, self._steps = silence, table, pane, steps
         self._briefs, self._own = briefs, own
 
@@ -55,7 +55,7 @@ class ApprovalsController:
         else:
             self._silence.restart()
         self._pane.lay_out(is_other=True)
-        self._desk.wake()
+        self._context.wake()
 
     def update(self, subject: Subject) -> None:
         """Show the current version of the requests in front."""
@@ -85,7 +85,7 @@ class ApprovalsController:
         subject = self._state.subject
         if not self._strip.is_asking or subject is None:
             return
-        if (over := over_of(subject, self._desk.session.now)) is not None:
+        if (over := over_of(subject, self._context.session.now)) is not None:
             self.withdraw(over)
 
     def moved(self) -> None:
@@ -107,7 +107,7 @@ class ApprovalsController:
         """Go to the next request that this operator may decide."""
         self._state.batch = ()
         self._state.stay()
-        self._state.inbox.leave(self._state.in_front, self._desk.session.now)
+        self._state.inbox.leave(self._state.in_front, self._context.session.now)
         self.moved()
 
     def go_first(self) -> None:
@@ -116,7 +116,7 @@ class ApprovalsController:
         if self._state.inbox.tab is not Tab.MINE:
             self.to_tab(Tab.MINE)
         self._state.wants_first = True
-        self._desk.wake()
+        self._context.wake()
 
     def go_to(self, approval_id: UUID) -> None:
         """Go to a request, if it still waits."""
@@ -137,7 +137,7 @@ class ApprovalsController:
         make = approval_rows.columns if tab is not Tab.DECIDED else approval_rows.decided_columns
         self._table.columns = make(self._briefs)
         self.refocus()
-        self._desk.wake()
+        self._context.wake()
         self._frame.repaint()
 
     # --- marks and display

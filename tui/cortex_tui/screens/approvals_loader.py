@@ -31,7 +31,7 @@ class ApprovalsLoader:
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         state: ApprovalsState,
         controller: ApprovalsController,
         *,
@@ -40,7 +40,7 @@ class ApprovalsLoader:
         arguments: ArgumentReader,
         steps: StepsBeside,
     ) -> None:
-        self._desk, self._state, self._controller = desk, state, controller
+        self._context, self._state, self._controller = context, state, controller
         self._strip, self._table, self._arguments, self._steps = strip, table, arguments, steps
 
     async def look(self) -> bool:
@@ -56,8 +56,8 @@ class ApprovalsLoader:
         return await (self._steps.look() if self._steps.wants else self._read_list())
 
     async def _read_list(self) -> bool:
-        state, inbox, session = self._state, self._state.inbox, self._desk.session
-        approvals = self._desk.backend.approvals
+        state, inbox, session = self._state, self._state.inbox, self._context.session
+        approvals = self._context.backend.approvals
         tab, is_anew = inbox.tab, state.wants_first or not inbox.is_read
         also = inbox.held
         if tab is Tab.DECIDED:
@@ -80,7 +80,7 @@ class ApprovalsLoader:
 
     async def _read_in_front(self) -> bool:
         state, wanted = self._state, self._state.in_front
-        by_id = {each.id: each for each in await self._desk.backend.approvals.show(wanted)}
+        by_id = {each.id: each for each in await self._context.backend.approvals.show(wanted)}
         approvals = [by_id[each] for each in wanted if each in by_id]
         if wanted != state.in_front or len(approvals) < len(wanted):
             return wanted != state.in_front

@@ -16,7 +16,7 @@ from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.breakers import SHOWN_MAX
 from cortex_tui.model.breaker_override import ForceQuestion, OverrideQuestion
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render.breaker_rows import (
     BREAKER_COLUMNS,
     is_closed,
@@ -44,19 +44,19 @@ class BreakersScreen(ListScreen[BreakerRow]):
     BreakersScreen Page { height: 10; }
     """
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk, key=lambda row: row.name)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context, key=lambda row: row.name)
         self._past: Mapping[str, Past] = {}
         self._past_at = float("-inf")
         """When the history was read."""
         self._past_due = float("-inf")
 
     async def look(self) -> bool:
-        now = self.desk.session.clock.now()
+        now = self.context.session.clock.now()
         if self._window.rows and now >= self._past_due:
             self._past_at, self._past_due = now, now + PAST_EVERY_S
             names = [row.name for row in self._window.rows]
-            self._past = await self.desk.backend.breakers.past(names)
+            self._past = await self.context.backend.breakers.past(names)
             return self._window.refill([self._with_past(row) for row in self._window.rows])
         is_changed = await super().look()
         if is_changed:
@@ -64,7 +64,7 @@ class BreakersScreen(ListScreen[BreakerRow]):
         return is_changed
 
     async def rows(self) -> Sequence[BreakerRow]:
-        rows = sorted(await self.desk.backend.breakers.page(), key=order_of)
+        rows = sorted(await self.context.backend.breakers.page(), key=order_of)
         return [self._with_past(row) for row in rows]
 
     def cut(self, rows: Sequence[BreakerRow]) -> str:
@@ -74,12 +74,12 @@ class BreakersScreen(ListScreen[BreakerRow]):
         return page_head(row)
 
     def page_lines(self, row: BreakerRow, room: int) -> Iterable[tuple[Cell, ...]]:
-        return page_lines(row, self.desk.session.now, room)
+        return page_lines(row, self.context.session.now, room)
 
     def _with_past(self, row: BreakerRow) -> BreakerRow:
         return attrs.evolve(row, past=self._past.get(row.name))
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self._window.current
         if row is None:
             return None
@@ -87,7 +87,7 @@ class BreakersScreen(ListScreen[BreakerRow]):
         async def document() -> object:
             return row
 
-        return Resource(id=row.name, document=document)
+        return Selected(id=row.name, document=document)
 
     # --- keys
 
@@ -100,7 +100,7 @@ class BreakersScreen(ListScreen[BreakerRow]):
         hold_text = safe(f"open {name}: jobs wait")
         if is_closed(row):
             held = OverrideQuestion(hold_text)
-            put(self.desk, self.strip, held, lambda: self._hold(name, held))
+            put(self.context, self.strip, held, lambda: self._hold(name, held))
             return
         asked = ForceQuestion(
             safe(f"close {name}: jobs call it again at once"), hold_text=hold_text
@@ -110,14 +110,14 @@ class BreakersScreen(ListScreen[BreakerRow]):
             hold = asked.hold
             return self._close(name, asked.reason) if hold is None else self._hold(name, hold)
 
-        put(self.desk, self.strip, asked, act)
+        put(self.context, self.strip, asked, act)
 
     def _hold(self, name: str, question: OverrideQuestion) -> Action:
         """Return the action that holds a breaker open, for the time and reason given."""
-        by, reason, for_s = self.desk.session.actor, question.reason, question.for_s
+        by, reason, for_s = self.context.session.actor, question.reason, question.for_s
 
         async def done() -> str:
-            held = self.desk.backend.breakers.hold_open(name, by=by, reason=reason, for_s=for_s)
+            held = self.context.backend.breakers.hold_open(name, by=by, reason=reason, for_s=for_s)
             return f"{name}: {await held}"
 
         end = () if for_s is None else ("--for", question.typed)
@@ -130,10 +130,10 @@ class BreakersScreen(ListScreen[BreakerRow]):
         )
 
     def _close(self, name: str, reason: str) -> Action:
-        by = self.desk.session.actor
+        by = self.context.session.actor
 
         async def done() -> str:
-            closed = self.desk.backend.breakers.close(name, by=by, reason=reason)
+            closed = self.context.backend.breakers.close(name, by=by, reason=reason)
             return f"{name}: {await closed}"
 
         return Action(

@@ -9,7 +9,7 @@ from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex_tui import editor
 from cortex_tui.model.pick import Pick
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render.documents import document_text
 from cortex_tui.render.words import failed
 from cortex_tui.screens.frame import Frame
@@ -22,11 +22,11 @@ READING: Final = "reading …"
 
 def ask(app: App[int], frame: Frame) -> None:
     """Ask which form of the object under the cursor to copy, and copy it."""
-    thing = frame.thing()
+    resource = frame.resource()
     choices = {
-        "i": "id" if thing and thing.id else "",
-        "j": "JSON" if thing and thing.document else "",
-        "c": "command" if thing and thing.command else "",
+        "i": "id" if resource and resource.id else "",
+        "j": "JSON" if resource and resource.document else "",
+        "c": "command" if resource and resource.command else "",
         "s": "screenshot",
     }
     pick = Pick("copy", {key: what for key, what in choices.items() if what})
@@ -36,23 +36,23 @@ def ask(app: App[int], frame: Frame) -> None:
             frame.strip.show("nothing was copied", "dim")
         elif pick.picked == "s":
             app.call_after_refresh(_save_picture, app, frame)
-        elif thing is not None and pick.picked == "j":
-            _ = frame.run_worker(_copy_document(app, frame, thing), group="copy", exclusive=True)
-        elif thing is not None:
+        elif resource is not None and pick.picked == "j":
+            _ = frame.run_worker(_copy_document(app, frame, resource), group="copy", exclusive=True)
+        elif resource is not None:
             # Names may hold control characters, which would act in a shell: escape them.
-            _copy(app, frame, safe(thing.id) if pick.picked == "i" else thing.command)
+            _copy(app, frame, safe(resource.id) if pick.picked == "i" else resource.command)
 
     frame.strip.ask(pick, answered)
 
 
 async def look_at(app: App[int], frame: Frame) -> None:
     """Open the object under the cursor as JSON in the operator's editor; edits are discarded."""
-    thing = frame.thing()
-    if thing is None or thing.document is None:
+    resource = frame.resource()
+    if resource is None or resource.document is None:
         frame.strip.show(NOTHING, "dim")
         return
-    text = await _read(frame, thing)
-    if text is None or not await frame.desk.recall.is_clear(frame.strip) or not frame.is_current:
+    text = await _read(frame, resource)
+    if text is None or not await frame.context.recall.is_clear(frame.strip) or not frame.is_current:
         return
     try:
         with app.suspend():
@@ -61,22 +61,22 @@ async def look_at(app: App[int], frame: Frame) -> None:
         why_not = "an editor needs a terminal that can be lent to it"
     if why_not:
         frame.strip.show(why_not, "warn")
-    frame.desk.wake()
+    frame.context.wake()
 
 
-async def _copy_document(app: App[int], frame: Frame, thing: Resource) -> None:
-    text = await _read(frame, thing)
+async def _copy_document(app: App[int], frame: Frame, resource: Selected) -> None:
+    text = await _read(frame, resource)
     if text is not None:
         _copy(app, frame, text)
 
 
-async def _read(frame: Frame, thing: Resource) -> str | None:
+async def _read(frame: Frame, resource: Selected) -> str | None:
     """Return an object as JSON; None if it cannot be read, after showing why."""
-    if thing.document is None:
+    if resource.document is None:
         return None
     frame.strip.show(READING, "dim")
     try:
-        text = document_text(await thing.document())
+        text = document_text(await resource.document())
     except CortexError as error:
         frame.strip.show(f"✗ {failed(error)}", "fail")
         return None
@@ -97,7 +97,7 @@ def _copy(app: App[int], frame: Frame, text: str) -> None:
 
 def _save_picture(app: App[int], frame: Frame) -> None:
     """Write the screen to a new file."""
-    session = frame.desk.session
+    session = frame.context.session
     name = f"cortex-{frame.NAME}-{session.now:%Y%m%dT%H%M%SZ}.svg"
     path = session.pictures / name
     try:

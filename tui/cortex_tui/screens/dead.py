@@ -18,7 +18,7 @@ from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
 from cortex_tui.model import steady
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.model.window import Window
 from cortex_tui.render.dead_letter_rows import ERROR_COLUMNS, LETTER_COLUMNS, error_words
 from cortex_tui.render.dead_letter_side import side_head, side_lines
@@ -52,8 +52,8 @@ class _DeadLetters(Frame, Generic[Row]):
     KEY: str
     COLUMNS: Sequence[Column[Row]]
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._window: Window[Row, None] = Window(key=self._key)
         self._is_read = False
         self._is_fresh = False
@@ -61,7 +61,7 @@ class _DeadLetters(Frame, Generic[Row]):
         self._new_count = 0
         self._looked_at = float("-inf")
         self._table = VirtualTable(
-            desk, self._window, self.COLUMNS, key=self._key, empty=self._nothing
+            context, self._window, self.COLUMNS, key=self._key, empty=self._nothing
         )
 
     def _key(self, row: Row) -> str | UUID:
@@ -90,7 +90,7 @@ class _DeadLetters(Frame, Generic[Row]):
         raise NotImplementedError
 
     async def look(self) -> bool | None:
-        now = self.desk.session.clock.now()
+        now = self.context.session.clock.now()
         if self.strip.is_asking or (now - self._looked_at < LOOK_EVERY_S and not self._is_fresh):
             return None
         self._looked_at = now
@@ -114,7 +114,7 @@ class _DeadLetters(Frame, Generic[Row]):
 
     def action_fresh(self) -> None:
         self._is_fresh = True
-        self.desk.wake()
+        self.context.wake()
 
     def action_retry(self) -> None:
         self._ask(BulkVerb.RETRY)
@@ -126,7 +126,7 @@ class _DeadLetters(Frame, Generic[Row]):
         row = self._window.current
         if row is None:
             self.strip.show(self._window.why_none("no dead letter under the cursor"), "warn")
-        elif (refusal := self.desk.actions.why_not()) is not None:
+        elif (refusal := self.context.actions.why_not()) is not None:
             self.strip.show(refusal, "warn")
         else:
             self.ask(verb, row)
@@ -148,9 +148,9 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
     KEY = "fingerprint"
     COLUMNS = ERROR_COLUMNS
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
-        self._side = Side(desk, about=self._about)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
+        self._side = Side(context, about=self._about)
         self._moved_at = float("-inf")
         self._newest: Sequence[DeadLetter] = ()
         self._newest_of: tuple[object, ...] = ()
@@ -170,16 +170,16 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         return await super().look()
 
     async def rows(self) -> Sequence[DeadLetterGroup]:
-        return await self.desk.backend.dead.errors()
+        return await self.context.backend.dead.errors()
 
     def _wants_newest(self, row: DeadLetterGroup) -> bool:
         """Whether to read the newest letters of the error under the cursor for the side pane."""
-        is_resting = self.desk.session.clock.now() - self._moved_at >= REST_S
+        is_resting = self.context.session.clock.now() - self._moved_at >= REST_S
         return self._side.is_seen_now and is_resting and _version(row) != self._newest_of
 
     async def _look_at_newest(self, row: DeadLetterGroup) -> bool:
         self._newest_of = _version(row)  # also if this fails, so that the list keeps its turn
-        found = await self.desk.backend.dead.letters(row.fingerprint, limit=NEWEST_MAX)
+        found = await self.context.backend.dead.letters(row.fingerprint, limit=NEWEST_MAX)
         self._newest = found.letters
         return True
 
@@ -192,20 +192,20 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         if (row := self._window.current) is None:
             self.strip.show(self._window.why_none(self._nothing()), "dim")
         else:
-            self.desk.open("letters", row)
+            self.context.open("letters", row)
 
     def action_bulk(self) -> None:
         """Open the jobs that carry bulk operations out."""
-        self.desk.open("jobs", term("type", BULK))
+        self.context.open("jobs", term("type", BULK))
 
     def ask(self, verb: BulkVerb, row: DeadLetterGroup) -> None:
         typed = self.strip.expect(dead_asking.COUNTING)
-        work = dead_asking.ask_group(self.desk, self.strip, verb, row, typed=typed)
+        work = dead_asking.ask_group(self.context, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
 
     @on(VirtualTable.Moved)
     def _moved(self) -> None:
-        self._moved_at = self.desk.session.clock.now()
+        self._moved_at = self.context.session.clock.now()
         self._side.follow()
 
     def _about(self, width: int) -> About | None:
@@ -214,7 +214,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         if row is None:
             return None
         is_theirs = self._newest_of[:1] == _version(row)[:1]
-        newest, now = self._newest if is_theirs else (), self.desk.session.now
+        newest, now = self._newest if is_theirs else (), self.context.session.now
         lines = tuple(side_lines(row, newest, now, width))
         return About(key=row.fingerprint, title=side_head(row), lines=lines)
 
@@ -231,12 +231,12 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
     KEY = "job_id"
     COLUMNS = LETTER_COLUMNS
 
-    def __init__(self, desk: AppContext, error: DeadLetterGroup) -> None:
+    def __init__(self, context: AppContext, error: DeadLetterGroup) -> None:
         self._error = error
         self._is_all = True
         """All letters were read."""
-        super().__init__(desk)
-        self._pane = PayloadPane(desk, self, focus=lambda: self._table)
+        super().__init__(context)
+        self._pane = PayloadPane(context, self, focus=lambda: self._table)
 
     def body(self) -> Iterable[Widget]:
         return (*super().body(), self._pane)
@@ -255,7 +255,7 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
         return ("dead", safe(error_words(self._error)))
 
     async def rows(self) -> Sequence[DeadLetter]:
-        found = await self.desk.backend.dead.letters(self._error.fingerprint, limit=LETTERS_MAX)
+        found = await self.context.backend.dead.letters(self._error.fingerprint, limit=LETTERS_MAX)
         self._is_all = found.is_all
         return found.letters
 
@@ -273,32 +273,32 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
             return "reading …"
         return f"none waits among the newest {LOOKED_MAX:,}; older ones: {self._command}"
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self._window.current
-        return None if row is None else job_actions.thing_of_step(self.desk, row.job_id, None)
+        return None if row is None else job_actions.selected_step(self.context, row.job_id, None)
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:
             self.strip.show(self._window.why_none(self._nothing()), "dim")
         else:
-            self.desk.open("job", row.job_id)
+            self.context.open("job", row.job_id)
 
     def ask(self, verb: BulkVerb, row: DeadLetter) -> None:
-        dead_asking.ask_one(self.desk, self.strip, verb, row)
+        dead_asking.ask_one(self.context, self.strip, verb, row)
 
     def action_edit(self) -> None:
         """Open the payload of the letter under the cursor in the editor."""
         row = self._window.current
         if row is None:
             self.strip.show(self._window.why_none("no dead letter under the cursor"), "warn")
-        elif (refusal := self.desk.actions.why_not()) is not None:
+        elif (refusal := self.context.actions.why_not()) is not None:
             self.strip.show(refusal, "warn")
         else:
             _ = self.run_worker(self._edit(row), group="payload", exclusive=True)
 
     async def _edit(self, row: DeadLetter) -> None:
         try:
-            payload = await self.desk.backend.dead.payload(row.job_id)
+            payload = await self.context.backend.dead.payload(row.job_id)
         except CortexError as error:
             self.strip.show(f"✗ {failed(error)}", "fail")
             return
@@ -320,13 +320,15 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
     async def _compare(self, letter: DeadLetter, text: str) -> None:
         """Check the edited payload, show what differs, and ask."""
         try:
-            edit = await self.desk.backend.dead.edited(letter, text)
+            edit = await self.context.backend.dead.edited(letter, text)
         except CortexError as error:
             self._pane.editor.refuse(failed(error))
             return
         if self.is_current and self._pane.letter is letter:
             self._pane.compare(edit)
-            dead_asking.ask_edited(self.desk, self.strip, letter, edit, answered=self._pane.close)
+            dead_asking.ask_edited(
+                self.context, self.strip, letter, edit, answered=self._pane.close
+            )
 
     @on(Page.Resized)
     def _resized(self) -> None:

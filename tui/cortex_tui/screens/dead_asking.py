@@ -33,15 +33,15 @@ Work = Callable[[str], Awaitable[str]]
 """Takes the reason; returns the outcome."""
 
 
-async def dry_run(desk: AppContext, row: DeadLetterGroup) -> DryRun:
+async def dry_run(context: AppContext, row: DeadLetterGroup) -> DryRun:
     """Count what an operation on all letters of an error would change. Raises `CortexError`s."""
-    dead = desk.backend.dead
+    dead = context.backend.dead
     found = await dead.choose(row.fingerprint, limit=LIMIT_MAX + 1)
     return DryRun.first(found, limit=LIMIT_MAX)
 
 
 async def ask_group(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     verb: BulkVerb,
     row: DeadLetterGroup,
@@ -53,7 +53,7 @@ async def ask_group(
     `typed`: the return value of the strip's `expect`.
     """
     try:
-        found = await dry_run(desk, row)
+        found = await dry_run(context, row)
     except CortexError as error:
         strip.show(f"✗ {failed(error)}", "fail")
         return
@@ -65,7 +65,7 @@ async def ask_group(
         return
     how = " from their last checkpoint" if verb is BulkVerb.RETRY else f" · {error_briefly(row)}"
     which = ("--fingerprint", row.fingerprint, "--limit", str(len(found.job_ids)))
-    by = desk.session.actor
+    by = context.session.actor
 
     async def begin(reason: str) -> str:
         request = BulkRequest(
@@ -76,10 +76,10 @@ async def ask_group(
             limit=len(found.job_ids),
             rate_per_s=RATE_DEFAULT,
         )
-        return begun(await desk.backend.jobs.begin(request, by=by))
+        return begun(await context.backend.jobs.begin(request, by=by))
 
     _ask(
-        desk,
+        context,
         strip,
         verb,
         text=found.words(verb.value, how=how),
@@ -91,7 +91,7 @@ async def ask_group(
 
 
 def ask_one(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     verb: BulkVerb,
     row: DeadLetter,
@@ -106,11 +106,11 @@ def ask_one(
     that the letter states. `typed`: the return value of the strip's `expect`.
     """
     how = on_retry(row) if verb is BulkVerb.RETRY else error_briefly(row)
-    job_id, by, dead = row.job_id, desk.session.actor, desk.backend.dead
+    job_id, by, dead = row.job_id, context.session.actor, context.backend.dead
     settle = dead.retry if verb is BulkVerb.RETRY else dead.discard
     how = f"{what}; {how}" if what else how
     _ask(
-        desk,
+        context,
         strip,
         verb,
         text=f"{verb.value} {letter_words(row)}: {how}",
@@ -122,7 +122,7 @@ def ask_one(
 
 
 def ask_edited(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     row: DeadLetter,
     edit: PayloadEdit,
@@ -132,7 +132,7 @@ def ask_edited(
     """Ask to confirm a retry with another payload; calls `answered` after any answer."""
     text = f"retry {letter_words(row)} with your payload: {on_retry(row)}"
     question = ReasonQuestion(safe(text), is_required=True)
-    job_id, by = row.job_id, desk.session.actor
+    job_id, by = row.job_id, context.session.actor
 
     def end(is_agreed: bool) -> None:  # noqa: FBT001 -- what the strip calls
         answered()
@@ -147,15 +147,15 @@ def ask_edited(
                 *(*because(reason), "--yes"),
             ),
             stdin=edit.payload,
-            work=lambda: desk.backend.dead.retry(job_id, by=by, reason=reason, edit=edit),
+            work=lambda: context.backend.dead.retry(job_id, by=by, reason=reason, edit=edit),
         )
-        desk.actions.agreed(strip, action)
+        context.actions.agreed(strip, action)
 
     strip.ask(question, end)
 
 
 def _ask(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     verb: BulkVerb,
     *,
@@ -170,4 +170,4 @@ def _ask(
         words = (*(command or ("dead", verb.value)), *which, *because(reason), "--yes")
         return Action(question=text, command=words, work=lambda: work(reason))
 
-    propose(desk, strip, text, act, is_required=True, wanted=wanted, typed=typed)
+    propose(context, strip, text, act, is_required=True, wanted=wanted, typed=typed)

@@ -31,7 +31,7 @@ class DecisionFlow:
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         state: ApprovalsState,
         controller: ApprovalsController,
         decider: Decider,
@@ -40,7 +40,12 @@ class DecisionFlow:
         silence: Silence,
         pane: RequestPane,
     ) -> None:
-        self._desk, self._state, self._controller, self._decider = desk, state, controller, decider
+        self._context, self._state, self._controller, self._decider = (
+            context,
+            state,
+            controller,
+            decider,
+        )
         self._frame, self._strip, self._silence, self._pane = frame, frame.strip, silence, pane
 
     def approve(self) -> None:
@@ -92,7 +97,7 @@ class DecisionFlow:
 
     def recall(self) -> None:
         """Take back a decision that was not sent yet, and go to its request."""
-        held = self._desk.recall.take_back()
+        held = self._context.recall.take_back()
         if held is None:
             self._strip.show("there is nothing to recall: what you decided was sent", "dim")
             return
@@ -105,7 +110,7 @@ class DecisionFlow:
 
     def _ready(self, *, is_approving: bool) -> Subject | None:
         """Return the subject that this key can decide, or show why there is none."""
-        refusal = self._desk.actions.why_not()
+        refusal = self._context.actions.why_not()
         if refusal is None and not self._silence.is_over:
             self._silence.fill()
             return None
@@ -121,9 +126,9 @@ class DecisionFlow:
         state, subject = self._state, self._state.subject
         if subject is None or state.is_seeking or not state.is_fresh:
             return "it is being read" if state.in_front else approval_lines.nothing(state.inbox)
-        if self._desk.recall.ids & set(subject.ids):
+        if self._context.recall.ids & set(subject.ids):
             return "you have just decided it: u recalls that"
-        if (over := over_of(subject, self._desk.session.now)) is not None:
+        if (over := over_of(subject, self._context.session.now)) is not None:
             return over
         if is_approving:
             return approval_decisions.why_not_mine(state.inbox.row(state.in_front[0]))
@@ -138,7 +143,7 @@ class DecisionFlow:
             self._frame.remove_class("-denying")
             self._silence.restart()
             if is_agreed:
-                state.agreed_at = self._desk.session.clock.now()
+                state.agreed_at = self._context.session.clock.now()
                 self._send(subject, action())
             else:
                 self._strip.show("nothing was done", "dim")
@@ -152,17 +157,17 @@ class DecisionFlow:
 
         If nothing may be changed now, say so at once rather than after that moment.
         """
-        recall, for_s = self._desk.recall, self._decider.recall_s(subject)
-        if not for_s or self._desk.session.why_not_act() is not None:
+        recall, for_s = self._context.recall, self._decider.recall_s(subject)
+        if not for_s or self._context.session.why_not_act() is not None:
             recall.send()
-            self._desk.actions.agreed(self._strip, action, waits=True)
+            self._context.actions.agreed(self._strip, action, waits=True)
             return
         recall.hold(self._strip, action, subject.ids, for_s=for_s, changed=self._strip.redraw)
         self._decided(subject.ids)
 
     def _decided(self, ids: Sequence[UUID]) -> None:
         """Go to the next request, unless the operator has moved or left."""
-        state, session = self._state, self._desk.session
+        state, session = self._state, self._context.session
         is_in_front = self._frame.is_running and tuple(ids) == state.in_front
         state.drop_decided(ids)
         if is_in_front:

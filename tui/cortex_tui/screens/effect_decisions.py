@@ -37,13 +37,13 @@ def why_nothing(row: EffectRow) -> str:
 
 
 async def resolve(
-    desk: AppContext, strip: StripLine, effect_id: UUID, *, typed: Sequence[Key], acted: Acted
+    context: AppContext, strip: StripLine, effect_id: UUID, *, typed: Sequence[Key], acted: Acted
 ) -> None:
     """Ask for the outcome of an effect, after reading its current state.
 
     `typed`: the return value of the strip's `expect`.
     """
-    effects, by = desk.backend.effects, desk.session.actor
+    effects, by = context.backend.effects, context.session.actor
     try:
         row = await effects.show(effect_id)
     except CortexError as error:
@@ -71,12 +71,12 @@ async def resolve(
             work=_then(done, acted),
         )
 
-    put(desk, strip, question, act, typed=typed)
+    put(context, strip, question, act, typed=typed)
 
 
-def freeze(desk: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted) -> None:
+def freeze(context: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted) -> None:
     """Ask whether to freeze the effects of all pods, or to unfreeze them."""
-    effects, by = desk.backend.effects, desk.session.actor
+    effects, by = context.backend.effects, context.session.actor
     text = (
         "let effects begin again in all pods"
         if is_frozen
@@ -93,12 +93,12 @@ def freeze(desk: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted)
             work=_then(lambda: change(by=by, reason=reason), acted),
         )
 
-    propose(desk, strip, text, act, is_required=True)
+    propose(context, strip, text, act, is_required=True)
 
 
-def set_limit(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
+def set_limit(context: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
     """Ask for a new limit of a quota."""
-    quota, effects, by = row.quota, desk.backend.effects, desk.session.actor
+    quota, effects, by = row.quota, context.backend.effects, context.session.actor
     text = safe(f"change quota {quota.name} from {quota.worded(quota.limit)}")
     question = LimitQuestion(text, why_not=lambda typed: _why_not(quota, typed))
 
@@ -115,12 +115,12 @@ def set_limit(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted
             work=_then(lambda: effects.set_quota(changed, by=by, reason=reason), acted),
         )
 
-    put(desk, strip, question, act)
+    put(context, strip, question, act)
 
 
-def remove_quota(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
+def remove_quota(context: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
     """Ask whether to remove a quota."""
-    name, effects, by = row.name, desk.backend.effects, desk.session.actor
+    name, effects, by = row.name, context.backend.effects, context.session.actor
     text = f"remove quota {name}: jobs that wait for it continue, without a limit"
 
     def act(reason: str) -> Action:
@@ -132,7 +132,7 @@ def remove_quota(desk: AppContext, strip: StripLine, row: QuotaRow, *, acted: Ac
             work=_then(lambda: effects.remove_quota(name, by=by, reason=reason), acted),
         )
 
-    propose(desk, strip, text, act, is_required=True)
+    propose(context, strip, text, act, is_required=True)
 
 
 def _then(work: Callable[[], Awaitable[str]], acted: Acted) -> Callable[[], Awaitable[str]]:

@@ -20,7 +20,7 @@ from cortex.store.quotas import QuotaRow
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
 from cortex_tui.model.effect_list import EffectList
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.model.window import PAGE_ROWS, Window
 from cortex_tui.render.effect_rows import (
     EFFECT_COLUMNS,
@@ -50,8 +50,8 @@ class EffectsScreen(Frame):
     EffectsScreen Page { height: 40%; }
     """
 
-    def __init__(self, desk: AppContext, effect_id: UUID | None = None) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext, effect_id: UUID | None = None) -> None:
+        super().__init__(context)
         self._list = EffectList(effect_id)
         self._effects: Window[EffectRow, UUID] = Window(key=_id_of)
         self._quotas: Window[QuotaRow, None] = Window(key=lambda row: row.name)
@@ -61,21 +61,21 @@ class EffectsScreen(Frame):
         self._due: dict[str, float] = {}
         self._in_page: UUID | None = None
         self._table = VirtualTable(
-            desk, self._effects, EFFECT_COLUMNS, key=_id_of, empty=self._no_effects
+            context, self._effects, EFFECT_COLUMNS, key=_id_of, empty=self._no_effects
         )
         self._quota_table = VirtualTable(
-            desk,
+            context,
             self._quotas,
             QUOTA_COLUMNS,
             key=lambda row: row.name,
             empty=self._no_quotas,
         )
         self._quota_table.is_in_front = False
-        self._page = Page(desk, head=lambda: effect_head(self._effects.current))
+        self._page = Page(context, head=lambda: effect_head(self._effects.current))
 
     def body(self) -> Iterable[Widget]:
         return (
-            Line(self.desk, self._freeze_line, id="freeze"),
+            Line(self.context, self._freeze_line, id="freeze"),
             self._table,
             self._page,
             self._quota_table,
@@ -104,11 +104,11 @@ class EffectsScreen(Frame):
     # --- polling
 
     async def look(self) -> bool:
-        now = self.desk.session.clock.now()
+        now = self.context.session.clock.now()
         part = self._next(now)
         if part in EVERY_S:
             self._due[part] = now + EVERY_S[part]
-        backend = self.desk.backend.effects
+        backend = self.context.backend.effects
         is_first = part not in self._read
         self._read.add(part)
         match part:
@@ -149,7 +149,7 @@ class EffectsScreen(Frame):
         effect_id = self._list.opened_for if self._list.wants_first or row is None else row.id
         if effect_id is None:
             return False
-        before, self._detail = self._detail, await self.desk.backend.effects.show(effect_id)
+        before, self._detail = self._detail, await self.context.backend.effects.show(effect_id)
         if effect_id == self._list.opened_for:
             self._list.first = self._detail
             _ = self._list.fill(self._effects)
@@ -159,7 +159,7 @@ class EffectsScreen(Frame):
         """Read a page of unknown effects: the visible one again, or the next."""
         start = self._list.start_of(self._effects.top, goes_on=goes_on)
         before = self._list.before(start)
-        rows = await self.desk.backend.effects.unknown(before=before, limit=PAGE_ROWS)
+        rows = await self.context.backend.effects.unknown(before=before, limit=PAGE_ROWS)
         is_full = self._list.take_page(rows, start)
         if is_full is not None:
             self._table.show_cut("more: cortex effects ls --status unknown" if is_full else "")
@@ -179,7 +179,7 @@ class EffectsScreen(Frame):
         if row is None:
             self.strip.show(self._effects.why_none("no effect under the cursor"), "dim")
         else:
-            self.desk.open("job", row.job_id)
+            self.context.open("job", row.job_id)
 
     def action_resolve(self) -> None:
         """Ask for the outcome of the effect under the cursor."""
@@ -188,12 +188,12 @@ class EffectsScreen(Frame):
             self.strip.show(self._effects.why_none("no effect under the cursor"), "dim")
         elif not is_unknown(row):
             self.strip.show(effect_decisions.why_nothing(row), "dim")
-        elif (refusal := self.desk.actions.why_not()) is not None:
+        elif (refusal := self.context.actions.why_not()) is not None:
             self.strip.show(refusal, "warn")
         else:
             typed = self.strip.expect(effect_decisions.READING)
             asking = effect_decisions.resolve(
-                self.desk, self.strip, row.id, typed=typed, acted=self._due.clear
+                self.context, self.strip, row.id, typed=typed, acted=self._due.clear
             )
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
@@ -204,7 +204,7 @@ class EffectsScreen(Frame):
         else:
             is_frozen = bool(self._freeze.is_frozen)
             effect_decisions.freeze(
-                self.desk, self.strip, is_frozen=is_frozen, acted=self._due.clear
+                self.context, self.strip, is_frozen=is_frozen, acted=self._due.clear
             )
 
     def action_limit(self) -> None:
@@ -212,31 +212,31 @@ class EffectsScreen(Frame):
         if (row := self._quota) is None:
             self.strip.show("no quota under the cursor: press tab", "dim")
         else:
-            effect_decisions.set_limit(self.desk, self.strip, row, acted=self._due.clear)
+            effect_decisions.set_limit(self.context, self.strip, row, acted=self._due.clear)
 
     def action_remove(self) -> None:
         """Ask whether to remove the quota under the cursor."""
         if (row := self._quota) is None:
             self.strip.show("no quota under the cursor: press tab", "dim")
         else:
-            effect_decisions.remove_quota(self.desk, self.strip, row, acted=self._due.clear)
+            effect_decisions.remove_quota(self.context, self.strip, row, acted=self._due.clear)
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         if (row := self._effect) is not None:
             effect_id: UUID = row.id
 
             async def shown() -> object:
-                return await self.desk.backend.effects.show(effect_id)
+                return await self.context.backend.effects.show(effect_id)
 
             command = f"cortex effects show {effect_id}"
-            return Resource(id=str(effect_id), command=command, document=shown)
+            return Selected(id=str(effect_id), command=command, document=shown)
         if (quota := self._quota) is None:
             return None
 
         async def document() -> object:
             return quota
 
-        return Resource(id=quota.name, document=document)
+        return Selected(id=quota.name, document=document)
 
     # --- the effect in front
 
@@ -255,18 +255,18 @@ class EffectsScreen(Frame):
         row, detail = self._effects.current, self._detail
         is_known = row is not None and detail is not None and detail.id == row.id
         if row is not None and not is_known:
-            self.desk.wake()
+            self.context.wake()
         shown = detail if is_known else None
         shown_id = None if row is None else row.id
-        now = self.desk.session.now
+        now = self.context.session.now
         lines = () if shown is None else tuple(effect_lines(shown, self._page.room, now))
         self._page.show(lines, is_other=shown_id != self._in_page)
         self._in_page = shown_id
 
     def _freeze_line(self, width: int) -> Strip:
-        cell = freeze_line(self._freeze, self.desk.session.now)
+        cell = freeze_line(self._freeze, self.context.session.now)
         text = fit(f"  {cell.text}", width)
-        return Strip([Segment(text, self.desk.palette[cell.style])])
+        return Strip([Segment(text, self.context.palette[cell.style])])
 
     def _share(self) -> None:
         """Give the quotas the room that they need, within bounds."""

@@ -18,7 +18,7 @@ from textual.widget import Widget
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.internals import bind
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render import bars
 from cortex_tui.widgets.lines import Line
 from cortex_tui.widgets.side import SIDE_MIN, THIRD_MIN
@@ -51,15 +51,15 @@ class Frame(Screen[None]):
     Frame.-small > #small { display: block; }
     """
 
-    def __init__(self, desk: AppContext) -> None:
+    def __init__(self, context: AppContext) -> None:
         super().__init__()
-        self.desk = desk
+        self.context = context
         self.has_other = False
         """A poll brought something to paint that is not news: the polls keep their pace."""
         self.opened: tuple[str, tuple[object, ...]] | None = None
         """The name and arguments with which it was opened on top; None: a base screen."""
-        self.strip = StripLine(desk, info=self.info, freed=self.watched)
-        bind(self, desk.keys.bindings(self.NAME))
+        self.strip = StripLine(context, info=self.info, freed=self.watched)
+        bind(self, context.keys.bindings(self.NAME))
 
     # --- what a screen defines
 
@@ -91,7 +91,7 @@ class Frame(Screen[None]):
         """The clock's time from which the next key counts, if none comes before."""
         return float("-inf")
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         """Return the object under the cursor; None if it has no name."""
         return None
 
@@ -110,17 +110,17 @@ class Frame(Screen[None]):
     # --- what the frame provides
 
     def compose(self) -> ComposeResult:
-        yield Line(self.desk, self._top, id="top")
+        yield Line(self.context, self._top, id="top")
         yield from self.body()
         yield self.strip
-        yield Line(self.desk, self._bottom, id="bottom")
-        yield Line(self.desk, self._small, id="small")
+        yield Line(self.context, self._bottom, id="bottom")
+        yield Line(self.context, self._small, id="small")
 
     def choose(self, action: str) -> None:
         """Run a chosen action once keys count here, unless another key comes first."""
 
         async def chosen() -> None:
-            clock = self.desk.session.clock
+            clock = self.context.session.clock
             while (until := self.armed_at()) > clock.now():
                 await clock.wait(asyncio.Event(), until=until)
             if self.is_current:  # from here on no key cancels it
@@ -130,7 +130,7 @@ class Frame(Screen[None]):
 
     def take_keys(self) -> None:
         """Take over the keys of an open question on a screen that is no longer in front."""
-        left = self.desk.asking
+        left = self.context.asking
         if left is not None and left is not self.strip:
             self.strip.take_over(left)
 
@@ -155,7 +155,7 @@ class Frame(Screen[None]):
 
     def _set_aside(self, width: int) -> None:
         """Show or hide the pane beside the list, on screens that have one."""
-        self.set_class(width >= SIDE_MIN and not self.desk.is_side_hidden, "-aside")
+        self.set_class(width >= SIDE_MIN and not self.context.is_side_hidden, "-aside")
         self.set_class(width >= THIRD_MIN, "-widely")
 
     def action_side(self) -> None:
@@ -163,7 +163,7 @@ class Frame(Screen[None]):
         if self.app.size.width < self.SIDE_FROM:
             self.strip.show(f"a side pane needs {self.SIDE_FROM} columns", "dim")
             return
-        self.desk.is_side_hidden = not self.desk.is_side_hidden
+        self.context.is_side_hidden = not self.context.is_side_hidden
         self._set_aside(self.app.size.width)
         _ = self.call_after_refresh(self.repaint)  # the list reports which columns it omits
 
@@ -172,29 +172,31 @@ class Frame(Screen[None]):
         self.take_keys()
         self._set_aside(self.app.size.width)  # another screen may have changed it
         self.repaint()  # it may have been muted or have lost its pod since
-        self.desk.arrived()
-        self.desk.wake()
+        self.context.arrived()
+        self.context.wake()
 
     # ---
 
     def _top(self, width: int) -> Strip:
-        session = self.desk.session
+        session = self.context.session
         view = bars.TopView(
             path=(session.place, *self.path()),
-            head=self.desk.head,
+            head=self.context.head,
             now=session.now,
             is_read_only=session.is_read_only,
-            is_muted=self.desk.bell.is_muted(session.clock.now()),
+            is_muted=self.context.bell.is_muted(session.clock.now()),
             link=bars.link_cell(session.link, session.clock.now()),
             has_lost_pod=session.pod is not None and session.pod.ended() is not None,
         )
-        return bars.top_bar(view, self.desk.palette, width)
+        return bars.top_bar(view, self.context.palette, width)
 
     def _bottom(self, width: int) -> Strip:
         if written := self.writing():
-            return bars.plain_footer(written, self.desk.palette, width)
-        may_act = self.desk.session.why_not_act() is None
-        return bars.footer(self.desk.keys, self.NAME, self.desk.palette, width, may_act=may_act)
+            return bars.plain_footer(written, self.context.palette, width)
+        may_act = self.context.session.why_not_act() is None
+        return bars.footer(
+            self.context.keys, self.NAME, self.context.palette, width, may_act=may_act
+        )
 
     def _small(self, width: int) -> Strip:
         size = self.app.size

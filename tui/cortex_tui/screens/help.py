@@ -39,12 +39,12 @@ class HelpScreen(Frame):
 
     NAME = "help"
 
-    def __init__(self, desk: AppContext, about: str) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext, about: str) -> None:
+        super().__init__(context)
         self._about = about
         window: Window[Line, None] = Window(key=lambda line: line)
-        window.replace(_grouped(list(help_lines(desk.keys, about))), above=None, below=None)
-        self._table = VirtualTable(desk, window, COLUMNS, key=lambda line: line, empty=str)
+        window.replace(_grouped(list(help_lines(context.keys, about))), above=None, below=None)
+        self._table = VirtualTable(context, window, COLUMNS, key=lambda line: line, empty=str)
 
     def body(self) -> Iterable[Widget]:
         return (self._table,)

@@ -17,7 +17,7 @@ from cortex.domain.phrases import short_id
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.open_job import OpenJob, Pane
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render import job_head
 from cortex_tui.screens import job_actions
 from cortex_tui.screens.frame import Frame
@@ -63,29 +63,29 @@ class JobScreen(Frame):
     JobScreen.-max.-on-stream StreamLines { width: 1fr; border: none; }
     """
 
-    def __init__(self, desk: AppContext, job_id: UUID) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext, job_id: UUID) -> None:
+        super().__init__(context)
         self._job = OpenJob(id=job_id)
         self._pane = Pane.STEPS
-        self._steps = StepsPane(desk, self._job, moved=self._moved)
-        self._detail = StepPane(desk, self._job)
-        self._stream = JobStream(desk, self._job, owner=self, changed=self._steps.rearrange)
+        self._steps = StepsPane(context, self._job, moved=self._moved)
+        self._detail = StepPane(context, self._job)
+        self._stream = JobStream(context, self._job, owner=self, changed=self._steps.rearrange)
         self._loader = JobLoader(
-            desk, self._job, self._detail, self._stream, rearrange=self._steps.rearrange
+            context, self._job, self._detail, self._stream, rearrange=self._steps.rearrange
         )
 
     def body(self) -> Iterable[Widget]:
-        desk, job = self.desk, self._job
+        context, job = self.context, self._job
 
         def state(width: int) -> Strip:
-            return job_head.state_strip(job.row, desk.session.now, desk.palette, width)
+            return job_head.state_strip(job.row, context.session.now, context.palette, width)
 
         def why(width: int) -> Strip:
-            return job_head.why_strip(job.row, desk.session.now, desk.palette, width)
+            return job_head.why_strip(job.row, context.session.now, context.palette, width)
 
         return (
-            Line(desk, state, id="state"),
-            Line(desk, why, id="why"),
+            Line(context, state, id="state"),
+            Line(context, why, id="why"),
             Container(
                 Horizontal(self._steps.waterfall, self._detail, id="panes"),
                 self._stream.lines,
@@ -123,8 +123,8 @@ class JobScreen(Frame):
     def info(self) -> Cell:
         return job_head.steps_range(self._job.steps)
 
-    def thing(self) -> Resource | None:
-        return job_actions.thing_of_step(self.desk, self._job.id, self._job.window.current)
+    def resource(self) -> Selected | None:
+        return job_actions.selected_step(self.context, self._job.id, self._job.window.current)
 
     async def look(self) -> bool:
         return await self._loader.poll()
@@ -189,16 +189,16 @@ class JobScreen(Frame):
     def action_open(self, which: str) -> None:
         """Open the job that this one continues, or what it waits for."""
         opening = {"origin": job_actions.open_origin, "gate": job_actions.open_gate}
-        opening[which](self.desk, self.strip, self._job.row)
+        opening[which](self.context, self.strip, self._job.row)
 
     # --- keys that act
 
     def action_cancel(self) -> None:
-        job_actions.cancel(self.desk, self.strip, self._job.row)
+        job_actions.cancel(self.context, self.strip, self._job.row)
 
     def action_retry(self) -> None:
-        if (asking := job_actions.retry(self.desk, self.strip, self._job.row)) is not None:
+        if (asking := job_actions.retry(self.context, self.strip, self._job.row)) is not None:
             _ = self.run_worker(asking, group="dry run", exclusive=True)
 
     def action_raise_budget(self) -> None:
-        job_actions.raise_budget(self.desk, self.strip, self._job.row)
+        job_actions.raise_budget(self.context, self.strip, self._job.row)

@@ -23,7 +23,7 @@ from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.job import REASON
 from cortex_tui.model.amount import AmountQuestion
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.model.waterfall import WaterfallRow
 from cortex_tui.render.job_head import gate, tightest
 from cortex_tui.render.job_rows import job_words
@@ -35,23 +35,23 @@ from cortex_tui.widgets.strip_line import StripLine
 READING: Final = "reading …"
 
 
-def thing(desk: AppContext, row: JobRow) -> Resource:
+def selected_job(context: AppContext, row: JobRow) -> Selected:
     """Return a job as an object to copy."""
-    return thing_of_step(desk, row.id, None)
+    return selected_step(context, row.id, None)
 
 
-def thing_of_step(desk: AppContext, job_id: UUID, row: WaterfallRow | None) -> Resource:
+def selected_step(context: AppContext, job_id: UUID, row: WaterfallRow | None) -> Selected:
     """Return a job as an object to copy, with one of its steps first in the document."""
     key = "" if row is None else row.step_key
 
     async def document() -> object:
-        step = {"step": await desk.backend.job.step_document(job_id, key)} if key else {}
-        return step | dict(await desk.backend.job.document(job_id))
+        step = {"step": await context.backend.job.step_document(job_id, key)} if key else {}
+        return step | dict(await context.backend.job.document(job_id))
 
-    return Resource(id=str(job_id), command=f"cortex jobs show {job_id}", document=document)
+    return Selected(id=str(job_id), command=f"cortex jobs show {job_id}", document=document)
 
 
-def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
+def cancel(context: AppContext, strip: StripLine, row: JobRow | None) -> None:
     """Ask whether to cancel a job."""
     if row is None:
         strip.show("no job under the cursor", "dim")
@@ -59,17 +59,17 @@ def cancel(desk: AppContext, strip: StripLine, row: JobRow | None) -> None:
     if row.status.is_terminal:
         strip.show(f"{safe(job_words(row))} has ended: there is nothing to cancel", "warn")
         return
-    job_id, by = row.id, desk.session.actor
+    job_id, by = row.id, context.session.actor
     action = Action(
         question=f"cancel {job_words(row)}",
         command=("jobs", "cancel", str(job_id), "--yes"),
-        work=lambda: desk.backend.jobs.cancel(job_id, by=by),
+        work=lambda: context.backend.jobs.cancel(job_id, by=by),
     )
-    desk.actions.propose(strip, action)
+    context.actions.propose(strip, action)
 
 
 def retry(
-    desk: AppContext, strip: StripLine, row: JobRow | None
+    context: AppContext, strip: StripLine, row: JobRow | None
 ) -> Coroutine[object, object, None] | None:
     """Ask whether to retry a job now; for a failed one, return the coroutine that asks.
 
@@ -79,37 +79,37 @@ def retry(
         strip.show("no job under the cursor", "dim")
         return None
     if row.status is JobStatus.FAILED:
-        if (refusal := desk.actions.why_not()) is not None:
+        if (refusal := context.actions.why_not()) is not None:
             strip.show(refusal, "warn")
             return None
         if row.error_code not in DECISIONS:
-            return _retry_failed(desk, strip, row, typed=strip.expect(READING))
+            return _retry_failed(context, strip, row, typed=strip.expect(READING))
         # People decided that: it is no dead letter, and the new job asks them again.
     elif row.status.is_terminal:
         strip.show(f"{safe(job_words(row))} has ended: it is not tried again", "warn")
         return None
-    job_id, by = row.id, desk.session.actor
+    job_id, by = row.id, context.session.actor
     question = f"retry now {job_words(row)}"
     if row.status is JobStatus.FAILED:
         question = f"ask again for {job_words(row)}: {HEIR}"
     action = Action(
         question=question,
         command=("jobs", "retry", str(job_id)),
-        work=lambda: desk.backend.jobs.retry(job_id, by=by),
+        work=lambda: context.backend.jobs.retry(job_id, by=by),
     )
-    desk.actions.propose(strip, action)
+    context.actions.propose(strip, action)
     return None
 
 
 async def _retry_failed(
-    desk: AppContext, strip: StripLine, row: JobRow, *, typed: Sequence[Key]
+    context: AppContext, strip: StripLine, row: JobRow, *, typed: Sequence[Key]
 ) -> None:
     """Ask whether to continue a failed job with a new one.
 
     `typed`: the return value of the strip's `expect`.
     """
     try:
-        (dead_letter,) = await desk.backend.dead.of_jobs([row.id])
+        (dead_letter,) = await context.backend.dead.of_jobs([row.id])
     except CortexError as error:
         strip.show(f"✗ {failed(error)}", "fail")
         return
@@ -120,18 +120,24 @@ async def _retry_failed(
         strip.show(f"{safe(job_words(row))} {safe(dead_letters.on_retry(dead_letter))}", "warn")
         return
     dead_asking.ask_one(
-        desk, strip, BulkVerb.RETRY, dead_letter, command=("jobs", "retry"), what=HEIR, typed=typed
+        context,
+        strip,
+        BulkVerb.RETRY,
+        dead_letter,
+        command=("jobs", "retry"),
+        what=HEIR,
+        typed=typed,
     )
 
 
 async def pause_queue(
-    desk: AppContext, strip: StripLine, row: ListedJob, *, typed: Sequence[Key]
+    context: AppContext, strip: StripLine, row: ListedJob, *, typed: Sequence[Key]
 ) -> None:
     """Ask whether to pause the queue of a job, or to resume it.
 
     `typed`: the return value of the strip's `expect`.
     """
-    queues, queue, by = desk.backend.queues, row.queue_name, desk.session.actor
+    queues, queue, by = context.backend.queues, row.queue_name, context.session.actor
     try:
         rows = await queues.page()
     except CortexError as error:
@@ -158,39 +164,39 @@ async def pause_queue(
         )
 
     question = text if is_paused else f"{text}: all its jobs wait until it is resumed"
-    propose(desk, strip, question, action, is_required=not is_paused, typed=typed)
+    propose(context, strip, question, action, is_required=not is_paused, typed=typed)
 
 
-def open_origin(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+def open_origin(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
     """Open the job that this one continues."""
     if row is None or row.origin_id is None:
         strip.show("this job does not continue another one", "dim")
     else:
-        desk.open("job", row.origin_id)
+        context.open("job", row.origin_id)
 
 
-def open_gate(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+def open_gate(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
     """Go to the request or effect that the job waits for."""
     awaited = None if row is None else gate(row)
     if awaited is None:
         strip.show("this job waits for neither an approval nor an unknown effect", "dim")
     elif isinstance(awaited, EffectWait):
-        desk.open("effects", awaited.id)
+        context.open("effects", awaited.id)
     else:
-        desk.seek(awaited.id)
+        context.seek(awaited.id)
 
 
-def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+def raise_budget(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
     """Ask for a new limit of the budget that limits the job most."""
     budget = None if row is None else tightest(row)
     if budget is None:
         strip.show("no budget limits this job; set one: cortex budgets set --job ID", "dim")
         return
-    if (refusal := desk.actions.why_not()) is not None:
+    if (refusal := context.actions.why_not()) is not None:
         strip.show(refusal, "warn")
         return
     limit, unit = budget.limit_amount, budget.unit
-    by = desk.session.actor
+    by = context.session.actor
     question = AmountQuestion(
         safe(f"raise {budget.name} from {worded(limit, unit)}"),
         why_not=lambda amount: _why_not(amount, limit=limit, unit=unit),
@@ -200,19 +206,19 @@ def raise_budget(desk: AppContext, strip: StripLine, row: WatchedJob | None) -> 
         if not is_agreed or question.amount is None:
             strip.show("nothing was done", "dim")
             return
-        desk.actions.agreed(strip, _raising(desk, budget, question.amount, by=by))
+        context.actions.agreed(strip, _raising(context, budget, question.amount, by=by))
 
     strip.ask(question, answered)
 
 
-def _raising(desk: AppContext, budget: WatchedBudget, to: Decimal, *, by: str) -> Action:
+def _raising(context: AppContext, budget: WatchedBudget, to: Decimal, *, by: str) -> Action:
     name = budget.name
     return Action(
         question=f"raise {name} to {worded(to, budget.unit)}",
         command=("budgets", "raise"),
         name=name,
         options=("--to", f"{to:f}", "--reason", REASON),
-        work=lambda: desk.backend.job.raise_budget(name, to=to, by=by),
+        work=lambda: context.backend.job.raise_budget(name, to=to, by=by),
     )
 
 

@@ -46,7 +46,7 @@ class JobLoader:
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         job: OpenJob,
         detail: StepPane,
         stream: JobStream,
@@ -54,14 +54,14 @@ class JobLoader:
         rearrange: Callable[[End | None], None],
     ) -> None:
         """`rearrange` rebuilds the rows, with the cursor at an end if one was read."""
-        self._desk, self._job = desk, job
+        self._context, self._job = context, job
         self._detail, self._stream = detail, stream
         self._rearrange = rearrange
 
     def moved(self) -> None:
         """Note that other rows came in sight."""
         if self._next() is Query.ABOVE:
-            self._desk.wake()
+            self._context.wake()
 
     async def poll(self) -> bool:
         """Run one statement; return whether it brought news. Raises `CortexError`s."""
@@ -85,14 +85,14 @@ class JobLoader:
             return Query.ABOVE
         if self._detail.wants:
             return Query.DETAIL
-        if job.wants_reason(self._desk.session.clock.now()):
+        if job.wants_reason(self._context.session.clock.now()):
             return Query.REASON
         is_near = window.top + window.height + AHEAD_ROWS > len(window.rows)
         return Query.BELOW if steps.has_end or is_near else Query.JOB
 
     async def _read_above(self) -> bool:
         steps, first = self._job.steps, self._job.steps.first
-        page = await self._desk.backend.job.steps_before(
+        page = await self._context.backend.job.steps_before(
             self._job.id, before=first, limit=PAGE_STEPS
         )
         if first == steps.first:
@@ -104,8 +104,8 @@ class JobLoader:
         job, before = self._job, self._job.row
         if before is None:
             return False
-        job.reasons.begin(self._desk.session.clock.now())
-        job.reasons.put([before], await self._desk.backend.jobs.whys([job.id]))
+        job.reasons.begin(self._context.session.clock.now())
+        job.reasons.put([before], await self._context.backend.jobs.whys([job.id]))
         job.row = job.reasons.on(before)
         return job.row != before
 
@@ -113,8 +113,8 @@ class JobLoader:
         job, steps, end = self._job, self._job.steps, ENDS.get(query)
         last = steps.last
         after = {Query.NEWEST: None, Query.OLDEST: 0, Query.BELOW: last}.get(query, NEVER)
-        reading = await self._desk.backend.job.look(job.id, after=after, limit=PAGE_STEPS)
-        is_other_head = self._desk.take_head(reading.head)
+        reading = await self._context.backend.job.look(job.id, after=after, limit=PAGE_STEPS)
+        is_other_head = self._context.take_head(reading.head)
         if end is not None and end is not job.wanted:
             return True  # the operator has moved to the other end
         is_news = self._take(reading, end, last=last)

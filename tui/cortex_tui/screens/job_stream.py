@@ -20,15 +20,15 @@ class JobStream:
     """Owns the listener and the pane; the output itself belongs to the state."""
 
     def __init__(
-        self, desk: AppContext, job: OpenJob, *, owner: Widget, changed: Callable[[], None]
+        self, context: AppContext, job: OpenJob, *, owner: Widget, changed: Callable[[], None]
     ) -> None:
         """`owner` runs the listener as its worker; `changed`: the model of another step speaks."""
-        self._desk, self._job = desk, job
+        self._context, self._job = context, job
         self._owner, self._changed = owner, changed
         self._status = ""
         """Of the listener; "" if it is healthy."""
-        self.lines = StreamLines(desk, job.stream, status=lambda: self._status)
-        self._listening = desk.backend.job.listen(
+        self.lines = StreamLines(context, job.stream, status=lambda: self._status)
+        self._listening = context.backend.job.listen(
             job.id, heard=self._heard, on_status=self._status_changed
         )
         self._is_listening = False
@@ -68,10 +68,10 @@ class JobStream:
     def _heard(self, message: Message) -> None:
         stream = self._job.stream
         if not isinstance(message, AnswerPiece):
-            self._desk.wake()
+            self._context.wake()
             return
         before = stream.key
-        if stream.take(message, now=self._desk.session.clock.now()):
+        if stream.take(message, now=self._context.session.clock.now()):
             self.lines.remove_class("-silent")
             self.lines.changed()
             if before != stream.key:

@@ -17,7 +17,7 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
 from cortex_tui.model.job_list import JobList, id_of
 from cortex_tui.model.pick import PickSome
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render import job_list_words
 from cortex_tui.render.job_rows import OPTIONAL_COLUMNS, job_columns
 from cortex_tui.render.job_side import side_head, side_lines
@@ -42,25 +42,27 @@ class JobsScreen(Frame):
     JobsScreen.-widely Side { width: 44; }
     """
 
-    def __init__(self, desk: AppContext, text: str = "") -> None:
+    def __init__(self, context: AppContext, text: str = "") -> None:
         """`text`: the initial filter."""
-        super().__init__(desk)
+        super().__init__(context)
         jobs = self._jobs = JobList(text=text)
-        self._filter = FilterLine(desk, status=self._count_line)
+        self._filter = FilterLine(context, status=self._count_line)
         self._filter.text = text
         self._table = VirtualTable(
-            desk,
+            context,
             jobs.window,
-            job_columns(desk.job_columns),
+            job_columns(context.job_columns),
             key=id_of,
             empty=lambda: job_list_words.empty_words(jobs),
         )
         self._table.marked = jobs.marks
-        self._side = Side(desk, about=self._about)
-        self._steps = StepsBeside(desk, of=lambda: jobs.steps_version)
-        self._loader = JobsLoader(desk, jobs, self._steps, is_asking=lambda: self.strip.is_asking)
+        self._side = Side(context, about=self._about)
+        self._steps = StepsBeside(context, of=lambda: jobs.steps_version)
+        self._loader = JobsLoader(
+            context, jobs, self._steps, is_asking=lambda: self.strip.is_asking
+        )
         self._controller = JobsController(
-            desk,
+            context,
             self.strip,
             jobs,
             self._loader,
@@ -82,15 +84,15 @@ class JobsScreen(Frame):
         self._steps.pane.follow()
 
     def on_screen_resume(self) -> None:
-        self._table.columns = job_columns(self.desk.job_columns)
+        self._table.columns = job_columns(self.context.job_columns)
         super().on_screen_resume()
 
     def info(self) -> Cell:
         return job_list_words.info(self._jobs)
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self._jobs.window.current
-        return None if row is None else job_actions.thing(self.desk, row)
+        return None if row is None else job_actions.selected_job(self.context, row)
 
     async def look(self) -> bool:
         return await self._loader.poll()
@@ -128,11 +130,11 @@ class JobsScreen(Frame):
         """Ask which columns to show; they change with each pick."""
 
         def show(names: frozenset[str]) -> None:
-            self.desk.job_columns = names
+            self.context.job_columns = names
             self._table.columns = job_columns(names)
             self._table.redraw()
 
-        pick = PickSome("show", OPTIONAL_COLUMNS, self.desk.job_columns, changed=show)
+        pick = PickSome("show", OPTIONAL_COLUMNS, self.context.job_columns, changed=show)
         self.strip.ask(pick, lambda _: None)
 
     def action_mark(self, how: str) -> None:
@@ -176,14 +178,14 @@ class JobsScreen(Frame):
 
     def _count_line(self) -> str:
         hidden = self._table.left_out if self.has_class("-aside") else ()
-        side_key = shown(self.desk.keys.named("side").keys[0])
+        side_key = shown(self.context.keys.named("side").keys[0])
         return job_list_words.count_line(
-            self._jobs, self.desk.head, hidden=hidden, side_key=side_key
+            self._jobs, self.context.head, hidden=hidden, side_key=side_key
         )
 
     def _about(self, width: int) -> About | None:
         """Return what polls of the list have read about the job under the cursor."""
-        row, now = self._jobs.window.current, self.desk.session.now
+        row, now = self._jobs.window.current, self.context.session.now
         if row is None:
             return None
         lines = tuple(side_lines(row, now, width))

@@ -24,9 +24,9 @@ COUNTING: Final = "counting …"
 class JobsBulk:
     """Takes a selection of the list, asks with its count, and submits the operation."""
 
-    def __init__(self, desk: AppContext, strip: StripLine, *, began: Callable[[], None]) -> None:
+    def __init__(self, context: AppContext, strip: StripLine, *, began: Callable[[], None]) -> None:
         """`began` is called when an operation was confirmed."""
-        self._desk, self._strip, self._began = desk, strip, began
+        self._context, self._strip, self._began = context, strip, began
 
     def ask(
         self, verb: BulkVerb, selection: Selection, *, is_wanted: Callable[[], bool]
@@ -46,7 +46,7 @@ class JobsBulk:
         is_wanted: Callable[[], bool],
         typed: Sequence[Key],
     ) -> None:
-        jobs, strip = self._desk.backend.jobs, self._strip
+        jobs, strip = self._context.backend.jobs, self._strip
         try:
             if selection.job_ids:
                 choice = await jobs.choose_marked(verb, selection.job_ids)
@@ -62,7 +62,7 @@ class JobsBulk:
             strip.show(bulk.nothing(verb, choice), "warn")
             return
         propose(
-            self._desk,
+            self._context,
             strip,
             bulk.question(verb, choice),
             lambda reason: self._action(verb, selection, choice, reason),
@@ -76,7 +76,7 @@ class JobsBulk:
     ) -> Action:
         """Return the confirmed operation."""
         request = selection.request(verb, choice, reason=reason)
-        backend, by = self._desk.backend.jobs, self._desk.session.actor
+        backend, by = self._context.backend.jobs, self._context.session.actor
         self._began()
 
         async def begin() -> str:

@@ -28,7 +28,7 @@ class JobsController:
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         strip: StripLine,
         jobs: JobList,
         loader: JobsLoader,
@@ -40,9 +40,9 @@ class JobsController:
 
         `repaint` is called when something changes later than its key.
         """
-        self._desk, self._strip, self._jobs, self._loader = desk, strip, jobs, loader
+        self._context, self._strip, self._jobs, self._loader = context, strip, jobs, loader
         self._prepare, self._repaint = prepare, repaint
-        self._bulk = JobsBulk(desk, strip, began=self._bulk_began)
+        self._bulk = JobsBulk(context, strip, began=self._bulk_began)
 
     # --- which jobs
 
@@ -85,7 +85,7 @@ class JobsController:
 
     def problem(self, way: str) -> int | None:
         """Return the index of the next loaded job with a problem."""
-        now = self._desk.session.now
+        now = self._context.session.now
         step = 1 if way == "next" else -1
         place = self._jobs.find(step, lambda row: is_problem(row, now))
         if place is None:
@@ -98,7 +98,7 @@ class JobsController:
         if (row := window.current) is None:
             self._strip.show(window.why_none(empty_words(self._jobs)), "dim")
         else:
-            self._desk.open("job", row.id)
+            self._context.open("job", row.id)
 
     def open_owner(self) -> None:
         """Open the jobs of the job's agent."""
@@ -108,7 +108,7 @@ class JobsController:
         elif self._jobs.which == parse_filter(wanted := term("agent", row.agent)):
             self._strip.show(f"the jobs of {safe(row.agent)} are shown already", "dim")
         else:
-            self._desk.open("jobs", wanted)
+            self._context.open("jobs", wanted)
 
     # --- marks
 
@@ -150,7 +150,7 @@ class JobsController:
         if not jobs.marks:
             self._change_one(verb)
             return
-        if (refusal := self._desk.actions.why_not()) is not None:
+        if (refusal := self._context.actions.why_not()) is not None:
             strip.show(refusal, "warn")
             return
         selection = jobs.selection
@@ -165,8 +165,8 @@ class JobsController:
     def _change_one(self, verb: BulkVerb) -> None:
         row = self._jobs.window.current
         if verb is BulkVerb.CANCEL:
-            job_actions.cancel(self._desk, self._strip, row)
-        elif (asking := job_actions.retry(self._desk, self._strip, row)) is not None:
+            job_actions.cancel(self._context, self._strip, row)
+        elif (asking := job_actions.retry(self._context, self._strip, row)) is not None:
             self._prepare(asking)
 
     def pause_queue(self) -> None:
@@ -174,11 +174,11 @@ class JobsController:
         row = self._jobs.window.current
         if row is None:
             self._strip.show(NO_JOB, "dim")
-        elif (refusal := self._desk.actions.why_not()) is not None:
+        elif (refusal := self._context.actions.why_not()) is not None:
             self._strip.show(refusal, "warn")
         else:
             typed = self._strip.expect(job_actions.READING)
-            self._prepare(job_actions.pause_queue(self._desk, self._strip, row, typed=typed))
+            self._prepare(job_actions.pause_queue(self._context, self._strip, row, typed=typed))
 
     def _bulk_began(self) -> None:
         self._jobs.marks.clear()

@@ -50,14 +50,14 @@ class JobsLoader:
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         jobs: JobList,
         steps: StepsBeside,
         *,
         is_asking: Callable[[], bool],
     ) -> None:
         """`is_asking` returns whether a question is open: the list stands still."""
-        self._desk, self._jobs, self._steps = desk, jobs, steps
+        self._context, self._jobs, self._steps = context, jobs, steps
         self._is_asking = is_asking
         self._wanted: Query | None = Query.FIRST
         """The beginning to read next; None: only the visible rows."""
@@ -70,7 +70,7 @@ class JobsLoader:
         self._generation += 1
         self._wanted = beginning
         self._jobs.short_pages = 0
-        self._desk.wake()
+        self._context.wake()
 
     def read_anew(self) -> None:
         """Load another list from its beginning."""
@@ -82,7 +82,7 @@ class JobsLoader:
         jobs = self._jobs
         jobs.short_pages = 0
         if jobs.window.wants_below or jobs.window.wants_above:
-            self._desk.wake()
+            self._context.wake()
 
     async def poll(self) -> bool:
         """Run one query; return whether it brought news. Raises `CortexError`s."""
@@ -103,18 +103,18 @@ class JobsLoader:
     async def _read_reasons(self) -> bool:
         """Read what blocks the waiting jobs in sight: one statement for all of them."""
         rows = self._jobs.waiting_in_sight
-        self._jobs.reasons.begin(self._desk.session.clock.now())
-        texts = await self._desk.backend.jobs.whys([row.id for row in rows])
+        self._jobs.reasons.begin(self._context.session.clock.now())
+        texts = await self._context.backend.jobs.whys([row.id for row in rows])
         return self._jobs.explain(rows, texts)
 
     async def _read_visible(self, generation: int) -> bool:
         jobs = self._jobs
-        reading = await self._desk.backend.jobs.seen(
+        reading = await self._context.backend.jobs.seen(
             [row.id for row in jobs.window.visible],
             since=jobs.newest if jobs.counts_along else None,
             newer_max=NEWEST_ROWS,
         )
-        is_other_head = self._desk.take_head(reading.head)
+        is_other_head = self._context.take_head(reading.head)
         return (generation == self._generation and jobs.refresh(reading)) or is_other_head
 
     async def _page(self, query: Query) -> JobPage:
@@ -125,7 +125,7 @@ class JobsLoader:
             place = window.place_of(window.rows[-1])
         read = job_orders.above if query in (Query.END, Query.ABOVE) else job_orders.below
         limit = NEWEST_ROWS if query in (Query.NEWER, Query.TAIL) else PAGE_ROWS
-        return await read(self._desk.backend.jobs, jobs.order, jobs.which, place, limit=limit)
+        return await read(self._context.backend.jobs, jobs.order, jobs.which, place, limit=limit)
 
     def _take(self, query: Query, page: JobPage) -> bool:
         """Apply a page; return whether it brought news."""
@@ -156,7 +156,7 @@ class JobsLoader:
             return Query.BELOW
         if window.wants_above:
             return Query.ABOVE
-        if jobs.reasons.wants(jobs.waiting_in_sight, self._desk.session.clock.now()):
+        if jobs.reasons.wants(jobs.waiting_in_sight, self._context.session.clock.now()):
             return Query.REASONS
         if self._steps.wants:
             return Query.STEPS

@@ -26,12 +26,14 @@ class ListScreen(Frame, Generic[Row]):
     """The message for an empty list."""
     NONE_CHOSEN: ClassVar[str]
 
-    def __init__(self, desk: AppContext, *, key: Callable[[Row], Hashable]) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext, *, key: Callable[[Row], Hashable]) -> None:
+        super().__init__(context)
         self._key = key
         self._window: Window[Row, None] = Window(key=key)
-        self._table = VirtualTable(desk, self._window, self.COLUMNS, key=key, empty=self._nothing)
-        self._page = Page(desk, head=self._head)
+        self._table = VirtualTable(
+            context, self._window, self.COLUMNS, key=key, empty=self._nothing
+        )
+        self._page = Page(context, head=self._head)
         self._in_page: Hashable = None
         """The key of the row on the page."""
         self._is_read = False
@@ -102,8 +104,8 @@ class ListScreen(Frame, Generic[Row]):
 class DetailScreen(ListScreen[Row], Generic[Row, Detail]):
     """More about the row under the cursor is a separate query, which alternates with the list."""
 
-    def __init__(self, desk: AppContext, *, key: Callable[[Row], Hashable]) -> None:
-        super().__init__(desk, key=key)
+    def __init__(self, context: AppContext, *, key: Callable[[Row], Hashable]) -> None:
+        super().__init__(context, key=key)
         self._detail: tuple[Hashable, Detail] | None = None
         """Of which row."""
         self._is_turn_of_detail = False
@@ -130,5 +132,5 @@ class DetailScreen(ListScreen[Row], Generic[Row, Detail]):
 
     def _show_current(self) -> None:
         if self._window.current is not None and self.detail is None:
-            self.desk.wake()
+            self.context.wake()
         super()._show_current()

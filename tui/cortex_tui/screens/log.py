@@ -19,7 +19,7 @@ from cortex.view.cells import Cell
 from cortex_tui.actions import ActionResult
 from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.model.window import Window
 from cortex_tui.render.approval_page import chopped, wrapped
 from cortex_tui.render.table import Column, fit
@@ -55,22 +55,22 @@ class LogScreen(Frame):
     LogScreen Page { height: 8; }
     """
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._window: Window[ActionResult, None] = Window(key=lambda done: done.number)
         self._table = VirtualTable(
-            desk,
+            context,
             self._window,
             COLUMNS,
             key=lambda done: done.number,
             empty=lambda: "nothing was done here yet",
         )
-        self._window.replace(list(desk.actions.log), above=None, below=None)
-        self._page = Page(desk, head=self._head)
+        self._window.replace(list(context.actions.log), above=None, below=None)
+        self._page = Page(context, head=self._head)
         self._in_page = 0
         """Number of the action on the page."""
-        notes = range(len(list(desk.session.notes())))
-        self._notes = [Line(desk, partial(self._note, number)) for number in notes]
+        notes = range(len(list(context.session.notes())))
+        self._notes = [Line(context, partial(self._note, number)) for number in notes]
 
     def body(self) -> Iterable[Widget]:
         return (*self._notes, self._table, self._page)
@@ -78,12 +78,13 @@ class LogScreen(Frame):
     def on_mount(self) -> None:
         self.set_focus(self._table)
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         done = self._window.current
-        return None if done is None else Resource(command=done.command)
+        return None if done is None else Selected(command=done.command)
 
     def paint(self) -> None:
-        if (done := list(self.desk.actions.log)) != self._window.rows:  # an action ended meanwhile
+        done = list(self.context.actions.log)
+        if done != self._window.rows:  # an action ended meanwhile
             self._window.rearrange(done)
             self._show_current()
         for note in self._notes:
@@ -91,9 +92,9 @@ class LogScreen(Frame):
         self._table.redraw()
 
     def _note(self, number: int, width: int) -> Strip:
-        cell = list(self.desk.session.notes())[number]
+        cell = list(self.context.session.notes())[number]
         text = f"  {fit(cell.text, max(1, width - 2))}"
-        return Strip([Segment(text, self.desk.palette[cell.style])])
+        return Strip([Segment(text, self.context.palette[cell.style])])
 
     def action_move(self, how: str) -> None:
         if not self._page.turns(how):
@@ -115,6 +116,6 @@ class LogScreen(Frame):
         done = self._window.current
         if done is None:
             return Cell(""), Cell("")
-        copy = shown(self.desk.keys.named("copy").keys[0])
+        copy = shown(self.context.keys.named("copy").keys[0])
         text = f"what does the same as the action at {day_time(done.at)}"
         return Cell(text, "dim"), Cell(f"{copy} c copies it", "dim")

@@ -9,7 +9,7 @@ from cortex.view.cells import Cell
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.messages import SHOWN_MAX
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render.message_rows import MESSAGE_COLUMNS, message_words, page_head, page_lines
 from cortex_tui.screens.listed import DetailScreen
 from cortex_tui.screens.reasoned import because, propose
@@ -28,33 +28,33 @@ class MessagesScreen(DetailScreen[MessageHead, Sequence[MessageRow]]):
     MessagesScreen Page { height: 50%; }
     """
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk, key=lambda row: row.seq)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context, key=lambda row: row.seq)
 
     async def rows(self) -> Sequence[MessageHead]:
-        return await self.desk.backend.messages.page()
+        return await self.context.backend.messages.page()
 
     def cut(self, rows: Sequence[MessageHead]) -> str:
         return MORE if len(rows) >= SHOWN_MAX else ""
 
     async def read_detail(self, row: MessageHead) -> Sequence[MessageRow]:
-        return await self.desk.backend.messages.show(row)
+        return await self.context.backend.messages.show(row)
 
     def page_head(self, row: MessageHead) -> Cell:
         return page_head(row)
 
     def page_lines(self, row: MessageHead, room: int) -> Iterable[tuple[Cell, ...]]:
-        return page_lines(row, self.detail, self.desk.session.now, room)
+        return page_lines(row, self.detail, self.context.session.now, room)
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self._window.current
         if row is None:
             return None
 
         async def document() -> object:
-            return await self.desk.backend.messages.show(row)
+            return await self.context.backend.messages.show(row)
 
-        return Resource(id=str(row.id), command=f"cortex outbox show {row.id}", document=document)
+        return Selected(id=str(row.id), command=f"cortex outbox show {row.id}", document=document)
 
     def action_retry(self) -> None:
         """Ask whether to send a failed message again."""
@@ -62,7 +62,7 @@ class MessagesScreen(DetailScreen[MessageHead, Sequence[MessageRow]]):
         if row is not None and row.status is not MessageStatus.FAILED:
             self.strip.show("only failed messages are retried: this one is sent by itself", "warn")
         elif row is not None:
-            self._ask("retry", self.desk.backend.messages.retry, row)
+            self._ask("retry", self.context.backend.messages.retry, row)
 
     def action_discard(self) -> None:
         """Ask whether to delete a message."""
@@ -70,10 +70,10 @@ class MessagesScreen(DetailScreen[MessageHead, Sequence[MessageRow]]):
         if row is not None and row.status is MessageStatus.PROCESSING:
             self.strip.show("a pod is sending it now: nothing can be discarded", "warn")
         elif row is not None:
-            self._ask("discard", self.desk.backend.messages.discard, row)
+            self._ask("discard", self.context.backend.messages.discard, row)
 
     def _ask(self, verb: str, work: Callable[..., Awaitable[str]], row: MessageHead) -> None:
-        by, text = self.desk.session.actor, f"{verb} {message_words(row)}"
+        by, text = self.context.session.actor, f"{verb} {message_words(row)}"
         of_one = () if row.subscription is None else ("--subscription", row.subscription)
 
         async def done(reason: str) -> str:
@@ -83,4 +83,4 @@ class MessagesScreen(DetailScreen[MessageHead, Sequence[MessageRow]]):
             words = ("outbox", verb, str(row.id), *of_one, *because(reason), "--yes")
             return Action(question=text, command=words, work=lambda: done(reason))
 
-        propose(self.desk, self.strip, text, act, is_required=True)
+        propose(self.context, self.strip, text, act, is_required=True)

@@ -31,10 +31,10 @@ class PayloadPane(Vertical):
     PayloadPane.-editing JsonEditor { display: block; }
     """
 
-    def __init__(self, desk: AppContext, frame: Frame, *, focus: Callable[[], Widget]) -> None:
+    def __init__(self, context: AppContext, frame: Frame, *, focus: Callable[[], Widget]) -> None:
         """`focus` returns the widget that is hidden meanwhile, and then gets the focus."""
-        self.page = Page(desk, head=lambda: (Cell(TITLE, "bold"), Cell("")))
-        self.editor = JsonEditor(desk)
+        self.page = Page(context, head=lambda: (Cell(TITLE, "bold"), Cell("")))
+        self.editor = JsonEditor(context)
         super().__init__(self.page, self.editor)
         self._frame, self._focus = frame, focus
         self._edit: PayloadEdit | None = None

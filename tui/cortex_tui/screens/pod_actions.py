@@ -14,9 +14,11 @@ from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
 
-def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence[PodRow]) -> None:
+def drain(
+    context: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence[PodRow]
+) -> None:
     """Ask whether to drain a pod, or to let it take jobs again."""
-    pods = desk.backend.pods
+    pods = context.backend.pods
     if row is None:
         strip.show("no pod under the cursor", "dim")
     elif not row.is_living or row.phase is not None:
@@ -24,27 +26,27 @@ def drain(desk: AppContext, strip: StripLine, row: PodRow | None, rows: Sequence
         strip.show(f"{safe(row.name)} {text}", "dim")
     elif is_drained(row):
         text = f"let {row.name} take jobs again"
-        _propose(desk, strip, text, ("pods", "undrain"), work=pods.undrain, row=row)
+        _propose(context, strip, text, ("pods", "undrain"), work=pods.undrain, row=row)
     else:
         text = f"drain {pod_words(row)}{goes_where(row, rows)}"
-        _propose(desk, strip, text, ("pods", "drain"), work=pods.drain, row=row)
+        _propose(context, strip, text, ("pods", "drain"), work=pods.drain, row=row)
 
 
-def pause(desk: AppContext, strip: StripLine, row: QueueRow | None) -> None:
+def pause(context: AppContext, strip: StripLine, row: QueueRow | None) -> None:
     """Ask whether to pause a queue, or to resume it."""
-    queues = desk.backend.queues
+    queues = context.backend.queues
     if row is None:
         strip.show("no queue under the cursor", "dim")
     elif row.paused_at is not None:
         text = f"resume queue {queue_shown(row.queue)}"
-        _propose(desk, strip, text, ("queues", "resume"), work=queues.resume, row=row)
+        _propose(context, strip, text, ("queues", "resume"), work=queues.resume, row=row)
     else:
         text, command = f"pause queue {queue_shown(row.queue)}", ("queues", "pause")
-        _propose(desk, strip, text, command, work=queues.pause, row=row, is_required=True)
+        _propose(context, strip, text, command, work=queues.pause, row=row, is_required=True)
 
 
 def _propose(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     text: str,
     command: tuple[str, ...],
@@ -58,7 +60,7 @@ def _propose(
         name, which = row.name, row.id
     else:
         name, which = queue_shown(row.queue), row.queue
-    by = desk.session.actor
+    by = context.session.actor
 
     def act(reason: str) -> Action:
         async def done() -> str:
@@ -72,7 +74,7 @@ def _propose(
             work=done,
         )
 
-    propose(desk, strip, text, act, is_required=is_required)
+    propose(context, strip, text, act, is_required=is_required)
 
 
 def name_of(row: PodRow | QueueRow) -> str:

@@ -21,7 +21,7 @@ from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.queues import queue_shown
 from cortex_tui.app_context import AppContext
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.model.window import Window
 from cortex_tui.render.pod_rows import (
     POD_COLUMNS,
@@ -49,15 +49,15 @@ class PodsScreen(Frame):
 
     NAME = "pods"
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._pods: Window[PodRow, None] = Window(key=lambda row: row.id)
         self._queues: Window[QueueRow, None] = Window(key=lambda row: queue_shown(row.queue))
         self._pod_table = VirtualTable(
-            desk, self._pods, POD_COLUMNS, key=lambda row: row.id, empty=self._no_pods
+            context, self._pods, POD_COLUMNS, key=lambda row: row.id, empty=self._no_pods
         )
         self._queue_table = VirtualTable(
-            desk,
+            context,
             self._queues,
             QUEUE_COLUMNS,
             key=lambda row: queue_shown(row.queue),
@@ -74,9 +74,9 @@ class PodsScreen(Frame):
 
     def body(self) -> Iterable[Widget]:
         self._queue_table.styles.margin = (1, 0, 0, 0)
-        about = Line(self.desk, self._about, id="about")
-        holds = Line(self.desk, self._holds, id="holds")
-        doing = Line(self.desk, self._doing, id="doing")
+        about = Line(self.context, self._about, id="about")
+        holds = Line(self.context, self._holds, id="holds")
+        doing = Line(self.context, self._doing, id="doing")
         return (self._pod_table, self._queue_table, about, holds, doing)
 
     def on_mount(self) -> None:
@@ -106,20 +106,20 @@ class PodsScreen(Frame):
 
     async def look(self) -> bool:
         """Read the pods and the queues in turns; sometimes, where the jobs of a pod went."""
-        pod, now = self._pod, self.desk.session.clock.now()
+        pod, now = self._pod, self.context.session.clock.now()
         is_old = now >= self._moved_at + MOVED_EVERY_S or (pod and pod.id) != self._moved_of
         if pod is not None and pod.is_leaving and self._are_queues_read and is_old:
             if self._moved_of != pod.id:
                 self._moved_of, self._moved = pod.id, None  # also if this fails
             self._moved_at = now
-            self._moved = await self.desk.backend.pods.moved(pod.id)
+            self._moved = await self.context.backend.pods.moved(pod.id)
             return False
         if self._is_queues_turn:
-            is_changed = self._queues.refill(await self.desk.backend.queues.page())
+            is_changed = self._queues.refill(await self.context.backend.queues.page())
             is_changed |= not self._are_queues_read
             self._are_queues_read = True
         else:
-            is_changed = self._pods.refill(await self.desk.backend.pods.page())
+            is_changed = self._pods.refill(await self.context.backend.pods.page())
             self._is_read = True
         self._is_queues_turn = not self._is_queues_turn
         if is_changed:
@@ -135,7 +135,7 @@ class PodsScreen(Frame):
         least = min(QUEUE_LINES_MIN, 1 + max(1, len(self._queues.rows)))
         self._pod_table.styles.height = max(2, min(wanted, body - least))
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self._pod or self._queue
         if row is None:
             return None
@@ -143,7 +143,7 @@ class PodsScreen(Frame):
         async def document() -> object:
             return row
 
-        return Resource(id=pod_actions.name_of(row), document=document)
+        return Selected(id=pod_actions.name_of(row), document=document)
 
     # --- keys
 
@@ -173,18 +173,18 @@ class PodsScreen(Frame):
         """Open the jobs of a pod or of a queue."""
         if (pod := self._pod) is not None:
             running = term("status", STATE_WORDS[JobStatus.RUNNING])
-            self.desk.open("jobs", f"{running} {term('pod', pod.name)}")
+            self.context.open("jobs", f"{running} {term('pod', pod.name)}")
         elif (queue := self._queue) is not None:
             if queue.queue is None:
                 self.strip.show("jobs without a queue have no name to filter by", "dim")
             else:
-                self.desk.open("jobs", f"status:{UNDER_WAY} {term('queue', queue.queue)}")
+                self.context.open("jobs", f"status:{UNDER_WAY} {term('queue', queue.queue)}")
 
     def action_drain(self) -> None:
-        pod_actions.drain(self.desk, self.strip, self._pod, self._pods.rows)
+        pod_actions.drain(self.context, self.strip, self._pod, self._pods.rows)
 
     def action_pause(self) -> None:
-        pod_actions.pause(self.desk, self.strip, self._queue)
+        pod_actions.pause(self.context, self.strip, self._queue)
 
     @property
     def _in_front(self) -> Window[PodRow, None] | Window[QueueRow, None]:
@@ -209,23 +209,25 @@ class PodsScreen(Frame):
         if (pod := self._pod) is not None:
             return self._line(pod_about(pod), width)
         queue = self._queue
-        return self._line("" if queue is None else queue_about(queue, self.desk.session.now), width)
+        return self._line(
+            "" if queue is None else queue_about(queue, self.context.session.now), width
+        )
 
     def _holds(self, width: int) -> Strip:
         """Draw what the pod under the cursor holds."""
         pod = self._pod
-        return self._line("" if pod is None else pod_holds(pod, self.desk.session.now), width)
+        return self._line("" if pod is None else pod_holds(pod, self.context.session.now), width)
 
     def _doing(self, width: int) -> Strip:
         """Draw how the pod under the cursor shuts down."""
         if (pod := self._pod) is None:
             return self._line("", width)
         moved = self._moved if pod.is_leaving and self._moved_of == pod.id else None
-        return self._line(pod_doing(pod, moved, self.desk.session.now), width)
+        return self._line(pod_doing(pod, moved, self.context.session.now), width)
 
     def _line(self, about: str, width: int) -> Strip:
         text = fit(f"  {safe(about)}", width)
-        return Strip([Segment(text, self.desk.palette["dim"])])
+        return Strip([Segment(text, self.context.palette["dim"])])
 
     def _no_pods(self) -> str:
         return "no pod is running: cortex up" if self._is_read else "reading …"

@@ -31,14 +31,14 @@ class PulseScreen(Frame):
 
     NAME = "pulse"
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._pulse = Pulse()
         self._cursor = PulseCursor()
         self._recent_at = float("-inf")
         self._queues_at = float("-inf")
         self._is_attention_next = False
-        self._page = Page(desk, head=self._head)
+        self._page = Page(context, head=self._head)
         self._reported: set[str] = set()
         """Where in the code alerts failed: a fault recurs with each repaint."""
 
@@ -53,7 +53,7 @@ class PulseScreen(Frame):
         return is_news
 
     async def _read(self) -> bool:
-        backend, now = self.desk.backend.pulse, self.desk.session.clock.now()
+        backend, now = self.context.backend.pulse, self.context.session.clock.now()
         pulse = self._pulse
         if pulse.figures is None:
             pulse.figures = await backend.figures()
@@ -67,7 +67,7 @@ class PulseScreen(Frame):
             return False
         if now - self._queues_at >= QUEUES_EVERY_S:
             self._queues_at = now
-            pulse.queues = list(await self.desk.backend.queues.page())
+            pulse.queues = list(await self.context.backend.queues.page())
             return False
         self._is_attention_next = not self._is_attention_next
         if self._is_attention_next:
@@ -77,13 +77,13 @@ class PulseScreen(Frame):
         return False
 
     def paint(self) -> None:
-        self._pulse.head = self.desk.head
+        self._pulse.head = self.context.head
         self._report()
         self._draw()
 
     def _report(self) -> None:
         """Write a report of alerts that failed to render, each once, and show where it is."""
-        session = self.desk.session
+        session = self.context.session
         faults = {place_of(each): each for each in alerts(self._pulse, session.now).faults}
         new = [fault for place, fault in faults.items() if place not in self._reported]
         if new:
@@ -105,19 +105,19 @@ class PulseScreen(Frame):
         if opens is None:
             self.strip.show("nothing here opens", "dim")
         elif opens.screen == "approvals" and opens.id is not None:
-            self.desk.seek(opens.id)
+            self.context.seek(opens.id)
         elif opens.id is not None:
-            self.desk.open(opens.screen, opens.id)
+            self.context.open(opens.screen, opens.id)
         else:
             self.app.call_later(self.app.run_action, f"app.show('{opens.screen}')")
 
     @on(Page.Resized)
     def _draw(self) -> None:
         height = self._page.size.height - 1  # its head
-        lines = pulse_lines(self._pulse, self.desk.session.now, self._page.room, height=height)
+        lines = pulse_lines(self._pulse, self.context.session.now, self._page.room, height=height)
         self._cursor.follow(lines)
         shown = [line.cells for line in lines]
         self._page.show(shown, is_other=False, cursor=self._cursor.at)
 
     def _head(self) -> tuple[Cell, Cell]:
-        return headline(self._pulse, self.desk.session.now), Cell("")
+        return headline(self._pulse, self.context.session.now), Cell("")

@@ -13,7 +13,7 @@ from cortex_tui.widgets.strip_line import StripLine
 
 
 def propose(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     text: str,
     act: Callable[[str], Action],
@@ -28,11 +28,11 @@ def propose(
     value of the strip's `expect`.
     """
     question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
-    put(desk, strip, question, lambda: act(question.reason), typed=typed)
+    put(context, strip, question, lambda: act(question.reason), typed=typed)
 
 
 def put(
-    desk: AppContext,
+    context: AppContext,
     strip: StripLine,
     question: Prompt,
     act: Callable[[], Action],
@@ -40,13 +40,13 @@ def put(
     typed: Sequence[Key] = (),
 ) -> None:
     """Ask, or say why the action is not possible. `act` makes it from the answers."""
-    if (refusal := desk.actions.why_not()) is not None:
+    if (refusal := context.actions.why_not()) is not None:
         strip.show(refusal, "warn")
         return
 
     def answered(is_agreed: bool) -> None:  # noqa: FBT001 -- the strip's
         if is_agreed:
-            desk.actions.agreed(strip, act())
+            context.actions.agreed(strip, act())
         else:
             strip.show("nothing was done", "dim")
 

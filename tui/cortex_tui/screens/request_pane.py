@@ -27,7 +27,7 @@ class RequestPane(Vertical):
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         state: ApprovalsState,
         frame: Frame,
         *,
@@ -35,11 +35,11 @@ class RequestPane(Vertical):
         approve: Callable[[], None],
     ) -> None:
         """`focus` gets the focus after an edit. `approve` is called when an edit is shown."""
-        self.page = Page(desk, head=lambda: approval_front.head(state, desk.session.now))
-        self._editor = JsonEditor(desk)
+        self.page = Page(context, head=lambda: approval_front.head(state, context.session.now))
+        self._editor = JsonEditor(context)
         super().__init__(self.page, self._editor)
         self._state, self._frame, self._focus, self._approve = state, frame, focus, approve
-        self._is_ascii = desk.session.is_ascii
+        self._is_ascii = context.session.is_ascii
 
     @property
     def is_editing(self) -> bool:

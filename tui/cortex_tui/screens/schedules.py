@@ -9,7 +9,7 @@ from cortex.view.cells import Cell
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.schedules import SHOWN_MAX
-from cortex_tui.model.resource import Resource
+from cortex_tui.model.selected import Selected
 from cortex_tui.render.schedule_rows import SCHEDULE_COLUMNS, page_head, page_lines
 from cortex_tui.screens.listed import DetailScreen
 from cortex_tui.screens.reasoned import because, propose
@@ -28,25 +28,25 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
     SchedulesScreen Page { height: 12; }
     """
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk, key=lambda row: row.name)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context, key=lambda row: row.name)
 
     async def rows(self) -> Sequence[ScheduleRow]:
-        return await self.desk.backend.schedules.page()
+        return await self.context.backend.schedules.page()
 
     def cut(self, rows: Sequence[ScheduleRow]) -> str:
         return MORE if len(rows) >= SHOWN_MAX else ""
 
     async def read_detail(self, row: ScheduleRow) -> Sequence[InstantRow]:
-        return await self.desk.backend.schedules.instants(row.name)
+        return await self.context.backend.schedules.instants(row.name)
 
     def page_head(self, row: ScheduleRow) -> Cell:
         return page_head(row)
 
     def page_lines(self, row: ScheduleRow, room: int) -> Iterable[tuple[Cell, ...]]:
-        return page_lines(row, self.detail, self.desk.session.now, room)
+        return page_lines(row, self.detail, self.context.session.now, room)
 
-    def thing(self) -> Resource | None:
+    def resource(self) -> Selected | None:
         row = self._window.current
         if row is None:
             return None
@@ -54,7 +54,7 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         async def document() -> object:
             return row
 
-        return Resource(id=row.name, command=f"cortex schedules show {row.name}", document=document)
+        return Selected(id=row.name, command=f"cortex schedules show {row.name}", document=document)
 
     # --- keys
 
@@ -64,7 +64,7 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         if row is not None and row.last_job_id is None:
             self.strip.show("its last instant has no job", "dim")
         elif row is not None and row.last_job_id is not None:
-            self.desk.open("job", row.last_job_id)
+            self.context.open("job", row.last_job_id)
 
     def action_pause(self) -> None:
         """Ask whether to pause a schedule, or to resume a paused one."""
@@ -78,7 +78,7 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         else:
             text, verb, is_required = f"resume {name}: it counts from now", "resume", False
         propose(
-            self.desk,
+            self.context,
             self.strip,
             text,
             lambda reason: self._change(verb, name, reason),
@@ -92,7 +92,7 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
             return
         name = row.name
         propose(
-            self.desk,
+            self.context,
             self.strip,
             f"trigger {name}: submits a job now, beside its instants",
             lambda reason: self._change("trigger", name, reason),
@@ -100,7 +100,7 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         )
 
     def _change(self, verb: str, name: str, reason: str) -> Action:
-        by, backend = self.desk.session.actor, self.desk.backend.schedules
+        by, backend = self.context.session.actor, self.context.backend.schedules
 
         async def done() -> str:
             match verb:

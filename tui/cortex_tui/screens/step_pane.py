@@ -18,10 +18,10 @@ VIEWS: Final = tuple(View)
 class StepPane(Vertical):
     """Owns the view, and the detail that was read for a row in a certain state."""
 
-    def __init__(self, desk: AppContext, job: OpenJob) -> None:
-        self._page = Page(desk, head=self._head)
+    def __init__(self, context: AppContext, job: OpenJob) -> None:
+        self._page = Page(context, head=self._head)
         super().__init__(self._page, id="right")
-        self._desk, self._job = desk, job
+        self.context, self._job = context, job
         self._view = View.STEP
         self._detail: StepDetail | None = None
         self._detail_version: tuple[object, ...] | None = None
@@ -41,7 +41,7 @@ class StepPane(Vertical):
         """Read the detail, in one statement; returns True."""
         row, version = self._job.window.current, self._job.detail_version
         key = "" if row is None else row.step_key
-        detail = await self._desk.backend.job.detail(self._job.id, key)
+        detail = await self.context.backend.job.detail(self._job.id, key)
         if version == self._job.detail_version:
             before, self._detail_version = self._detail_version, version
             self._detail = detail
@@ -52,7 +52,7 @@ class StepPane(Vertical):
         """Show the row under the cursor, if it is another one or has another state."""
         if self._job.detail_version != self._detail_version:
             self.lay_out(is_other=True)
-            self._desk.wake()
+            self.context.wake()
 
     def redraw(self) -> None:
         """Redraw it; the times of an unfinished step go on."""
@@ -70,7 +70,7 @@ class StepPane(Vertical):
         detail = self._detail if is_read else None
         if detail is None and not is_other:
             return
-        now, width = self._desk.session.now, self._page.room
+        now, width = self.context.session.now, self._page.room
         lines = step_page.page(row, detail, job, self._view, now=now, width=width)
         self._page.show(lines, is_other=is_other)
 
@@ -89,7 +89,7 @@ class StepPane(Vertical):
     @on(Page.Resized)
     def _resized(self) -> None:
         self.lay_out(is_other=False)
-        self._desk.wake()
+        self.context.wake()
 
     def _head(self) -> tuple[Cell, Cell]:
         title, view = step_page.head(self._job.window.current, self._view)

@@ -27,11 +27,11 @@ StepsOf: TypeAlias = tuple[UUID, Hashable]
 class StepsBeside:
     """Owns the pane. The screen calls `moved`, and `look` when `wants` returns True."""
 
-    def __init__(self, desk: AppContext, *, of: Callable[[], StepsOf | None]) -> None:
+    def __init__(self, context: AppContext, *, of: Callable[[], StepsOf | None]) -> None:
         """`of` returns the job under the cursor; None if there is none."""
-        self._desk = desk
+        self._context = context
         self._of = of
-        self.pane = Side(desk, about=self._about)
+        self.pane = Side(context, about=self._about)
         self.pane.add_class("-third")
         self._moved_at = self._read_at = float("-inf")
         self._asked: StepsOf | None = None
@@ -41,13 +41,13 @@ class StepsBeside:
 
     def moved(self) -> None:
         """Note that the cursor moved."""
-        self._moved_at = self._desk.session.clock.now()
+        self._moved_at = self._context.session.clock.now()
         self.pane.follow()
 
     @property
     def wants(self) -> bool:
         """Whether to read the steps."""
-        subject, now = self._of(), self._desk.session.clock.now()
+        subject, now = self._of(), self._context.session.clock.now()
         if subject is None or subject == self._asked or not self.pane.is_seen_now:
             return False
         return now - self._moved_at >= REST_S and now - self._read_at >= AGAIN_S
@@ -57,10 +57,10 @@ class StepsBeside:
         subject = self._of()
         if subject is None:
             return False
-        self._read_at = self._desk.session.clock.now()
+        self._read_at = self._context.session.clock.now()
         self._asked = subject  # also if this fails, so that the list keeps its turn
-        view = await self._desk.backend.job.look(subject[0], after=None, limit=STEPS_MAX)
-        self._desk.take_head(view.head)
+        view = await self._context.backend.job.look(subject[0], after=None, limit=STEPS_MAX)
+        self._context.take_head(view.head)
         self._job_id = subject[0]
         self._rows = rows_of(view.job, view.steps, folded=frozenset())
         return True
@@ -73,5 +73,5 @@ class StepsBeside:
         if self._job_id != subject[0]:
             return About(key=subject[0], title=title, lines=())
         rows = self._rows[-max(1, self.pane.size.height - 1) :]
-        lines = tuple(steps_lines(rows, self._desk.session.now, width))
+        lines = tuple(steps_lines(rows, self._context.session.now, width))
         return About(key=subject[0], title=title, lines=lines)

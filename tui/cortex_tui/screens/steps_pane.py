@@ -13,10 +13,10 @@ from cortex_tui.widgets.waterfall import Waterfall
 class StepsPane:
     """Owns the waterfall, and rebuilds its rows."""
 
-    def __init__(self, desk: AppContext, job: OpenJob, *, moved: Callable[[], None]) -> None:
+    def __init__(self, context: AppContext, job: OpenJob, *, moved: Callable[[], None]) -> None:
         """`moved` is called when the rows or the cursor changed."""
-        self._desk, self._job, self._moved = desk, job, moved
-        self.waterfall = Waterfall(desk, job.window, empty=lambda: no_steps(job.row))
+        self._context, self._job, self._moved = context, job, moved
+        self.waterfall = Waterfall(context, job.window, empty=lambda: no_steps(job.row))
 
     def rearrange(self, end: End | None = None) -> None:
         """Rebuild the rows; the cursor stays on its row, or at the end when it follows."""
@@ -31,7 +31,7 @@ class StepsPane:
         """Move the cursor; an end of the steps that is not loaded is read first."""
         if self._job.goes_beyond(how):
             self._job.wanted = End(how)
-            self._desk.wake()
+            self._context.wake()
         else:
             self.waterfall.move(how)
 

@@ -19,9 +19,9 @@ class Drawn(Widget):
     Drawn { height: 1; width: 1fr; }
     """
 
-    def __init__(self, desk: AppContext, *, id: str | None = None) -> None:  # noqa: A002 -- Textual's
+    def __init__(self, context: AppContext, *, id: str | None = None) -> None:  # noqa: A002 -- Textual's
         super().__init__(id=id)
-        self.desk = desk
+        self.context = context
         self._drawn: dict[int, Strip] = {}
         """The lines on screen, or about to be painted."""
         self._drawn_size = Size(0, 0)
@@ -81,7 +81,7 @@ class Drawn(Widget):
 
     def _made(self, y: int, width: int) -> Strip:
         line = self.draw(y, width) if width else Strip.blank(0)
-        return line.adjust_cell_length(width).apply_style(self.desk.palette["ground"])
+        return line.adjust_cell_length(width).apply_style(self.context.palette["ground"])
 
 
 def _filtered(line: Strip, by: LineFilter, background: Color) -> Strip:

@@ -43,10 +43,10 @@ class FilterLine(Horizontal):
             super().__init__()
             self.text = text
 
-    def __init__(self, desk: AppContext, *, status: Callable[[], str]) -> None:
+    def __init__(self, context: AppContext, *, status: Callable[[], str]) -> None:
         """`status` returns the text at the right."""
         super().__init__()
-        self._desk = desk
+        self.context = context
         self._status = status
         self.text = ""
         self._input = Input(compact=True, max_length=TEXT_MAX, select_on_focus=False)
@@ -56,8 +56,8 @@ class FilterLine(Horizontal):
         )
 
     def compose(self) -> ComposeResult:
-        yield Line(self._desk, self._slash, id="slash")
-        yield Line(self._desk, self._draw, id="filter")
+        yield Line(self.context, self._slash, id="slash")
+        yield Line(self.context, self._draw, id="filter")
         yield self._input
 
     def edit(self) -> None:
@@ -91,10 +91,10 @@ class FilterLine(Horizontal):
         _ = self.screen.focus_next("VirtualTable")
 
     def _slash(self, _: int) -> Strip:
-        return Strip([Segment(" / ", self._desk.palette["accent"])])
+        return Strip([Segment(" / ", self.context.palette["accent"])])
 
     def _draw(self, width: int) -> Strip:
-        palette = self._desk.palette
+        palette = self.context.palette
         status = safe(self._status())
         room = max(0, width - cell_len(status) - 4)
         parts = [

@@ -39,8 +39,8 @@ class _Heading(Drawn):
 
     WHAT = "Editing a copy: nothing is decided yet"
 
-    def __init__(self, desk: AppContext) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AppContext) -> None:
+        super().__init__(context)
         self._wrong = ""
 
     def show_error(self, wrong: str) -> None:
@@ -63,7 +63,7 @@ class _Heading(Drawn):
     def draw(self, y: int, width: int) -> Strip:
         lines = [self.WHAT, *self._lines(width)]
         line = lines[y] if y < len(lines) else ""
-        return Strip([Segment(f" {line}", self.desk.palette["fail" if y else "accent"])])
+        return Strip([Segment(f" {line}", self.context.palette["fail" if y else "accent"])])
 
 
 class JsonEditor(Vertical):
@@ -85,9 +85,9 @@ class JsonEditor(Vertical):
     class Left(Message):
         """The operator cancelled the edit."""
 
-    def __init__(self, desk: AppContext) -> None:
+    def __init__(self, context: AppContext) -> None:
         super().__init__()
-        self._heading = _Heading(desk)
+        self._heading = _Heading(context)
         self._area = _Area(tab_behavior="indent", show_line_numbers=False)
         self._area.cursor_blink = False  # nothing blinks
 

@@ -13,13 +13,13 @@ class Line(Drawn):
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         line: Callable[[int], Strip],
         *,
         id: str | None = None,  # noqa: A002 -- Textual's
     ) -> None:
         """`line` draws it for a width in cells."""
-        super().__init__(desk, id=id)
+        super().__init__(context, id=id)
         self._make = line
 
     def draw(self, y: int, width: int) -> Strip:  # noqa: ARG002 -- it has one

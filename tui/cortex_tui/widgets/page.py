@@ -33,9 +33,9 @@ class Page(Drawn):
     class Resized(Message):
         """The width changed: make the lines again for `room` cells."""
 
-    def __init__(self, desk: AppContext, *, head: Callable[[], tuple[Cell, Cell]]) -> None:
+    def __init__(self, context: AppContext, *, head: Callable[[], tuple[Cell, Cell]]) -> None:
         """`head`: its left and right parts."""
-        super().__init__(desk)
+        super().__init__(context)
         self._head = head
         self._lines: Lines = ()
         self._top = 0
@@ -137,17 +137,17 @@ class Page(Drawn):
             return self._drawn_rest(width)
         if index >= len(self._lines):
             return Strip.blank(width)
-        cells, palette = tuple(self._lines[index]), self.desk.palette
+        cells, palette = tuple(self._lines[index]), self.context.palette
         is_cursor = index == self._cursor
         line = _line(cells, palette, width, is_dim=self._is_dim, is_cursor=is_cursor)
         return palette.lit(line, "cursor") if is_cursor else line
 
     @property
     def _is_dim(self) -> bool:
-        return self.desk.session.link.is_stale(self.desk.session.clock.now())
+        return self.context.session.link.is_stale(self.context.session.clock.now())
 
     def _drawn_head(self, width: int) -> Strip:
-        palette = self.desk.palette
+        palette = self.context.palette
         left, right = self._head()
         room = max(0, width - cell_len(right.text) - 2 * MARGIN - 1)
         parts = [
@@ -166,7 +166,7 @@ class Page(Drawn):
         if above:
             parts.append(f"▲ {above}")
         text = fit("   ".join(parts), max(0, width - 2 * MARGIN), right=True)
-        return Strip([Segment(f" {text}", self.desk.palette["warn" if below else "dim"])])
+        return Strip([Segment(f" {text}", self.context.palette["warn" if below else "dim"])])
 
 
 @lru_cache(LINES_KEPT)

@@ -28,9 +28,9 @@ class About:
 class Side(Page):
     """Updated by `follow`; `Frame` decides whether it is shown, and how wide."""
 
-    def __init__(self, desk: AppContext, *, about: Callable[[int], About | None]) -> None:
+    def __init__(self, context: AppContext, *, about: Callable[[int], About | None]) -> None:
         """`about` returns the content for a width in cells; None if the cursor is on nothing."""
-        super().__init__(desk, head=lambda: (self._title, Cell("")))
+        super().__init__(context, head=lambda: (self._title, Cell("")))
         self._about = about
         self._key: Hashable = None
         self._title = Cell("")

@@ -28,9 +28,9 @@ class StreamLines(Drawn):
     StreamLines { height: 6; }
     """
 
-    def __init__(self, desk: AppContext, stream: Stream, *, status: Callable[[], str]) -> None:
+    def __init__(self, context: AppContext, stream: Stream, *, status: Callable[[], str]) -> None:
         """`status` returns the state of the listener; "" if it is healthy."""
-        super().__init__(desk, id="stream")
+        super().__init__(context, id="stream")
         self._stream = stream
         self._status = status
         self._up = 0
@@ -69,7 +69,7 @@ class StreamLines(Drawn):
         self.scroll_lines(-WHEEL_LINES)
 
     def draw(self, y: int, width: int) -> Strip:
-        palette = self.desk.palette
+        palette = self.context.palette
         if y == 0:
             return self._head(width)
         height = self.size.height - 1
@@ -78,7 +78,7 @@ class StreamLines(Drawn):
             self._shown = (lines[: len(lines) - self._up] or [""])[-height:]
         if y > len(self._shown):
             return Strip.blank(width)
-        session = self.desk.session
+        session = self.context.session
         is_dim = self._stream.is_over or session.link.is_stale(session.clock.now())
         text = " " * MARGIN + self._shown[y - 1]
         return Strip([Segment(text, palette["dim" if is_dim else ""])])
@@ -97,7 +97,7 @@ class StreamLines(Drawn):
         return lines
 
     def _head(self, width: int) -> Strip:
-        palette = self.desk.palette
+        palette = self.context.palette
         title = " · ".join(self._words())
         line = f"─ {fit(title, min(cell_len(title), max(1, width - 4)))} "
         style = palette["accent" if self.is_front else "dim"]
@@ -119,7 +119,9 @@ class StreamLines(Drawn):
         if self._stream.is_over:
             yield "committed"
             return
-        rate = self._stream.chars_a_second(self.desk.session.clock.now()) / LIKELY_BYTES_PER_TOKEN
+        rate = (
+            self._stream.chars_a_second(self.context.session.clock.now()) / LIKELY_BYTES_PER_TOKEN
+        )
         yield f"{self._up} lines below" if self._up else "following"
         if rate:
             yield f"≈ {rate:.0f} tok/s"

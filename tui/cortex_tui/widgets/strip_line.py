@@ -41,13 +41,13 @@ class StripLine(Drawn, can_focus=True):
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         *,
         info: Callable[[], Cell],
         freed: Callable[[], None] = lambda: None,
     ) -> None:
         """`freed` is called when keys reach the screen again after a withdrawn question."""
-        super().__init__(desk)
+        super().__init__(context)
         self._info, self._freed = info, freed
         self._notice = Notice()
         self._question: Prompt | None = None
@@ -85,22 +85,22 @@ class StripLine(Drawn, can_focus=True):
         `is_outcome`: the outcome of an action; lines in the styles of success and failure always
         are.
         """
-        now = self.desk.session.clock.now()
+        now = self.context.session.clock.now()
         self._notice.show(Cell(text, style), now, is_outcome=is_outcome)
         self.refresh()
 
     def mention(self, text: str, style: str) -> None:
         """Show a less important line, but not in place of an outcome that was not seen yet."""
-        if self._notice.may_be_replaced(self.desk.session.clock.now()):
+        if self._notice.may_be_replaced(self.context.session.clock.now()):
             self.show(text, style)
 
     def pressed(self) -> None:
         """Drop a line that was seen, because a key came while no question is open."""
-        if self._notice.is_over_by_key(self.desk.session.clock.now()):
+        if self._notice.is_over_by_key(self.context.session.clock.now()):
             self.show("")
 
     def redraw(self) -> None:
-        notice, now = self._notice, self.desk.session.clock.now()
+        notice, now = self._notice, self.context.session.clock.now()
         if not notice.is_outcome and notice.is_over(now, after_s=BRIEF_S):
             self.show("")
         super().redraw()
@@ -174,7 +174,7 @@ class StripLine(Drawn, can_focus=True):
         self._height = 1
         self._asked_at = event_time()
         self._before = focused(self.screen)
-        self.desk.asking = self
+        self.context.asking = self
         self.screen.set_focus(self)
         self.refresh()
 
@@ -226,8 +226,8 @@ class StripLine(Drawn, can_focus=True):
     def _end(self, *, is_agreed: bool) -> None:
         question, answered, before = self._question, self._answered, self._before
         self._question = self._answered = self._before = None
-        if self.desk.asking is self:
-            self.desk.asking = None
+        if self.context.asking is self:
+            self.context.asking = None
         self.styles.height = 1
         if before is not None and before.is_attached:
             self.screen.set_focus(before)
@@ -237,7 +237,7 @@ class StripLine(Drawn, can_focus=True):
             self._freed()
 
     def draw(self, y: int, width: int) -> Strip:
-        palette = self.desk.palette
+        palette = self.context.palette
         if self._question is not None:
             lines = self._laid_out(self._question, width) or ()
             return question_strip(lines, y, palette, width)
@@ -248,7 +248,7 @@ class StripLine(Drawn, can_focus=True):
         has_room = cell_len(notice.cell.text) + cell_len(info.text) + 3 <= width
         if notice.cell.text and not has_room and not notice.is_under_way:
             info = Cell("")  # it returns in a moment; the message is read first
-        error = self.desk.session.link.error
+        error = self.context.session.link.error
         stale = Cell("") if error is None else Cell(failed(error, with_hint=True), "warn")
         cell = notice.cell if notice.cell.text else stale
         room = max(0, width - cell_len(info.text) - 3)

@@ -50,7 +50,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
 
     def __init__(
         self,
-        desk: AppContext,
+        context: AppContext,
         window: Window[Row, Any],
         columns: Sequence[Column[Row]],
         *,
@@ -58,7 +58,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         empty: Callable[[], str],
     ) -> None:
         """`empty` returns why there are no rows."""
-        super().__init__(desk)
+        super().__init__(context)
         self._window = window
         self.columns = columns
         self._key = key
@@ -138,7 +138,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """Widen the columns for visible rows that were not measured yet."""
         if self._laid_out is not None and self._laid_out[1] != self.columns:
             self._needed, self._fitting = {}, {}
-        top, now = self._window.top, self.desk.session.now
+        top, now = self._window.top, self.context.session.now
         rows = {
             self._key(row): row for row in self._window.rows[top : top + self._drawn_size.height]
         }
@@ -155,7 +155,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
             self._widen()
         shown = self._layout_for(width)
         if y == 0:
-            return head_line(shown, self.desk.palette, width)
+            return head_line(shown, self.context.palette, width)
         index = self._window.top + y - 1
         if index >= len(self._window.rows):
             if not self._window.rows:
@@ -166,7 +166,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
 
     def _row_line(self, y: int, row: Row, shown: Layout[Row], width: int) -> Strip:
         """Return the line of a row: the cached one, if its cells are unchanged."""
-        palette, session = self.desk.palette, self.desk.session
+        palette, session = self.context.palette, self.context.session
         now = session.now
         is_cursor = self.is_in_front and self._window.top + y - 1 == self._window.cursor
         is_marked = self._key(row) in self.marked
@@ -199,7 +199,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         return row_line(
             layout([column], width),
             text,
-            now=self.desk.session.now,
-            palette=self.desk.palette,
+            now=self.context.session.now,
+            palette=self.context.palette,
             width=width,
         )

@@ -33,10 +33,10 @@ class Waterfall(VirtualTable[WaterfallRow]):
     """Draws the rows of a window on one axis; `zoom` selects the part of the time."""
 
     def __init__(
-        self, desk: AppContext, window: Window[WaterfallRow, None], *, empty: Callable[[], str]
+        self, context: AppContext, window: Window[WaterfallRow, None], *, empty: Callable[[], str]
     ) -> None:
         """`empty` returns why there are no rows."""
-        super().__init__(desk, window, (), key=lambda row: row.key, empty=empty)
+        super().__init__(context, window, (), key=lambda row: row.key, empty=empty)
         self.zoom = Zoom()
         self.zero: datetime | None = None
         """The start of the time axis; None: the first row."""
@@ -58,13 +58,13 @@ class Waterfall(VirtualTable[WaterfallRow]):
         super().redraw()
 
     def _layout(self, width: int) -> tuple[int, Room, Axis]:
-        window, now = self._window, self.desk.session.now
+        window, now = self._window, self.context.session.now
         around = window.rows[max(0, window.top - ROOM_ROWS) : window.top + ROOM_ROWS]
         axis = axis_of(window.rows, self.zoom, now=now, on=window.current, zero=self.zero)
         return width, room_of(around, width), axis
 
     def draw(self, y: int, width: int) -> Strip:
-        window, now = self._window, self.desk.session.now
+        window, now = self._window, self.context.session.now
         if not window.rows:
             return self._text_line(self._empty(), width) if y == 1 else Strip.blank(width)
         if self._laid is None or self._laid[0] != width:
@@ -79,7 +79,7 @@ class Waterfall(VirtualTable[WaterfallRow]):
         return self._line(cells, width, is_cursor=index == window.cursor)
 
     def _line(self, cells: Iterable[Cell], width: int, *, is_cursor: bool) -> Strip:
-        palette, session = self.desk.palette, self.desk.session
+        palette, session = self.context.palette, self.context.session
         is_dim = session.link.is_stale(session.clock.now())
         bar = Segment("▌" if is_cursor else " ", palette["accent"])
         parts = [Segment(cell.text, palette["dim" if is_dim else cell.style]) for cell in cells]

@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.frozen(kw_only=True)
-class Resource:
+class Selected:
     """An object with an id; forms that it lacks are ""."""
 
     id: str = ""
