@@ -40,7 +40,10 @@ HOLDER = """
     SELECT l.pid, p.lock_key AS key FROM cortex.pod p JOIN pg_locks l
     ON l.locktype = 'advisory' AND (l.classid::bigint << 32) + l.objid::bigint = p.lock_key
 """
-WAITER = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+WAITER = """
+    SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted
+"""
 
 
 def phases(pod: Pod) -> dict[str, str]:

@@ -317,7 +317,11 @@ async def test_heartbeats_do_not_wait_for_the_pool(database: str) -> None:
 
 
 def is_blocked(dsn: str) -> bool:
-    return bool(sql(dsn, "SELECT FROM pg_locks WHERE NOT granted"))
+    query = """
+        SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE datname = current_database() AND NOT granted
+    """
+    return bool(sql(dsn, query))
 
 
 async def test_a_loop_that_stood_still_beats_as_soon_as_it_runs(

@@ -293,7 +293,10 @@ async def test_what_somebody_holds_does_not_hold_up_the_others(bench: Bench, dat
 
 
 def is_held(dsn: str) -> bool:
-    query = "SELECT FROM pg_locks WHERE relation = 'cortex.dead_letter'::regclass"
+    query = """
+        SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE datname = current_database() AND relation = 'cortex.dead_letter'::regclass
+    """
     return bool(sql(dsn, query))
 
 

@@ -33,5 +33,8 @@ def test_nothing_is_left_in_it(database: str) -> None:
         sql(database, "SELECT 1 / 0")
     query = "SELECT current_setting('application_name') AS name"
     assert sql(database, query)[0]["name"] != "left"
-    held = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND objid = 7"
+    held = """
+        SELECT count(*) AS n FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE datname = current_database() AND locktype = 'advisory' AND objid = 7
+    """
     assert sql(database, held)[0]["n"] == 0

@@ -424,7 +424,8 @@ async def eventually_blocked(connection: "asyncpg.Connection[asyncpg.Record]") -
     """Wait until another session waits for a lock that this one holds."""
     async with asyncio.timeout(WITHIN_S):
         while not await connection.fetchval(
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+            "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE datname = current_database() AND NOT granted)"
         ):
             await connection.fetchval("SELECT pg_sleep(0.01)")
 
