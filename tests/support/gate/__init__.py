@@ -1,0 +1,1 @@
+"""The gates `.ci/quick` and `.ci/run`: what a change selects, and how a stage is run."""
