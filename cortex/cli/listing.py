@@ -1,13 +1,18 @@
 """Lists of resources by name, as commands."""
 
-from typing import Any, Final
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
+from cortex.domain.errors import UsageError
 from cortex.view.resource import NamedResource
+
+State = TypeVar("State")
 
 LIMIT_MAX: Final = 1000
 
@@ -40,3 +45,15 @@ def list_by_name(resource: NamedResource[Any], *, help: str) -> click.Command:  
             output.say(f"more: --after {rows[-1].name}", "dim")
 
     return ls
+
+
+def named_states(words: Sequence[str], known: Mapping[str, State]) -> tuple[State, ...]:
+    """Return the states named by words; commas separate several. Raises `UsageError`."""
+    found: dict[State, None] = {}
+    for word in (part.strip().lower() for text in words for part in text.split(",")):
+        if word not in known:
+            close = difflib.get_close_matches(word, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"states: {', '.join(known)}"
+            raise UsageError(f"unknown state {word!r}", hint=hint)
+        found[known[word]] = None
+    return tuple(found)

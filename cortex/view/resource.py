@@ -39,6 +39,8 @@ class Field(Generic[Row]):
     """Type of the value in schemas; the default is what `value` or the row's class declares."""
     shown: Callable[[Row], Cell] | None = None
     """For people; None: the exact value, instants in local time."""
+    json: Callable[[Row], str] | None = None
+    """The value as JSON text that keeps each digit of its numbers, for the HTTP API."""
     title: str | None = None
     is_right: bool = False
     least: int | None = None
@@ -120,7 +122,7 @@ class Resource(Shape[Row]):
     """A kind of thing that people list, and how it is listed."""
 
     noun: str
-    """In the plural: the key of lists in documents, and its path in the HTTP API."""
+    """In the plural: the key of lists in documents."""
     empty: str = ""
     """Message for people when there are none."""
 

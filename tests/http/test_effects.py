@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.effects.show import FIELDS
 from cortex.domain.job import Claim
+from cortex.view.resources.effects import EFFECT
 from tests.support.records.effects import Doers
 from tests.support.records.rows import new_id
 from tests.support.servers.http_server import Answered, HttpServer
@@ -65,7 +65,7 @@ def test_an_effect_is_shown_with_every_digit(
     assert shown.json["arguments"] == {"amount": amount, "to": "\u202e\x1b"}
     assert b"\x1b" not in shown.body
     assert (shown.json["status"], shown.json["job_status"]) == ("PENDING", "RUNNING")
-    assert set(FIELDS) <= set(shown.json)
+    assert {field.name for field in EFFECT.fields} - {"remark"} == set(shown.json)
     assert len(shown.json["digest"]) == 64
     for missing in (new_id(), "nonsense"):
         assert server.get(f"{PATH}/{missing}", token=operator).status == 404

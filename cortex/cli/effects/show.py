@@ -8,7 +8,7 @@ import click
 
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output, document_of
+from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.approvals.approval import Approval
@@ -19,15 +19,10 @@ from cortex.store import approvals, effects
 from cortex.store.effects import EffectDetail
 from cortex.view.cells import pad
 from cortex.view.effects import prospects, state_cell
+from cortex.view.resources.effects import EFFECT
 from cortex.view.steps import numbered_step, step_label
 
 LABEL_CELLS: Final = 12
-FIELDS: Final = (
-    *("id", "job_id", "job_status", "job_type", "agent", "agent_version", "tenant", "lineage_id"),
-    *("step", "key", "tool", "arguments", "digest", "status", "why", "attempt", "calls_count"),
-    *("can_reconcile", "is_sure", "approval_id", "created_at", "called_at", "finished_at"),
-    *("resolution", "resolved_by", "resolved_at", "resolved_reason"),
-)
 
 
 @click.command(cls=Command)
@@ -42,9 +37,8 @@ def show(options: Options, *, name: str) -> None:
         approval = None
         if effect.approval_id is not None:
             approval = call(approvals.show, effect.approval_id)
-    document = document_of(effect, FIELDS) | {"result": effect.returned}
     output.record(
-        {"effect": document},
+        {"effect": EFFECT.document(effect)},
         name=str(effect.id),
         page=lambda: _page(effect, approval, output.terminal),
         is_whole=True,

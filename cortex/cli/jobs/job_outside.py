@@ -12,12 +12,9 @@ from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.view.cells import pad
 from cortex.view.effects import remark, state_cell
+from cortex.view.resources.effects import EFFECTS
 
 EFFECT_CELLS: Final = len("✗ not applied") + 2
-EFFECT_FIELDS: Final = (
-    *("id", "key", "tool", "arguments", "status", "why", "calls_count", "can_reconcile"),
-    *("created_at", "finished_at", "resolution", "resolved_by", "approval_id"),
-)
 APPROVAL_FIELDS: Final = (
     *("id", "key", "tool", "arguments", "risk", "people", "agreed", "status", "requested_by"),
     *("created_at", "expires_at", "edited_by", "decided_at", "decided_by", "reason"),
@@ -27,7 +24,7 @@ APPROVAL_FIELDS: Final = (
 def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
     """Return them as JSON."""
     return {
-        "effects": [document_of(row, EFFECT_FIELDS) for row in effects],
+        "effects": [EFFECTS.document(row) for row in effects],
         "approvals": [document_of(row, APPROVAL_FIELDS) for row in approvals],
     }
 

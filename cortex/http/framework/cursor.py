@@ -11,6 +11,7 @@ from cortex.http.framework.shape import text, whole
 LENGTH_MAX: Final = 64
 LIMIT_MAX: Final = 200
 LIMIT_DEFAULT: Final = 50
+NEXT_CURSOR: Final = (str | None, "cursor of the next page; null: last page")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)

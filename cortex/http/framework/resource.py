@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 import attrs
+import orjson
 from starlette.responses import Response
 
 from cortex.domain.token import Role
@@ -44,7 +45,14 @@ def schema_of_document(name: str, *, doc: str, **fields: Described) -> type:
 
 def page_of(resource: Resource[Row], rows: Sequence[Row], **more: object) -> dict[str, object]:
     """Return a page of rows as its document."""
-    return {resource.noun: [resource.document(row) for row in rows], **more}
+    return {resource.noun: [document_of(resource, row) for row in rows], **more}
+
+
+def document_of(shape: Shape[Row], row: Row) -> dict[str, object]:
+    """Return a row as its document; JSON texts stay as they are."""
+    texts = {each.name: each.json for each in shape.fields if each.json is not None}
+    exact = {name: orjson.Fragment(text(row)) for name, text in texts.items()}
+    return shape.document(row) | exact
 
 
 def _class(name: str, doc: str, fields: Mapping[str, Described]) -> type:

@@ -1,11 +1,9 @@
 """`/v1/effects`: external effects of jobs, and the resolution of unknown outcomes."""
 
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
-import orjson
 from starlette.responses import Response
 
 from cortex.domain.canonical import canonical
@@ -15,16 +13,23 @@ from cortex.domain.job import JobStatus
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
-from cortex.http.framework.cursor import cursor_field, cursor_of, id_of, limit_field
+from cortex.http.framework.cursor import NEXT_CURSOR, cursor_field, cursor_of, id_of, limit_field
 from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.resource import (
+    document_of,
+    page_of,
+    schema_of_page,
+    schema_of_rows,
+)
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import field, record, text
+from cortex.http.framework.shape import field, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import effects as store
+from cortex.view.resources.effects import EFFECT, EFFECTS
 
 TOOL_MAX: Final = 200
-EFFECT: Final = "/v1/effects/{effect_id}"
+EFFECT_PATH: Final = "/v1/effects/{effect_id}"
 EFFECT_PARAMS: Final = {"effect_id": UUID_PARAM}
 
 
@@ -39,54 +44,6 @@ class EffectsQuery:
     limit: int = limit_field()
 
 
-@attrs.frozen(kw_only=True)
-class EffectRow:
-    """A call with an external effect: intent before, outcome after."""
-
-    id: UUID = field(doc="also the idempotency key for the other system")
-    job_id: UUID
-    key: str = field(doc="the step that makes it")
-    tool: str
-    agent: str | None
-    status: EffectStatus
-    arguments: Any
-    why: str | None = field(doc="why it failed, or why its outcome is unknown")
-    created_at: datetime
-    finished_at: datetime | None
-    calls_count: int
-    can_reconcile: bool
-    resolution: Resolution | None = field(doc="resolution by a person")
-    resolved_by: str | None
-    approval_id: UUID | None
-
-
-@attrs.frozen(kw_only=True)
-class Effects:
-    """A page of effects, the newest first."""
-
-    effects: list[EffectRow]
-    next_cursor: str | None = field(doc="cursor of the next page; null: last page")
-
-
-@attrs.frozen(kw_only=True)
-class Effect(EffectRow):
-    """Everything recorded about an effect."""
-
-    job_status: JobStatus
-    job_type: str
-    agent_version: int | None
-    tenant: str
-    lineage_id: UUID
-    step: int | None
-    digest: str = field(doc="SHA-256 of the arguments")
-    attempt: int
-    is_sure: bool
-    called_at: datetime
-    resolved_at: datetime | None
-    resolved_reason: str | None
-    result: Any = field(doc="the returned value, if known")
-
-
 async def list_effects(request: CheckedRequest[EffectsQuery, None], api: Api) -> Response:
     query = request.query
     rows = await api.port(
@@ -97,21 +54,14 @@ async def list_effects(request: CheckedRequest[EffectsQuery, None], api: Api) ->
         before=id_of(query.cursor),
         limit=query.limit + 1,
     )
-    found = [record(EffectRow, row, arguments=_exact(row)) for row in rows[: query.limit]]
-    next_cursor = cursor_of(found[-1].id) if len(rows) > query.limit else None
-    return answer(Effects(effects=found, next_cursor=next_cursor))
+    shown = rows[: query.limit]
+    next_cursor = cursor_of(shown[-1].id) if len(rows) > query.limit else None
+    return answer(page_of(EFFECTS, shown, next_cursor=next_cursor))
 
 
 async def show_effect(request: CheckedRequest[None, None], api: Api) -> Response:
     row = await api.port(store.show, request.path["effect_id"])
-    return answer(
-        record(Effect, row, arguments=_exact(row), digest=row.digest.hex(), result=row.returned)
-    )
-
-
-def _exact(row: store.EffectRow) -> orjson.Fragment:
-    """Return the arguments with every digit of their numbers."""
-    return orjson.Fragment(canonical(row.arguments))
+    return answer(document_of(EFFECT, row))
 
 
 # --- resolution by a person
@@ -174,21 +124,25 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="List effects, the newest first.",
         query=EffectsQuery,
-        answers={200: Effects},
+        answers={
+            200: schema_of_page(
+                EFFECTS, doc="A page of effects, the newest first.", next_cursor=NEXT_CURSOR
+            )
+        },
     ),
     Route(
         method=Method.GET,
-        path=EFFECT,
+        path=EFFECT_PATH,
         handle=show_effect,
         role=Role.VIEWER,
         summary="Show everything recorded about an effect.",
         params=EFFECT_PARAMS,
-        answers={200: Effect},
+        answers={200: schema_of_rows(EFFECT)},
         refuses=(404,),
     ),
     Route(
         method=Method.POST,
-        path=f"{EFFECT}/resolve",
+        path=f"{EFFECT_PATH}/resolve",
         handle=resolve_effect,
         role=Role.OPERATOR,
         summary="Record whether an unknown effect was applied; a waiting job continues.",
