@@ -14,7 +14,7 @@ import orjson
 from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
 from cortex.domain.failure import FailureClass
-from cortex.domain.job import APPROVAL_NOTIFY, BULK
+from cortex.domain.job import APPROVAL_NOTIFY, BULK, JobStatus
 
 NEWEST: Final = 0
 """Means the newest version of an agent."""
@@ -173,8 +173,8 @@ class DeadLetterDetail(DeadLetter):
     stack: str | None
     raw: str | None
     trace_id: str | None
-    retried_status: str | None
-    payload_changes: Any
+    retried_status: JobStatus | None
+    payload_changes: list[dict[str, Any]] | None
     """The differences of the payload with which it was retried, as recorded; None: none."""
 
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.dead.show import FIELDS
 from cortex.store import agents
+from cortex.view.resources.dead_letters import LETTER
 from tests.support.records.dead_letters import fail
 from tests.support.records.rows import job_row, new_id
 from tests.support.servers.http_server import Answered, HttpServer
@@ -40,7 +40,7 @@ def test_letters_are_listed_by_their_errors_and_one_by_one(
         (1, "not_found"),
         (3, "job_failed"),
     ]
-    assert errors[1]["on_retry"] == "continues after step 2 step 2"
+    assert errors[1]["on_retry"] == "continues after step 2 · step 2"
     fingerprint = errors[1]["fingerprint"]
 
     seen: list[str] = []
@@ -99,9 +99,9 @@ def test_a_letter_tells_why(server: HttpServer, operator: str) -> None:
     (job_id,) = fail(server.dsn, steps=1, submitted={"payload": '{"a": 1}'})
     shown = server.get(f"{PATH}/{job_id}", token=operator)
     assert shown.status == 200
-    assert set(FIELDS) | {"on_retry", "attempts"} <= set(shown.json)
+    assert {field.name for field in LETTER.fields} | {"attempts"} == set(shown.json)
     assert (shown.json["payload"], shown.json["spent_usd"]) == ({"a": 1}, 0.25)
-    assert shown.json["on_retry"] == "continues after step 1 step 1"
+    assert shown.json["on_retry"] == "continues after step 1 · step 1"
     for unknown in (new_id(), "nonsense"):
         assert server.get(f"{PATH}/{unknown}", token=operator).status == 404
 

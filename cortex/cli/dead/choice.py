@@ -13,7 +13,6 @@ import attrs
 import click
 
 from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm, confirm_count
-from cortex.cli.dead.columns import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.dead.filters import filtered, nothing_matches
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Options, Text
@@ -38,6 +37,7 @@ from cortex.store import dead_letters, jobs
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_text
 from cortex.view.resource import Field
+from cortex.view.resources.dead_letters import ERRORS, LETTERS
 
 SHOWN_MAX: Final = 20
 """Above this number, people see only the errors."""
@@ -181,9 +181,9 @@ def agree(
 def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
     """Show what would be processed, and how many."""
     if _are_listed(chosen.letters, output):
-        output.listing("letters", LETTER_COLUMNS, chosen.letters, empty=chosen.empty)
+        output.resource(LETTERS, chosen.letters, empty=chosen.empty)
     else:
-        _errors(chosen.letters, output, LETTER_COLUMNS)
+        _errors(chosen.letters, output, LETTERS.fields)
     more = "; more match: raise --limit" if chosen.has_more else ""
     text = f"{letters_text(len(chosen.letters))} would be {verb.done}"
     output.say(f"dry run: {text}{more}", "dim")
@@ -219,8 +219,8 @@ def _errors(letters: Sequence[DeadLetter], output: Output, columns: Sequence[Fie
         alike.setdefault(letter.fingerprint, []).append(letter)
     groups = sorted(map(_group, alike.values()), key=lambda group: -group.count)
     names = {"fingerprint", "count", *(column.name for column in columns)} - {"job_id"}
-    shown = [column for column in GROUP_COLUMNS if column.name in names and column.is_default]
-    output.listing("errors", shown, groups, empty="")
+    shown = [column for column in ERRORS.fields if column.name in names and column.is_default]
+    output.listing(ERRORS.noun, shown, groups, empty="")
 
 
 def _group(letters: Sequence[DeadLetter]) -> DeadLetterGroup:

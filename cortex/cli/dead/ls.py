@@ -5,8 +5,8 @@ from typing import Final
 import attrs
 import click
 
-from cortex.cli.dead.columns import GROUP_COLUMNS, LETTER_COLUMNS
 from cortex.cli.dead.filters import filtered, nothing_matches, states_of
+from cortex.cli.listing import LIMIT_MAX
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -14,8 +14,8 @@ from cortex.domain.dead_letter import DeadLetterFilter, DeadLetterState
 from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id
 from cortex.store import dead_letters, jobs
+from cortex.view.resources.dead_letters import ERRORS, LETTERS
 
-LIMIT_MAX: Final = 1000
 NO_OLDER: Final = "no older ones"
 
 
@@ -48,27 +48,26 @@ def ls(
     output = Output(options)
     if before and not each:
         raise UsageError("--before needs --each: errors have no pages", hint="use --limit")
+    output.chosen(LETTERS.fields if each else ERRORS.fields)
     which = attrs.evolve(which, states=states_of(states))
     with session(options) as call:
         after = call(jobs.find, before) if before else None
         groups = [] if each else call(dead_letters.groups, which, limit=limit)
         rows = call(dead_letters.page, which, before=after, limit=limit + 1) if each else []
-        if rows or groups:
-            empty = ""
-        elif after is not None:
+        empty = None
+        if not (rows or groups) and after is not None:
             call(dead_letters.of_jobs, [after])  # a job without a dead letter is an error
             empty = NO_OLDER
-        else:
-            is_filtered = which != DeadLetterFilter()
-            empty = nothing_matches(call, which) if is_filtered else "no dead letters"
+        elif not (rows or groups) and which != DeadLetterFilter():
+            empty = nothing_matches(call, which)
     if not each:
-        output.listing("errors", GROUP_COLUMNS, groups, empty=empty)
+        output.resource(ERRORS, groups, empty=empty)
         if groups and not groups[0].is_all:
             counted = f"counted only the newest {dead_letters.COUNTED_MAX:,} matching dead letters"
             output.say(f"{counted}: narrow the filter, or list older ones with --each", "warn")
         return
     shown = rows[:limit]
-    output.listing("letters", LETTER_COLUMNS, shown, empty=empty)
+    output.resource(LETTERS, shown, empty=empty)
     if len(rows) > limit and output.terminal.is_tty:
         output.say(f"older ones: --before {short_id(shown[-1].job_id)}", "dim")
     elif before and shown and output.terminal.is_tty:

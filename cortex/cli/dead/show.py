@@ -7,7 +7,7 @@ import click
 
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output, document_of
+from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.dead_letter import DeadLetterDetail
@@ -18,21 +18,13 @@ from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import pad
 from cortex.view.dead_letters import error_text, on_retry, state_cell, when
 from cortex.view.jobs import OUTCOMES, retry_text
+from cortex.view.resources.dead_letters import LETTER
 from cortex.view.steps import last_step
 
 LABEL_CELLS: Final = 11
 CHANGES_SHOWN: Final = 5
 RAW_CHARS_MAX: Final = 2000
 """Shown of the raw text of a model or a tool."""
-FIELDS: Final = (
-    *("job_id", "fingerprint", "type", "tenant", "agent", "agent_version", "state"),
-    *("error_class", "error_code", "error_source", "error_message", "breaker", "payload"),
-    *("attempt", "worker_attempts", "retry_count", "max_retries", "timeout_s", "pod"),
-    *("submitted_at", "started_at", "finished_at", "triaged_at", "step", "step_at", "spent_usd"),
-    *("resolved_at", "resolved_by", "reason", "retried_as", "retried_status", "is_automatic"),
-    "payload_changes",
-    *("origin_id", "lineage_id", "asks_again_after", "trace_id", "raw", "stack"),
-)
 
 
 @click.command(cls=Command)
@@ -46,9 +38,8 @@ def show(options: Options, *, name: str) -> None:
         job_id = call(jobs.find, name)
         letter = call(dead_letters.show, job_id)
         attempts = call(jobs.attempts, job_id)
-    document = document_of(letter, FIELDS) | {"on_retry": on_retry(letter)}
     output.record(
-        {"letter": document, "attempts": attempts},
+        {"letter": LETTER.document(letter), "attempts": attempts},
         name=str(job_id),
         page=lambda: _page(letter, attempts, output.terminal),
     )

@@ -22,14 +22,14 @@ Described = tuple[Any, str]
 
 
 @cache
-def schema_of_rows(shape: Shape[Any]) -> type:
-    """Return the attrs class with the fields of a row's document, for its schema."""
+def schema_of_rows(shape: Shape[Any], **more: Described) -> type:
+    """Return the attrs class of a row's document, and of what stands beside its fields."""
     fields = {
         each.name: (shape.kind_of(each), _description(each))
         for each in shape.fields
         if not each.is_for_people
     }
-    return _class(shape.name, shape.doc, fields)
+    return _class(shape.name, shape.doc, fields | more)
 
 
 def schema_of_page(resource: Resource[Any], *, doc: str, **more: Described) -> type:

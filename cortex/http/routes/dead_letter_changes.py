@@ -33,7 +33,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
-from cortex.http.routes.dead_letters import LETTER, LETTER_PARAMS, DeadLetterChoice
+from cortex.http.routes.dead_letters import LETTER_PARAMS, LETTER_PATH, DeadLetterChoice
 from cortex.http.routes.job_submit import check_live, require_right
 from cortex.http.routes.jobs import JOB
 from cortex.postgres.database import Database
@@ -352,7 +352,7 @@ def _settled(text: dict[str, Any]) -> DeadLetterSettled:
 
 
 def _route(path: str, handle: Any, body: type, summary: str) -> Route:
-    is_one = path.startswith(LETTER)
+    is_one = path.startswith(LETTER_PATH)
     return Route(
         method=Method.POST,
         path=path,
@@ -383,13 +383,13 @@ ROUTES: Final = (
         "Discard failed jobs: at once, or (202) a selection by a job.",
     ),
     _route(
-        f"{LETTER}/retry",
+        f"{LETTER_PATH}/retry",
         retry_letter,
         DeadLetterRetry,
         "Continue a failed job in a new one, after its last step.",
     ),
     _route(
-        f"{LETTER}/discard",
+        f"{LETTER_PATH}/discard",
         discard_letter,
         DeadLetterDiscard,
         "Discard a failed job: its dead letter is resolved, its record stays.",
