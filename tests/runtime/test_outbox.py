@@ -16,7 +16,7 @@ from cortex.durable.message_handlers import handler
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.webhooks import is_authentic
 from cortex.runtime.calls.breakers import BreakerRegistry
-from cortex.runtime.outbox import outbox as runner
+from cortex.runtime.outbox import leases
 from cortex.store import breakers, tasks
 from cortex.store.background import outbox
 from tests.support.eventually import WITHIN_S, eventually_async
@@ -365,7 +365,7 @@ async def test_two_pods_send_each_message_once(bench: Bench, receiver: Receiver)
 async def test_a_lost_lease_stops_a_handler_and_its_record(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "RENEW_S", 0.05)
+    monkeypatch.setattr(leases, "RENEW_S", 0.05)
     began, was_cancelled = trio.Event(), trio.Event()
 
     @handler("order.*")

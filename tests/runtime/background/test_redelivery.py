@@ -75,7 +75,7 @@ async def test_a_subscription_has_attempts_and_a_time_out_of_its_own(
     sends = make(bench)
     await sends.tick(BUDGET)
     assert (await only(bench)).status is MessageStatus.PENDING
-    assert [each.sender.limit_s for each in sends._lanes.values()] == [30]
+    assert [each.sender.limit_s for each in sends._lanes] == [30]
     move_clock(database, 6)
     await sends.tick(BUDGET)
     assert (await only(bench)).status is MessageStatus.FAILED
@@ -159,7 +159,7 @@ async def test_a_stopping_pod_lets_deliveries_end(bench: Bench, receiver: Receiv
     await sends.tick(BUDGET)
     await publish(bench, 1)
     await bench.start(sends)
-    await eventually_async(lambda: sends._held, what="it sends")
+    await eventually_async(lambda: sends._leases, what="it sends")
     has_finished = trio.Event()
 
     async def finish() -> None:
@@ -168,7 +168,7 @@ async def test_a_stopping_pod_lets_deliveries_end(bench: Bench, receiver: Receiv
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(finish)
-        await eventually_async(lambda: sends._is_finishing, what="it claims no more")
+        await eventually_async(lambda: not sends._claims.is_open, what="it claims no more")
         await publish(bench, 2)
         sends.wake()
         assert not has_finished.is_set()
