@@ -1,12 +1,12 @@
 """The options of commands that change something, and the write that they share.
 
-`@changes(…)` adds `--reason`, `--yes`, `--as` and `--idempotency-key`; the command gets them as one
-`ChangeRequest`.
+`@changes(VERB)` adds `--reason`, `--yes`, `--as` and `--idempotency-key`; the command gets them as
+one `ChangeRequest`.
 """
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import click
@@ -18,8 +18,7 @@ from cortex.cli.screen.output import Output
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-
-DO_NOT_ASK: Final = "Do not ask."
+from cortex.view.verbs import Verb
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -66,18 +65,8 @@ class ChangeRequest:
         )
 
 
-def changes(
-    reason: str = "Stored with the change.",
-    *,
-    is_reason_required: bool = False,
-    yes: str | None = None,
-    has_key: bool = True,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options; the command gets a `ChangeRequest` first.
-
-    `reason` is the help of `--reason`; `yes` that of `--yes`, None for a command that never asks.
-    `has_key`: whether a repeated run can return the result of the first one.
-    """
+def changes(verb: Verb) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of a verb; the command gets a `ChangeRequest` first."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -102,12 +91,12 @@ def changes(
             command(request, **given)
 
         wanted = [
-            reason_option(reason, is_required=is_reason_required),
+            reason_option(verb.reason, is_required=verb.is_reason_required),
             unasked_option
-            if yes is None
-            else click.option("--yes", "is_agreed", is_flag=True, help=yes),
+            if verb.asks is None
+            else click.option("--yes", "is_agreed", is_flag=True, help=verb.asks),
             as_option,
-            *([idempotent] if has_key else []),
+            *([idempotent] if verb.has_key else []),
         ]
         for option in reversed(wanted):
             packed = option(packed)

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
@@ -17,6 +17,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import breakers as store
 from cortex.store.breakers import FreezeState
+from cortex.view.verbs import FREEZE, UNFREEZE
 
 freeze = Group(
     "freeze",
@@ -48,7 +49,7 @@ def status(options: Options) -> None:
 
 
 @click.command(cls=Command)
-@changes("Shown to everyone who waits, and stored.", is_reason_required=True)
+@changes(FREEZE)
 def on(change: ChangeRequest) -> None:
     """Start no more effects, in all pods, until `cortex freeze off`.
 
@@ -59,7 +60,7 @@ def on(change: ChangeRequest) -> None:
 
 
 @click.command(cls=Command)
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(UNFREEZE)
 def off(change: ChangeRequest) -> None:
     """Allow effects again: all jobs that wait for the freeze continue.
 

@@ -18,6 +18,7 @@ from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.queues import parse_named_queue, parse_queue, pause_text, queue_shown
 from cortex.view.resource import Field, on_demand
+from cortex.view.verbs import ORDER_QUEUE, PAUSE_QUEUE, RESUME_QUEUE
 
 LATE_S: Final = 60.0
 """A ready task that waits longer is highlighted."""
@@ -62,7 +63,7 @@ def ls(options: Options, *, limit: int) -> None:
 
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
-@changes("Shown to everyone who waits, and stored.", is_reason_required=True)
+@changes(PAUSE_QUEUE)
 def pause(change: ChangeRequest, *, queue: str) -> None:
     """Claim no more jobs from a queue until it is resumed; running jobs continue.
 
@@ -73,7 +74,7 @@ def pause(change: ChangeRequest, *, queue: str) -> None:
 
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
-@changes()
+@changes(RESUME_QUEUE)
 def resume(change: ChangeRequest, *, queue: str) -> None:
     """Resume a queue at once. Has no effect on a queue that is not paused."""
     _act(change, store.resume, queue, remark="was not paused")
@@ -82,7 +83,7 @@ def resume(change: ChangeRequest, *, queue: str) -> None:
 @click.command(cls=Command)
 @click.argument("queue", metavar="QUEUE")
 @click.argument("rule", metavar="RULE", type=click.Choice(["strict", "relaxed"]))
-@changes("Stored with the change.", is_reason_required=True)
+@changes(ORDER_QUEUE)
 def order(change: ChangeRequest, *, queue: str, rule: str) -> None:
     """Choose when the next job of a named queue begins.
 

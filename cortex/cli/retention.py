@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
@@ -18,6 +18,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store.background import retention as store
 from cortex.store.background.retention import Retention, RetentionPeriods
+from cortex.view.verbs import SET_RETENTION, UNSET_RETENTION
 
 retention = Group(
     "retention",
@@ -61,7 +62,7 @@ def show(options: Options) -> None:
 @click.option(
     "--archive", metavar="DIR", help="Write a copy as JSON lines first; every pod needs the folder."
 )
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(SET_RETENTION)
 def set_(
     change: ChangeRequest,
     *,
@@ -93,7 +94,7 @@ def set_(
 
 
 @click.command(cls=Command)
-@changes(is_reason_required=True)
+@changes(UNSET_RETENTION)
 def unset(change: ChangeRequest) -> None:
     """Keep everything from now on. What was deleted stays deleted."""
     change.options.refuse_columns("the retention has no columns")

@@ -5,13 +5,16 @@ from typing import Any, Final
 import attrs
 
 from cortex.http.framework.shape import text
+from cortex.view.verbs import Verb
 
 REASON_MAX: Final = 500
 
 
-def reason_field(default: Any = attrs.NOTHING) -> Any:
-    """Declare the body field with the reason; without a default it is required."""
-    low = 1 if default is attrs.NOTHING else 0
+def reason_field(verb: Verb) -> Any:
+    """Declare the body field with the reason of a change, as its verb wants it."""
     return text(
-        doc="reason, stored with the record", length_min=low, length_max=REASON_MAX, default=default
+        doc="reason, stored with the record",
+        length_min=1 if verb.is_reason_required else 0,
+        length_max=REASON_MAX,
+        default=attrs.NOTHING if verb.is_reason_required else "",
     )

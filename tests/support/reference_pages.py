@@ -30,6 +30,7 @@ from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex.runtime.tracing.environment import VARIABLES
 from cortex.view.resource import Resource
 from cortex.view.resources import every
+from cortex.view.verbs import VERBS
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
 from cortex_tui.keys import KEYS
@@ -267,6 +268,19 @@ def _kind(schema: Mapping[str, Any]) -> str:
 Section = tuple[str, str, str, Callable[[], Rows]]
 """Title, text before the table, head of the table, rows."""
 
+
+def _verbs() -> Rows:
+    for each in VERBS.values():
+        reason = "required" if each.is_reason_required else "optional"
+        asks = "yes" if each.asks else ""
+        dry_run = "`--dry-run`" if each.has_dry_run else ""
+        yield [_code(each.command), each.role.value, reason, asks, dry_run]
+
+
+CHANGES: Final = """\
+What people can do to resources, and how the command line, the HTTP API and the terminal UI ask for
+it. The right is that of a token, where the HTTP API has the change; see
+[HTTP API](http-api.md)."""
 RESOURCES: Final = """\
 Each resource has one table of fields. `cortex … ls` shows those marked in the second column, and
 any of them with `--columns`; `-o json` and the HTTP API have all of them; `f` in the terminal UI
@@ -311,6 +325,11 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
             )
             for each in every()
         ),
+    ),
+    "changes": (
+        "Changes",
+        CHANGES,
+        (("", "", "command | right in the HTTP API | reason | asks | dry run", _verbs),),
     ),
     "metrics": (
         "Metrics",

@@ -21,11 +21,12 @@ from cortex.store import agents as store
 from cortex.store import budgets
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field, on_demand
+from cortex.view.verbs import APPLY_AGENTS
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@changes("Stored with each new version and changed budget.")
+@changes(APPLY_AGENTS)
 def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """Apply agents from YAML files (`-` for stdin); a changed agent becomes a new version.
 

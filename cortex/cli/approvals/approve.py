@@ -18,13 +18,14 @@ from cortex.domain.approvals.vote import REASON_CHARS_MAX, check_editable, edit_
 from cortex.domain.argument_check import EDITED_BYTES_MAX, WHAT
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.view.arguments import visible_json
+from cortex.view.verbs import APPROVE
 
 OTHER_EDIT: Final = "set EDITOR, or give the arguments with --edit FILE"
 
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Stored with the decision.", chars_max=REASON_CHARS_MAX)
+@reason_option(APPROVE.reason, chars_max=REASON_CHARS_MAX)
 @click.option(
     "--edit",
     "edit_file",

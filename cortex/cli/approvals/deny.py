@@ -9,11 +9,12 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.approvals.vote import REASON_CHARS_MAX
+from cortex.view.verbs import DENY
 
 
 @click.command(cls=Command)
 @click.argument("names", metavar="ID…", nargs=-1, required=True)
-@reason_option("Sent to the agent, and stored.", is_required=True, chars_max=REASON_CHARS_MAX)
+@reason_option(DENY.reason, is_required=DENY.is_reason_required, chars_max=REASON_CHARS_MAX)
 @unasked_option
 @as_option
 @idempotent

@@ -15,6 +15,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import short_id, span
 from cortex.store import approvals as store
 from cortex.view.approvals import left_s
+from cortex.view.verbs import LINK_APPROVAL
 
 URL_MAX: Final = 500
 
@@ -27,7 +28,7 @@ URL_MAX: Final = 500
     metavar="URL",
     help="Base URL of a pod's API [the setting public_url].",
 )
-@changes(has_key=False)
+@changes(LINK_APPROVAL)
 def link(change: ChangeRequest, *, name: str, base_url: str | None) -> None:
     """Create a link that shows a request to anyone who has it, and print it.
 

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cortex.cli.breakers.ls import COLUMNS
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Span
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -20,14 +20,11 @@ from cortex.postgres.session import Session
 from cortex.store import agents
 from cortex.store import breakers as store
 from cortex.store.breakers import with_past
+from cortex.view.verbs import CLOSE_BREAKER, OPEN_BREAKER
 
 NEAR_MAX: Final = 3
 """Similar names suggested for a typing error."""
 AGENTS_MAX: Final = 1000
-
-_changes = changes(
-    "Shown to everyone who waits, and stored.", is_reason_required=True, yes=DO_NOT_ASK
-)
 
 
 @click.command("open", cls=Command)
@@ -39,7 +36,7 @@ _changes = changes(
     metavar="TIME",
     help="How long, such as 30m; then one call tests it [until it is closed].",
 )
-@_changes
+@changes(OPEN_BREAKER)
 def open_(change: ChangeRequest, *, name: str, for_s: float | None) -> None:
     """Hold a breaker open, for a time or until it is closed; jobs that need it wait."""
     policy_of(name)
@@ -55,7 +52,7 @@ def open_(change: ChangeRequest, *, name: str, for_s: float | None) -> None:
 
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME")
-@_changes
+@changes(CLOSE_BREAKER)
 def close(change: ChangeRequest, *, name: str) -> None:
     """Close a breaker now and forget its failures; waiting jobs call again at once."""
     policy_of(name)

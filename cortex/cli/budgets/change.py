@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.limits import change_limit, limit_columns
 from cortex.cli.options import Command, Text
 from cortex.cli.run.prices import prices_of, unpriced_warning
@@ -20,6 +20,7 @@ from cortex.store import budgets as store
 from cortex.store.budgets import BudgetChange
 from cortex.view.cells import Row
 from cortex.view.resource import Field
+from cortex.view.verbs import RAISE_BUDGET, REMOVE_BUDGET, SET_BUDGET
 
 SUBJECT_MAX: Final = 100
 
@@ -70,7 +71,7 @@ class Tokens(Amount):
     metavar="PERIOD",
     help="run: each job on its own [default]; day: all together, reset each UTC day.",
 )
-@changes(is_reason_required=True)
+@changes(SET_BUDGET)
 def set_(
     change: ChangeRequest,
     *,
@@ -106,7 +107,7 @@ def set_(
 @click.option(
     "--to", type=Amount(), required=True, metavar="N", help="The new limit, in the budget's unit."
 )
-@changes(is_reason_required=True)
+@changes(RAISE_BUDGET)
 def raise_(change: ChangeRequest, *, name: str, to: Decimal) -> None:
     """Raise a limit; waiting jobs continue at once, as far as it gives them room.
 
@@ -121,7 +122,7 @@ def raise_(change: ChangeRequest, *, name: str, to: Decimal) -> None:
 
 @click.command(cls=Command)
 @click.argument("name")
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(REMOVE_BUDGET)
 def rm(change: ChangeRequest, *, name: str) -> None:
     """Remove a limit and its counts; waiting jobs continue."""
     change.confirm(f"remove budget {name}")

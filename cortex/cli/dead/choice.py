@@ -38,6 +38,7 @@ from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_text
 from cortex.view.resource import Field
 from cortex.view.resources.dead_letters import ERRORS, LETTERS
+from cortex.view.verbs import RETRY_LETTERS
 
 SHOWN_MAX: Final = 20
 """Above this number, people see only the errors."""
@@ -91,9 +92,9 @@ _OPTIONS: Final = (
         "--reason",
         type=Text(REASON_MAX),
         metavar="TEXT",
-        help="Reason; stored with each dead letter.",
+        help=RETRY_LETTERS.reason,
     ),
-    click.option("--yes", "is_agreed", is_flag=True, help="Do not ask."),
+    click.option("--yes", "is_agreed", is_flag=True, help=RETRY_LETTERS.asks),
     as_option,
     idempotent,
 )

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.files import read_bytes
 from cortex.cli.options import Command
 from cortex.cli.target import session
@@ -21,6 +21,7 @@ from cortex.store import effects
 from cortex.view.cells import Cell, Row
 from cortex.view.effects import STATES, prospects
 from cortex.view.resource import Field
+from cortex.view.verbs import RESOLVE_EFFECT
 
 
 @click.command(cls=Command)
@@ -32,7 +33,7 @@ from cortex.view.resource import Field
 )
 @click.option("--result", metavar="JSON", help="What the call returned, if it was applied [null].")
 @click.option("--result-file", metavar="FILE", help="The same, from a file or stdin (-).")
-@changes("How you know; stored with the effect.", is_reason_required=True, yes=DO_NOT_ASK)
+@changes(RESOLVE_EFFECT)
 def resolve(
     change: ChangeRequest,
     *,

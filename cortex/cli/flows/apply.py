@@ -16,11 +16,12 @@ from cortex.postgres.database import Database
 from cortex.store import flows as store
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field
+from cortex.view.verbs import APPLY_FLOWS
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@changes("Stored with each new version.")
+@changes(APPLY_FLOWS)
 def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """Apply flows from YAML files (`-` for stdin); a changed flow becomes a new version.
 

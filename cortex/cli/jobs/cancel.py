@@ -6,7 +6,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.bulk import BulkWords
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.jobs.watch import wait_for
@@ -23,6 +23,7 @@ from cortex.store.job_choice import cancel_each, choose_to_cancel
 from cortex.view.cells import Row
 from cortex.view.jobs import state_of
 from cortex.view.resource import Field
+from cortex.view.verbs import CANCEL_JOB
 
 CANCEL: Final = BulkCommand(
     verb=BulkVerb.CANCEL,
@@ -35,7 +36,7 @@ CANCEL: Final = BulkCommand(
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
-@changes("Stored in the job's history.", yes=DO_NOT_ASK)
+@changes(CANCEL_JOB)
 def cancel(
     change: ChangeRequest,
     *,

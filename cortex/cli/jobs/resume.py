@@ -23,6 +23,7 @@ from cortex.store import timeouts as receipts
 from cortex.store.jobs import ShownJob
 from cortex.store.resumptions import Settled
 from cortex.store.timeouts import Recorded
+from cortex.view.verbs import RESUME_JOB
 
 
 @click.command(cls=Command)
@@ -33,7 +34,7 @@ from cortex.store.timeouts import Recorded
     metavar="CHOICE",
     help="retry_step, discard_and_retry or escalate.",
 )
-@changes("Stored with the choice.")
+@changes(RESUME_JOB)
 def resume(change: ChangeRequest, *, job: str, choice: str | None) -> None:
     """Continue a failed job: a new job starts from its last checkpoint.
 

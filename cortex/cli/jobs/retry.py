@@ -28,6 +28,7 @@ from cortex.store.job_choice import choose_to_retry, retry_each
 from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
 from cortex.view.resource import Field
+from cortex.view.verbs import RETRY_JOB
 
 RETRY: Final = BulkCommand(
     verb=BulkVerb.RETRY,
@@ -39,7 +40,7 @@ RETRY: Final = BulkCommand(
 @click.command(cls=Command)
 @click.argument("job_names", metavar="[ID…]", nargs=-1)
 @bulk_options
-@changes(yes="Do not ask; filters and failed jobs need confirmation.")
+@changes(RETRY_JOB)
 def retry(
     change: ChangeRequest,
     *,

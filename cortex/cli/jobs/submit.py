@@ -37,6 +37,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, pulse
 from cortex.view.jobs import unserved
+from cortex.view.verbs import SUBMIT_JOB
 
 ENVIRONMENT: Final = "TRACEPARENT"
 
@@ -94,7 +95,7 @@ ENVIRONMENT: Final = "TRACEPARENT"
 )
 @app_options
 @click.option("--wait", is_flag=True, help="Wait until it ends.")
-@changes("Stored with the job.")
+@changes(SUBMIT_JOB)
 def submit(
     change: ChangeRequest,
     *,

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from cortex.cli.asking import confirm_count
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Span, Text, TopicPattern
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
@@ -24,6 +24,7 @@ from cortex.store.background.outbox import (
     UNSENT,
     MessageChoice,
 )
+from cortex.view.verbs import DISCARD_MESSAGE, RETRY_MESSAGE
 
 Work = Callable[..., Awaitable[int]]
 
@@ -91,7 +92,7 @@ def _chosen(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(cls=Command)
 @_chosen
-@changes(is_reason_required=True, yes="Do not ask; filters need confirmation.")
+@changes(RETRY_MESSAGE)
 def retry(change: ChangeRequest, **chosen: Any) -> None:
     """Send failed messages again, with all their attempts, under the same ids.
 
@@ -103,7 +104,7 @@ def retry(change: ChangeRequest, **chosen: Any) -> None:
 
 @click.command(cls=Command)
 @_chosen
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(DISCARD_MESSAGE)
 def discard(change: ChangeRequest, **chosen: Any) -> None:
     """Delete messages that failed or still wait; they are never sent.
 

@@ -13,11 +13,12 @@ from cortex.store import drains
 from cortex.store import pods as store
 from cortex.store.drains import with_moved
 from cortex.view.resources.pods import PODS
+from cortex.view.verbs import DRAIN_POD, UNDRAIN_POD
 
 
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
-@changes("Shown with the pod, and stored.")
+@changes(DRAIN_POD)
 def drain(change: ChangeRequest, *, pod: str) -> None:
     """Stop a pod from taking jobs; its jobs continue elsewhere from their next checkpoint.
 
@@ -28,7 +29,7 @@ def drain(change: ChangeRequest, *, pod: str) -> None:
 
 @click.command(cls=Command)
 @click.argument("pod", metavar="POD")
-@changes()
+@changes(UNDRAIN_POD)
 def undrain(change: ChangeRequest, *, pod: str) -> None:
     """Let a drained pod take jobs again, at once.
 

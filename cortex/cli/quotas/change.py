@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.limits import change_limit, limit_columns
 from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
@@ -19,6 +19,7 @@ from cortex.postgres.session import Session
 from cortex.store import agents, effects
 from cortex.store import quotas as store
 from cortex.store.quotas import QuotaChange
+from cortex.view.verbs import REMOVE_QUOTA, SET_QUOTA
 
 AGENTS_MAX: Final = 1000
 _FIGURE: Final = re.compile(rf"[0-9]{{1,15}}(?:\.[0-9]{{1,{DECIMALS_MAX}}})?")
@@ -39,7 +40,7 @@ _UNIT: Final = re.compile(r"[^\W\d_]\w{0,19}")
     "--of", "argument", metavar="ARGUMENT", help="Sum up this argument instead of counting calls."
 )
 @click.option("--unit", metavar="UNIT", help="Unit of that argument, for display: EUR.")
-@changes(is_reason_required=True)
+@changes(SET_QUOTA)
 def set_(
     change: ChangeRequest,
     *,
@@ -70,7 +71,7 @@ def set_(
 
 @click.command(cls=Command)
 @click.argument("name")
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(REMOVE_QUOTA)
 def rm(change: ChangeRequest, *, name: str) -> None:
     """Remove a quota and its counts; waiting jobs continue."""
     change.confirm(f"remove quota {name}")

@@ -29,11 +29,12 @@ from cortex.store.background import schedules as store
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field
 from cortex.view.schedules import needs
+from cortex.view.verbs import APPLY_SCHEDULES
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@changes("Stored with each new and changed schedule.")
+@changes(APPLY_SCHEDULES)
 def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """Apply schedules from YAML files (`-` for stdin): all of them, or none.
 

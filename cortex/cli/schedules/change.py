@@ -5,21 +5,21 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store.background import schedules as store
 from cortex.view.resources.schedules import SCHEDULES
+from cortex.view.verbs import PAUSE_SCHEDULE, REMOVE_SCHEDULE, RESUME_SCHEDULE, TRIGGER_SCHEDULE
 
-_changes = changes("Shown to everyone, and stored.", is_reason_required=True)
 _name: Final = click.argument("name", metavar="NAME")
 
 
 @click.command(cls=Command)
 @_name
-@_changes
+@changes(PAUSE_SCHEDULE)
 def pause(change: ChangeRequest, *, name: str) -> None:
     """Fire nothing until it is resumed; its running jobs continue.
 
@@ -30,7 +30,7 @@ def pause(change: ChangeRequest, *, name: str) -> None:
 
 @click.command(cls=Command)
 @_name
-@changes()
+@changes(RESUME_SCHEDULE)
 def resume(change: ChangeRequest, *, name: str) -> None:
     """Resume a paused schedule: the next instant counts from now."""
     _write(change, store.resume, name)
@@ -38,7 +38,7 @@ def resume(change: ChangeRequest, *, name: str) -> None:
 
 @click.command(cls=Command)
 @_name
-@_changes
+@changes(TRIGGER_SCHEDULE)
 def trigger(change: ChangeRequest, *, name: str) -> None:
     """Submit a job of it now, beside its instants and whatever its overlap says."""
 
@@ -56,7 +56,7 @@ def trigger(change: ChangeRequest, *, name: str) -> None:
 
 @click.command(cls=Command)
 @_name
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(REMOVE_SCHEDULE)
 def rm(change: ChangeRequest, *, name: str) -> None:
     """Remove a schedule and the record of its instants; its jobs stay.
 

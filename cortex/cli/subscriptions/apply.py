@@ -9,7 +9,7 @@ import click
 import trio
 
 from cortex.agent.yaml_source import Document, parse_documents
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.target import session
@@ -26,11 +26,12 @@ from cortex.postgres.database import Database
 from cortex.store.background import subscriptions as store
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field
+from cortex.view.verbs import APPLY_SUBSCRIPTIONS, REMOVE_SUBSCRIPTION
 
 
 @click.command(cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@changes("Stored with each new and changed subscription.")
+@changes(APPLY_SUBSCRIPTIONS)
 def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """Apply subscriptions from YAML files (`-` for stdin): all of them, or none.
 
@@ -90,7 +91,7 @@ async def _refusals(wanted: Sequence[Subscription]) -> list[str]:
 
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME")
-@changes(is_reason_required=True, yes=DO_NOT_ASK)
+@changes(REMOVE_SUBSCRIPTION)
 def rm(change: ChangeRequest, *, name: str) -> None:
     """Remove a subscription; its waiting messages fail."""
     change.confirm(f"remove subscription {name}")

@@ -22,6 +22,7 @@ from cortex.domain.token import SECRET_BYTES, Role, digest_of_token, token_text
 from cortex.http_client.secret_values import SecretPlace
 from cortex.store import tokens as store
 from cortex.store.tokens import Holder
+from cortex.view.verbs import CREATE_TOKEN
 
 
 @click.command(cls=Command)
@@ -54,7 +55,7 @@ from cortex.store.tokens import Holder
     metavar="PLACE",
     help="env:NAME or file:/PATH with the token [a new one is drawn].",
 )
-@changes()
+@changes(CREATE_TOKEN)
 def create(
     change: ChangeRequest,
     *,

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.changes import DO_NOT_ASK, ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.phrases import short_id
@@ -15,11 +15,12 @@ from cortex.domain.safe import safe
 from cortex.store import tokens as store
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field
+from cortex.view.verbs import REVOKE_TOKEN
 
 
 @click.command(cls=Command)
 @click.argument("named", metavar="TOKEN")
-@changes(yes=DO_NOT_ASK)
+@changes(REVOKE_TOKEN)
 def revoke(change: ChangeRequest, *, named: str) -> None:
     """Revoke a token, named by its id, the end of it, or its person.
 

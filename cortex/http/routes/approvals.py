@@ -38,6 +38,7 @@ from cortex.http.routes.approval_shapes import (
 from cortex.postgres.database import Database
 from cortex.store import approvals
 from cortex.view.approvals import if_approved, if_denied, if_expired
+from cortex.view.verbs import APPROVE
 
 CHANNEL: Final = "api"
 _ASKED: Final = attrs.filters.include(
@@ -178,7 +179,7 @@ def _vote(request: CheckedRequest[None, Any], **given: Any) -> Vote:
 
 
 def _write(path: str, **declared: Any) -> Route:
-    return Route(method=Method.POST, path=f"/v1/approvals{path}", role=Role.APPROVER, **declared)
+    return Route(method=Method.POST, path=f"/v1/approvals{path}", role=APPROVE.role, **declared)
 
 
 ROUTES: Final = (

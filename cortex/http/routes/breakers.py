@@ -28,6 +28,7 @@ from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
 from cortex.store.breakers import with_past
+from cortex.view.verbs import OPEN_BREAKER
 
 LIMIT_MAX: Final = 1_000
 
@@ -92,7 +93,7 @@ class BreakerAct:
     """A breaker, and the reason."""
 
     name: str = text(doc="`llm:NAME`, `tool:NAME`, …", length_min=1, length_max=NAME_MAX)
-    reason: str = reason_field()
+    reason: str = reason_field(OPEN_BREAKER)
 
 
 @attrs.frozen(kw_only=True)
@@ -166,7 +167,7 @@ def _act(path: str, handle: Handler, body: type, summary: str, *refuses: int) ->
         method=Method.POST,
         path=path,
         handle=handle,
-        role=Role.OPERATOR,
+        role=OPEN_BREAKER.role,
         summary=summary,
         body=body,
         answers={200: BreakerList},

@@ -25,7 +25,6 @@ from cortex.domain.bulk import (
 from cortex.domain.dead_letter import DryRun, PayloadEdit
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
-from cortex.domain.token import Role
 from cortex.durable.codec import parse_payload
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest
@@ -39,6 +38,7 @@ from cortex.http.routes.jobs import JOB
 from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import SettledDeadLetter
+from cortex.view.verbs import RETRY_LETTERS
 
 ACTED_MAX: Final = 500
 """Maximum of named dead letters: fits the time limit of a transaction."""
@@ -65,7 +65,7 @@ def _start_field() -> Any:
 class DeadLetterDiscard:
     """Discards a failed job."""
 
-    reason: str = reason_field()
+    reason: str = reason_field(RETRY_LETTERS)
 
 
 @attrs.frozen(kw_only=True)
@@ -357,7 +357,7 @@ def _route(path: str, handle: Any, body: type, summary: str) -> Route:
         method=Method.POST,
         path=path,
         handle=handle,
-        role=Role.OPERATOR,
+        role=RETRY_LETTERS.role,
         summary=summary,
         params=LETTER_PARAMS if is_one else {},
         body=body,

@@ -27,6 +27,7 @@ from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import effects as store
 from cortex.view.resources.effects import EFFECT, EFFECTS
+from cortex.view.verbs import RESOLVE_EFFECT
 
 TOOL_MAX: Final = 200
 EFFECT_PATH: Final = "/v1/effects/{effect_id}"
@@ -72,7 +73,7 @@ class EffectResolve:
     """The outcome of the effect, and the evidence for it."""
 
     resolution: Resolution
-    reason: str = reason_field()
+    reason: str = reason_field(RESOLVE_EFFECT)
     result: Any = field(doc="the returned value, if it was applied", default=None)
 
 
@@ -144,7 +145,7 @@ ROUTES: Final = (
         method=Method.POST,
         path=f"{EFFECT_PATH}/resolve",
         handle=resolve_effect,
-        role=Role.OPERATOR,
+        role=RESOLVE_EFFECT.role,
         summary="Record whether an unknown effect was applied; a waiting job continues.",
         params=EFFECT_PARAMS,
         body=EffectResolve,

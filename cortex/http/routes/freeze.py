@@ -15,6 +15,7 @@ from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
+from cortex.view.verbs import FREEZE
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +33,7 @@ class Freeze:
 class FreezeAct:
     """The reason."""
 
-    reason: str = reason_field()
+    reason: str = reason_field(FREEZE)
 
 
 async def show_freeze(_: CheckedRequest[None, None], api: Api) -> Response:
@@ -67,7 +68,7 @@ def _act(path: str, handle: Handler, summary: str) -> Route:
         method=Method.POST,
         path=path,
         handle=handle,
-        role=Role.OPERATOR,
+        role=FREEZE.role,
         summary=summary,
         body=FreezeAct,
         answers={200: Freeze},

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
@@ -17,13 +16,14 @@ from cortex.http.reason import reason_field
 from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.postgres.database import Database
 from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry_each
+from cortex.view.verbs import CANCEL_JOB, RETRY_JOB
 
 
 @attrs.frozen(kw_only=True)
 class JobAct:
     """The reason; the token identifies the person."""
 
-    reason: str = reason_field(default="")
+    reason: str = reason_field(CANCEL_JOB)
 
 
 @attrs.frozen(kw_only=True)
@@ -86,7 +86,7 @@ ROUTES: Final = (
         method=Method.POST,
         path=f"{JOB}/cancel",
         handle=cancel_job,
-        role=Role.OPERATOR,
+        role=CANCEL_JOB.role,
         summary="Cancel a job: at once, or (202) as soon as its pod has stopped it.",
         params=JOB_PARAMS,
         body=JobAct,
@@ -98,7 +98,7 @@ ROUTES: Final = (
         method=Method.POST,
         path=f"{JOB}/retry",
         handle=retry_job,
-        role=Role.OPERATOR,
+        role=RETRY_JOB.role,
         summary="Retry a job at once; a failed one continues in a new job.",
         params=JOB_PARAMS,
         body=JobAct,

@@ -32,6 +32,7 @@ from cortex.http.routes.jobs import JOB, JOB_PARAMS
 from cortex.store import jobs, resumptions
 from cortex.store import timeouts as receipts
 from cortex.store.timeouts import PAGE_MAX, Recorded
+from cortex.view.verbs import RESUME_JOB
 
 _log = structlog.get_logger(__name__)
 ID_MAX: Final = 10**18 - 1
@@ -129,7 +130,7 @@ class JobResume:
         "nothing",
         default=None,
     )
-    reason: str = reason_field(default="")
+    reason: str = reason_field(RESUME_JOB)
 
 
 @attrs.frozen(kw_only=True)
@@ -220,7 +221,7 @@ ROUTES: Final = (
         method=Method.POST,
         path=f"{JOB}/resume",
         handle=resume_job,
-        role=Role.OPERATOR,
+        role=RESUME_JOB.role,
         summary="Continue a failed job from its last checkpoint, in one of three ways.",
         params=JOB_PARAMS,
         body=JobResume,

@@ -40,6 +40,7 @@ from cortex.postgres.database import Database
 from cortex.store import approvals, codes, jobs
 from cortex.store.codes import ServedType
 from cortex.view.jobs import unserved
+from cortex.view.verbs import SUBMIT_JOB
 
 
 @attrs.frozen(kw_only=True)
@@ -186,7 +187,7 @@ ROUTES: Final = (
         method=Method.POST,
         path="/v1/jobs",
         handle=submit_job,
-        role=Role.OPERATOR,
+        role=SUBMIT_JOB.role,
         summary="Submit a job.",
         body=JobSubmission,
         body_max=BYTES_MAX,

@@ -25,6 +25,7 @@ from cortex.postgres.database import Database
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
 from cortex.store.background.outbox import CHANGED_DEFAULT, CHANGED_MAX, MessageChoice
+from cortex.view.verbs import RETRY_MESSAGE
 
 MESSAGE: Final = "/v1/outbox/{message_id}"
 ROWS_MAX: Final = 1_000
@@ -86,7 +87,7 @@ class MessageChange:
     subscription: str = text(
         doc="only for this subscription; empty: for each", length_max=NAME_MAX, default=""
     )
-    reason: str = reason_field()
+    reason: str = reason_field(RETRY_MESSAGE)
 
 
 @attrs.frozen(kw_only=True)
@@ -242,7 +243,7 @@ def _act(path: str, handle: Handler, summary: str) -> Route:
         method=Method.POST,
         path=path,
         handle=handle,
-        role=Role.OPERATOR,
+        role=RETRY_MESSAGE.role,
         summary=summary,
         params={"message_id": UUID_PARAM} if is_one else {},
         body=MessageChange if is_one else MessagesChange,

@@ -16,6 +16,7 @@ from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import queues as store
 from cortex.view.queues import NAME_MAX, parse_named_queue
+from cortex.view.verbs import ORDER_QUEUE
 
 
 @attrs.frozen(kw_only=True)
@@ -56,7 +57,7 @@ class QueueOrder:
     order: Literal["strict", "relaxed"] = field(
         doc="strict: when the job before has ended; relaxed: also while that waits"
     )
-    reason: str = reason_field()
+    reason: str = reason_field(ORDER_QUEUE)
 
 
 async def list_queues(request: CheckedRequest[QueuesQuery, None], api: Api) -> Response:
@@ -95,7 +96,7 @@ ROUTES: Final = (
         method=Method.POST,
         path="/v1/queues/order",
         handle=order_queue,
-        role=Role.OPERATOR,
+        role=ORDER_QUEUE.role,
         summary="Make a named queue strict or relaxed: when its next job begins.",
         body=QueueOrder,
         answers={200: Queues},

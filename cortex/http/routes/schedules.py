@@ -20,6 +20,7 @@ from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store.background import schedules as store
 from cortex.view.resources.schedules import SCHEDULES
+from cortex.view.verbs import PAUSE_SCHEDULE
 
 INSTANTS_SHOWN: Final = 50
 NAME_MAX: Final = 100
@@ -55,7 +56,7 @@ SHOWN_SCHEDULE: Final = schema_of_document(
 class ScheduleAct:
     """Why it is changed."""
 
-    reason: str = reason_field()
+    reason: str = reason_field(PAUSE_SCHEDULE)
 
 
 @attrs.frozen(kw_only=True)
@@ -116,7 +117,7 @@ def _act(verb: str, handle: Handler, returns: type, summary: str, *refuses: int)
         method=Method.POST,
         path=f"{SCHEDULE}/{verb}",
         handle=handle,
-        role=Role.OPERATOR,
+        role=PAUSE_SCHEDULE.role,
         summary=summary,
         params=NAME_PARAM,
         body=ScheduleAct,

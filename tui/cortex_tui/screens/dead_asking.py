@@ -18,6 +18,7 @@ from cortex.domain.dead_letter import (
 )
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
+from cortex.view.verbs import RETRY_LETTERS
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.reason import ReasonQuestion
@@ -131,7 +132,7 @@ def ask_edited(
 ) -> None:
     """Ask to confirm a retry with another payload; calls `answered` after any answer."""
     text = f"retry {letter_words(row)} with your payload: {on_retry(row)}"
-    question = ReasonQuestion(safe(text), is_required=True)
+    question = ReasonQuestion(safe(text), is_required=RETRY_LETTERS.is_reason_required)
     job_id, by = row.job_id, context.session.actor
 
     def end(is_agreed: bool) -> None:  # noqa: FBT001 -- what the strip calls
@@ -170,4 +171,4 @@ def _ask(
         words = (*(command or ("dead", verb.value)), *which, *because(reason), "--yes")
         return Action(question=text, command=words, work=lambda: work(reason))
 
-    propose(context, strip, text, act, is_required=True, wanted=wanted, typed=typed)
+    propose(context, strip, text, act, verb=RETRY_LETTERS, wanted=wanted, typed=typed)

@@ -16,6 +16,7 @@ from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex.view.effects import STATES, prospects
+from cortex.view.verbs import REMOVE_QUOTA, SET_QUOTA
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.resolving import SAID, LimitQuestion, ResolveQuestion
@@ -93,7 +94,7 @@ def freeze(context: AppContext, strip: StripLine, *, is_frozen: bool, acted: Act
             work=_then(lambda: change(by=by, reason=reason), acted),
         )
 
-    propose(context, strip, text, act, is_required=True)
+    propose(context, strip, text, act, verb=SET_QUOTA)
 
 
 def set_limit(context: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
@@ -132,7 +133,7 @@ def remove_quota(context: AppContext, strip: StripLine, row: QuotaRow, *, acted:
             work=_then(lambda: effects.remove_quota(name, by=by, reason=reason), acted),
         )
 
-    propose(context, strip, text, act, is_required=True)
+    propose(context, strip, text, act, verb=REMOVE_QUOTA)
 
 
 def _then(work: Callable[[], Awaitable[str]], acted: Acted) -> Callable[[], Awaitable[str]]:

@@ -19,6 +19,7 @@ from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
 from cortex.view.queues import queue_shown
+from cortex.view.verbs import PAUSE_QUEUE, RESUME_QUEUE
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.job import REASON
@@ -164,7 +165,14 @@ async def pause_queue(
         )
 
     question = text if is_paused else f"{text}: all its jobs wait until it is resumed"
-    propose(context, strip, question, action, is_required=not is_paused, typed=typed)
+    propose(
+        context,
+        strip,
+        question,
+        action,
+        verb=RESUME_QUEUE if is_paused else PAUSE_QUEUE,
+        typed=typed,
+    )
 
 
 def open_origin(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:

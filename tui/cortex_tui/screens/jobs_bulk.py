@@ -10,6 +10,7 @@ from cortex.domain.bulk import LIMIT_MAX, BulkVerb
 from cortex.domain.errors import CortexError
 from cortex.domain.phrases import short_id
 from cortex.store.job_choice import JobChoice
+from cortex.view.verbs import CANCEL_JOB
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model import bulk
@@ -66,7 +67,7 @@ class JobsBulk:
             strip,
             bulk.question(verb, choice),
             lambda reason: self._action(verb, selection, choice, reason),
-            is_required=False,
+            verb=CANCEL_JOB,
             wanted=bulk.wanted(choice),
             typed=typed,
         )

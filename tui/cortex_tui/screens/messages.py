@@ -6,6 +6,7 @@ from typing import Final
 from cortex.domain.messages.message import MessageStatus
 from cortex.store.background.outbox import MessageHead, MessageRow
 from cortex.view.cells import Cell
+from cortex.view.verbs import DISCARD_MESSAGE
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.messages import SHOWN_MAX
@@ -83,4 +84,4 @@ class MessagesScreen(DetailScreen[MessageHead, Sequence[MessageRow]]):
             words = ("outbox", verb, str(row.id), *of_one, *because(reason), "--yes")
             return Action(question=text, command=words, work=lambda: done(reason))
 
-        propose(self.context, self.strip, text, act, is_required=True)
+        propose(self.context, self.strip, text, act, verb=DISCARD_MESSAGE)

@@ -7,6 +7,7 @@ from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.queues import queue_shown
+from cortex.view.verbs import DRAIN_POD, PAUSE_QUEUE, RESUME_QUEUE, UNDRAIN_POD, Verb
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.render.pod_rows import goes_where, is_drained, pod_words
@@ -26,10 +27,12 @@ def drain(
         strip.show(f"{safe(row.name)} {text}", "dim")
     elif is_drained(row):
         text = f"let {row.name} take jobs again"
-        _propose(context, strip, text, ("pods", "undrain"), work=pods.undrain, row=row)
+        _propose(
+            context, strip, text, ("pods", "undrain"), work=pods.undrain, row=row, verb=UNDRAIN_POD
+        )
     else:
         text = f"drain {pod_words(row)}{goes_where(row, rows)}"
-        _propose(context, strip, text, ("pods", "drain"), work=pods.drain, row=row)
+        _propose(context, strip, text, ("pods", "drain"), work=pods.drain, row=row, verb=DRAIN_POD)
 
 
 def pause(context: AppContext, strip: StripLine, row: QueueRow | None) -> None:
@@ -39,10 +42,18 @@ def pause(context: AppContext, strip: StripLine, row: QueueRow | None) -> None:
         strip.show("no queue under the cursor", "dim")
     elif row.paused_at is not None:
         text = f"resume queue {queue_shown(row.queue)}"
-        _propose(context, strip, text, ("queues", "resume"), work=queues.resume, row=row)
+        _propose(
+            context,
+            strip,
+            text,
+            ("queues", "resume"),
+            work=queues.resume,
+            row=row,
+            verb=RESUME_QUEUE,
+        )
     else:
         text, command = f"pause queue {queue_shown(row.queue)}", ("queues", "pause")
-        _propose(context, strip, text, command, work=queues.pause, row=row, is_required=True)
+        _propose(context, strip, text, command, work=queues.pause, row=row, verb=PAUSE_QUEUE)
 
 
 def _propose(
@@ -53,7 +64,7 @@ def _propose(
     *,
     work: Callable[..., Awaitable[str]],
     row: PodRow | QueueRow,
-    is_required: bool = False,
+    verb: Verb,
 ) -> None:
     which: UUID | str | None
     if isinstance(row, PodRow):
@@ -74,7 +85,7 @@ def _propose(
             work=done,
         )
 
-    propose(context, strip, text, act, is_required=is_required)
+    propose(context, strip, text, act, verb=verb)
 
 
 def name_of(row: PodRow | QueueRow) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from textual.events import Key
 
 from cortex.domain.safe import safe
+from cortex.view.verbs import Verb
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.question import YES, Prompt
@@ -18,7 +19,7 @@ def propose(
     text: str,
     act: Callable[[str], Action],
     *,
-    is_required: bool,
+    verb: Verb,
     wanted: str = YES,
     typed: Sequence[Key] = (),
 ) -> None:
@@ -27,7 +28,7 @@ def propose(
     `act` makes the action from the reason. `wanted`: what to type to confirm. `typed`: the return
     value of the strip's `expect`.
     """
-    question = ReasonQuestion(safe(text), is_required=is_required, wanted=wanted)
+    question = ReasonQuestion(safe(text), is_required=verb.is_reason_required, wanted=wanted)
     put(context, strip, question, lambda: act(question.reason), typed=typed)
 
 

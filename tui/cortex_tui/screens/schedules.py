@@ -6,6 +6,7 @@ from typing import Final
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
+from cortex.view.verbs import PAUSE_SCHEDULE, RESUME_SCHEDULE, TRIGGER_SCHEDULE
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.schedules import SHOWN_MAX
@@ -74,15 +75,15 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         name = row.name
         if row.paused_at is None:
             text = f"pause {name}: what falls into the pause never fires"
-            verb, is_required = "pause", True
+            word, verb = "pause", PAUSE_SCHEDULE
         else:
-            text, verb, is_required = f"resume {name}: it counts from now", "resume", False
+            text, word, verb = f"resume {name}: it counts from now", "resume", RESUME_SCHEDULE
         propose(
             self.context,
             self.strip,
             text,
-            lambda reason: self._change(verb, name, reason),
-            is_required=is_required,
+            lambda reason: self._change(word, name, reason),
+            verb=verb,
         )
 
     def action_trigger(self) -> None:
@@ -96,7 +97,7 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
             self.strip,
             f"trigger {name}: submits a job now, beside its instants",
             lambda reason: self._change("trigger", name, reason),
-            is_required=True,
+            verb=TRIGGER_SCHEDULE,
         )
 
     def _change(self, verb: str, name: str, reason: str) -> Action:
