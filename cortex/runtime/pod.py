@@ -63,7 +63,8 @@ from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
 from cortex.runtime.liveness.takeover import TakeOver
-from cortex.runtime.maintenance.control import Control, DrainRequests
+from cortex.runtime.maintenance.control import Control
+from cortex.runtime.maintenance.drain_requests import DrainRequests
 from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import Means, PodMeans, runners, suspended, wake
 from cortex.runtime.maintenance.schedules import declare
@@ -195,7 +196,7 @@ class _Pod:
             interval_s=settings.heartbeat_s,
             rng=rng,
         )
-        beat = running.on_first = self._heartbeat.beat_soon
+        beat = self._heartbeat.beat_soon
         self.drain = Drain(
             drain_s=settings.drain_s, close_s=settings.close_s, running=running, on_change=beat
         )
@@ -215,6 +216,18 @@ class _Pod:
             on_outbox=partial(self._notified, OUTBOX),
         )
         self._open_to_clients(rng)
+        self._observe()
+
+    def _observe(self) -> None:
+        """List what acts on changes of the running jobs; the dispatcher follows with the intake."""
+        self._deadlines = JobDeadlines(self._running)
+        self._running.observers += [
+            self._deadlines,
+            self._heartbeat,
+            self._deaf_handlers,
+            self._drain_requests,
+            self._waiters,
+        ]
 
     def _build_writers(self) -> None:
         """Build what writes to the record: for running jobs, and for the jobs of all pods."""
@@ -307,7 +320,6 @@ class _Pod:
             trouble=lambda: self._watch.report,
         )
         self._waiters = ResultWaiters(port)
-        self._running.when_ended.append(self._waiters.ended)
         self._answers = AnswerListener(port, new_id=self._chance.new_id, rng=rng)
         self._feeds = JobFeeds(port, watch=self._answers.watch, unwatch=self._answers.unwatch)
         self._answers.hear = self._feeds.hear
@@ -338,7 +350,7 @@ class _Pod:
             for first in (
                 self._loop_lag,
                 self._deaf_handlers,
-                JobDeadlines(self._running),
+                self._deadlines,
                 *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
             ):
                 await liveness.start(first)
@@ -490,6 +502,7 @@ class _Pod:
             poll_s=settings.poll_s,
             on_run=self._ran,
         )
+        self._running.observers.append(dispatcher)
         for each in (one for one in self._own_runners if not one.runs_until_sign_off):
             await intake.start(each)
         takeover = TakeOver(

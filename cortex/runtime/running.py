@@ -1,13 +1,13 @@
 """The jobs that this pod runs: who may write to them, and why they are being stopped.
 
 Shared by the dispatcher (adds), the job actors (remove), the heartbeat (checks ownership), control
-(cancels) and the pod (aborts). It lives on the trio thread only and never waits.
+(cancels) and the pod (aborts). It lives on the trio thread only and never waits. What follows from
+a change is the matter of the observers; `cortex.runtime.pod` lists them.
 """
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 from uuid import UUID
@@ -86,11 +86,41 @@ class RunningJob:
             self.scope.cancel(reason=why.name)
 
 
+class Observer:
+    """An actor that acts on changes of the running jobs: it overrides what concerns it.
+
+    Called in the trio thread; must neither wait nor raise.
+    """
+
+    def first_job_began(self) -> None:
+        """The record names this pod from now on."""
+
+    def deadline_came_closer(self) -> None:
+        """`RunningJobs.next_deadline` is earlier than before."""
+
+    def slot_freed(self) -> None:
+        """The pod may have room for another job."""
+
+    def job_ended(self, job: RunningJob) -> None:
+        """A job has left its slot: its end is in the record, if it came to that."""
+
+    def job_abandoned(self, job: RunningJob) -> None:
+        """Its handler still runs long after its cancellation: the job is to end without it."""
+
+    def drain_withdrawn(self) -> None:
+        """The pod may take jobs again."""
+
+    def drain_ended(self) -> None:
+        """The pod waits no longer for handlers that it has cancelled."""
+
+
 class RunningJobs:
     """All attempts that run in this pod."""
 
     def __init__(self, *, slots: int) -> None:
         self.slots = slots
+        self.observers: list[Observer] = []
+        """Called in this order."""
         self._jobs: dict[UUID, RunningJob] = {}
         self.isolated_count = 0
         """Jobs among them that run in processes of their own."""
@@ -100,35 +130,19 @@ class RunningJobs:
         """Jobs among them whose ends are with the committer."""
         self.next_deadline = math.inf
         """No job is overdue before."""
-        self.on_deadline: Callable[[], None] = lambda: None
-        """Called when that instant has come closer."""
         self._is_empty = trio.Event()
         self.leaving = trio.Event()
         """Set when the pod shuts down: jobs are handed back at their next checkpoint."""
         self.is_drain_requested = False
         """A person asked the pod to drain: jobs are handed back, too, until that is withdrawn."""
-        self.on_undrained: Callable[[], None] = lambda: None
-        """Called when the pod may take jobs again."""
         self.has_run = False
         """A job other than upkeep ever ran here: the record names this pod."""
-        self.on_first: Callable[[], None] = lambda: None
-        """Called when the first one starts, so that the next heartbeat says so soon."""
         self.lost_count = 0
         """Attempts ever that ended here without a recorded end."""
         self.left_behind: list[UUID] = []
         """Jobs whose attempts were cut off before the database confirmed their end."""
         self.unrecorded: deque[UUID] = deque(maxlen=UNRECORDED_MAX)
         """Jobs whose ends the database refuses: left to the sweep, which counts them."""
-        self.on_freed: Callable[[], None] = lambda: None
-        """Called when a slot is free again."""
-        self.on_deaf: Callable[[RunningJob], None] = lambda _: None
-        """Called with a job whose handler still runs long after its cancellation: abandon it."""
-        self.on_cut: Callable[[], None] = lambda: None
-        """Called when the pod can wait no longer for handlers that it has cancelled."""
-        self.on_ended: Callable[[RunningJob], None] = lambda _: None
-        self.when_ended: list[Callable[[UUID], None]] = []
-        """Called with each job that has left its slot: its end is in the record, if it came to
-        that."""
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -177,7 +191,8 @@ class RunningJobs:
         """Note that the record names this pod."""
         if not self.has_run:
             self.has_run = True
-            self.on_first()
+            for each in self.observers:
+                each.first_job_began()
 
     def add(self, claim: Claim, *, is_isolated: bool = False) -> RunningJob:
         """Add an attempt; an older attempt of the same job that still runs here has lost its lease.
@@ -222,7 +237,7 @@ class RunningJobs:
         job.is_posted = True
         self._posted_count += 1
         self.extra_ids.discard(job.lease.job_id)
-        self.on_freed()
+        self._slot_freed()
 
     def give_up_posted(self) -> None:
         """Wait no longer for the answers to posted ends: these jobs are left to others."""
@@ -234,7 +249,8 @@ class RunningJobs:
         """A job or a step will be overdue at this instant of trio's clock."""
         if deadline < self.next_deadline:
             self.next_deadline = deadline
-            self.on_deadline()
+            for each in self.observers:
+                each.deadline_came_closer()
 
     def cancel_overdue(self, now: float) -> None:
         """Cancel the handlers and the steps whose deadline has passed."""
@@ -266,10 +282,30 @@ class RunningJobs:
         if not self._jobs:
             self._is_empty.set()
         if not job.is_posted or self._posted_count >= self.slots:
-            self.on_freed()
-        self.on_ended(job)
-        for callback in self.when_ended:
-            callback(job.lease.job_id)
+            self._slot_freed()
+        for each in self.observers:
+            each.job_ended(job)
+
+    def _slot_freed(self) -> None:
+        for each in self.observers:
+            each.slot_freed()
+
+    def abandon(self, job: RunningJob) -> None:
+        """Have a job ended without its handler, which ignores its cancellation."""
+        for each in self.observers:
+            each.job_abandoned(job)
+
+    def request_drain(self, *, is_requested: bool) -> None:
+        """Hand jobs back and take none, or take jobs again."""
+        self.is_drain_requested = is_requested
+        if not is_requested:
+            for each in self.observers:
+                each.drain_withdrawn()
+
+    def end_drain(self) -> None:
+        """Wait no longer for handlers that are cancelled."""
+        for each in self.observers:
+            each.drain_ended()
 
     async def wait_until_empty(self) -> None:
         while self._jobs:

@@ -16,7 +16,7 @@ from cortex.http.server import CALLS_MAX, api_server
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import FaultyPort
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import seeded_random
 
 CLIENTS = 8

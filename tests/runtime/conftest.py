@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
-from tests.support.records.factories import Bench, FaultyPort
+from tests.support.records.factories import Bench
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import seeded_random
 from tests.support.records.sending import SECRETS
 from tests.support.servers.webhook_receiver import Receiver, receiving

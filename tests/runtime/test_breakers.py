@@ -20,7 +20,8 @@ from cortex.runtime.calls import breaker_handle
 from cortex.runtime.calls.breakers import FORGET_AFTER_S, BreakerRegistry
 from cortex.store import breakers as store
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import Bench, FaultyPort
+from tests.support.records.factories import Bench
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import move_clock, new_id, seeded_random
 from tests.support.servers.postgres import sql
 from tests.support.servers.proxy import Proxy, proxy

@@ -24,7 +24,8 @@ from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.store import breakers as store
 from cortex.store import operator, pulse
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import Bench, FactList, FaultyPort, a_lease
+from tests.support.records.factories import Bench, FactList, a_lease
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import move_clock, new_id, seeded_random
 from tests.support.servers.postgres import sql
 

@@ -23,7 +23,8 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.store import budgets, facts, pods, retries, tasks
 from tests.support.eventually import WITHIN_S, eventually_async
-from tests.support.records.factories import JOB_TYPE, Bench, FaultyPort, a_pod
+from tests.support.records.factories import JOB_TYPE, Bench, a_pod
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import NoPause, job_row, new_id
 from tests.support.servers.postgres import sql
 

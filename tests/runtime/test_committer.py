@@ -29,7 +29,8 @@ from cortex.store import effects, jobs, steps, tasks
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.holder import holding_task
 from tests.support.records.effects import an_intent
-from tests.support.records.factories import Bench, FaultyPort, a_lease
+from tests.support.records.factories import Bench, a_lease
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import assert_one_truth, job_row, new_id, seeded_random
 from tests.support.records.rows import steps as steps_of
 from tests.support.servers.postgres import run_asyncio, sql

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import MutableMapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import attrs
@@ -30,14 +29,16 @@ def reports(lines: Lines) -> Lines:
 
 
 def watching(bench: Bench, *, abandon_after_s: float = 30.0) -> DeafHandlers:
-    return DeafHandlers(
+    deaf = DeafHandlers(
         bench.port,
         pod_id=bench.pod.id,
         running=bench.running,
         report_after_s=0.05,
         abandon_after_s=abandon_after_s,
-        look_s=0.01,
+        check_s=0.01,
     )
+    bench.running.observers.append(deaf)
+    return deaf
 
 
 async def watched(bench: Bench) -> None:
@@ -197,8 +198,7 @@ async def test_a_handler_that_goes_on_is_ended_by_its_pod(
     await bench.start_committing()
     await bench.start(deaf)
     handlers = {each.__name__: each for each in DEAF}
-    actors = bench.actors()
-    bench.running.on_deaf = partial(actors.abandon, bench.jobs)
+    bench.dispatcher()
     ids = await pod.begin(handlers, timeout_s=1 if why is None else 60)
     await eventually_async(lambda: all(job.task for job in bench.running.jobs), what="all run")
     if why is not None:

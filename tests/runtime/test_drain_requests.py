@@ -3,28 +3,39 @@
 import pytest
 
 from cortex.actors.runner import TickBudget
-from cortex.runtime.maintenance.control import DrainRequests
-from cortex.runtime.running import Stop
+from cortex.runtime.maintenance.drain_requests import DrainRequests
+from cortex.runtime.running import Observer, Stop
 from cortex.store import drains, pods
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
 
 
 def an_actor(bench: Bench, output: list[bool]) -> DrainRequests:
-    return DrainRequests(
+    requests = DrainRequests(
         bench.port,
         pod_id=bench.pod.id,
         running=bench.running,
         on_change=lambda: output.append(bench.running.is_drain_requested),
         rng=bench.rng,
     )
+    bench.running.observers.append(requests)
+    return requests
+
+
+class Freed(Observer):
+    """Counts how often the pod may take jobs again."""
+
+    count = 0
+
+    def drain_withdrawn(self) -> None:
+        self.count += 1
 
 
 async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
     await bench.port(pods.register, bench.pod)
     output: list[bool] = []
-    freed: list[None] = []
-    bench.running.on_undrained = lambda: freed.append(None)
+    freed = Freed()
+    bench.running.observers.append(freed)
     actor = an_actor(bench, output)
     await actor.tick(TickBudget())
     assert (output, bench.running.drain_request) == ([], None)
@@ -44,13 +55,13 @@ async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
     assert output == [True, True], "it is notified when the last one is gone"
     await bench.port(drains.withdraw, bench.pod.id, by="ana")
     await actor.tick(TickBudget())
-    assert (output[-1], freed, bench.running.hands_back()) == (False, [None], False)
+    assert (output[-1], freed.count, bench.running.hands_back()) == (False, 1, False)
 
 
 async def test_it_looks_at_once_when_it_is_woken_and_survives_an_outage(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.runtime.maintenance.control.POLL_S", 60.0)
+    monkeypatch.setattr("cortex.runtime.maintenance.drain_requests.POLL_S", 60.0)
     await bench.port(pods.register, bench.pod)
     actor = an_actor(bench, [])
     bench.port.refuse(drains.is_requested)

@@ -21,7 +21,8 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs, pods
 from tests.support.eventually import eventually, eventually_async
 from tests.support.holder import holding_task
-from tests.support.records.factories import VITALS, Bench, FaultyPort
+from tests.support.records.factories import VITALS, Bench
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import job_row, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
 from tests.support.servers.private_postgres import PrivatePostgres

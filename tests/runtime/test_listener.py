@@ -14,7 +14,8 @@ from cortex.postgres.database import Profile
 from cortex.runtime.liveness.listener import Listener
 from cortex.store import pods
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import Bench, FaultyPort
+from tests.support.records.factories import Bench
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import new_id, seeded_random
 from tests.support.servers.postgres import sql
 from tests.support.servers.private_postgres import PrivatePostgres

@@ -15,7 +15,8 @@ from cortex.runtime.metrics.metrics_page import BREAKERS_MAX, EVERY_S, MetricsPa
 from cortex.runtime.running import RunningJobs
 from cortex.store import pulse as store
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import Bench, FaultyPort, a_claim
+from tests.support.records.factories import Bench, a_claim
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import seeded_random
 from tests.support.scrape import Scrape, read
 from tests.support.servers.postgres import sql

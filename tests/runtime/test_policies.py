@@ -19,7 +19,8 @@ from cortex.runtime.jobs import policies as module
 from cortex.runtime.jobs.policies import Policies, begin
 from cortex.store import agents, codes, configs, jobs
 from cortex.store.codes import Code
-from tests.support.records.factories import JOB_TYPE, FaultyPort, a_claim
+from tests.support.records.factories import JOB_TYPE, a_claim
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import seeded_random
 from tests.support.servers.postgres import sql
 

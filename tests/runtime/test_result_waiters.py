@@ -1,5 +1,6 @@
 """Many clients wait for the ends of jobs, and the database hardly notices."""
 
+import math
 from uuid import UUID
 
 import pytest
@@ -12,10 +13,11 @@ from cortex.domain.job_feed import CodeWait, JobState
 from cortex.domain.poll_rate import PollRate
 from cortex.durable.context import Context
 from cortex.runtime.clients.result_waiters import ResultWaiters
+from cortex.runtime.running import RunningJob
 from cortex.store import jobs
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import Bench
+from tests.support.records.factories import Bench, a_lease
 from tests.support.records.rows import new_id
 
 LONG_S = 20.0
@@ -88,7 +90,7 @@ async def test_a_job_of_this_pod_is_told_at_once(hall: Hall, nursery: trio.Nurse
         await gate.wait()
 
     bench.handle(handler)
-    bench.running.when_ended.append(hall.waiters.ended)
+    bench.running.observers.append(hall.waiters)
     await bench.start_committing()
     (claim,) = await bench.claimed()
     hall.never_look_without_a_reason()
@@ -129,7 +131,8 @@ async def test_and_they_cost_no_more_when_jobs_end_and_clients_come_all_the_time
             clients.start_soon(client, job_id)
         for portion in range(0, CROWD, 50):
             await hall.finish(*ids[portion : portion + 50])
-            hall.waiters.ended(ids[portion])
+            ended = RunningJob(a_lease(job_id=ids[portion]), is_queued=False, deadline=math.inf)
+            hall.waiters.job_ended(ended)
     assert hall.looks < 5 * (trio.current_time() - began) + 2  # and what was saved up before
 
 

@@ -11,7 +11,8 @@ from cortex.runtime.maintenance.schedules import Schedules, declare
 from cortex.store import pods
 from cortex.store.background import schedules
 from tests.support.holder import holding
-from tests.support.records.factories import Bench, FaultyPort, a_pod
+from tests.support.records.factories import Bench, a_pod
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import job_count, seeded_random, stop_clock
 from tests.support.servers.postgres import sql
 

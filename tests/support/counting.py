@@ -9,7 +9,7 @@ import trio
 from cortex.domain.errors import UnavailableError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
-from tests.support.records.factories import FaultyPort
+from tests.support.records.faulty_port import FaultyPort
 
 
 class CountingPort(FaultyPort):

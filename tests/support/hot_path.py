@@ -47,7 +47,8 @@ from cortex.postgres.embedded.install import packaged
 from cortex.postgres.session import Session, open_session
 from cortex.store import jobs, steps, tasks
 from tests.support.eventually import eventually_async
-from tests.support.records.factories import JOB_TYPE, Bench, FaultyPort
+from tests.support.records.factories import JOB_TYPE, Bench
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.servers.postgres import make_run_dir, migrate, remove_servers, sql
 from tests.support.servers.private_postgres import PrivatePostgres, copy_of_original
 

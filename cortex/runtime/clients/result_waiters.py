@@ -26,6 +26,7 @@ from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job_feed import CodeWait, JobState
 from cortex.postgres.bridge import Port
 from cortex.runtime.clients.poller import Poller
+from cortex.runtime.running import Observer, RunningJob
 from cortex.store import feed
 from cortex.store.feed import Results
 
@@ -49,7 +50,7 @@ class _Waiter:
     """Past its deadline: the next poll answers it in any case."""
 
 
-class ResultWaiters:
+class ResultWaiters(Observer):
     """The actor; clients call `result`."""
 
     name = "result waiters"
@@ -89,9 +90,8 @@ class ResultWaiters:
                 raise UnavailableError("the database does not answer", hint="try again in a moment")
             return None
 
-    def ended(self, job_id: UUID) -> None:
-        """An attempt of this job has ended in this pod."""
-        if job_id in self._waiting:
+    def job_ended(self, job: RunningJob) -> None:
+        if job.lease.job_id in self._waiting:
             self.poller.hint()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

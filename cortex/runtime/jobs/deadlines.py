@@ -13,12 +13,12 @@ from typing import Final
 
 import trio
 
-from cortex.runtime.running import RunningJobs
+from cortex.runtime.running import Observer, RunningJobs
 
 COARSE_S: Final = 0.02
 
 
-class JobDeadlines:
+class JobDeadlines(Observer):
     """The actor."""
 
     name = "job deadlines"
@@ -28,7 +28,6 @@ class JobDeadlines:
         self._closer = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        self._running.on_deadline = self._come_closer
         task_status.started()
         while True:
             self._running.cancel_overdue(trio.current_time())
@@ -38,5 +37,5 @@ class JobDeadlines:
                 with trio.move_on_at(self._running.next_deadline):
                     await self._closer.wait()
 
-    def _come_closer(self) -> None:
+    def deadline_came_closer(self) -> None:
         self._closer.set()

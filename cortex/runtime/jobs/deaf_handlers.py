@@ -31,15 +31,15 @@ from cortex.durable.abandoning import end
 from cortex.durable.threads import left_threads
 from cortex.postgres.bridge import Port
 from cortex.runtime.loop_guard import LINES_MAX, stack_of
-from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.runtime.running import Observer, RunningJob, RunningJobs
 from cortex.store import facts
 from cortex.store.facts import Fact
 
 REPORT_AFTER_S: Final = 5.0
 """How long a handler may take to clean up."""
 WORN_OUT: Final = "give calls in sync functions limits of their own, below the limit of the step"
-ENDING_LOOK_S: Final = 0.1
-LOOK_S: Final = 1.0
+ENDING_CHECK_S: Final = 0.1
+CHECK_S: Final = 1.0
 ANSWER_S: Final = 1.0
 """An event loop that does not answer for this long is blocked."""
 PENDING_MAX: Final = 100
@@ -69,7 +69,7 @@ class DeafHandler:
         }
 
 
-class DeafHandlers:
+class DeafHandlers(Observer):
     """The actor."""
 
     name = "deaf handlers"
@@ -82,7 +82,7 @@ class DeafHandlers:
         running: RunningJobs,
         report_after_s: float = REPORT_AFTER_S,
         abandon_after_s: float = ABANDONED_AFTER_S,
-        look_s: float = LOOK_S,
+        check_s: float = CHECK_S,
         on_worn_out: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_worn_out` is called when too many threads are left behind for the pod to go on."""
@@ -93,7 +93,7 @@ class DeafHandlers:
         self._pod_id = pod_id
         self._running = running
         self._report_after_s = report_after_s
-        self._look_s = look_s
+        self._check_s = check_s
         self._next_s: dict[RunningJob, float] = {}
         """The excess at which each reported job is reported again."""
 
@@ -107,7 +107,6 @@ class DeafHandlers:
             daemon=True,
         )
         watch.start()
-        self._running.on_cut = self._cut
         self._is_worn_out = False
         try:
             async with trio.open_nursery() as nursery:
@@ -133,7 +132,7 @@ class DeafHandlers:
             if not self._is_worn_out and is_worn_out(left_threads()):
                 self._is_worn_out = True
                 await self._wear_out(left_threads())
-            await trio.sleep(ENDING_LOOK_S if self._ending else self._look_s)
+            await trio.sleep(ENDING_CHECK_S if self._ending else self._check_s)
 
     async def _wear_out(self, lost: int) -> None:
         """Drain the pod: its jobs go on where threads are left."""
@@ -146,7 +145,7 @@ class DeafHandlers:
             Fact(type="lifecycle", subtype="threads_lost", pod_id=self._pod_id, data=data)
         )
 
-    def _cut(self) -> None:
+    def drain_ended(self) -> None:
         for job in self._running.jobs:
             self._abandon(job)
         self._end()
@@ -158,7 +157,7 @@ class DeafHandlers:
         self._ending.append(job.task)
         lease = job.lease
         _log.error("handler abandoned", job=str(lease.job_id), attempt=lease.attempt, type=job.type)
-        self._running.on_deaf(job)
+        self._running.abandon(job)
 
     def _end(self) -> None:
         self._ending = [task for task in self._ending if not end(task)]
@@ -190,7 +189,7 @@ class DeafHandlers:
         send: trio.MemorySendChannel[DeafHandler],
         stopped: threading.Event,
     ) -> None:
-        while not stopped.wait(self._look_s):
+        while not stopped.wait(self._check_s):
             due = self._due()
             try:
                 handler = list(self._find(due, token, loop_thread)) if due else []

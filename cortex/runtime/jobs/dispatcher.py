@@ -19,7 +19,6 @@ its actors hand the jobs back. The pod releases once more what it owns, before i
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -35,7 +34,7 @@ from cortex.domain.errors import UnavailableError
 from cortex.domain.job import BULK, Claim, Release
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs.job_actor import JobActors
-from cortex.runtime.running import RunningJob, RunningJobs
+from cortex.runtime.running import Observer, RunningJob, RunningJobs
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import tasks
 from cortex.store.background.runners import DISPATCH
@@ -97,7 +96,7 @@ PROMOTE_REST: Final = 9.0
 _log = structlog.get_logger(__name__)
 
 
-class Dispatcher:
+class Dispatcher(Observer):
     """The actor; `hint` may be called from anywhere in the trio thread."""
 
     name = "dispatcher"
@@ -157,13 +156,19 @@ class Dispatcher:
         self._promote_next = self._promote_next or promote
         self._pacer.wake()
 
-    def on_ended(self, job: RunningJob) -> None:
+    def job_ended(self, job: RunningJob) -> None:
         if job.is_queued or job.is_isolated:
             self.hint(promote=job.is_queued)
 
-    def on_freed(self) -> None:
+    def slot_freed(self) -> None:
         if self._is_crowded and self._has_room:
             self._pacer.wake()
+
+    def job_abandoned(self, job: RunningJob) -> None:
+        self._actors.abandon(self._jobs_nursery, job)
+
+    def drain_withdrawn(self) -> None:
+        self.hint(promote=True)
 
     @property
     def may_claim(self) -> bool:
@@ -172,10 +177,6 @@ class Dispatcher:
         return self._self_fence.is_sure and not is_held_up and not self._running.is_drain_requested
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        self._running.on_ended = self.on_ended
-        self._running.on_freed = self.on_freed
-        self._running.on_deaf = partial(self._actors.abandon, self._jobs_nursery)
-        self._running.on_undrained = partial(self.hint, promote=True)
         task_status.started()
         try:
             await self._run()

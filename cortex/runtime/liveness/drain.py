@@ -114,7 +114,7 @@ class Drain:
         self.is_over.set()
         with trio.move_on_after(PATIENCE * self.left_s(DrainPhase.HAND_BACK)):
             await self._running.wait_until_empty()
-        self._running.on_cut()
+        self._running.end_drain()
 
     def enter(self, phase: DrainPhase) -> None:
         """A phase begins, unless a later one has; the first one sets the deadlines."""

@@ -26,7 +26,7 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError
 from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.running import RunningJobs, Stop
+from cortex.runtime.running import Observer, RunningJobs, Stop
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods
 from cortex.store.pods import Pod, Vitals
@@ -39,7 +39,7 @@ RETRY_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class Heartbeat:
+class Heartbeat(Observer):
     """The actor."""
 
     name = "heartbeat"
@@ -69,6 +69,9 @@ class Heartbeat:
     def beat_soon(self) -> None:
         """Beat at once, because the reported state has changed."""
         self._pacer.wake()
+
+    def first_job_began(self) -> None:
+        self.beat_soon()
 
     def _on_lost(self) -> None:
         self._self_fence.lost()

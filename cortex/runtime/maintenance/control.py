@@ -6,7 +6,7 @@ On stop: nothing to do; a cancelled job that is handed back is ended by its next
 """
 
 import random
-from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 import structlog
@@ -15,9 +15,9 @@ from cortex.actors.runner import Runner, TickBudget, TickResult
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.listener import CONTROL
 from cortex.runtime.running import RunningJobs, Stop
-from cortex.store import drains, jobs
+from cortex.store import jobs
 
-POLL_S = 1.0
+POLL_S: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -48,49 +48,3 @@ class Control(Runner):
             _log.info("job cancelled", job=str(job_id), attempt=attempt)
             self._running.end(job_id, attempt, Stop.CANCELLED)
         return TickResult(items=len(requests))
-
-
-# --- Follows requests to drain this pod, and to let it take jobs again.
-
-
-class DrainRequests(Runner):
-    """The runner."""
-
-    name = "drain_requests"
-    failure = "drain requests not read"
-    woken_by = frozenset({CONTROL})
-
-    def __init__(
-        self,
-        port: Port,
-        *,
-        pod_id: UUID,
-        running: RunningJobs,
-        on_change: Callable[[], None],
-        rng: random.Random,
-    ) -> None:
-        """`on_change` is called when there is something new to show."""
-        super().__init__(rng=rng, interval_s=POLL_S)
-        self._port = port
-        self._pod_id = pod_id
-        self._running = running
-        self._on_change = on_change
-        running.when_ended.append(self._ended)
-
-    async def tick(self, _: TickBudget, /) -> TickResult:
-        """Read the request; report a change."""
-        is_requested = await self._port(drains.is_requested, self._pod_id)
-        if is_requested is self._running.is_drain_requested:
-            return TickResult()
-        self._running.is_drain_requested = is_requested
-        event = "drain requested" if is_requested else "drain request withdrawn"
-        _log.info(event, jobs=len(self._running))
-        self._on_change()
-        if not is_requested:
-            self._running.on_undrained()
-        return TickResult(items=1)
-
-    def _ended(self, _: UUID) -> None:
-        if self._running.is_drain_requested and not len(self._running):
-            _log.info("drained")
-            self._on_change()

@@ -105,7 +105,7 @@ async def test_a_pod_that_has_lost_its_threads_drains(
         bench.port,
         pod_id=bench.pod.id,
         running=bench.running,
-        look_s=0.01,
+        check_s=0.01,
         on_worn_out=worn_out.set,
     )
     await bench.start(deaf)

@@ -19,7 +19,6 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Invocation
-from cortex.domain.errors import CortexError, OutcomeUnknownError, Trouble, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
@@ -49,8 +48,6 @@ from cortex.durable.context import Context
 from cortex.durable.gates import Gate
 from cortex.durable.journal import NO_PAST, Journal, StepOutcome
 from cortex.durable.registry import Handler, Registry, job
-from cortex.postgres.bridge import Port
-from cortex.postgres.dedicated import Dedicated
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
@@ -66,6 +63,7 @@ from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from tests.support.records.bulk import BulkList
 from tests.support.records.channels import ChannelList
+from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import new_id, seeded_random
 
 JOB_TYPE = "work"
@@ -437,75 +435,6 @@ def a_context(record: Record | None = None, claim: Claim | None = None, **lent: 
     return Context(claim, journal, services(**lent))
 
 
-class FaultyPort(Port):
-    """A port on which chosen calls go wrong, once each, as networks and servers do."""
-
-    def __init__(self, port: Port) -> None:
-        """`port` does the work."""
-        super().__init__(port._island, port._db, port._profile)
-        self._port = port
-        self._faults: list[tuple[Callable[..., Any], bool, Exception]] = []
-
-    def lose_reply(self, method: Callable[..., Any]) -> None:
-        """Do the next call of this method and then forget its outcome."""
-        self._faults.append((method, True, OutcomeUnknownError("the reply was lost")))
-
-    def lose_request(self, method: Callable[..., Any]) -> None:
-        """Lose the next call of this method before it gets anywhere; callers see no difference."""
-        self._faults.append((method, False, OutcomeUnknownError("the request was lost")))
-
-    def refuse(
-        self,
-        method: Callable[..., Any],
-        trouble: Trouble | None = None,
-        *,
-        is_locked: bool = False,
-    ) -> None:
-        """Answer the next call of this method that the server is not there, or lacks something.
-
-        `is_locked`: that another session holds a row.
-        """
-        error = UnavailableError("not there", trouble=trouble, is_locked=is_locked)
-        self._faults.append((method, False, error))
-
-    def crash(self, method: Callable[..., Any]) -> None:
-        """Fail in the next call of this method as only a mistake in the code does."""
-        self._faults.append((method, False, RuntimeError("a mistake")))
-
-    def fail(self, method: Callable[..., Any], error: CortexError) -> None:
-        """Let the next call of this method raise this, and do nothing."""
-        self._faults.append((method, False, error))
-
-    @property
-    def faults_left(self) -> int:
-        return len(self._faults)
-
-    async def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        for number, (meant, works, error) in enumerate(self._faults):
-            if meant is method:
-                del self._faults[number]
-                if works:
-                    await self._port(method, *args, **kwargs)
-                raise error
-        return await self._port(method, *args, **kwargs)
-
-    @property
-    def is_pooled(self) -> bool:
-        return self._port.is_pooled
-
-    async def cross(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return await self._port.cross(method, *args, **kwargs)
-
-    async def open(self, session: Dedicated) -> None:
-        await self._port.open(session)
-
-    async def close(self, session: Dedicated) -> None:
-        await self._port.close(session)
-
-    def dedicated(self, *, on_lost: Callable[[], None]) -> Dedicated:
-        return self._port.dedicated(on_lost=on_lost)
-
-
 @define
 class Bench:
     """The parts of one pod, wired as a pod has them, for a test to drive by hand."""
@@ -536,7 +465,9 @@ class Bench:
     async def start_committing(self) -> None:
         """Run what job actors need beside them."""
         await self.start(self.committer)
-        await self.start(JobDeadlines(self.running))
+        deadlines = JobDeadlines(self.running)
+        self.running.observers.append(deadlines)
+        await self.start(deadlines)
 
     async def start(self, actor: Actor) -> None:
         """Run an actor beside the test until it ends."""
@@ -563,7 +494,7 @@ class Bench:
         )
 
     def dispatcher(self, *, poll_s: float = 60.0) -> Dispatcher:
-        return Dispatcher(
+        dispatcher = Dispatcher(
             self.port,
             pod_id=self.pod.id,
             config_id=1,
@@ -573,6 +504,8 @@ class Bench:
             pacer=Pacer(rng=self.rng),
             poll_s=poll_s,
         )
+        self.running.observers.append(dispatcher)
+        return dispatcher
 
     async def submit(self, count: int = 1, **fields: Any) -> list[UUID]:
         batch = [a_submission(**fields) for _ in range(count)]

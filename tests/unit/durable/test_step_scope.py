@@ -67,7 +67,9 @@ async def a_life() -> AsyncIterator[Life]:
     running, record, claim = RunningJobs(slots=1), Record(), a_claim(left_s=7200.0)
     counted = Counted(running)
     async with trio.open_nursery() as nursery:
-        await nursery.start(JobDeadlines(running).run)
+        deadlines = JobDeadlines(running)
+        running.observers.append(deadlines)
+        await nursery.start(deadlines.run)
         scope = StepScope(trio.lowlevel.current_task(), counted)
         running.add(claim).step_scope = scope
         journal = Journal(claim.lease, record, (), step_scope=scope)

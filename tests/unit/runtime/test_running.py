@@ -3,15 +3,34 @@
 import pytest
 import trio
 
-from cortex.runtime.running import RunningJob, RunningJobs, Stop
+from cortex.runtime.running import Observer, RunningJob, RunningJobs, Stop
 from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import a_claim, a_lease
 
 
+class Reports(Observer):
+    """Records what it is called with."""
+
+    def __init__(self, running: RunningJobs) -> None:
+        self._running = running
+        self.firsts: list[bool] = []
+        self.freed: list[int] = []
+        self.ended: list[RunningJob] = []
+        running.observers.append(self)
+
+    def first_job_began(self) -> None:
+        self.firsts.append(self._running.has_run)
+
+    def slot_freed(self) -> None:
+        self.freed.append(self._running.free_slots)
+
+    def job_ended(self, job: RunningJob) -> None:
+        self.ended.append(job)
+
+
 async def test_slots_are_taken_and_given_back() -> None:
     running = RunningJobs(slots=2)
-    ended: list[RunningJob] = []
-    running.on_ended = ended.append
+    ended = Reports(running).ended
     claim = a_claim()
     job = running.add(claim)
     assert (running.free_slots, running.job_ids, running.leases) == (
@@ -40,8 +59,7 @@ async def test_a_handler_is_cancelled_when_its_time_is_over() -> None:
 
 async def test_a_posted_end_frees_its_slot_and_keeps_its_lease() -> None:
     running = RunningJobs(slots=1)
-    freed: list[int] = []
-    running.on_freed = lambda: freed.append(running.free_slots)
+    freed = Reports(running).freed
     claim = a_claim()
     job = running.add(claim)
     running.posted(job)
@@ -67,8 +85,7 @@ async def test_an_end_that_is_answered_before_it_counts_as_posted_is_not_counted
 
 async def test_no_more_posted_ends_than_slots_give_their_slots_back() -> None:
     running = RunningJobs(slots=2)
-    freed: list[int] = []
-    running.on_freed = lambda: freed.append(running.free_slots)
+    freed = Reports(running).freed
     posted = [running.add(a_claim()) for _ in range(2)]
     for each in posted:
         running.posted(each)
@@ -96,8 +113,8 @@ async def test_posted_ends_that_are_given_up_leave_their_jobs_to_others() -> Non
 
 
 async def test_the_first_job_that_the_record_names_is_reported_once() -> None:
-    running, reports = RunningJobs(slots=3), []
-    running.on_first = lambda: reports.append(running.has_run)
+    running = RunningJobs(slots=3)
+    reports = Reports(running).firsts
     running.add(a_claim(type="sweep_zombies"))
     assert (running.has_run, reports) == (False, [])
     for _ in range(2):
