@@ -41,7 +41,7 @@ def test_versions_are_read_as_they_were_applied(store: Session) -> None:
     assert (first.spec, first.applied_by) == (SPEC, "ana")
 
 
-def test_what_does_not_exist_is_named(store: Session) -> None:
+def test_missing_agent_or_version_is_named(store: Session) -> None:
     apply(store)
     with pytest.raises(NotFoundError, match="'nobody' does not exist"):
         store(agents.versions, "nobody")

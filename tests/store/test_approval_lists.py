@@ -18,7 +18,7 @@ def askers(store: Session, database: str) -> Askers:
     return Askers(store, database)
 
 
-def test_what_waits_is_listed_by_danger_then_by_expiry(askers: Askers) -> None:
+def test_pending_approvals_are_listed_by_risk_then_expiry(askers: Askers) -> None:
     made = [
         askers.asked(risk=risk, expires_s=expires_s)
         for risk, expires_s in (

@@ -43,7 +43,7 @@ REFUSALS = {
 
 
 def decider(request: Any, **fields: Any) -> Callable[[Database], Coroutine[Any, Any, str]]:
-    """Decide, and say in one word what it led to."""
+    """Decide, and return the outcome as one word."""
     return partial(outcome_of, vote=a_verdict(request, **fields))
 
 
@@ -60,7 +60,7 @@ def rulings(found: list[Any]) -> Counter[str]:
     return Counter(found)
 
 
-def test_of_fifty_deciders_one_wins_and_the_others_are_told_who(askers: Askers) -> None:
+def test_one_of_fifty_deciders_wins_and_the_others_learn_who(askers: Askers) -> None:
     request = askers.asked()
     people = [f"person-{n}" for n in range(DECIDERS)]
     found = at_once(
@@ -85,7 +85,7 @@ def test_of_fifty_deciders_one_wins_and_the_others_are_told_who(askers: Askers) 
     assert_one_truth(askers.dsn)
 
 
-def test_of_fifty_people_two_approve_a_critical_one(askers: Askers) -> None:
+def test_two_of_fifty_people_approve_a_critical_request(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="person-0")
     people = [f"person-{n % 25}" for n in range(DECIDERS)]
     found = at_once(askers.dsn, *(decider(request, by=name) for name in people))
@@ -97,7 +97,7 @@ def test_of_fifty_people_two_approve_a_critical_one(askers: Askers) -> None:
     assert job_row(askers.dsn, askers.row(request).job_id)["task_state"] == "READY"
 
 
-def test_two_who_edit_at_once_do_not_approve_each_others_edit(askers: Askers) -> None:
+def test_simultaneous_edits_do_not_approve_each_other(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     edits = [canonical({"customer": "cus_88", "amount": n}) for n in range(10)]
     found = at_once(
@@ -166,7 +166,7 @@ def test_a_decision_and_a_cancel_leave_no_running_job_behind(askers: Askers) -> 
     assert_one_truth(askers.dsn)
 
 
-def test_no_decision_is_lost_while_its_job_goes_to_sleep(askers: Askers) -> None:
+def test_decision_during_suspension_always_resumes_the_job(askers: Askers) -> None:
     """It awaits one of two; that decision comes before, amid or after its suspension."""
     sleepers = []
     for _ in range(ROUNDS):
@@ -253,7 +253,7 @@ def test_a_decision_in_the_middle_of_a_suspension(
     assert row["task_state"] == "READY" or row["status"] == "RETRY", row["status"]
 
 
-def test_who_takes_the_key_of_a_job_that_is_let_go_just_now_replaces_it(askers: Askers) -> None:
+def test_successor_replaces_a_job_that_is_being_released(askers: Askers) -> None:
     """A cancelled job that kept its task would stop every claim."""
     request = a_request()
     job_id = askers.ask(request, job_key="k")
@@ -268,7 +268,7 @@ def test_who_takes_the_key_of_a_job_that_is_let_go_just_now_replaces_it(askers: 
     assert askers.claim(successor.id).lease.attempt == 1
 
 
-def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
+def test_successor_replaces_a_job_that_is_being_suspended(
     askers: Askers,
 ) -> None:
     """A waiting job whose key belongs to another could never be resumed."""
@@ -289,7 +289,7 @@ def test_who_takes_the_key_of_a_job_that_goes_to_sleep_just_now_replaces_it(
     assert askers.claim(successor.id).lease.attempt == 1
 
 
-def test_the_expiry_passes_by_what_others_hold(askers: Askers) -> None:
+def test_expiry_skips_locked_jobs_and_returns_to_them(askers: Askers) -> None:
     """A locked job does not hold up the others, and is not forgotten."""
     held, other = askers.asked(), askers.asked()
     job_id = askers.row(held).job_id

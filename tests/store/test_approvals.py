@@ -1,4 +1,4 @@
-"""Requests for approval: how they are asked, decided, expire, and what follows for their jobs."""
+"""Requests for approval: creation, decision, expiry, and the consequences for their jobs."""
 
 import hashlib
 import json
@@ -44,7 +44,7 @@ def askers(store: Session, database: str) -> Askers:
     return Askers(store, database)
 
 
-def test_while_it_waits_its_job_holds_nothing(askers: Askers) -> None:
+def test_waiting_for_approval_holds_no_task_or_pod(askers: Askers) -> None:
     request = a_request()
     job_id = askers.ask(request)
     row = job_row(askers.dsn, job_id)
@@ -87,7 +87,7 @@ def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
     assert_one_truth(askers.dsn)
 
 
-def test_a_no_is_told_to_the_job_or_fails_it(askers: Askers) -> None:
+def test_denial_resumes_or_fails_the_job_as_configured(askers: Askers) -> None:
     output, failed = a_request(), a_request(on_deny="fail")
     told_job, failed_job = askers.ask(output), askers.ask(failed)
     for request in (output, failed):
@@ -135,7 +135,7 @@ def test_a_job_that_people_failed_is_no_dead_letter_and_asks_again_in_a_new_job(
     assert (what, json.loads(data)["by"]) == ("decision_retried", "ana")
 
 
-def test_who_comes_second_is_told_who_was_first(askers: Askers) -> None:
+def test_second_decider_learns_the_first_decision(askers: Askers) -> None:
     request = askers.asked()
     askers.decide(request, is_approved=False, by="li", reason="no", channel="page")
     output = askers.refused(request).message
@@ -154,7 +154,7 @@ def test_a_decision_on_other_arguments_than_those_shown_is_refused(askers: Asker
     assert askers.row(request).status == "PENDING"
 
 
-def test_edited_arguments_are_what_is_approved(askers: Askers) -> None:
+def test_approval_covers_the_edited_arguments(askers: Askers) -> None:
     request = a_request()
     job_id = askers.ask(request)
     assert askers.decide(request, edited=EDITED).outcome == "approved"
@@ -171,14 +171,14 @@ def test_edited_arguments_are_what_is_approved(askers: Askers) -> None:
     assert (found.arguments, found.asked_digest) == (EDITED, request.digest)
 
 
-def test_without_a_schema_nothing_is_edited(askers: Askers) -> None:
+def test_request_without_a_schema_cannot_be_edited(askers: Askers) -> None:
     request = askers.asked(schema=None)
     for edited in (EDITED, request.arguments):
         assert "cannot be edited" in askers.refused(request, edited=edited).message
     assert askers.decide(request).outcome == "approved"
 
 
-def test_critical_ones_need_two_people_who_did_not_ask(askers: Askers) -> None:
+def test_critical_request_needs_two_people_besides_the_submitter(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     for same in ("ana", "ANA"):
         assert "asked for by you" in askers.refused(request, by=same).message
@@ -202,7 +202,7 @@ def test_critical_ones_need_two_people_who_did_not_ask(askers: Askers) -> None:
 @pytest.mark.parametrize(
     "same", ["LI\u00c9", "lie\u0301", " li\u00e9", "li\u00e9\t", "\uff4c\uff49\u00e9"]
 )
-def test_who_asked_is_known_however_they_write_their_name(askers: Askers, same: str) -> None:
+def test_submitter_is_recognised_in_any_spelling_of_the_name(askers: Askers, same: str) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="li\u00e9")
     assert "asked for by you" in askers.refused(request, by=same).message
 
@@ -245,7 +245,7 @@ def test_a_submit_by_sql_has_a_requester(askers: Askers) -> None:
     assert askers.row(request).requested_with == f"db:{found['login']}"
 
 
-def test_an_edit_begins_the_count_anew(askers: Askers) -> None:
+def test_edit_restarts_the_count_of_agreements(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     assert askers.decide(request, by="li").outcome == "agreed"
     edit = askers.decide(request, by="kim", edited=EDITED)
@@ -268,7 +268,7 @@ def test_the_database_itself_does_not_let_one_person_approve_a_critical_one(
 @pytest.mark.parametrize(
     "change", ["status = 'APPROVED'", "asked = '{}'", "risk = 'LOW'", "tool = 'x'", "people = 1"]
 )
-def test_what_was_decided_and_what_was_asked_stay(askers: Askers, change: str) -> None:
+def test_decided_requests_and_votes_are_immutable(askers: Askers, change: str) -> None:
     request = askers.asked(risk="CRITICAL")
     askers.decide(request, is_approved=False, reason="no")
     with pytest.raises(asyncpg.CheckViolationError):
@@ -280,7 +280,7 @@ def test_what_was_decided_and_what_was_asked_stay(askers: Askers, change: str) -
 # --- expiry
 
 
-def test_nobody_decides_after_its_time_and_expired_is_not_denied(askers: Askers) -> None:
+def test_expired_request_cannot_be_decided_and_is_not_denied(askers: Askers) -> None:
     request = askers.asked()
     move_clock(askers.dsn, 3601)
     error = askers.refused(request)
@@ -295,7 +295,7 @@ def test_nobody_decides_after_its_time_and_expired_is_not_denied(askers: Askers)
     assert [what for what, _ in facts(askers.dsn, request.id)] == ["approval_expired"]
 
 
-def test_an_expired_one_fails_its_job_or_is_told(askers: Askers) -> None:
+def test_expiry_fails_or_resumes_the_job_as_configured(askers: Askers) -> None:
     failing, telling = a_request(), a_request(on_expiry="tell")
     failed_job, told_job = askers.ask(failing), askers.ask(telling)
     other = askers.asked(expires_s=9000.0)
@@ -309,7 +309,7 @@ def test_an_expired_one_fails_its_job_or_is_told(askers: Askers) -> None:
     assert_one_truth(askers.dsn)
 
 
-def test_a_clock_that_goes_back_gives_the_time_back(askers: Askers) -> None:
+def test_clock_moved_back_reopens_an_expired_request(askers: Askers) -> None:
     request = askers.asked()
     move_clock(askers.dsn, 7200)
     assert askers.refused(request).code == "expired"
@@ -353,7 +353,7 @@ def test_the_newest_request_counts_although_the_clock_went_back(askers: Askers) 
 # --- several gates of one job
 
 
-def test_a_decision_that_comes_while_the_job_runs_is_not_slept_over(askers: Askers) -> None:
+def test_decision_while_the_job_runs_prevents_its_suspension(askers: Askers) -> None:
     first, second = a_request(key="a"), a_request(key="b")
     job_id = askers.ask(first, second)
     askers.decide(first)
@@ -365,7 +365,7 @@ def test_a_decision_that_comes_while_the_job_runs_is_not_slept_over(askers: Aske
     assert row["next_retry_at"] <= row["now"]
 
 
-def test_what_is_not_decided_is_waited_for_again(askers: Askers) -> None:
+def test_undecided_request_suspends_the_job_again(askers: Askers) -> None:
     first, second = a_request(key="a"), a_request(key="b")
     job_id = askers.ask(first, second)
     askers.decide(second)
@@ -387,7 +387,7 @@ def test_both_decisions_of_a_waiting_job_make_one_task(askers: Askers) -> None:
     assert_one_truth(askers.dsn)
 
 
-def test_a_no_that_fails_the_job_voids_what_else_it_asked(askers: Askers) -> None:
+def test_denial_that_fails_the_job_voids_its_other_requests(askers: Askers) -> None:
     first, second = a_request(key="a", on_deny="fail"), a_request(key="b")
     job_id = askers.ask(first, second)
     askers.decide(first, is_approved=False, reason="no")
@@ -395,7 +395,7 @@ def test_a_no_that_fails_the_job_voids_what_else_it_asked(askers: Askers) -> Non
     assert askers.refused(second).message.endswith("is void: its job was FAILED")
 
 
-def test_a_job_that_asks_for_something_else_voids_what_it_asked(askers: Askers) -> None:
+def test_changed_request_of_a_job_voids_its_old_one(askers: Askers) -> None:
     """So after a release with another default: no person decides on what will not run."""
     old, other = a_request(key="a"), a_request(key="b")
     job_id = askers.ask(old, other)
@@ -433,7 +433,7 @@ def test_a_running_job_that_ends_voids_its_requests(askers: Askers) -> None:
     assert askers.row(first).status == "APPROVED"
 
 
-def test_who_was_asked_to_end_asks_for_nothing(askers: Askers) -> None:
+def test_cancelled_job_makes_no_request(askers: Askers) -> None:
     claim = askers.claimed()
     askers.call(jobs.cancel, claim.lease.job_id, by="li", reason="")
     request = a_request()
@@ -465,7 +465,7 @@ def test_a_repeated_suspension_asks_once(askers: Askers) -> None:
     assert len(askers.call(approvals.pending)) == 1
 
 
-def test_a_job_of_a_named_queue_comes_back_into_it(askers: Askers) -> None:
+def test_approved_job_returns_to_its_named_queue(askers: Askers) -> None:
     request = a_request()
     job_id = askers.ask(request, queue_name="q")
     behind = askers.claimed(queue_name="q")
@@ -541,7 +541,7 @@ def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> Non
 # --- lists
 
 
-def test_a_job_that_goes_on_from_a_failed_one_finds_its_yes(askers: Askers) -> None:
+def test_resubmitted_job_finds_the_approval_of_its_lineage(askers: Askers) -> None:
     """A yes to the same arguments counts for the lineage; a no is asked again, see the gates."""
     request = a_request()
     job_id = askers.ask(request)

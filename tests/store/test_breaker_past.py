@@ -25,7 +25,7 @@ def note(store: Session, *messages: str, source: str = NAME, cls: str = "TRANSIE
         store(facts.append, [Fact(type="error", subtype="overloaded", source=source, data=data)])
 
 
-def test_turns_come_in_their_order_with_what_was_before(database: str, store: Session) -> None:
+def test_breaker_turns_are_ordered_with_their_previous_state(database: str, store: Session) -> None:
     fail(store, 3)
     move_clock(database, 60)
     store(breakers.close, NAME, by="ana", reason="it is well")
@@ -41,7 +41,7 @@ def test_turns_come_in_their_order_with_what_was_before(database: str, store: Se
     assert store(past, [NAME])[NAME].turns == ()
 
 
-def test_the_last_three_errors_that_count_are_told(store: Session) -> None:
+def test_past_holds_the_last_three_counted_errors(store: Session) -> None:
     note(store, "one", "two", "three", "four")
     note(store, "not its own", source="llm:other")
     note(store, "says nothing of it", cls="PERMANENT")
@@ -53,7 +53,7 @@ def test_the_last_three_errors_that_count_are_told(store: Session) -> None:
     assert store(past, [NAME])[NAME].errors[0].code == "overloaded"
 
 
-def test_calls_that_went_well_since_do_not_hide_what_opened_it(
+def test_later_successes_do_not_hide_the_errors_that_opened_a_breaker(
     database: str, store: Session
 ) -> None:
     fail(store, 3)
@@ -64,7 +64,9 @@ def test_calls_that_went_well_since_do_not_hide_what_opened_it(
     assert found == ["three", "two", "one"]
 
 
-def test_what_was_not_read_is_said(store: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_reports_from_when_it_is_complete(
+    store: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fail(store, 3)
     monkeypatch.setattr(breakers, "CHANGES_EACH_MAX", 2)
     assert store(past, [NAME])[NAME].known_since is None

@@ -136,7 +136,7 @@ def test_a_probe_that_is_renewed_or_given_back(store: Session, database: str) ->
     assert [subtype for subtype, _ in facts(database)] == ["breaker_opened", "breaker_half_opened"]
 
 
-def test_pods_see_what_is_not_healthy_and_nothing_else(store: Session, database: str) -> None:
+def test_pods_read_only_unhealthy_breakers(store: Session, database: str) -> None:
     now, found = store(breakers.look, limit=100)
     assert found == []
     assert now.tzinfo is not None
@@ -196,7 +196,7 @@ def test_a_hold_may_be_made_another(store: Session, database: str) -> None:
     assert probe(store) is not None
 
 
-def test_closing_what_is_not_there_names_what_is(store: Session, database: str) -> None:
+def test_closing_a_missing_breaker_lists_existing_ones(store: Session, database: str) -> None:
     with pytest.raises(NotFoundError, match="no circuit breaker 'llm:x'"):
         store(breakers.close, "llm:x", by="ana", reason="r")
     open_it(store)
@@ -208,7 +208,7 @@ def test_closing_what_is_not_there_names_what_is(store: Session, database: str) 
     assert [row.name for row in store(breakers.page)] == ["llm:m"]
 
 
-def test_what_was_well_for_long_is_forgotten(store: Session, database: str) -> None:
+def test_breakers_closed_for_long_are_forgotten(store: Session, database: str) -> None:
     fail(store, "http:counting")
     open_it(store, "llm:open")
     move_clock(database, 100)
@@ -243,7 +243,7 @@ def test_the_list_counts_the_jobs_that_wait(store: Session, database: str, submi
     ]
 
 
-def test_only_changes_of_state_are_told_at_once(store: Session, database: str) -> None:
+def test_only_state_changes_notify_pods(store: Session, database: str) -> None:
     import asyncio  # noqa: PLC0415
 
     import asyncpg  # noqa: PLC0415

@@ -121,7 +121,7 @@ def test_room_is_taken_before_the_call_and_trued_up_after_it(
     assert costs(database) == [("kept", Decimal("0.75"))]
 
 
-def test_each_budget_counts_what_is_its_own(
+def test_each_budget_counts_only_its_own_scope(
     store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     spec = {"name": "researcher", "model": "m", "system": "s"}
@@ -281,7 +281,7 @@ def test_calls_at_once_cannot_overspend_by_more_than_one(  # noqa: PLR0917 -- py
     assert sql(database, "SELECT FROM cortex.reservation") == []
 
 
-def test_of_many_that_waited_for_the_same_room_one_gets_it(
+def test_one_of_many_waiting_calls_gets_the_last_room(
     store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     limit(store, TENANT_DAY, 1)
@@ -367,7 +367,7 @@ def test_a_raise_lets_those_go_on_that_have_room_then(  # noqa: PLR0917 -- pytes
     assert fact.data == {"by": "bo", "reason": "go on", "before": 1, "after": 5}
 
 
-def test_a_job_goes_on_with_the_attempts_that_it_had_spent(
+def test_job_woken_from_a_budget_keeps_its_spent_attempts(
     store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     for _ in range(2):
@@ -423,7 +423,7 @@ def test_a_budget_removed_during_a_call_does_not_disturb_it(
     }
 
 
-def test_who_began_to_wait_during_a_raise_is_found(
+def test_jobs_that_began_waiting_during_a_raise_are_woken(
     store: Session, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     limit(store, TENANT_RUN, 1)
@@ -455,7 +455,7 @@ def test_thousands_go_on_in_batches(
     assert len(sql(database, "SELECT FROM cortex_worker.task")) == 10
 
 
-def test_a_declared_limit_does_not_undo_what_a_person_changed(store: Session) -> None:
+def test_declared_limit_does_not_undo_a_persons_change(store: Session) -> None:
     agent = Budget(scope=Scope.AGENT, subject="a", unit=Unit.TOKENS, period=Period.RUN)
 
     def declare(amount: int) -> bool:

@@ -92,7 +92,7 @@ def test_calls_of_attempts_that_are_over_are_swept(
     assert settle(store, alive, "1")
 
 
-def test_a_pod_that_lives_has_a_minute_to_tell_what_a_call_really_cost(
+def test_live_pod_has_a_minute_to_settle_the_cost_of_a_call(
     store: Session,
     database: str,
     submit: Callable[..., UUID],
@@ -118,7 +118,7 @@ def test_a_pod_that_lives_has_a_minute_to_tell_what_a_call_really_cost(
     assert costs(database) == [("kept", Decimal(1)), ("lost", Decimal("0.5"))]
 
 
-def test_one_pod_looks_at_a_time_and_the_others_go_on_where_they_were(
+def test_one_pod_sweeps_at_a_time_and_the_others_keep_their_place(
     store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     over, waiting = running(), running()

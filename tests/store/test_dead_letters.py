@@ -96,7 +96,7 @@ def failed_in_retry(_store: Session, dsn: str, _claim: Callable[..., list[Claim]
 
 
 @pytest.mark.parametrize("way", [finished, swept, failed_in_retry])
-def test_whatever_fails_a_job_leaves_its_letter(
+def test_every_failure_leaves_an_open_dead_letter(
     store: Session,
     database: str,
     claim: Callable[..., list[Claim]],
@@ -221,7 +221,7 @@ def test_the_new_job_has_all_that_the_old_one_had_but_its_fate(
     assert_one_truth(database)
 
 
-def test_who_and_why_are_kept_and_told(store: Session, database: str) -> None:
+def test_retry_records_person_and_reason(store: Session, database: str) -> None:
     (job_id,) = fail(database)
     (settled,) = retry(store, job_id)
     found = letter(database, job_id)
@@ -250,9 +250,7 @@ def test_a_line_of_jobs_keeps_its_first_one(
     assert letter(database, second)["lineage_id"] == first
 
 
-def test_a_letter_is_settled_once_and_the_second_is_told_by_whom(
-    store: Session, database: str
-) -> None:
+def test_second_settlement_is_refused_and_names_the_first(store: Session, database: str) -> None:
     (job_id,) = fail(database)
     first = heir_of(retry(store, job_id)[0])
     (again,) = retry(store, job_id, by="li")
@@ -269,7 +267,7 @@ def test_a_letter_is_settled_once_and_the_second_is_told_by_whom(
     assert len(history(database, given_up)) == 3
 
 
-def test_what_has_not_failed_cannot_be_retried(store: Session, database: str) -> None:
+def test_job_that_has_not_failed_cannot_be_retried(store: Session, database: str) -> None:
     pending, unknown = submit(database, "work"), new_id()
     for job_id, output in ((pending, "is PENDING"), (unknown, "does not exist")):
         (settled,) = retry(store, job_id)
@@ -279,7 +277,9 @@ def test_what_has_not_failed_cannot_be_retried(store: Session, database: str) ->
             store(dead_letters.show, job_id)
 
 
-def test_a_repeat_with_the_same_ids_does_nothing_twice(store: Session, database: str) -> None:
+def test_repeated_resubmission_with_the_same_ids_is_idempotent(
+    store: Session, database: str
+) -> None:
     wanted = [Resubmission(job_id=each, new_id=new_id()) for each in fail(database, 25)]
     first = store(dead_letters.resubmit, wanted, by="ana", reason="mended")
     second = store(dead_letters.resubmit, wanted, by="ana", reason="mended")
@@ -310,7 +310,7 @@ def test_a_lost_reply_is_asked_for_again(
     assert len(lifecycle(database, retried)) == len(lifecycle(database, discarded)) == 1
 
 
-def test_of_two_who_race_one_wins_each_letter(database: str) -> None:
+def test_racing_retries_settle_each_letter_once(database: str) -> None:
     ids = fail(database, 400, steps=2)
 
     def race(who: str, order: Sequence[UUID]) -> list[SettledDeadLetter]:
@@ -387,7 +387,7 @@ def test_a_response_that_failed_its_job_does_not_go_along(
     assert lifecycle(database, old_id)[0][1]["asks_again_after"] == kept
 
 
-def test_when_the_first_response_failed_nothing_goes_along(store: Session, database: str) -> None:
+def test_first_response_that_failed_is_not_inherited(store: Session, database: str) -> None:
     refused = (1, answer("refusal"))
     (old_id,) = fail(database, steps=1, response=refused, error_class="INVALID_OUTPUT")
     new = job_row(database, heir_of(retry(store, old_id)[0]))
@@ -402,7 +402,7 @@ def apply(store: Session, model: str, **limits: int) -> None:
     store(agents.apply, new_id=new_id(), name="tester", spec=spec, by="ana")
 
 
-def test_another_version_begins_anew_under_its_own_limits(store: Session, database: str) -> None:
+def test_other_agent_version_restarts_under_the_jobs_limits(store: Session, database: str) -> None:
     apply(store, "one", timeout_seconds=100)
     (old_id,) = fail(database, steps=2, submitted={"agent": "tester", "max_retries": 8})
     apply(store, "two", timeout_seconds=200)
@@ -412,7 +412,7 @@ def test_another_version_begins_anew_under_its_own_limits(store: Session, databa
     assert_one_truth(database)
 
 
-def test_a_version_that_is_the_same_goes_on(store: Session, database: str) -> None:
+def test_identical_agent_version_keeps_the_steps(store: Session, database: str) -> None:
     apply(store, "one")
     (old_id,) = fail(database, steps=2, submitted={"agent": "tester"})
     apply(store, "two")
@@ -441,13 +441,13 @@ def test_a_version_that_is_not_there_is_refused(store: Session, database: str) -
     assert letter(database, of_agent)["state"] == letter(database, of_none)["state"] == "OPEN"
 
 
-def test_from_the_start_no_step_goes_along(store: Session, database: str) -> None:
+def test_retry_from_start_inherits_no_steps(store: Session, database: str) -> None:
     (old_id,) = fail(database, steps=2)
     new = job_row(database, heir_of(retry(store, old_id, from_start=True)[0]))
     assert (new["checkpoint"], steps(database, new["id"])) == ({}, [])
 
 
-def test_what_is_delayed_waits_in_the_queue(store: Session, database: str) -> None:
+def test_delayed_resubmission_waits_in_the_queue(store: Session, database: str) -> None:
     now, later = fail(database, 2)
     wanted = [
         Resubmission(job_id=now, new_id=new_id()),
@@ -511,7 +511,7 @@ def test_filters_and_pages(store: Session, database: str) -> None:
     assert [row.job_id for row in rows] == [denied]
 
 
-def test_a_letter_tells_what_its_job_did(store: Session, database: str) -> None:
+def test_dead_letter_shows_step_cost_and_stack_of_its_job(store: Session, database: str) -> None:
     (first,) = fail(database, steps=2, error_source="llm:x", error_class="TRANSIENT_APP")
     second = heir_of(retry(store, first)[0])
     output = store(dead_letters.show, first)
@@ -552,7 +552,7 @@ MANY = 30_000
 WANTED = 20
 
 
-def test_statements_look_only_at_the_letters_that_they_need(database: str) -> None:
+def test_statements_read_only_the_letters_they_need(database: str) -> None:
     ids = [UUID(int=n) for n in range(1, MANY + 1)]
     sql(database, FILL, ids)
     sql(database, LETTERS, ids)

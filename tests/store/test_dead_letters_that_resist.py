@@ -24,7 +24,7 @@ def retry(store: Session, *job_ids: UUID, from_start: bool = False) -> list[Sett
 
 
 @pytest.mark.parametrize("verb", [BulkVerb.RETRY, BulkVerb.DISCARD])
-def test_of_letters_one_of_which_is_held_none_is_settled(
+def test_locked_letter_blocks_its_whole_slice(
     store: Session, database: str, verb: BulkVerb
 ) -> None:
     ids = fail(database, 2)
@@ -38,7 +38,7 @@ def test_of_letters_one_of_which_is_held_none_is_settled(
     assert_one_truth(database)
 
 
-def test_a_job_that_is_too_large_is_told_of_with_the_way_out(store: Session, database: str) -> None:
+def test_job_too_large_to_continue_names_the_way_out(store: Session, database: str) -> None:
     (job_id,) = fail(database, steps=2)
     make_large(database, job_id)
     (settled,) = retry(store, job_id)
@@ -51,7 +51,7 @@ def test_a_job_that_is_too_large_is_told_of_with_the_way_out(store: Session, dat
     assert steps(database, letter(database, job_id)["retried_as"]) == []
 
 
-def test_what_somebody_cancels_is_not_too_large(store: Session, database: str) -> None:
+def test_cancelled_statement_is_not_taken_for_a_large_job(store: Session, database: str) -> None:
     (job_id,) = fail(database, steps=2)
     order = an_order(a_request())
     with cancelling(database, job_id):
@@ -62,7 +62,7 @@ def test_what_somebody_cancels_is_not_too_large(store: Session, database: str) -
     assert isinstance(store(bulk.settle, order, [job_id]), BulkSlice)
 
 
-def test_of_several_at_once_it_is_told_that_fewer_may_pass(store: Session, database: str) -> None:
+def test_slice_too_large_suggests_fewer_letters(store: Session, database: str) -> None:
     small, large = fail(database, 2, steps=2)
     make_large(database, large)
     with pytest.raises(UnavailableError, match="the steps of 2 jobs") as caught:
@@ -71,7 +71,9 @@ def test_of_several_at_once_it_is_told_that_fewer_may_pass(store: Session, datab
     assert retry(store, small)[0].error is None
 
 
-def test_in_a_transaction_that_goes_on_one_is_told_of(store: Session, database: str) -> None:
+def test_job_too_large_inside_a_transaction_spares_the_others(
+    store: Session, database: str
+) -> None:
     (large,), (other,) = fail(database, steps=2), fail(database)
     make_large(database, large)
 

@@ -1,4 +1,4 @@
-"""Effects of unknown outcome: what a person says meanwhile is never overwritten nor waited for."""
+"""Effects of unknown outcome: a person's resolution is never overwritten nor waited for."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def an_intent(claim: Claim, **fields: Any) -> EffectIntent:
 
 @frozen
 class Pod:
-    """One pod, and what its jobs and people do."""
+    """One pod with its jobs and the people who resolve effects."""
 
     store: Session
     database: str
@@ -92,9 +92,7 @@ def test_a_persons_word_lets_the_job_go_on(pod: Pod, said: Resolution) -> None:
 
 
 @pytest.mark.parametrize("said", Resolution)
-def test_a_word_that_comes_while_the_job_asks_again_is_not_waited_for(
-    pod: Pod, said: Resolution
-) -> None:
+def test_resolution_while_the_job_runs_prevents_its_wait(pod: Pod, said: Resolution) -> None:
     """The job came back for another reason, and the person spoke before it could wait again."""
     first = pod.running()
     effect_id = pod.intended(first).id
@@ -112,7 +110,7 @@ def test_a_word_that_comes_while_the_job_asks_again_is_not_waited_for(
     assert_one_truth(pod.database)
 
 
-def test_what_another_attempt_intends_now_is_not_doubted_by_an_earlier_one(pod: Pod) -> None:
+def test_earlier_attempt_cannot_doubt_the_effect_of_a_later_one(pod: Pod) -> None:
     first = pod.running()
     effect_id = pod.intended(first).id
     sql(pod.database, "UPDATE cortex.effect SET attempt = 2 WHERE id = $1", effect_id)

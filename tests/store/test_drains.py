@@ -84,7 +84,7 @@ def test_a_name_that_several_pods_have_is_no_name(store: Session) -> None:
         store(drains.find, "same")
 
 
-def test_a_name_that_looks_like_an_id_goes_first(store: Session) -> None:
+def test_exact_pod_name_wins_over_an_id_prefix(store: Session) -> None:
     named = a_pod(name="0aaa")
     store(pods.register, named)
     store(pods.register, a_pod(id=UUID("0aaa" + "2" * 28), lock_key=2))

@@ -1,4 +1,4 @@
-"""Effects: who may call, what the next attempt finds, and what people say of unknown ones."""
+"""Effects: permission to call, what the next attempt finds, and resolution by people."""
 
 from typing import Any
 from uuid import UUID
@@ -48,7 +48,7 @@ def test_a_repeated_statement_is_let_through_again_and_counts_once(doers: Doers)
     assert (again.id, doers.row(leave.id)["calls_count"]) == (leave.id, 1)
 
 
-def test_the_next_attempt_asks_what_became_of_the_call(doers: Doers) -> None:
+def test_next_attempt_must_recheck_a_pending_effect(doers: Doers) -> None:
     first = doers.claimed()
     leave = doers.begin(first)
     second = doers.again(first)
@@ -61,7 +61,7 @@ def test_the_next_attempt_asks_what_became_of_the_call(doers: Doers) -> None:
     assert (sure.id, doers.row(leave.id)["calls_count"]) == (leave.id, 2)
 
 
-def test_an_attempt_that_lost_its_lease_neither_begins_nor_tells(doers: Doers) -> None:
+def test_attempt_without_the_lease_neither_begins_nor_settles_effects(doers: Doers) -> None:
     first = doers.claimed()
     leave = doers.begin(first)
     second = doers.again(first)
@@ -78,7 +78,7 @@ def test_an_attempt_that_lost_its_lease_neither_begins_nor_tells(doers: Doers) -
     assert len(doers.call(effects.page)) == 1
 
 
-def test_what_is_done_is_not_done_again(doers: Doers) -> None:
+def test_completed_effect_is_not_repeated(doers: Doers) -> None:
     text, stepped = doers.claimed(), doers.claimed()
     assert doers.tell(text, doers.begin(text).id, result='{"n": 7}')
     doers.complete(stepped, doers.begin(stepped).id, output='{"n": 8}')
@@ -88,7 +88,7 @@ def test_what_is_done_is_not_done_again(doers: Doers) -> None:
         assert (found.verdict, found.result) == ("done", result)
 
 
-def test_what_was_certainly_not_applied_is_called_again_under_the_same_id(doers: Doers) -> None:
+def test_effect_known_not_applied_is_repeated_under_the_same_id(doers: Doers) -> None:
     claim = doers.claimed()
     leave = doers.begin(claim)
     assert doers.tell(claim, leave.id)
@@ -102,7 +102,7 @@ def test_what_was_certainly_not_applied_is_called_again_under_the_same_id(doers:
 @pytest.mark.parametrize(
     "change", [{"arguments": {"account": "bo"}}, {"tool": "refund"}], ids=["arguments", "tool"]
 )
-def test_other_arguments_under_the_same_step_are_told(doers: Doers, change: dict[str, Any]) -> None:
+def test_changed_arguments_or_tool_diverge(doers: Doers, change: dict[str, Any]) -> None:
     first = doers.claimed()
     leave = doers.begin(first)
     found = doers.intend(doers.again(first), **change)
@@ -111,7 +111,7 @@ def test_other_arguments_under_the_same_step_are_told(doers: Doers, change: dict
     assert doers.row(leave.id)["calls_count"] == 1
 
 
-def test_nothing_begins_in_a_freeze_but_what_is_done_is_found(doers: Doers) -> None:
+def test_freeze_stops_new_effects_but_returns_completed_ones(doers: Doers) -> None:
     begun, done, fresh = doers.claimed_many(3)
     pending = doers.begin(begun)
     assert doers.tell(done, doers.begin(done).id, result="1")
@@ -131,7 +131,7 @@ def test_nothing_begins_in_a_freeze_but_what_is_done_is_found(doers: Doers) -> N
     assert len(doers.call(effects.page)) == 3
 
 
-def test_a_decision_lets_through_what_it_was_made_on(doers: Doers) -> None:
+def test_approval_covers_only_its_arguments_tool_key_and_job(doers: Doers) -> None:
     askers = Askers(doers.call, doers.dsn, doers.pod_id)
     claim = askers.claimed()
     request = a_request(ARGUMENTS, tool="pay", key="pay")
@@ -171,7 +171,7 @@ def test_five_hundred_are_answered_at_once_each_by_its_own(doers: Doers) -> None
 # --- a job that continues a failed one
 
 
-def test_an_heir_finds_what_its_origin_did(doers: Doers) -> None:
+def test_heir_finds_the_effects_of_its_origin(doers: Doers) -> None:
     subscribe(doers.dsn, "effect.*")
     origin = doers.claimed()
     done, open_, refused = (doers.begin(origin, key=key).id for key in ("done", "open", "refused"))
@@ -218,7 +218,7 @@ def test_an_heir_with_other_arguments_must_not_leave_an_open_one_behind(doers: D
     assert doers.begin(heir, {"account": "bo"}).id != leave.id
 
 
-def test_what_failed_with_these_arguments_may_be_open_with_others(doers: Doers) -> None:
+def test_effect_failed_before_diverges_from_one_open_with_other_arguments(doers: Doers) -> None:
     origin = doers.claimed()
     doers.tell(origin, doers.begin(origin).id)
     heir = doers.heir(origin, from_start=True)
@@ -230,7 +230,7 @@ def test_what_failed_with_these_arguments_may_be_open_with_others(doers: Doers) 
     doers.begin(last)
 
 
-def test_what_an_heir_took_along_is_closed_with_it(doers: Doers) -> None:
+def test_inherited_effect_becomes_unknown_when_the_heir_fails(doers: Doers) -> None:
     origin = doers.claimed()
     leave = doers.begin(origin)
     heir = doers.heir(origin)
@@ -246,7 +246,7 @@ def test_what_an_heir_took_along_is_closed_with_it(doers: Doers) -> None:
 
 
 def doubted(doers: Doers, **fields: Any) -> tuple[Any, UUID]:
-    """A job that waits for a person who knows what became of its effect."""
+    """A job that waits for a person to resolve its effect."""
     claim = doers.claimed(**fields)
     leave = doers.begin(claim)
     doers.doubt(claim, leave.id)
@@ -255,13 +255,13 @@ def doubted(doers: Doers, **fields: Any) -> tuple[Any, UUID]:
 
 
 def after(doers: Doers, claim: Any) -> IntentReply:
-    """What the job finds when it continues."""
+    """The grant that the job receives when it continues."""
     found = doers.intend(doers.claim(claim.lease.job_id))
     assert found is not None
     return found
 
 
-def test_what_a_person_says_is_what_the_job_finds(doers: Doers) -> None:
+def test_job_finds_a_persons_resolution(doers: Doers) -> None:
     for said, status, verdict in (
         ("applied", "COMPLETED", "done"),
         ("not-applied", "PENDING", "go"),
@@ -279,13 +279,13 @@ def test_what_a_person_says_is_what_the_job_finds(doers: Doers) -> None:
     assert_one_truth(doers.dsn)
 
 
-def test_an_effect_without_a_result_returned_nothing(doers: Doers) -> None:
+def test_effect_resolved_without_a_result_returns_null(doers: Doers) -> None:
     claim, effect_id = doubted(doers)
     assert resolve(doers, effect_id, "applied")
     assert after(doers, claim).result == "null"
 
 
-def test_only_what_is_unknown_is_asked_for(doers: Doers) -> None:
+def test_only_unknown_effects_can_be_resolved_once(doers: Doers) -> None:
     claim = doers.claimed()
     leave = doers.begin(claim)
     with pytest.raises(ConflictError, match="is PENDING, not UNKNOWN"):
@@ -298,7 +298,7 @@ def test_only_what_is_unknown_is_asked_for(doers: Doers) -> None:
         resolve(doers, leave.id, "applied")
 
 
-def test_of_a_job_that_has_ended_it_is_recorded_and_nothing_goes_on(doers: Doers) -> None:
+def test_resolution_for_an_ended_job_is_only_recorded(doers: Doers) -> None:
     claim, effect_id = doubted(doers)
     doers.call(jobs.cancel, claim.lease.job_id, by="ana", reason="enough")
     assert doers.row(effect_id)["status"] == "UNKNOWN"
@@ -308,7 +308,7 @@ def test_of_a_job_that_has_ended_it_is_recorded_and_nothing_goes_on(doers: Doers
     assert_one_truth(doers.dsn)
 
 
-def test_of_many_who_say_something_at_once_one_is_heard(doers: Doers) -> None:
+def test_one_of_many_simultaneous_resolutions_wins(doers: Doers) -> None:
     claim, effect_id = doubted(doers)
     said = list(Resolution)
 

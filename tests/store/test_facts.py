@@ -1,4 +1,4 @@
-"""Facts: what is recorded, what resolves it, and what calls cost by group."""
+"""Facts: recording, resolution, and costs of calls by group."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -41,7 +41,7 @@ def a_cost(job_id: UUID, usd: str | None, **fields: Any) -> Fact:
     )
 
 
-def test_facts_come_back_in_order_with_all_that_was_told(store: Session) -> None:
+def test_facts_return_in_order_with_all_fields(store: Session) -> None:
     job_id = new_id()
     pod_id, agent_id = new_id(), new_id()
     output = an_error(
@@ -74,7 +74,7 @@ def test_facts_come_back_in_order_with_all_that_was_told(store: Session) -> None
     assert len(store(facts.of_job, job_id, limit=1)) == 1
 
 
-def test_none_is_recorded_when_one_cannot_be(store: Session) -> None:
+def test_one_invalid_fact_rejects_the_whole_batch(store: Session) -> None:
     with pytest.raises(RejectedError, match="fact_type_check"):
         store(facts.append, [an_error(), Fact(type="rumour", subtype="x")])
     with pytest.raises(InvalidValueError):
@@ -128,7 +128,7 @@ def test_the_newest_of_some_types_are_paged(store: Session, database: str) -> No
 
 
 @pytest.mark.parametrize("change", ["UPDATE cortex.fact SET step = ''", "DELETE FROM cortex.fact"])
-def test_nobody_changes_a_fact(database: str, change: str) -> None:
+def test_facts_cannot_be_changed_or_deleted(database: str, change: str) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=r"cortex\.fact is append-only"):
         sql(database, change)
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -179,7 +179,7 @@ def test_costs_by_group_and_in_all(store: Session, database: str) -> None:
     assert (len(groups), total.calls) == (1, 3)
 
 
-def test_what_was_paid_again(store: Session) -> None:
+def test_costs_count_repeated_calls(store: Session) -> None:
     """Failed, cancelled and lost calls, and a kept one whose step was asked for once more."""
     one, two = new_id(), new_id()
     store(
@@ -198,7 +198,7 @@ def test_what_was_paid_again(store: Session) -> None:
     assert (total.again_unpriced_calls, total.estimated_calls) == (1, 1)
 
 
-def test_without_a_call_there_is_a_total_of_nothing(store: Session) -> None:
+def test_costs_without_calls_are_zero(store: Session) -> None:
     groups, total = store(facts.costs, by=CostGroup.AGENT, since_s=HOUR_S)
     assert groups == []
     assert (total.calls, total.cost_usd, total.again_tokens) == (0, None, 0)

@@ -1,4 +1,4 @@
-"""One statement reads many jobs: how they ended, what happened after a position."""
+"""One statement reads many jobs: their results, and their events after a position."""
 
 from collections.abc import Callable
 from typing import Any
@@ -75,7 +75,7 @@ def text(events: list[JobEvent]) -> list[str]:
 # --- results
 
 
-def test_of_many_jobs_those_are_told_that_have_ended(
+def test_results_return_only_ended_jobs(
     database: str,
     store: Session,
     submit: Callable[..., UUID],
@@ -138,7 +138,7 @@ def test_large_results_come_a_part_at_a_time(
     assert rounds > 1
 
 
-def test_nobody_asked_for_is_nothing(store: Session) -> None:
+def test_empty_list_of_jobs_returns_empty_results(store: Session) -> None:
     assert store(feed.results, []).ended == {}
     assert store(feed.since, []) == {}
 
@@ -146,7 +146,7 @@ def test_nobody_asked_for_is_nothing(store: Session) -> None:
 # --- events
 
 
-def test_a_story_is_told_in_order_and_goes_on_from_any_place(
+def test_story_is_ordered_and_continues_from_any_position(
     store: Session, running: Running, step: Callable[..., None], finish: Callable[..., None]
 ) -> None:
     claim = running()
@@ -165,7 +165,7 @@ def test_a_story_is_told_in_order_and_goes_on_from_any_place(
         assert story(store, claim.lease.job_id, event.position) == events[number:]
 
 
-def test_it_is_told_page_by_page_with_its_end_last(
+def test_story_pages_end_with_the_terminal_event(
     store: Session,
     running: Running,
     step: Callable[..., None],
@@ -206,7 +206,7 @@ def test_several_jobs_from_different_places_at_once(
     assert not news.is_over
 
 
-def test_an_attempt_that_another_one_follows_is_told_though_the_state_stays(
+def test_story_contains_handed_back_attempts(
     store: Session,
     running: Running,
     claim: Callable[..., list[Claim]],

@@ -35,7 +35,9 @@ def with_tasks(dsn: str) -> set[UUID]:
 
 
 @pytest.mark.parametrize("waiting_on", [None, "llm:m"], ids=["time", "a closed breaker"])
-def test_the_others_go_on(store: Session, database: str, waiting_on: str | None) -> None:
+def test_locked_job_does_not_hold_up_later_retries(
+    store: Session, database: str, waiting_on: str | None
+) -> None:
     held = [due(database, 100 - n, waiting_on=waiting_on) for n in range(2)]
     free = [due(database, 50 - n) for n in range(2)]
     with ExitStack() as holders:

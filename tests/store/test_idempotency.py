@@ -1,4 +1,4 @@
-"""Idempotency keys: what is asked for twice under one key happens once, whatever comes between."""
+"""Idempotency keys: two requests with one key take effect once, whatever fails in between."""
 
 import asyncio
 import json
@@ -96,7 +96,7 @@ def on_pool(dsn: str, work: Callable[[Database], Awaitable[Any]], *, connections
 # --- once
 
 
-def test_the_second_time_is_told_and_not_done(store: Session, database: str) -> None:
+def test_repeated_key_replays_the_first_response(store: Session, database: str) -> None:
     first = ask(store, "k", submit_one)
     assert not first.is_replayed
     again = ask(store, "k", must_not_run)
@@ -149,7 +149,7 @@ def test_a_key_for_another_request_is_refused(store: Session, database: str) -> 
     assert job_count(database, "true") == 1
 
 
-def test_while_it_is_under_way_others_are_told_at_once(database: str) -> None:
+def test_key_in_progress_conflicts_at_once(database: str) -> None:
     async def work(db: Database) -> None:
         begun, finish = asyncio.Event(), asyncio.Event()
 
@@ -243,7 +243,7 @@ def test_a_deadlock_is_met_by_doing_all_of_it_again(store: Session, database: st
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_permanent_error_undoes_the_work_and_is_told_again(
+def test_permanent_error_undoes_the_work_and_is_replayed(
     store: Session, database: str, error: CortexError
 ) -> None:
     with pytest.raises(type(error)) as first:
@@ -278,7 +278,7 @@ def test_any_other_error_frees_the_key(store: Session, database: str, error: Exc
     assert not ask(store, "k", submit_one).is_replayed
 
 
-def test_what_the_schema_refuses_is_a_permanent_error_too(store: Session, database: str) -> None:
+def test_refusal_by_the_schema_is_replayed_as_permanent(store: Session, database: str) -> None:
     async def of_nobody(db: Database) -> object:
         return await jobs.submit(db, [a_submission(agent="nobody")])
 
@@ -414,7 +414,7 @@ def test_visible_ascii_is_a_key(store: Session, key: str) -> None:
     assert ask(store, key, must_not_run).is_replayed
 
 
-def test_two_requests_are_the_same_whatever_their_order() -> None:
+def test_request_digest_ignores_field_order() -> None:
     one = request_digest("a", {"x": 1, "y": {"p": None, "q": [UUID(int=1), Decimal(2)]}})
     two = request_digest("a", {"y": {"q": [str(UUID(int=1)), "2"], "p": None}, "x": 1})
     assert one == two
@@ -427,7 +427,7 @@ def test_two_requests_are_the_same_whatever_their_order() -> None:
 # --- expiry
 
 
-def test_an_expired_key_is_free_although_nobody_swept_it(store: Session, database: str) -> None:
+def test_expired_key_is_free_before_it_is_swept(store: Session, database: str) -> None:
     ask(store, "k", submit_one)
     with pytest.raises(RejectedError):
         ask(store, "f", fails_with(RejectedError("no")))
@@ -454,7 +454,7 @@ def test_only_expired_keys_are_swept_the_oldest_first(store: Session, database: 
     assert ask(store, "young", must_not_run).is_replayed
 
 
-def test_sweepers_skip_what_another_one_deletes(database: str) -> None:
+def test_concurrent_sweeps_skip_locked_keys(database: str) -> None:
     fill = """
         INSERT INTO cortex.idempotency_key (key, digest, operation, expires_at)
         SELECT n::text, sha256(''), 'test', cortex.now() - n * interval '1 s'

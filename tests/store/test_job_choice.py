@@ -82,7 +82,7 @@ def test_all_that_fit_are_cancelled_and_those_that_run_are_asked_to_end(
     assert_one_truth(database)
 
 
-def test_what_has_ended_is_counted_before_and_meanwhile(
+def test_ended_jobs_are_counted_before_and_during_an_operation(
     store: Session, submit: Submits, claim: Claims, pod_id: UUID
 ) -> None:
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_what_has_ended_is_counted_before_and_meanwhile(
     assert (other.changed, other.refused) == (0, {"ended": 2})
 
 
-def test_the_limit_takes_the_newest_and_says_that_there_are_more(
+def test_limit_takes_the_newest_jobs_and_reports_more(
     store: Session, submit: Submits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_choice, "PAGE", 2)
@@ -128,7 +128,7 @@ def test_the_limit_takes_the_newest_and_says_that_there_are_more(
     assert (len(choice.job_ids), choice.has_more) == (4, True)
 
 
-def test_those_that_wait_for_their_retry_try_again_and_others_are_told_apart(
+def test_bulk_retry_changes_only_jobs_in_retry(
     store: Session, database: str, submit: Submits, claim: Claims, pod_id: UUID
 ) -> None:
     for _ in range(4):
@@ -194,7 +194,7 @@ def test_two_people_at_once_change_each_job_once(database: str, store: Session) 
     assert_one_truth(database)
 
 
-def test_of_marked_ones_those_are_chosen_that_an_act_would_change(
+def test_marked_jobs_are_split_into_changeable_and_refused(
     store: Session, submit: Submits, claim: Claims, pod_id: UUID
 ) -> None:
     ended, later = submit(), submit()

@@ -31,7 +31,7 @@ def let_go_by_person(store: Session, job_id: UUID) -> None:
 
 
 @pytest.mark.parametrize("let_go", [let_go_by_time, let_go_by_person])
-def test_a_job_that_goes_on_keeps_its_key_and_is_replaced_by_the_next(
+def test_released_job_keeps_its_key_until_a_successor_replaces_it(
     database: str,
     store: Session,
     submit: Callable[..., UUID],

@@ -1,4 +1,4 @@
-"""Lists of jobs: what fits, in which order, page by page, and for how much work."""
+"""Lists of jobs: filters, order, pages and bounded work."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -103,7 +103,7 @@ def test_the_newest_come_first(some: Session) -> None:
         ("type:" + "*a" * 40, []),
     ],
 )
-def test_what_fits_is_listed(some: Session, text: str, numbers: list[int]) -> None:
+def test_filter_lists_the_matching_jobs(some: Session, text: str, numbers: list[int]) -> None:
     assert listed(some, text) == [IDS[number - 1] for number in numbers]
 
 
@@ -122,9 +122,7 @@ def test_other_ways_in_find_the_same(some: Session, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("text", ["", "type:*", "agent:*", "status:pend,run type:other"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 10])
-def test_pages_leave_nothing_out_and_tell_nothing_twice(
-    some: Session, text: str, limit: int
-) -> None:
+def test_pages_show_each_job_exactly_once(some: Session, text: str, limit: int) -> None:
     pages = list(walked(some, parse_filter(text), limit=limit))
     assert [each for page in pages for each in page] == listed(some, text, limit=100)
     assert all(len(page) == limit for page in pages[:-1])
@@ -139,7 +137,7 @@ def test_jobs_that_come_meanwhile_do_not_move_the_pages(some: Session) -> None:
     assert seen == NEWEST_FIRST
 
 
-def test_only_so_many_are_looked_at_for_a_page(
+def test_page_reads_a_bounded_number_of_jobs(
     some: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_pages, "LOOKED_MAX", 2)
@@ -153,7 +151,7 @@ def test_only_so_many_are_looked_at_for_a_page(
     assert (len(exact.jobs), exact.is_short) == (4, False)
 
 
-def test_so_many_ids_and_no_more(some: Session) -> None:
+def test_filter_with_too_many_ids_is_refused(some: Session) -> None:
     with pytest.raises(UsageError, match="11 ids in one filter are more than 10"):
         listed(some, "id:" + ",".join(f"{n:04x}" for n in range(11)))
 
@@ -199,7 +197,9 @@ def awaiting(some: Session, database: str) -> Session:
         ("status:person", ()),
     ],
 )
-def test_jobs_by_what_they_wait_for(awaiting: Session, text: str, places: tuple[int, ...]) -> None:
+def test_status_filter_matches_what_jobs_wait_for(
+    awaiting: Session, text: str, places: tuple[int, ...]
+) -> None:
     wanted = {IDS[place] for place in places}
     assert set(listed(awaiting, text)) == wanted
     up = awaiting(job_pages.page_up, parse_filter(text), limit=9)
@@ -268,7 +268,7 @@ def due(store: Session, which: JobFilter, *, limit: int, is_up: bool) -> list[UU
             return found
 
 
-def test_those_in_retry_are_listed_by_when_they_are_due(waiting: Session) -> None:
+def test_jobs_in_retry_are_listed_by_due_time(waiting: Session) -> None:
     for text, numbers in {
         "": [3, 1, 2, 5, 4],
         "status:retry,run": [3, 1, 2, 5, 4],
@@ -291,7 +291,7 @@ def test_those_in_retry_are_listed_by_when_they_are_due(waiting: Session) -> Non
 
 
 @pytest.mark.parametrize("is_up", [False, True])
-def test_of_those_that_are_due_only_so_many_are_looked_at_for_a_page(
+def test_page_by_due_time_reads_a_bounded_number_of_jobs(
     waiting: Session, monkeypatch: pytest.MonkeyPatch, *, is_up: bool
 ) -> None:
     monkeypatch.setattr(job_pages, "LOOKED_MAX", 2)

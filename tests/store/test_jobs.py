@@ -41,7 +41,7 @@ def test_the_table_of_transitions_is_that_of_the_database(database: str) -> None
     assert of_database == ours
 
 
-def test_submitting_again_after_an_unknown_outcome_changes_nothing(store: Session) -> None:
+def test_resubmission_after_an_unknown_outcome_adds_only_missing_jobs(store: Session) -> None:
     batch = [a_submission() for _ in range(3)]
     assert store(jobs.submit, batch[:2]) == {each.id for each in batch[:2]}
     assert store(jobs.submit, batch) == {batch[2].id}
@@ -112,7 +112,7 @@ def test_a_job_is_found_by_its_id_or_the_end_of_it(store: Session) -> None:
     assert store(jobs.find, str(unknown)) == unknown  # whether it exists shows when it is used
 
 
-def test_following_tells_each_thing_once(store: Session, submit: Submit, claim: ClaimSome) -> None:
+def test_follow_returns_each_change_once(store: Session, submit: Submit, claim: ClaimSome) -> None:
     job_id, pod_id = submit(), new_id()
     first = store(jobs.follow, job_id)
     assert [row.new for row in first.history] == ["PENDING"]
@@ -139,9 +139,7 @@ def test_following_tells_each_thing_once(store: Session, submit: Submit, claim: 
         store(jobs.follow, new_id())
 
 
-def test_an_unfinished_job_is_found_by_what_its_payload_contains(
-    store: Session, claim: ClaimSome
-) -> None:
+def test_unfinished_job_is_found_by_its_payload(store: Session, claim: ClaimSome) -> None:
     store(agents.apply, new_id=new_id(), name="researcher", spec={}, by="ana")
     old, new = (
         a_submission(agent="researcher", payload=f'{{"folder": "/a", "n": {number}}}')
@@ -162,7 +160,7 @@ def test_an_unfinished_job_is_found_by_what_its_payload_contains(
 # --- cancelling
 
 
-def test_a_waiting_job_is_cancelled_at_once_and_says_by_whom(
+def test_pending_job_is_cancelled_at_once_with_the_persons_name(
     store: Session, submit: Submit, database: str
 ) -> None:
     job_id = submit()
@@ -177,7 +175,7 @@ def test_a_waiting_job_is_cancelled_at_once_and_says_by_whom(
         store(jobs.cancel, new_id(), by="ana", reason="")
 
 
-def test_a_running_job_is_left_to_its_pod_which_is_told_once(
+def test_running_job_gets_one_cancel_request_for_its_pod(
     store: Session, submit: Submit, claim: ClaimSome
 ) -> None:
     job_id, other, pod_id = submit(), submit(), new_id()
@@ -203,7 +201,7 @@ def test_a_job_between_two_attempts_is_cancelled_at_once(
     assert_one_truth(database)
 
 
-def test_a_request_outlives_the_attempt_it_was_meant_for(
+def test_cancel_request_outlives_its_attempt(
     store: Session, submit: Submit, claim: ClaimSome
 ) -> None:
     job_id, pod_id = submit(), new_id()

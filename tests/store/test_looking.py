@@ -1,4 +1,4 @@
-"""Who only looks is refused by the database, in the reader's role or by its sessions' setting."""
+"""Read-only clients: the database refuses their writes, by role or by session setting."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -28,7 +28,7 @@ BY_SETTING = "read-only transaction"
 
 @pytest.fixture
 def plain(database: str) -> Iterator[str]:
-    """The address of a login that may do what pods do, and cannot change its role."""
+    """The address of a login with the rights of pods that cannot change its role."""
     yield from _plain(database)
 
 
@@ -41,7 +41,7 @@ def _plain(dsn: str) -> Iterator[str]:
 
 
 def looking(dsn: str, work: Callable[[Database], Awaitable[Any]]) -> Profile:
-    """Do something as who only looks; return the profile."""
+    """Run work as a read-only client; return its profile."""
 
     async def main() -> Profile:
         profile = await read_only_profile(Profile(dsn=dsn))
@@ -56,7 +56,7 @@ def looking(dsn: str, work: Callable[[Database], Awaitable[Any]]) -> Profile:
 
 
 async def look_and_try(db: Database, refused: str) -> None:
-    """See what screens show, and change nothing."""
+    """Read the screens' data, and fail to change any."""
     assert (await operator.head(db)).pods_living == 0
     assert not db.profile.may_write
     with pytest.raises(CortexError, match=refused):
@@ -69,7 +69,7 @@ def test_a_login_that_may_become_the_reader_does(database: str) -> None:
     assert (profile.role, profile.is_read_only) == (READER_ROLE, False)
 
 
-def test_another_login_has_sessions_that_are_set_so(plain: str) -> None:
+def test_login_without_the_role_gets_read_only_sessions(plain: str) -> None:
     profile = looking(plain, lambda db: look_and_try(db, BY_SETTING))
     assert profile.role != READER_ROLE
     assert profile.is_read_only
@@ -104,7 +104,7 @@ def test_a_reader_of_another_database_is_none_here(empty_database: str) -> None:
     assert looking(empty_database, nothing).is_read_only
 
 
-def test_behind_a_pooler_too(database: str, server_home: Path) -> None:
+def test_reader_is_refused_behind_a_pooler_too(database: str, server_home: Path) -> None:
     with pgbouncer(database, server_home) as pooler:
         looking(pooler.dsn, lambda db: look_and_try(db, BY_ROLE))
 
@@ -119,7 +119,7 @@ def test_behind_a_pooler_a_setting_holds_in_each_transaction(
     assert profile.is_read_only
 
 
-def test_of_several_hosts_the_primary_is_not_taken_for_a_standby(plain: str) -> None:
+def test_primary_among_several_hosts_stays_read_only(plain: str) -> None:
     address, _, options = plain.partition("?")
     host = dict(each.split("=") for each in options.split("&"))["host"]
     port = dict(each.split("=") for each in options.split("&"))["port"]
@@ -129,7 +129,7 @@ def test_of_several_hosts_the_primary_is_not_taken_for_a_standby(plain: str) -> 
 
 
 @pytest.mark.postgres_versions
-def test_on_each_version_of_the_server(private_postgres: PrivatePostgres) -> None:
+def test_reader_is_refused_on_each_server_version(private_postgres: PrivatePostgres) -> None:
     """Before 16 a member may become what it is a member of; since then that is granted apart."""
     migrate(private_postgres.dsn)
     looking(private_postgres.dsn, lambda db: look_and_try(db, BY_ROLE))

@@ -1,4 +1,4 @@
-"""Where the jobs of a pod went that was drained, what pods hold, and which sessions are theirs."""
+"""Jobs moved away from a drained pod, leases of pods, and their sessions."""
 
 from contextlib import ExitStack
 from uuid import UUID
@@ -30,7 +30,7 @@ def moved(life: Life, pod: UUID) -> list[tuple[str, str | None, int]]:
     return [(group.what, group.pod, group.count) for group in found.groups]
 
 
-def test_each_is_found_where_it_is(life: Life) -> None:
+def test_moved_jobs_are_found_in_their_new_state(life: Life) -> None:
     pod, other = life.pod("pod-1"), life.pod("pod-2")
     life.release(pod, begin(life, pod), "handed_back")
     life.finish(other, life.claim(other))
@@ -49,7 +49,7 @@ def test_each_is_found_where_it_is(life: Life) -> None:
     assert moved(life, pod) == [("ended", None, 1), ("lost", None, 2), ("runs", "pod-2", 1)]
 
 
-def test_one_that_was_handed_back_twice_is_counted_once(life: Life) -> None:
+def test_job_handed_back_twice_is_counted_once(life: Life) -> None:
     pod = life.pod("pod-1")
     life.call(drains.request, pod, by="ana", reason="deploy")
     life.release(pod, begin(life, pod), "handed_back")
@@ -57,7 +57,9 @@ def test_one_that_was_handed_back_twice_is_counted_once(life: Life) -> None:
     assert moved(life, pod) == [("waits", None, 1)]
 
 
-def test_what_was_not_read_is_said(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_read_of_moved_jobs_is_reported(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pod = life.pod("pod-1")
     life.call(drains.request, pod, by="ana", reason="deploy")
     for claim in [begin(life, pod) for _ in range(2)]:
@@ -67,7 +69,7 @@ def test_what_was_not_read_is_said(life: Life, monkeypatch: pytest.MonkeyPatch) 
     assert not life.call(drains.moved, pod).is_whole
 
 
-def test_it_is_found_wherever_its_row_came_to_stand(life: Life) -> None:
+def test_handed_back_attempt_is_found_in_a_reused_page(life: Life) -> None:
     """Rows are not only appended: a page that was cleaned takes new ones."""
     pod = life.pod("pod-1")
     claim = begin(life, pod)
@@ -115,7 +117,7 @@ def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) ->
     assert held()[1] is None, "the one that it has had for longest may not have been read"
 
 
-def test_a_pod_whose_leases_were_not_read_does_not_look_like_one_without(
+def test_pod_with_unread_leases_shows_the_oldest_bound(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late, busy, idle = (life.pod(f"pod-{n}") for n in range(3))
@@ -136,7 +138,7 @@ def test_a_pod_whose_leases_were_not_read_does_not_look_like_one_without(
     assert leases() == {late: 600, busy: 600, idle: None}, "it is at most that old"
 
 
-def test_sessions_are_counted_where_the_server_can_tell_whose_they_are(life: Life) -> None:
+def test_sessions_are_counted_only_for_distinct_pod_names(life: Life) -> None:
     name = f"host-{'x' * APPLICATION_CHARS_MAX}"
     pod, nobody = life.pod(name), life.pod("pod-2")
 

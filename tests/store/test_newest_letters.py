@@ -1,4 +1,4 @@
-"""The newest dead letters by their error, as far as a look reaches."""
+"""The newest dead letters grouped by error, within the read limit."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.records.dead_letters import fail, set_breaker
 from tests.support.records.rows import move_clock
 
 
-def test_errors_are_counted_as_far_as_was_looked(store: Session, database: str) -> None:
+def test_errors_are_counted_within_the_read_limit(store: Session, database: str) -> None:
     fail(database, 3, error_message="it broke", error_source="llm:gpt")
     (other,) = fail(database, error_message="no page", error_code="not_found")
     set_breaker(database, "llm:gpt", "OPEN")
@@ -24,7 +24,7 @@ def test_errors_are_counted_as_far_as_was_looked(store: Session, database: str) 
     assert len(store(dead_letters.newest, looked_max=100, limit=1)) == 1
 
 
-def test_letters_of_an_error_are_the_ones_that_were_counted(store: Session, database: str) -> None:
+def test_error_group_lists_the_letters_it_counted(store: Session, database: str) -> None:
     first, second, third = (fail(database)[0] for _ in range(3))
     fail(database, error_message="no page", error_code="not_found")
     (_, error) = store(dead_letters.newest, looked_max=100, limit=10)
@@ -41,7 +41,7 @@ def test_letters_of_an_error_are_the_ones_that_were_counted(store: Session, data
     assert [row.job_id for row in rows.letters] == [third, first]
 
 
-def test_what_is_counted_by_error_ends_and_says_so(
+def test_truncated_groups_are_marked_incomplete(
     store: Session, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(database, 2, error_message="page 9 is gone", submitted={"tenant": "old"})

@@ -10,14 +10,14 @@ from tests.support.records.approvals import Askers
 from tests.support.records.rows import new_id
 
 
-def test_an_empty_cluster_has_nothing_to_tell(store: Session) -> None:
+def test_empty_cluster_has_an_empty_head(store: Session) -> None:
     head = store(operator.head)
     assert (head.approvals, head.first_expiry, head.breakers, head.dead) == (0, None, 0, 0)
     assert (head.pods_ready, head.pods_living, head.jobs_about) == (0, 0, 0)
     assert not head.is_frozen
 
 
-def test_what_waits_is_counted(store: Session, database: str) -> None:
+def test_head_counts_dead_letters_breakers_and_pods(store: Session, database: str) -> None:
     life = Life(store, database)
     life.type()
     life.failed()
@@ -46,7 +46,7 @@ def test_jobs_are_seen_again_by_their_ids(store: Session, database: str) -> None
         assert (seen.jobs, seen.newer_count) == ([], newer_count)
 
 
-def test_a_head_that_comes_along_is_the_same(store: Session, database: str) -> None:
+def test_head_read_with_jobs_equals_the_head_alone(store: Session, database: str) -> None:
     Askers(store, database).asked()
     life = Life(store, database)
     life.type()

@@ -1,4 +1,4 @@
-"""Pods: who is there, who is alive, and which jobs are still theirs."""
+"""Pods: registration, liveness and ownership of jobs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ def beat(dsn: str, pod: pods.Pod, leases: list[Lease], vitals: Vitals = VITALS) 
     return found
 
 
-def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, database: str) -> None:
+def test_pod_is_registered_once_and_listed_with_its_vitals(store: Session, database: str) -> None:
     code = Code(version="3f9a1c0b2d4e")
     pod = a_pod(job_types=("a", "b"), slots=3, code=code)
     store(codes.ensure, code)
@@ -73,7 +73,7 @@ def test_a_pod_is_entered_once_and_listed_with_what_it_told(store: Session, data
         assert sql(database, "SELECT has_run FROM cortex.pod")[0]["has_run"] is has_run
 
 
-def test_a_heartbeat_keeps_what_is_its_own_and_tells_what_is_not(
+def test_heartbeat_renews_and_returns_only_own_leases(
     store: Session,
     database: str,
     submit: Callable[..., UUID],
@@ -126,7 +126,7 @@ def test_work_of_hours_keeps_its_heartbeat(
     assert taken_away() == (1, 0), "its pod fell silent"
 
 
-def test_a_pod_that_is_not_registered_owns_nothing(
+def test_unregistered_pod_owns_no_jobs(
     database: str, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
 ) -> None:
     pod = a_pod()
@@ -135,7 +135,9 @@ def test_a_pod_that_is_not_registered_owns_nothing(
     assert beat(database, pod, [claimed.lease]) == set()
 
 
-def test_draining_begins_once_and_a_signed_off_pod_stays_so(store: Session, database: str) -> None:
+def test_draining_starts_once_and_a_stopped_pod_stays_stopped(
+    store: Session, database: str
+) -> None:
     pod = a_pod()
     store(pods.register, pod)
     draining = Vitals(state="DRAINING", loop_lag_ms=0.0, rss_bytes=1, hint_latency_ms=None)
@@ -214,7 +216,7 @@ def test_every_key_is_recognised_in_the_servers_list_of_locks(
     assert on_session(database, look) == []
 
 
-def test_a_silent_pod_is_retired_when_it_owns_nothing_more(
+def test_silent_pod_is_retired_once_it_owns_no_jobs(
     store: Session,
     database: str,
     submit: Callable[..., UUID],

@@ -1,4 +1,4 @@
-"""The pulse of a cluster: what happened lately, and what people should know."""
+"""The pulse of a cluster: recent figures, and the troubles that need attention."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -84,9 +84,7 @@ def test_the_wait_is_from_due_to_the_first_start(store: Session, database: str) 
     assert 40_000 < bucket.wait_p95_s < 50_100
 
 
-def test_what_a_call_takes_is_the_median_of_those_that_were_kept(
-    store: Session, database: str
-) -> None:
+def test_model_latency_is_the_median_of_kept_calls(store: Session, database: str) -> None:
     call = """
         INSERT INTO cortex.fact (type, subtype, source, amount, currency, data)
         VALUES ('cost', 'model_call', 'llm:gpt', 1, 'USD', $1)
@@ -111,9 +109,7 @@ def test_costs_are_summed_for_an_hour(store: Session, database: str) -> None:
     assert sum(b.usd for b in recent.buckets) == Decimal("1.5")
 
 
-def test_more_calls_than_are_read_give_a_rate_of_what_was_read(
-    store: Session, database: str
-) -> None:
+def test_spending_rate_covers_only_the_calls_read(store: Session, database: str) -> None:
     Life(store, database).sql(COST, 600.0, Decimal("0.01"), pulse.CALLS_MAX + 100)
     recent = store(pulse.recent)
     assert recent.calls == pulse.CALLS_MAX
@@ -122,7 +118,7 @@ def test_more_calls_than_are_read_give_a_rate_of_what_was_read(
     assert recent.buckets[-1].is_priced
 
 
-def test_what_is_wrong_is_named(store: Session, database: str) -> None:
+def test_attention_names_open_breakers_and_silent_pods(store: Session, database: str) -> None:
     life = Life(store, database)
     life.type()
     life.pod("eu-1")
@@ -209,7 +205,7 @@ def test_an_archived_failure_is_shown_as_long_as_it_waits(store: Session, databa
     assert [each.job_id for each in store(pulse.attention).failures] == [old]
 
 
-def test_what_goes_into_the_space_of_deleted_history_is_counted(
+def test_pulse_counts_rows_in_reused_history_space(
     store: Session, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once retention deletes, new rows are no longer all at the end of the history."""

@@ -47,7 +47,7 @@ def test_a_paused_queue_stands_still_and_the_others_go_on(
     assert ids(claim(new_id())) == {held}
 
 
-def test_what_was_ready_when_its_queue_was_paused_waits_too(
+def test_ready_job_waits_when_its_queue_is_paused(
     store: Session, submit: Submits, claim: Claims
 ) -> None:
     held = submit(queue_name="a")
@@ -71,7 +71,7 @@ def test_a_suspect_of_a_paused_queue_waits_too(
     assert ids(claim(new_id())) == {held}
 
 
-def test_what_runs_when_its_queue_is_paused_comes_to_its_end(
+def test_running_job_of_a_paused_queue_completes(
     store: Session, submit: Submits, claim: Claims
 ) -> None:
     pod_id = new_id()
@@ -99,9 +99,7 @@ def test_a_job_that_becomes_due_while_the_default_queue_is_paused_waits(
     assert ids(claim(new_id())) == {later}
 
 
-def test_pausing_and_resuming_again_changes_and_records_nothing(
-    store: Session, database: str
-) -> None:
+def test_repeated_pause_or_resume_records_nothing(store: Session, database: str) -> None:
     assert store(queues.pause, "a", by="ana", reason="deploy")
     assert not store(queues.pause, "a", by="ben", reason="something else")
     seen = row(store, "a")
@@ -144,7 +142,7 @@ def test_a_list_has_the_default_queue_the_paused_and_those_with_tasks(
 
 @pytest.mark.parametrize("queue", [None, "a"])
 @pytest.mark.parametrize("is_head", [False, True])
-def test_what_was_handed_back_is_ready_since_then(
+def test_handed_back_job_is_ready_since_its_return(
     store: Session,
     database: str,
     submit: Submits,
@@ -169,7 +167,7 @@ def test_what_was_handed_back_is_ready_since_then(
 
 
 @pytest.mark.parametrize("queue", [None, "a"])
-def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
+def test_handed_back_jobs_do_not_hide_older_waiting_jobs(
     store: Session, database: str, submit: Submits, claim: Claims, queue: str | None
 ) -> None:
     count = 30 if queue is None else 1  # of a named queue one runs at a time
@@ -186,7 +184,7 @@ def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
     assert row(store, queue).oldest_ready_s == pytest.approx(3_500, abs=20)
 
 
-def test_of_many_of_a_queue_that_were_handed_back_the_first_counts(
+def test_oldest_of_many_handed_back_jobs_counts(
     store: Session, database: str, submit: Submits, claim: Claims
 ) -> None:
     """All that were looked at, not that which was submitted first."""

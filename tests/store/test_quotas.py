@@ -53,7 +53,7 @@ def pay(doers: Doers, claim: Claim, amount: Any, **fields: Any) -> IntentReply:
 
 
 def used(doers: Doers) -> dict[str, Decimal]:
-    """What is used of each quota in this hour or day."""
+    """The usage of each quota in this hour or day."""
     return {row.name: row.used for row in doers.call(quotas.page)}
 
 
@@ -102,7 +102,7 @@ def test_a_quota_is_set_changed_and_removed_and_each_is_a_fact(doers: Doers) -> 
     ]
 
 
-def test_what_was_taken_stays_counted_when_the_limit_changes(doers: Doers) -> None:
+def test_usage_survives_a_change_of_the_limit(doers: Doers) -> None:
     put(doers, MAIL)
     mail(doers, doers.claimed())
     put(doers, Quota.parse("mail", "1/hour"))
@@ -216,7 +216,7 @@ def test_a_call_takes_once_however_often_it_is_asked_for(doers: Doers) -> None:
     assert used(doers) == {"mail:calls:hour": 1}
 
 
-def test_each_hour_and_each_day_begins_anew(doers: Doers) -> None:
+def test_hour_and_day_quotas_reset_at_their_boundaries(doers: Doers) -> None:
     put(doers, Quota.parse("mail", "1/hour"))
     put(doers, Quota.parse("mail", "2/day"))
     start_s = _to_next_day(doers.dsn)
@@ -233,7 +233,7 @@ def test_each_hour_and_each_day_begins_anew(doers: Doers) -> None:
     assert mail(doers, doers.claimed()).verdict == "go"
 
 
-def test_what_was_not_applied_counts_again_in_the_hour_in_which_it_is_called_again(
+def test_repeated_call_counts_in_the_hour_it_is_repeated(
     doers: Doers,
 ) -> None:
     put(doers, Quota.parse("mail", "1/hour"))
@@ -255,7 +255,7 @@ def test_what_was_not_applied_counts_again_in_the_hour_in_which_it_is_called_aga
     assert used(doers) == {"mail:calls:day": 2, "mail:calls:hour": 1}
 
 
-def test_more_than_all_of_it_is_never_let_through(doers: Doers) -> None:
+def test_amount_above_the_quota_is_never_allowed(doers: Doers) -> None:
     put(doers, PAY)
     found = pay(doers, doers.claimed(), 500.01)
     assert (found.verdict, found.quota, found.amount) == (
@@ -268,7 +268,7 @@ def test_more_than_all_of_it_is_never_let_through(doers: Doers) -> None:
 
 
 @pytest.mark.parametrize("amount", ["12", None, -1, -0.01, True, [1], {"a": 1}, "NaN"])
-def test_what_is_no_amount_is_never_let_through(doers: Doers, amount: Any) -> None:
+def test_invalid_amount_is_never_allowed(doers: Doers, amount: Any) -> None:
     put(doers, PAY)
     found = pay(doers, doers.claimed(), amount)
     assert (found.verdict, found.quota) == ("no_amount", "pay:amount:day")
@@ -305,7 +305,7 @@ def due(doers: Doers) -> int:
     return doers.call(retries.due, limit=200).count
 
 
-def test_as_many_go_on_as_there_is_room_for(doers: Doers) -> None:
+def test_waiting_jobs_resume_as_far_as_calls_are_left(doers: Doers) -> None:
     put(doers, MAIL)
     for _ in range(20):
         mail(doers, doers.claimed())
@@ -323,7 +323,7 @@ def test_as_many_go_on_as_there_is_room_for(doers: Doers) -> None:
     assert (row.used, row.waiting_jobs) == (Decimal(15), 275)
 
 
-def test_of_amounts_some_go_on_while_anything_is_left(doers: Doers) -> None:
+def test_some_waiting_jobs_resume_while_an_amount_is_left(doers: Doers) -> None:
     put(doers, PAY)
     wait_for(doers, PAY, 50, delay_s=0.0)
     assert due(doers) == 20
@@ -334,7 +334,7 @@ def test_of_amounts_some_go_on_while_anything_is_left(doers: Doers) -> None:
 
 
 @pytest.mark.parametrize("change", ["raised", "removed"])
-def test_a_change_lets_them_go_on_at_once(doers: Doers, change: str) -> None:
+def test_quota_change_resumes_waiting_jobs_at_once(doers: Doers, change: str) -> None:
     put(doers, Quota.parse("mail", "1/hour"))
     mail(doers, doers.claimed())
     wait_for(doers, MAIL, 5)
@@ -362,7 +362,7 @@ def test_an_attempt_that_was_about_to_wait_sees_the_change(doers: Doers) -> None
     assert due(doers) == 0, "it has seen the change and found too little room"
 
 
-def test_long_after_a_change_nobody_is_let_go_for_it(doers: Doers) -> None:
+def test_old_quota_change_resumes_no_jobs(doers: Doers) -> None:
     put(doers, PAY)
     claim = doers.claimed()
     pay(doers, doers.claimed(), 500)

@@ -110,7 +110,7 @@ def assert_tasks_fit(dsn: str) -> None:
 # --- what is due
 
 
-def test_a_job_goes_on_when_it_is_due_under_a_new_attempt(
+def test_due_job_resumes_under_a_new_attempt(
     store: Session, database: str, suspended: Suspended
 ) -> None:
     soon, later = suspended(60.0), suspended(3600.0)
@@ -161,7 +161,7 @@ OPEN_TO_ONE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("breaker", CLOSED_TO_ALL)
-def test_nobody_goes_on_while_a_breaker_lets_nobody_try(
+def test_closed_off_breaker_holds_its_jobs_and_no_others(
     store: Session, database: str, suspended: Suspended, breaker: dict[str, Any]
 ) -> None:
     suspended(0.0, waiting_on=LLM)
@@ -173,7 +173,7 @@ def test_nobody_goes_on_while_a_breaker_lets_nobody_try(
 
 
 @pytest.mark.parametrize("breaker", OPEN_TO_ONE)
-def test_one_job_goes_on_to_probe_until_it_has_been_claimed(
+def test_one_job_probes_until_it_is_claimed(
     store: Session, database: str, suspended: Suspended, breaker: dict[str, Any]
 ) -> None:
     first, *_ = [suspended(0.0, waiting_on=LLM) for _ in range(5)]
@@ -187,7 +187,7 @@ def test_one_job_goes_on_to_probe_until_it_has_been_claimed(
 
 
 @pytest.mark.parametrize("stuck", [{"type": RETIRED}, {"queue_name": "mail"}])
-def test_who_was_let_go_and_is_not_claimed_keeps_the_others_waiting_for_seconds(
+def test_unclaimed_prober_holds_the_others_for_ten_seconds(
     store: Session,
     database: str,
     submit: Callable[..., UUID],
@@ -213,7 +213,7 @@ def test_who_was_let_go_and_is_not_claimed_keeps_the_others_waiting_for_seconds(
     assert claimed.lease.job_id in others
 
 
-def test_a_job_that_a_pod_can_claim_at_once_goes_first_to_probe(
+def test_claimable_job_is_chosen_to_probe(
     store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
 ) -> None:
     pod = "INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, state) "
@@ -232,7 +232,7 @@ def test_a_job_that_a_pod_can_claim_at_once_goes_first_to_probe(
     assert with_tasks(database) - running == {at_once}
 
 
-def test_the_head_of_an_idle_queue_goes_before_who_waits_for_his_turn(
+def test_head_of_an_idle_queue_probes_before_a_job_behind_others(
     store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
 ) -> None:
     sql(
@@ -287,7 +287,7 @@ def test_failed_attempts_that_a_wait_did_not_excuse_are_kept(
 
 
 @pytest.mark.parametrize("waiting_on", ["budget:job:x:usd:day", None])
-def test_who_waits_for_a_day_or_for_time_goes_on_by_time(
+def test_job_waiting_for_a_day_or_a_time_resumes_by_time(
     store: Session, database: str, suspended: Suspended, waiting_on: str | None
 ) -> None:
     job_id = suspended(60.0, waiting_on=waiting_on)
@@ -297,7 +297,7 @@ def test_who_waits_for_a_day_or_for_time_goes_on_by_time(
     assert with_tasks(database) == {job_id}
 
 
-def test_who_waits_for_a_person_is_not_due(store: Session, suspended: Suspended) -> None:
+def test_job_waiting_for_a_person_is_never_due(store: Session, suspended: Suspended) -> None:
     suspended(None, waiting_on="budget:x")
     assert store(retries.due).count == 0
 
@@ -357,7 +357,9 @@ def test_ten_pods_at_once_send_one_job_to_probe(database: str) -> None:
     assert_tasks_fit(database)
 
 
-def test_one_pod_at_a_time_looks(store: Session, database: str, suspended: Suspended) -> None:
+def test_one_pod_polls_retries_at_a_time(
+    store: Session, database: str, suspended: Suspended
+) -> None:
     suspended(0.0)
 
     async def while_another_is_at_it() -> int:
@@ -510,7 +512,7 @@ def test_an_attempt_that_ends_meanwhile_is_tried_again_at_once(
     assert (claimed.lease.attempt, claimed.attempts_spent) == (2, 2)
 
 
-def test_letting_go_tells_the_pods(
+def test_retry_now_notifies_pods(
     store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
 ) -> None:
     in_retry = suspended(3600.0)
@@ -536,7 +538,7 @@ def test_letting_go_tells_the_pods(
     assert run_asyncio(hear) == ["ready", "ready"]
 
 
-def test_other_jobs_are_refused_with_what_to_do_instead(
+def test_retry_now_refuses_other_jobs_with_a_hint(
     store: Session, database: str, submit: Callable[..., UUID], suspended: Suspended
 ) -> None:
     def refused(job_id: UUID) -> tuple[str, str]:
@@ -584,7 +586,7 @@ def test_a_person_and_the_runner_at_once_make_one_task(database: str) -> None:
     assert_tasks_fit(database)
 
 
-def test_a_job_that_a_person_must_help_goes_on_when_one_says_so(
+def test_retry_now_resumes_a_job_that_waits_for_a_person(
     database: str, store: Session, suspended: Suspended
 ) -> None:
     job_id = suspended(None, waiting_on="person:llm:m")

@@ -19,9 +19,7 @@ from tests.support.records.rows import job_row, new_id, steps
 from tests.support.servers.postgres import sql
 
 
-def test_from_a_failed_job_a_new_one_goes_on_and_only_once(
-    store: Session, database: str, life: Life
-) -> None:
+def test_retry_now_continues_a_failed_job_once(store: Session, database: str, life: Life) -> None:
     failed = life.failed()
     done = store(retries.retry_now, failed, by="ana", reason="mended", new_id=new_id)
     assert done.status is JobStatus.FAILED
@@ -33,7 +31,7 @@ def test_from_a_failed_job_a_new_one_goes_on_and_only_once(
         store(retries.retry_now, failed, by="ben", reason="", new_id=new_id)
 
 
-def test_many_failed_jobs_go_on_in_new_ones(store: Session, life: Life) -> None:
+def test_bulk_retry_continues_failed_jobs_as_new_ones(store: Session, life: Life) -> None:
     failed = [life.failed(), life.failed()]
     choice = store(choose_marked_to_retry, failed)
     assert (choice.job_ids, choice.failed, choice.refused) == (failed, 2, {})
@@ -48,9 +46,7 @@ def test_many_failed_jobs_go_on_in_new_ones(store: Session, life: Life) -> None:
     assert (again.counts.changed, again.counts.refused) == (0, {"settled": 2})
 
 
-def test_an_archived_letter_is_retried_with_another_payload_and_its_effects_stay(
-    database: str, store: Session
-) -> None:
+def test_archived_letter_is_retried_with_an_edited_payload(database: str, store: Session) -> None:
     (job_id,) = fail(
         database,
         steps=2,

@@ -1,4 +1,4 @@
-"""Strict queues: the next job begins only when the one before has ended, whatever that awaits."""
+"""Strict queues: the next job begins only when the previous one has ended."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -95,7 +95,7 @@ def test_the_next_job_of_a_strict_queue_waits_until_the_one_before_has_ended(
     assert ids(claim(POD)) == [second]
 
 
-def test_a_job_that_is_handed_back_or_loses_its_pod_keeps_the_turn_of_a_strict_queue(
+def test_handed_back_or_orphaned_job_keeps_its_strict_turn(
     database: str, store: Session, submit: Submits, claim: Claims
 ) -> None:
     sql(
@@ -115,7 +115,7 @@ def test_a_job_that_is_handed_back_or_loses_its_pod_keeps_the_turn_of_a_strict_q
     assert ids(claim(POD)) == [first]
 
 
-def test_a_queue_that_becomes_strict_finishes_what_has_begun_first(
+def test_queue_made_strict_first_finishes_started_jobs(
     database: str, store: Session, submit: Submits, claim: Claims
 ) -> None:
     begun = [submit(queue_name="q") for _ in range(2)]

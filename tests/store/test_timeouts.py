@@ -33,7 +33,7 @@ def of(lease: Lease, **fields: Any) -> TimeoutReceipt:
     return a_receipt(interruption=an_interruption(lease=lease, **fields))
 
 
-def test_a_receipt_comes_back_with_all_that_it_holds(store: Session, lease: Lease) -> None:
+def test_timeout_receipt_round_trips(store: Session, lease: Lease) -> None:
     full = a_receipt(
         interruption=an_interruption(
             lease=lease, phase=Phase.MODEL, partial_text="It was a dark and\nstormy \x1b[31m"
@@ -96,7 +96,7 @@ def test_many_receipts_are_read_page_by_page(store: Session, lease: Lease) -> No
     assert nths == list(range(1, count + 1))
 
 
-def test_what_contradicts_itself_is_refused(store: Session, lease: Lease) -> None:
+def test_contradictory_receipt_is_refused(store: Session, lease: Lease) -> None:
     for wrong in ({"nth": 0}, {"limit_s": -1.0}, {"step_key": ""}, {"partial_text": "x" * 65_537}):
         with pytest.raises(RejectedError, match="timeout_event_"):
             store(timeouts.record, [of(lease, **wrong)])

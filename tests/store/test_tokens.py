@@ -89,7 +89,7 @@ def test_a_token_is_revoked_once_and_by_somebody(store: Session, database: str) 
     }
 
 
-def test_who_made_a_token_is_on_record(store: Session, database: str) -> None:
+def test_token_creation_is_a_fact_with_its_maker(store: Session, database: str) -> None:
     token_id = make(store, roles=[Role.ADMIN])
     assert fact(database, "token_created") == {
         "source": "token:ana",
@@ -175,7 +175,7 @@ def test_sessions_that_are_over_are_swept_by_the_next(store: Session, database: 
     assert len(sql(database, "SELECT FROM cortex.api_session")) == 1
 
 
-def test_the_runtime_cannot_change_what_a_token_opens(store: Session, database: str) -> None:
+def test_runtime_role_cannot_change_token_rights(store: Session, database: str) -> None:
     make(store)
     for change in (
         "UPDATE cortex.api_token SET roles = '{admin}'",

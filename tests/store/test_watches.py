@@ -19,7 +19,7 @@ from tests.support.servers.postgres import run_asyncio, sql
 
 @attrs.frozen
 class Terminal:
-    """A process that watches: its connections, and what it hears."""
+    """A watching process: its connections and the messages it receives."""
 
     session: Dedicated
     db: Database
@@ -54,7 +54,7 @@ def rows(dsn: str) -> list[tuple[UUID, UUID]]:
     return [tuple(row.values()) for row in sql(dsn, query)]
 
 
-def test_the_pod_of_a_watched_job_is_told_and_finds_the_watch(
+def test_watching_notifies_the_pod_of_the_job(
     database: str, running: Callable[..., Claim], pod_id: UUID, submit: Callable[..., UUID]
 ) -> None:
     watched, other = running().lease.job_id, running().lease.job_id
@@ -92,7 +92,7 @@ def test_a_renewal_finds_the_pod_that_has_the_job_now(
     in_terminal(database, work)
 
 
-def test_somebody_new_is_told_from_a_renewal(
+def test_new_watcher_differs_from_a_renewal(
     database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     job_id = running().lease.job_id
@@ -127,9 +127,7 @@ def test_a_watch_lapses_unless_it_is_renewed(
     in_terminal(database, work)
 
 
-def test_what_others_left_behind_is_cleared_away(
-    database: str, running: Callable[..., Claim]
-) -> None:
+def test_lapsed_watches_of_others_are_removed(database: str, running: Callable[..., Claim]) -> None:
     job_id = running().lease.job_id
     gone, here = new_id(), new_id()
 
@@ -142,7 +140,7 @@ def test_what_others_left_behind_is_cleared_away(
     assert rows(database) == [(job_id, here)]
 
 
-def test_what_is_sent_is_heard_by_all_who_listen(database: str) -> None:
+def test_all_listeners_receive_sent_pieces(database: str) -> None:
     job_id = new_id()
     text = "grüße \x01\n" * 3_000
     piece = AnswerPiece(

@@ -58,7 +58,7 @@ def suspend(store: Session, pod: pods.Pod, claimed: Claim, **fields: Any) -> Non
     assert store(tasks.suspend, pod_id=pod.id, operations=[ending])
 
 
-def test_the_fleet_is_those_who_live(
+def test_fleet_counts_only_live_pods(
     store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     job_id = submit()
@@ -95,7 +95,7 @@ def test_the_fleet_is_those_who_live(
     assert "no pod is there" in why(store, job_id).sentence
 
 
-def test_those_ahead_are_counted_up_to_a_bound(
+def test_jobs_ahead_are_counted_up_to_a_bound(
     store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     enter()
@@ -109,7 +109,7 @@ def test_those_ahead_are_counted_up_to_a_bound(
     assert "1000+ are ahead of it" in why(store, last).sentence
 
 
-def test_a_queue_names_the_job_whose_turn_it_is(
+def test_queued_job_names_the_job_before_it(
     store: Session, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     pod = enter()
@@ -153,7 +153,7 @@ def test_a_running_job_is_as_well_as_its_pod(
     assert 250 < (output.expected_at - facts.now).total_seconds() < 270
 
 
-def test_both_layers_of_retries_say_when_and_why(
+def test_both_retry_layers_show_time_and_reason(
     store: Session, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     pod = enter()
@@ -185,7 +185,7 @@ def test_both_layers_of_retries_say_when_and_why(
     assert why(store, later).cause is Cause.SCHEDULED
 
 
-def test_a_breaker_is_told_as_it_stands(
+def test_why_shows_the_state_of_a_breaker(
     store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     pod = enter()
@@ -223,7 +223,7 @@ def test_a_breaker_is_told_as_it_stands(
     assert "bob holds breaker llm:m open: repairs" in why(store, job_id).sentence
 
 
-def test_a_budget_is_told_with_what_is_spent_of_it(
+def test_why_shows_the_spending_of_a_budget(
     store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     pod = enter()
@@ -256,7 +256,9 @@ def test_a_budget_is_told_with_what_is_spent_of_it(
     assert why(store, job_id).cause is Cause.READY
 
 
-def test_what_has_ended_and_what_never_was(store: Session, submit: Callable[..., UUID]) -> None:
+def test_why_explains_ended_jobs_and_refuses_unknown_ones(
+    store: Session, submit: Callable[..., UUID]
+) -> None:
     job_id = submit()
     store(jobs.cancel, job_id, by="ana", reason="enough")
     facts = store(facts_of, job_id)
@@ -266,7 +268,7 @@ def test_what_has_ended_and_what_never_was(store: Session, submit: Callable[...,
         store(facts_of, new_id())
 
 
-def test_a_list_says_in_a_few_words_what_stands_in_the_way_of_each(
+def test_list_shows_a_short_reason_per_job(
     store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     pod = enter()

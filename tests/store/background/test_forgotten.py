@@ -1,4 +1,4 @@
-"""What housekeeping deletes without any retention: upkeep jobs, and pods that no record names."""
+"""Rows that housekeeping deletes without a retention period: upkeep jobs, unreferenced pods."""
 
 from datetime import timedelta
 from uuid import UUID
@@ -60,7 +60,7 @@ def forget(store: Session, limit: int = 100) -> int:
     return store(retention.forget_upkeep, kept_s=UPKEEP_KEPT_S, limit=limit)
 
 
-def test_upkeep_that_ended_well_goes_after_a_day(store: Session, life: Life) -> None:
+def test_housekeeping_forgets_completed_upkeep_jobs_after_a_day(store: Session, life: Life) -> None:
     stays = {
         fired(life, SWEEP, hours_ago=23),
         fired(life, SWEEP, hours_ago=49, error="it broke"),
@@ -78,7 +78,7 @@ def test_upkeep_that_ended_well_goes_after_a_day(store: Session, life: Life) -> 
     assert_one_truth(life.dsn)
 
 
-def test_nothing_goes_sooner_than_after_a_day(store: Session, life: Life) -> None:
+def test_housekeeping_never_forgets_rows_younger_than_a_day(store: Session, life: Life) -> None:
     """Whatever a caller asks: the role of pods cannot delete what is young."""
     fired(life, SWEEP, hours_ago=23)
     life.pod()
@@ -156,7 +156,7 @@ def test_a_code_is_one_immutable_row(store: Session, life: Life) -> None:
             sql(life.dsn, change)
 
 
-def test_no_pod_costs_a_look_at_all_facts_of_its_life(database: str) -> None:
+def test_forgetting_pods_reads_facts_by_index(database: str) -> None:
     """With a million of them, twenty pods took longer than a statement may, each time."""
     (made,) = sql(database, "SELECT pg_get_functiondef('cortex.forget_pods'::regproc) AS text")
     assert "enable_seqscan TO 'off'" in made["text"]

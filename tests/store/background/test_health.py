@@ -49,7 +49,7 @@ def of(found: Health, name: str) -> Measure:
     return measure
 
 
-def test_an_empty_system_is_well(store: Session) -> None:
+def test_empty_system_is_healthy(store: Session) -> None:
     found = store(health)
     assert [each.name for each in found.measures] == list(rules.THRESHOLDS)
     assert {each.word for each in found.measures} == {Word.OK}
@@ -96,7 +96,7 @@ def test_jobs_that_no_pod_serves_are_stranded(store: Session, database: str) -> 
     assert stranded().value == 1
 
 
-def test_a_job_that_ran_and_one_that_failed(store: Session, database: str) -> None:
+def test_health_counts_recent_completions_and_failures(store: Session, database: str) -> None:
     life = Life(store, database)
     life.type()
     pod = life.pod()
@@ -108,7 +108,7 @@ def test_a_job_that_ran_and_one_that_failed(store: Session, database: str) -> No
     assert of(found, rules.DEAD_LETTER_RATE).among == 2
 
 
-def test_errors_of_attempts_and_calls_are_told_apart(store: Session, database: str) -> None:
+def test_failure_rates_separate_attempts_from_calls(store: Session, database: str) -> None:
     life = Life(store, database)
     life.sql(MOVES, 60.0, "COMPLETED", 90)
     life.sql(MOVES, 60.0, "FAILED", 4)
@@ -156,7 +156,7 @@ def test_messages_that_wait_and_the_oldest_of_them(store: Session, database: str
     assert oldest.word is found.word is Word.WARN
 
 
-def test_a_subscription_whose_receiver_fails_is_named(store: Session, database: str) -> None:
+def test_health_names_a_subscription_whose_receiver_fails(store: Session, database: str) -> None:
     life = Life(store, database)
     mail = Subscription(name="mail", topic="order.*", channel=Channel.LOG)
     store(subscriptions.put, mail, by="ana", reason="")

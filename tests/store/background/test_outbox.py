@@ -1,4 +1,4 @@
-"""The outbox in the database: who gets a message, in which order, and who may record its end."""
+"""The outbox in the database: recipients, order, and the right to record an outcome."""
 
 import random
 from uuid import UUID
@@ -63,7 +63,7 @@ def test_each_subscription_that_matches_gets_a_row_under_one_id(
     assert [tuple(row) for row in rows] == [(first, "a"), (first, "b"), (second, "a")]
 
 
-def test_a_message_without_a_subscriber_is_sent_to_nobody(database: str, store: Session) -> None:
+def test_message_without_subscribers_is_sent_at_once(database: str, store: Session) -> None:
     subscribe(store, "a", "invoice.*")
     publish(store, 1)
     (row,) = sql(database, "SELECT status, subscription, attempts FROM cortex.outbox")
@@ -151,7 +151,7 @@ def test_a_parked_message_is_found_however_the_claims_interleave(
     assert row["n"] == 1
 
 
-def test_a_pod_that_lost_its_lease_records_nothing(database: str, store: Session) -> None:
+def test_pod_without_the_lease_cannot_record_an_outcome(database: str, store: Session) -> None:
     subscribe(store, "a")
     publish(store, 1)
     slow, quick = new_id(), new_id()
@@ -375,7 +375,7 @@ def test_a_list_is_newest_first_and_continues(store: Session) -> None:
     assert found.seq == first[0].seq
 
 
-def test_the_figures_count_what_waits(store: Session) -> None:
+def test_figures_count_pending_messages_and_the_oldest(store: Session) -> None:
     assert store(pulse.figures).oldest_message_s == 0
     subscribe(store, "a")
     publish(store, 1)

@@ -1,4 +1,4 @@
-"""Retention in the database: what goes, what stays, and who may delete."""
+"""Retention in the database: deleted rows, kept rows, and the right to delete."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -50,7 +50,7 @@ def exists(dsn: str, job_id: UUID) -> bool:
 # --- what goes
 
 
-def test_nothing_is_deleted_until_it_is_set(store: Session, database: str) -> None:
+def test_retention_deletes_no_jobs_until_a_period_is_set(store: Session, database: str) -> None:
     job_id = an_ended_job(database, days=4000)
     assert store(retention.current) is None
     assert store(retention.turn) is None
@@ -60,7 +60,7 @@ def test_nothing_is_deleted_until_it_is_set(store: Session, database: str) -> No
     assert exists(database, job_id)
 
 
-def test_a_job_goes_with_all_that_belongs_to_it(store: Session, database: str) -> None:
+def test_retention_deletes_all_rows_of_a_job(store: Session, database: str) -> None:
     job_id, other = an_ended_job(database, "FAILED"), an_ended_job(database)
     for each in (job_id, other):
         with_everything(database, each)
@@ -82,7 +82,7 @@ def test_each_state_has_its_period(store: Session, database: str, status: str, k
     assert (exists(database, old), exists(database, young)) == (False, True)
 
 
-def test_a_lineage_goes_as_a_whole_once_its_last_job_is_old_enough(
+def test_retention_deletes_a_lineage_when_its_last_job_expires(
     store: Session, database: str
 ) -> None:
     first = an_ended_job(database, "FAILED", days=100)
@@ -114,7 +114,9 @@ def test_facts_with_a_period_of_their_own_outlive_their_job(store: Session, data
     assert left_of(database, job_id) == {"fact"}
 
 
-def test_a_fact_stays_for_its_job_and_for_what_resolves_it(store: Session, database: str) -> None:
+def test_retention_keeps_facts_of_live_jobs_and_resolved_errors(
+    store: Session, database: str
+) -> None:
     alive = submit(database, "work")
     rows = sql(
         database,
@@ -170,7 +172,9 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("statement", BLOCKS.values(), ids=list(BLOCKS))
-def test_what_something_refers_to_stays(store: Session, database: str, statement: str) -> None:
+def test_retention_keeps_jobs_that_other_rows_reference(
+    store: Session, database: str, statement: str
+) -> None:
     if "cortex.schedule " in statement:
         sql(
             database,
@@ -232,7 +236,9 @@ def test_a_job_that_is_retried_while_retention_takes_it_stays(
     assert (exists(database, retried), exists(database, held)) == (True, False)
 
 
-def test_what_was_recorded_after_the_copy_stays(store: Session, database: str) -> None:
+def test_retention_keeps_a_job_with_facts_newer_than_its_copy(
+    store: Session, database: str
+) -> None:
     job_id = an_ended_job(database)
     keep(store, completed=30)
     batch = store(retention.next_batch, Kind.COMPLETED, limit=10)
@@ -250,7 +256,7 @@ def test_what_was_recorded_after_the_copy_stays(store: Session, database: str) -
 # --- bounded reads
 
 
-def test_what_must_stay_does_not_stop_what_is_behind_it(store: Session, database: str) -> None:
+def test_retention_skips_kept_jobs_and_deletes_those_behind(store: Session, database: str) -> None:
     """Three that stay, then one that goes; batches of two. An hour later all are read again."""
     stop_clock(database, NOON)
     stays = [an_ended_job(database, "FAILED", days=90 - n, is_settled=False) for n in range(3)]
@@ -326,7 +332,7 @@ def test_one_process_at_a_time_deletes(store: Session, database: str) -> None:
     assert store(retention.delete, batch) == Deleted(jobs=0)
 
 
-def test_the_role_of_pods_cannot_delete_what_is_younger(store: Session, database: str) -> None:
+def test_runtime_role_cannot_delete_rows_within_their_period(store: Session, database: str) -> None:
     young, fact = an_ended_job(database, days=29), "SELECT max(id) AS id FROM cortex.fact"
     keep(store, completed=30, facts=30)
     runtime = as_runtime(database)
@@ -352,7 +358,7 @@ def test_the_role_of_pods_cannot_delete_what_is_younger(store: Session, database
         sql(runtime, "SELECT cortex.set_retention(3600, NULL, NULL, NULL, 'eve', 'faster')")
 
 
-def test_each_change_is_recorded_with_who_and_why(store: Session, database: str) -> None:
+def test_retention_changes_record_person_and_reason(store: Session, database: str) -> None:
     keep(store, completed=30)
     keep(store, completed=None, failed=None, facts=None)
     rows = sql(

@@ -1,4 +1,4 @@
-"""The record of runners: sums of all processes, the last run of any, and who is late."""
+"""The record of runners: sums of all processes, the last run, and lateness."""
 
 import json
 from typing import Any
@@ -67,7 +67,7 @@ def test_runs_of_all_processes_add_up_and_the_last_one_is_shown(store: Session) 
     assert (row(store).holder, row(store).error) == ("pod c", "it broke")
 
 
-def test_who_has_not_succeeded_for_five_intervals_is_late_and_is_recorded_once(
+def test_runner_without_success_for_five_intervals_is_recorded_late_once(
     store: Session, database: str
 ) -> None:
     assert store(runners.record, [runs("a"), runs("b"), SKIPPED], holder="pod") == []
@@ -90,9 +90,7 @@ def test_who_has_not_succeeded_for_five_intervals_is_late_and_is_recorded_once(
     assert "a" in store(runners.record, [runs("b")], holder="pod"), "a is late once more"
 
 
-def test_who_becomes_late_is_announced_once_to_those_who_subscribe(
-    store: Session, database: str
-) -> None:
+def test_late_runner_is_announced_once_to_subscribers(store: Session, database: str) -> None:
     late = Subscription(name="a", topic="runner.late", channel="log", filter={"runner": "retries"})
     store(subscriptions.put, late, by="test", reason="")
     store(runners.record, [runs("retries"), runs("dispatch")], holder="pod")

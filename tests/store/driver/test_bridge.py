@@ -104,7 +104,7 @@ async def test_a_call_that_returned_is_committed_and_a_cancelled_one_never_began
     eventually(lambda: backends(database) == 0, what="all sessions are closed")
 
 
-async def test_with_sessions_that_are_killed_only_the_broken_ones_are_in_doubt(
+async def test_killed_sessions_leave_only_their_own_calls_in_doubt(
     database: str,
 ) -> None:
     rng = seeded_random()
@@ -173,7 +173,7 @@ class Fared:
         self.given_up_count += 1
 
 
-async def test_a_call_that_waits_for_a_connection_is_given_up_and_one_under_way_is_not(
+async def test_cancellation_abandons_a_queued_call_but_not_a_running_one(
     database: str,
 ) -> None:
     """The only connection is another call's, which hangs; then that one is cancelled, too."""
@@ -267,7 +267,7 @@ async def test_an_unreachable_database_shows_when_the_port_is_opened() -> None:
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-async def test_trouble_that_asyncio_reports_is_logged_and_kills_nothing(database: str) -> None:
+async def test_errors_reported_by_asyncio_are_logged_and_harmless(database: str) -> None:
     def raises(_: str) -> None:
         raise KeyError("in a callback")
 
@@ -283,7 +283,7 @@ async def test_trouble_that_asyncio_reports_is_logged_and_kills_nothing(database
         await port.cross(session.close)
 
 
-async def test_an_unknown_outcome_is_told_as_such(database: str) -> None:
+async def test_connection_lost_during_commit_raises_outcome_unknown(database: str) -> None:
     async def cut_itself(db: Database) -> None:
         await db.transact(
             lambda connection: connection.fetch("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -294,7 +294,7 @@ async def test_an_unknown_outcome_is_told_as_such(database: str) -> None:
             await port(cut_itself)
 
 
-async def test_who_goes_in_a_lane_leaves_connections_to_others(
+async def test_lane_limits_its_calls_and_leaves_connections_free(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.postgres.bridge.LANE_WAIT_S", 0.2)

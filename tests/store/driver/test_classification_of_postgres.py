@@ -1,4 +1,4 @@
-"""What a real Postgres makes asyncpg raise, and how it is judged when a job's own code meets it."""
+"""Errors that asyncpg raises against a real Postgres, classified as job code would meet them."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -75,7 +75,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("statement, code, expected", STATEMENTS)
-def test_what_a_statement_raises(
+def test_failed_statements_are_classified(
     database: str, statement: str, code: str, expected: FailureClass
 ) -> None:
     failure = failure_of(raised_by(database, partial(execute, statement)))
@@ -90,7 +90,7 @@ def test_what_a_statement_raises(
     ],
     ids=["closed", "argument"],
 )
-def test_what_the_driver_raises_itself(
+def test_driver_errors_are_classified(
     database: str, work: Work, code: str, expected: FailureClass
 ) -> None:
     failure = failure_of(raised_by(database, work))
@@ -112,9 +112,7 @@ def test_a_lock_that_somebody_else_holds(database: str) -> None:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_how_a_connection_broke_is_not_told_in_the_words_of_the_driver(
-    error: Exception, output: str
-) -> None:
+def test_broken_connection_message_hides_driver_jargon(error: Exception, output: str) -> None:
     assert of_statement(error).message == f"the connection to the database broke: {output}"
 
 

@@ -33,7 +33,7 @@ def lent(shared_postgres: SharedPostgres) -> Iterator[str]:
 
 @pytest.fixture
 def unused(shared_postgres: SharedPostgres) -> Iterator[str]:
-    """A database that nobody has used."""
+    """A fresh database."""
     dsn = shared_postgres.create_migrated()
     yield dsn
     shared_postgres.drop(dsn)

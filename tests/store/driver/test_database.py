@@ -151,7 +151,7 @@ def test_closing_does_not_wait_for_a_server_that_does_not_answer(
         private_postgres.kill_backends(signal.SIGCONT)
 
 
-def test_a_call_that_finds_no_free_connection_says_so_within_the_bound(database: str) -> None:
+def test_call_without_a_free_connection_fails_within_its_bound(database: str) -> None:
     async def work(db: Database) -> None:
         release = asyncio.Event()
         taken = asyncio.Event()
@@ -175,14 +175,14 @@ def test_a_call_that_finds_no_free_connection_says_so_within_the_bound(database:
 
 @pytest.fixture
 def few(database: str) -> Iterator[str]:
-    """The address of a user who may have one connection."""
+    """The address of a user limited to one connection."""
     name = f"few_{new_id().hex[:12]}"
     sql(database, f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1")
     yield database.replace("//postgres@", f"//{name}@")
     sql(database, f"DROP ROLE {name}")
 
 
-def test_a_pool_makes_do_with_what_it_has_when_the_server_has_no_more(few: str) -> None:
+def test_pool_works_with_fewer_connections_than_configured(few: str) -> None:
     """Four connections are too many for this server: the calls take turns on the first one."""
 
     async def work(db: Database) -> None:
@@ -197,7 +197,7 @@ def test_a_pool_makes_do_with_what_it_has_when_the_server_has_no_more(few: str) 
     on_database(Profile(dsn=few, role=None, connections_max=4), work)
 
 
-def test_without_any_connection_it_says_what_is_missing(few: str) -> None:
+def test_refused_connection_reports_missing_connections(few: str) -> None:
     async def work(db: Database) -> None:
         holder = await asyncpg.connect(few)
         error = await raised_by(db.transact(execute("SELECT 1")))
@@ -346,7 +346,7 @@ def test_each_error_of_the_server_has_its_family(
         ("40001", None),
     ],
 )
-def test_an_error_of_the_server_says_what_its_trouble_is(
+def test_server_errors_name_their_trouble(
     database: str, state: str, trouble: Trouble | None
 ) -> None:
     async def work(db: Database) -> None:
@@ -409,7 +409,7 @@ def test_an_answered_error_keeps_its_session_and_a_broken_session_is_replaced(
 
 
 @pytest.mark.parametrize("state", ["57P01", "08006"])
-def test_a_session_that_says_it_is_going_is_not_used_again(database: str, state: str) -> None:
+def test_session_that_announces_shutdown_is_not_reused(database: str, state: str) -> None:
     """The server closes it a moment later: another call must not find it in the pool."""
 
     async def work(db: Database) -> None:
@@ -431,7 +431,7 @@ def test_an_open_transaction_is_never_handed_on(database: str) -> None:
     on_database(Profile(dsn=database, connections_max=1), work)
 
 
-def test_connecting_names_the_target_and_what_is_wrong_with_it(
+def test_failed_connect_names_the_target_and_the_problem(
     private_postgres: PrivatePostgres,
 ) -> None:
     dsn = private_postgres.dsn
@@ -578,7 +578,7 @@ def test_a_session_has_the_settings_that_free_its_locks(database: str) -> None:
     on_database(Profile(dsn=database, hot_path=True), work)
 
 
-def test_what_a_client_locked_is_freed_also_if_it_stops_in_the_midst_of_asking(
+def test_half_prepared_transaction_times_out_and_frees_its_locks(
     database: str,
 ) -> None:
     """Postgres does not call it idle once a statement is prepared, nor lets that one time out."""

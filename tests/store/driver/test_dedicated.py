@@ -76,7 +76,7 @@ def test_giving_the_connection_up_frees_its_lock(database: str, how: str) -> Non
     on_session(database, work)
 
 
-def test_a_lock_that_another_session_holds_is_told_and_not_waited_for(database: str) -> None:
+def test_lock_held_elsewhere_is_refused_without_waiting(database: str) -> None:
     async def work(watched: Watched) -> None:
         assert await pods.lock(watched.session, KEY)
 
@@ -163,7 +163,7 @@ def test_closing_does_not_wait_for_a_server_that_does_not_answer(
         private_postgres.kill_backends(signal.SIGCONT)
 
 
-def test_what_is_notified_is_heard(database: str) -> None:
+def test_listener_receives_notifications(database: str) -> None:
     async def work(watched: Watched) -> None:
         await watched.session.listen("cortex_test", watched.heard.put_nowait)
         await asyncio.to_thread(sql, database, "SELECT pg_notify('cortex_test', 'hello')")

@@ -107,7 +107,7 @@ def test_all_else_shows(dsn: str, shown: str) -> None:
         f"postgresql://u:{SECRET}@h:99999/d",
     ],
 )
-def test_what_is_no_address_is_refused_by_its_source(dsn: str) -> None:
+def test_malformed_address_is_refused_with_its_source(dsn: str) -> None:
     with pytest.raises(UsageError) as caught:
         check(dsn, source="CORTEX_DSN")
     assert caught.value.message.startswith("CORTEX_DSN ")

@@ -181,9 +181,7 @@ def test_eight_processes_at_once_start_one_server(new_dir: Path, join: Join) -> 
     assert not is_running(new_dir)
 
 
-def test_whoever_has_the_server_can_use_it_while_others_come_and_go(
-    data_dir: Path, join: Join
-) -> None:
+def test_server_stays_usable_while_other_users_join_and_leave(data_dir: Path, join: Join) -> None:
     for user in [join(data_dir, times=CHURNS) for _ in range(3)]:
         user.leave()
     assert not is_running(data_dir)
@@ -250,7 +248,7 @@ def test_killed_server_is_recovered_with_its_data(data_dir: Path, join: Join) ->
         assert recall(server.dsn) == 42
 
 
-def test_killed_server_comes_back_under_who_uses_it(data_dir: Path) -> None:
+def test_killed_server_restarts_for_its_current_user(data_dir: Path) -> None:
     with embedded.acquire(data_dir) as server, kept_running(server):
         remember(server.dsn)
         kill_server(data_dir)
@@ -260,7 +258,7 @@ def test_killed_server_comes_back_under_who_uses_it(data_dir: Path) -> None:
 
 
 @needs_proc
-def test_a_socket_that_was_removed_comes_back_under_who_uses_it(data_dir: Path) -> None:
+def test_removed_socket_is_restored_for_the_current_user(data_dir: Path) -> None:
     with embedded.acquire(data_dir) as server, kept_running(server):
         remember(server.dsn)
         before = postmaster(data_dir)
@@ -279,7 +277,7 @@ def test_a_new_user_mends_a_socket_that_was_removed(data_dir: Path, join: Join) 
         assert sql(server.dsn, "SELECT 1")
 
 
-def test_data_that_have_gone_are_not_made_anew(data_dir: Path) -> None:
+def test_deleted_data_directory_is_not_recreated(data_dir: Path) -> None:
     with embedded.acquire(data_dir) as server:
         kill_server(data_dir)
         eventually(lambda: not is_running(data_dir), what="it is dead")
@@ -399,7 +397,7 @@ def test_missing_package_names_the_way_out(new_dir: Path, monkeypatch: pytest.Mo
     assert "--dsn" in str(caught.value.hint)
 
 
-def test_folders_on_the_way_are_closed_whatever_the_umask_is(
+def test_created_folders_have_fixed_modes_under_any_umask(
     new_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)  # it ends before a server

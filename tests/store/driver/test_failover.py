@@ -52,7 +52,7 @@ async def is_refused(db: Database) -> None:
 
 
 def turn_read_only(server: PrivatePostgres) -> None:
-    """As an orchestrator does with the primary that it has given up."""
+    """Demote a server, as an orchestrator does with a lost primary."""
     sql(server.dsn, "ALTER SYSTEM SET default_transaction_read_only = on")
     sql(server.dsn, "SELECT pg_reload_conf()")
     # A new session has it as soon as all others have been notified, and not before.
@@ -62,7 +62,7 @@ def turn_read_only(server: PrivatePostgres) -> None:
     )
 
 
-def test_the_one_that_takes_writes_is_found_before_and_after_it_is_another(
+def test_primary_is_found_before_and_after_a_failover(
     private_postgres: PrivatePostgres, standby: Standby
 ) -> None:
     dsn = both(standby, private_postgres)

@@ -69,7 +69,7 @@ async def test_a_call_runs_its_first_part_in_the_turn_of_its_caller(island: Asyn
     assert order == ["sent", "another task"]
 
 
-async def test_it_is_the_running_loop_of_the_thread_in_its_turns_only(
+async def test_island_is_the_running_loop_only_during_its_turns(
     island: AsyncioIsland,
 ) -> None:
     """Trio-asyncio replaces what asyncio itself offers to ask; tasks of Python 3.14 ask this."""
@@ -254,7 +254,7 @@ async def test_an_exit_in_the_loop_ends_the_block_and_no_call(
     assert "test_island.py:" in line["at"]
 
 
-def test_an_interrupt_in_a_turn_of_the_loop_reaches_the_main_task_and_ends_no_call() -> None:
+def test_interrupt_reaches_the_main_task_and_ends_no_call() -> None:
     async def interrupted_call() -> str:
         signal.raise_signal(signal.SIGINT)
         await by_timer()
@@ -286,7 +286,7 @@ async def test_other_threads_reach_the_loop(island: AsyncioIsland) -> None:
     assert await island.run_aio_coroutine(asyncio.to_thread(lambda: 7)) == 7
 
 
-async def test_closing_cancels_what_still_runs_and_waits_for_it_no_longer_than_its_bound(
+async def test_closing_cancels_tasks_and_waits_at_most_its_bound(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     began, ends = autojump_clock.current_time(), []

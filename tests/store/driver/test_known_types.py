@@ -35,7 +35,7 @@ def _fetch(store: Session, query: str, *args: object) -> list[asyncpg.Record]:
     return store(fetch)
 
 
-def test_they_are_what_the_server_says(store: Session) -> None:
+def test_known_array_types_match_the_server(store: Session) -> None:
     query = """
         SELECT a.oid::int, e.typname::text AS name, e.oid::int AS element
         FROM pg_type a JOIN pg_type e ON e.oid = a.typelem
@@ -46,7 +46,9 @@ def test_they_are_what_the_server_says(store: Session) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, _ in connections.ARRAYS.values()))
-def test_values_pass_both_ways_and_nobody_asks(store: Session, asked: list[int], name: str) -> None:
+def test_arrays_round_trip_without_type_queries(
+    store: Session, asked: list[int], name: str
+) -> None:
     """A null among them is as good as any value of a type."""
     [row] = _fetch(
         store, f"SELECT $1::{name}[] AS back, array_length($1::{name}[], 1) AS n", [None]
@@ -55,13 +57,13 @@ def test_values_pass_both_ways_and_nobody_asks(store: Session, asked: list[int],
     assert asked == []
 
 
-def test_what_is_in_them_is_read(store: Session, asked: list[int]) -> None:
+def test_array_elements_are_decoded(store: Session, asked: list[int]) -> None:
     [row] = _fetch(store, "SELECT ARRAY[1, 2]::int8[] AS numbers, ARRAY[[true], [false]] AS nested")
     assert (row["numbers"], row["nested"]) == ([1, 2], [[True], [False]])
     assert asked == []
 
 
-def test_a_type_of_our_own_is_asked_for_beside_known_ones(store: Session, asked: list[int]) -> None:
+def test_unknown_array_type_is_queried_beside_known_ones(store: Session, asked: list[int]) -> None:
     query = "SELECT ARRAY['LATER']::cortex_worker.task_state[] AS own, $1::uuid[] AS known"
     [row] = _fetch(store, query, [])
     assert (row["own"], row["known"]) == (["LATER"], [])

@@ -19,7 +19,7 @@ Submit = Callable[..., UUID]
 Run = Callable[..., Claim]
 
 
-def test_nothing_is_told_of_an_empty_database(store: Session) -> None:
+def test_empty_database_has_zero_figures(store: Session) -> None:
     found = store(pulse.figures)
     assert set(found.jobs.values()) == set(found.letters.values()) == {0}
     assert (found.due_count, found.oldest_due_s) == (0, 0)
@@ -77,7 +77,7 @@ def test_a_job_that_was_handed_back_is_due_since_then(
     assert store(pulse.figures).oldest_due_s == pytest.approx(100, abs=20)
 
 
-def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
+def test_handed_back_jobs_do_not_hide_older_waiting_jobs(
     store: Session, running: Run, submit: Submit, pod_id: UUID, database: str
 ) -> None:
     claims = [running() for _ in range(5)]
@@ -89,9 +89,7 @@ def test_what_was_handed_back_hides_nobody_that_waits_behind_it(
     assert store(pulse.figures).oldest_due_s == pytest.approx(3_500, abs=20)
 
 
-def test_what_waits_in_paused_queues_is_not_due(
-    store: Session, submit: Submit, database: str
-) -> None:
+def test_paused_queues_do_not_count_as_due(store: Session, submit: Submit, database: str) -> None:
     began = sql(database, "SELECT cortex.now() AS at")[0]["at"]
     for waited_s, fields in enumerate(
         ({"type": "b", "queue_name": "post"}, {"type": "a"}, {"type": "a", "queue_name": "mail"})
@@ -125,7 +123,7 @@ def test_counting_stops_at_its_limit(store: Session, submit: Submit, database: s
     assert found.letters[DeadLetterState.OPEN] == 3
 
 
-def test_a_claim_tells_for_how_long_its_job_has_been_due(
+def test_claim_reports_how_long_its_job_was_due(
     submit: Submit, claim: Callable[..., list[Claim]], pod_id: UUID, database: str
 ) -> None:
     fields: dict[str, Any] = {"delay_s": 40.0}

@@ -83,12 +83,12 @@ def test_databases_of_one_new_server_can_be_migrated_at_once(
         run_asyncio(partial(check, address))
 
 
-def test_again_is_nothing_to_do(database: str) -> None:
+def test_second_migration_applies_nothing(database: str) -> None:
     assert run_asyncio(lambda: migrate(database)) == []
     run_asyncio(lambda: check(database))
 
 
-def test_with_nothing_to_do_nobody_is_waited_for(database: str) -> None:
+def test_up_to_date_migration_does_not_wait_for_the_lock(database: str) -> None:
     """Another pod was stopped in the midst of its migration: that must not keep pods from work."""
 
     async def beside_another() -> list[Migration]:
@@ -112,7 +112,7 @@ def test_a_new_migration_is_applied_to_a_database_with_rows(database: str) -> No
     assert run_asyncio(lambda: migrate(database, files=wanted)) == []
 
 
-def test_a_migration_that_fails_leaves_nothing_behind(database: str) -> None:
+def test_failed_migration_leaves_no_changes(database: str) -> None:
     before = applied(database)
     wanted = extra("CREATE TABLE cortex.extra (n int); SELECT 1 / 0")
     error = refusal(migrate(database, files=wanted))
@@ -140,7 +140,7 @@ def test_a_newer_schema_is_refused_before_anything_is_changed(database: str) -> 
         assert "upgrade Cortex" in error.hint
 
 
-def test_a_schema_that_is_behind_is_told_both_versions(database: str) -> None:
+def test_outdated_schema_error_names_both_versions(database: str) -> None:
     sql(database, "ALTER TABLE cortex.migration DISABLE TRIGGER USER")
     sql(database, "DELETE FROM cortex.migration WHERE version = $1", len(migrations()))
     error = refusal(check(database))
@@ -157,7 +157,7 @@ def test_an_empty_database_has_no_schema_to_check(empty_database: str) -> None:
     assert "cortex migrate" in error.hint
 
 
-def test_a_role_that_may_not_create_is_told_so(empty_database: str) -> None:
+def test_role_without_create_privilege_is_refused(empty_database: str) -> None:
     role = "may_nothing"
     sql(empty_database, f"DROP ROLE IF EXISTS {role}")
     sql(empty_database, f"CREATE ROLE {role} LOGIN")
@@ -166,7 +166,7 @@ def test_a_role_that_may_not_create_is_told_so(empty_database: str) -> None:
     assert "hunter2" not in f"{error!r}"
 
 
-def test_an_owner_who_is_no_superuser_can_migrate_and_run_a_pod(
+def test_owner_without_superuser_migrates_and_runs_a_pod(
     private_postgres: PrivatePostgres,
 ) -> None:
     sql(private_postgres.dsn, "CREATE ROLE owner LOGIN CREATEROLE")

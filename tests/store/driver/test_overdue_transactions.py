@@ -1,4 +1,4 @@
-"""What the server ended because it took too long: a statement, a transaction with its session."""
+"""Statements and transactions that the server ends because they took too long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ async def idle_out(connection: Any) -> None:
 @pytest.mark.parametrize(
     "state, work", [("25P04", time_out), ("25P03", idle_out)], ids=["25P04", "25P03"]
 )
-def test_a_transaction_that_the_server_ended_was_not_committed_and_its_session_is_gone(
+def test_transaction_ended_by_the_server_loses_its_session_uncommitted(
     database: str, state: str, work: Callable[[Any], Awaitable[None]]
 ) -> None:
     async def ended(db: Database) -> None:

@@ -60,7 +60,7 @@ async def is_pooled(db: Database) -> bool | None:
 
 
 def in_the_sessions(dsn: str, query: str) -> list[str]:
-    """What a stranger finds in the sessions that the pooler lends out, both at the same time."""
+    """Settings found in the pooler's two server sessions, read at the same time."""
 
     async def look(met: asyncio.Barrier) -> list[str]:
         connection = await asyncpg.connect(dsn, statement_cache_size=0)
@@ -85,7 +85,7 @@ def test_postgres_itself_is_no_pooler(database: str, hot_path: bool) -> None:
 
 @pytest.mark.parametrize("mode", ["transaction", "session"])
 @pytest.mark.parametrize("ignored", ["", SENT], ids=["refuses settings", "drops settings"])
-def test_a_pooler_is_known_whatever_it_does_with_settings(
+def test_pooler_is_detected_whatever_it_does_with_settings(
     database: str, server_home: Path, mode: str, ignored: str
 ) -> None:
     with pgbouncer(database, server_home, mode=mode, ignored=ignored) as pooler:
@@ -119,7 +119,7 @@ def test_each_transaction_has_the_settings_of_a_session_and_leaves_none(
     assert not sql(database, ADVISORY_LOCKS)
 
 
-def test_more_callers_than_sessions_prepare_nothing_for_each_other(pooler: PgBouncer) -> None:
+def test_callers_behind_a_pooler_share_no_prepared_statements(pooler: PgBouncer) -> None:
     async def work(db: Database) -> None:
         async def call(n: int) -> None:
             for _ in range(5):
@@ -146,7 +146,7 @@ def test_an_error_in_one_statement_of_a_transaction_harms_no_other(pooler: PgBou
     on_database(Profile(dsn=pooler.dsn), work)
 
 
-def test_what_is_held_is_held_until_the_end_and_no_longer(database: str, pooler: PgBouncer) -> None:
+def test_held_lock_behind_a_pooler_lasts_until_the_end(database: str, pooler: PgBouncer) -> None:
     job_id = new_id()
 
     async def work(db: Database) -> None:
@@ -163,7 +163,7 @@ def test_what_is_held_is_held_until_the_end_and_no_longer(database: str, pooler:
     eventually(lambda: not sql(database, ADVISORY_LOCKS), what="the lock is free")
 
 
-def test_a_connection_of_ones_own_works_and_refuses_what_would_never_come(
+def test_dedicated_connection_behind_a_pooler_refuses_to_listen(
     pooler: PgBouncer,
 ) -> None:
     async def main() -> None:
@@ -180,7 +180,7 @@ def test_a_connection_of_ones_own_works_and_refuses_what_would_never_come(
     run_asyncio(main)
 
 
-def test_a_pooler_that_comes_later_is_told_of(pooler: PgBouncer) -> None:
+def test_pooler_that_appears_later_is_reported(pooler: PgBouncer) -> None:
     with pytest.raises(UnavailableError, match="a pooler has come between"):
         run_asyncio(Profile(dsn=pooler.dsn, is_pooled=False).connect)
 

@@ -25,7 +25,7 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent(dsn: str, method: str, text: str, *args: object) -> Any:
-    """What a statement returns that a connection of the store's runs."""
+    """The result of a statement run on a connection of the store."""
 
     async def ask() -> Any:
         connection = await Profile(dsn=dsn).connect()
@@ -52,7 +52,7 @@ def test_every_parameter_is_redacted(database: str, method: str) -> None:
     assert number == 7
 
 
-def test_so_is_what_is_only_executed(database: str) -> None:
+def test_executed_statements_are_redacted_too(database: str) -> None:
     query = "SELECT pg_catalog.set_config('application_name', $1, false)"
     assert sent(database, "execute", query, VALUE) == "SELECT 1"
     table = "CREATE TEMP TABLE t AS SELECT 'none' AS v"
@@ -69,14 +69,14 @@ def test_so_is_what_is_only_executed(database: str) -> None:
     assert run_asyncio(ask) == MARKER
 
 
-def test_while_nothing_is_known_parameters_go_as_they_are(
+def test_parameters_pass_unchanged_when_no_secret_is_known(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget_secrets(monkeypatch)
     assert sent(database, "fetchval", "SELECT $1::text", VALUE) == VALUE
 
 
-def test_the_store_calls_nothing_else_on_a_connection() -> None:
+def test_store_uses_only_redacted_connection_methods() -> None:
     """Another way to send parameters (prepared, copied, many at once) would go past."""
     ways = {
         name

@@ -68,9 +68,7 @@ def test_silence_is_judged_by_the_pods_own_settings(
         assert job.zombie_s == pod.zombie_s
 
 
-def test_a_pod_that_says_nothing_of_its_settings_has_the_defaults(
-    life: Life, database: str
-) -> None:
+def test_pod_without_liveness_settings_has_the_defaults(life: Life, database: str) -> None:
     life.pod()
     (row,) = sql(database, "SELECT look_s, heartbeat_s, zombie_s, sweep_s FROM cortex.pod")
     assert dict(row) == {name: getattr(Settings(), name) for name in row.keys()}  # noqa: SIM118 -- a record's names

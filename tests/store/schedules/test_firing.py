@@ -43,7 +43,7 @@ class Cluster:
         return self.store(fire_due, limit=limit)
 
     def fired(self, name: str = "s") -> list[tuple[datetime, str]]:
-        """The instants that were not missed, and what became of them."""
+        """The instants that were not missed, with their outcomes."""
         rows = sql(
             self.dsn,
             "SELECT instant, outcome FROM cortex.schedule_instant "
@@ -127,7 +127,7 @@ def test_eight_at_once_submit_one_job(cluster: Cluster) -> None:
     assert cluster.outcomes() == ["SUBMITTED"] * 5
 
 
-def test_a_clock_that_goes_back_fires_nothing_twice(cluster: Cluster) -> None:
+def test_clock_moved_back_fires_no_instant_twice(cluster: Cluster) -> None:
     cluster.apply()
     cluster.at(NOON + MINUTE)
     cluster.tick()
@@ -152,7 +152,7 @@ def test_an_outage_is_filled_oldest_first_and_a_batch_at_a_time(cluster: Cluster
     assert [at for at, _ in cluster.fired()] == [NOON + n * MINUTE for n in range(1, 61)]
 
 
-def test_what_is_older_than_the_backfill_period_is_missed_and_recorded(cluster: Cluster) -> None:
+def test_instants_older_than_the_backfill_are_recorded_as_missed(cluster: Cluster) -> None:
     cluster.apply(cron="0 * * * *", backfill="2h")
     watched = Subscription(name="ops", topic="schedule.*", channel=Channel.LOG)
     cluster.store(subscriptions.put, watched, by="ana", reason="")
@@ -173,7 +173,7 @@ def test_what_is_older_than_the_backfill_period_is_missed_and_recorded(cluster: 
     assert '"count": 3' in fact["data"]
 
 
-def test_without_backfill_an_outage_fires_only_what_is_on_time(cluster: Cluster) -> None:
+def test_outage_without_backfill_fires_only_the_current_instant(cluster: Cluster) -> None:
     cluster.apply()
     cluster.at(NOON + timedelta(hours=1, seconds=30))
     cluster.tick()
@@ -249,7 +249,7 @@ def test_overlap_cancel_previous_asks_the_pod_of_a_running_job(cluster: Cluster)
     assert cluster.outcomes() == ["SUBMITTED", "SUBMITTED"]
 
 
-def test_a_paused_schedule_fires_nothing_and_does_not_make_up_for_it(cluster: Cluster) -> None:
+def test_paused_schedule_fires_nothing_and_skips_the_pause(cluster: Cluster) -> None:
     cluster.apply(backfill="6h")
     cluster.store(schedules.pause, "s", by="ana", reason="deploy")
     cluster.at(NOON + 30 * MINUTE)
@@ -316,7 +316,7 @@ def test_a_trigger_is_no_instant_and_uses_none_up(cluster: Cluster) -> None:
     ]
 
 
-def test_instants_are_forgotten_once_nothing_can_come_to_them_again(cluster: Cluster) -> None:
+def test_old_instants_are_forgotten_unless_still_queued(cluster: Cluster) -> None:
     cluster.apply(overlap="queue")
     for n in (1, 2, 3):
         cluster.at(NOON + n * MINUTE)
@@ -350,7 +350,7 @@ def test_a_change_of_the_expression_counts_from_now(cluster: Cluster) -> None:
     assert cluster.row()["backfill_s"] == 3600
 
 
-def test_a_change_of_something_else_keeps_what_is_due(cluster: Cluster) -> None:
+def test_change_of_other_fields_keeps_the_due_instant(cluster: Cluster) -> None:
     cluster.apply(backfill="6h")
     cluster.at(NOON + 2 * MINUTE)
     cluster.apply(backfill="6h", arguments={"a": 1})
@@ -416,9 +416,7 @@ def test_an_outage_of_several_batches_is_made_up_for_to_its_end(
 
 
 @pytest.mark.parametrize("overlap", ["skip", "cancel_previous"])
-def test_an_instant_that_comes_while_others_are_made_up_for_queues_behind_them(
-    cluster: Cluster, overlap: str
-) -> None:
+def test_new_instant_queues_behind_backfilled_ones(cluster: Cluster, overlap: str) -> None:
     cluster.apply(overlap=overlap, backfill="1h")
     cluster.at(NOON + 4 * MINUTE + timedelta(seconds=30))
     cluster.tick()
@@ -450,7 +448,7 @@ def test_jobs_that_last_longer_than_their_interval_end_the_making_up(
         assert all("had not ended" in str(each.reason) for each in skipped)
 
 
-def test_a_job_from_before_an_outage_is_cancelled_once_and_the_rest_are_made_up_for(
+def test_outage_cancels_the_older_job_once_and_backfills_the_rest(
     cluster: Cluster,
 ) -> None:
     cluster.apply(overlap="cancel_previous", backfill="1h")
@@ -476,7 +474,7 @@ def test_a_job_from_before_an_outage_delays_made_up_instants(cluster: Cluster) -
     assert [job["status"] for job in cluster.jobs()] == ["COMPLETED"] * 4
 
 
-def test_skipped_and_missed_instants_say_why(cluster: Cluster) -> None:
+def test_skipped_and_missed_instants_have_a_reason(cluster: Cluster) -> None:
     cluster.apply(backfill="1h")
     cluster.at(NOON + MINUTE)
     cluster.tick()
