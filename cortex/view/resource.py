@@ -61,6 +61,11 @@ class Field(Generic[Row]):
         """The unit that the end of the name says."""
         return next((unit for end, unit in UNITS.items() if self.name.endswith(end)), None)
 
+    @property
+    def meaning(self) -> str:
+        """The text about it with its unit; "" if the name says all."""
+        return ", in ".join(filter(None, (self.doc, self.unit)))
+
     def exact(self, row: Row) -> Any:
         """Return the value for machines; seconds (`…_s`) to the millisecond."""
         value = self.value(row)

@@ -251,8 +251,7 @@ def _fields(resource: Resource[Any]) -> Rows:
         if each.is_for_people:
             continue
         schema = schema_of(resource.kind_of(each), {})
-        doc = each.doc + (f", in {each.unit}" if each.doc and each.unit else each.unit or "")
-        yield [_code(each.name), "yes" if each.is_default else "", _kind(schema), doc]
+        yield [_code(each.name), "yes" if each.is_default else "", _kind(schema), each.meaning]
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
@@ -283,8 +282,8 @@ it. The right is that of a token, where the HTTP API has the change; see
 [HTTP API](http-api.md)."""
 RESOURCES: Final = """\
 Each resource has one table of fields. `cortex … ls` shows those marked in the second column, and
-any of them with `--columns`; `-o json` and the HTTP API have all of them; `f` in the terminal UI
-lists them for the row under the cursor."""
+any of them with `--columns`; `-o json` and the HTTP API have all of them; `v` in the terminal UI
+shows them for the row under the cursor."""
 RESOURCE_HEAD: Final = "field | in tables | type | meaning"
 KINDS: Final = {
     "string": "text",

@@ -11,6 +11,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex_tui.app import OPENED, SCREENS, CortexApp
 from cortex_tui.backend.store import StoreBackend
+from cortex_tui.render.field_lines import field_lines
 from cortex_tui.screens.frame import Frame
 from cortex_tui.session import Session
 from tests.support.records.nulls import (
@@ -30,7 +31,7 @@ LOOKS: Final = 6
 """After this many polls each part of a screen had its turn."""
 LATER_S: Final = 6.0
 """Between looks: longer than any part waits for its turn."""
-ROWLESS: Final = {"help", "log"}
+ROWLESS: Final = {"fields", "help", "log"}
 """Screens that read nothing."""
 MADE: Final[dict[str, Callable[..., Frame]]] = {**OPENED, **SCREENS}
 
@@ -97,6 +98,9 @@ async def show(seat: Seat, rows: Reading, name: str, nth: int, *, because: str =
             frame.repaint()
             await settle(seat, rows)
             assert "cannot be shown" not in seat.text
+            selected = frame.resource()
+            if selected is not None and selected.shape is not None:
+                _ = field_lines(selected.shape, selected.row, SIZE[0])
             await app.pop_screen()
     except Exception as error:
         error.add_note(because)

@@ -27,6 +27,7 @@ from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.screens.breakers import BreakersScreen
 from cortex_tui.screens.dead import DeadLettersScreen, DeadScreen
 from cortex_tui.screens.effects import EffectsScreen
+from cortex_tui.screens.fields import FieldsScreen
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
@@ -55,6 +56,7 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "job": JobScreen,
     "jobs": JobsScreen,
     "effects": EffectsScreen,
+    "fields": FieldsScreen,
     "help": HelpScreen,
     "log": LogScreen,
     "letters": DeadLettersScreen,
@@ -205,6 +207,14 @@ class CortexApp(internals.Orderly[int]):
             palette = internals.Palette(id="--command-palette")
             palette.left = self._router.drop_typed
             self.navigation.push(palette)
+
+    def action_fields(self) -> None:
+        if self.frame is not None:
+            selected = self.frame.resource()
+            if selected is None or selected.shape is None:
+                self.frame.strip.show(copying.NOTHING, "dim")
+            else:
+                self.navigation.open("fields")
 
     def action_copy(self) -> None:
         if self.frame is not None:

@@ -22,6 +22,7 @@ LISTS: Final = (
     "job",
     "log",
     "help",
+    "fields",
     "approvals",
     "pods",
     "breakers",

@@ -323,8 +323,16 @@ KEYS: Final = (
         "Open as JSON in $EDITOR, read-only",
         where=(
             *("jobs", "job", "letters", "approvals", "pods", "breakers", "schedules", "effects"),
-            "messages",
+            *("messages", "fields"),
         ),
+    ),
+    look(
+        "fields",
+        ("v",),
+        "app.fields",
+        "fields",
+        "All fields of the row, with their meaning",
+        where=("pods", "schedules", "effects"),
     ),
     Key(
         id="pods.table",

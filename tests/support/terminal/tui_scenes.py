@@ -54,6 +54,7 @@ SCENES: Final = {
     "approving": Scene(keys=("3", "a", "a")),
     "denying": Scene(keys=("3", "d")),
     "pods": Scene(first="pods"),
+    "fields": Scene(first="pods", keys=("v",)),
     "dead": Scene(first="dead"),
     "letters": Scene(first="dead", keys=("enter",)),
     "messages": Scene(first="messages"),

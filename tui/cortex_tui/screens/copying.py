@@ -27,6 +27,7 @@ def ask(app: App[int], frame: Frame) -> None:
         "i": "id" if resource and resource.id else "",
         "j": "JSON" if resource and resource.document else "",
         "c": "command" if resource and resource.command else "",
+        "v": "value" if resource and resource.value else "",
         "s": "screenshot",
     }
     pick = Pick("copy", {key: what for key, what in choices.items() if what})
@@ -40,7 +41,8 @@ def ask(app: App[int], frame: Frame) -> None:
             _ = frame.run_worker(_copy_document(app, frame, resource), group="copy", exclusive=True)
         elif resource is not None:
             # Names may hold control characters, which would act in a shell: escape them.
-            _copy(app, frame, safe(resource.id) if pick.picked == "i" else resource.command)
+            forms = {"i": safe(resource.id), "c": resource.command, "v": resource.value}
+            _copy(app, frame, forms[pick.picked])
 
     frame.strip.ask(pick, answered)
 

@@ -17,6 +17,7 @@ from cortex.domain.phrases import short_id
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
+from cortex.view.resources.quotas import QUOTAS
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
 from cortex_tui.model.effect_list import EffectList
@@ -230,13 +231,8 @@ class EffectsScreen(Frame):
 
             command = f"cortex effects show {effect_id}"
             return Selected(id=str(effect_id), command=command, document=shown)
-        if (quota := self._quota) is None:
-            return None
-
-        async def document() -> object:
-            return quota
-
-        return Selected(id=quota.name, document=document)
+        quota = self._quota
+        return None if quota is None else Selected(id=quota.name, shape=QUOTAS, row=quota)
 
     # --- the effect in front
 

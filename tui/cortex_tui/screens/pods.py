@@ -20,6 +20,7 @@ from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.queues import queue_shown
+from cortex.view.resources.pods import PODS
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.selected import Selected
 from cortex_tui.model.window import Window
@@ -136,14 +137,16 @@ class PodsScreen(Frame):
         self._pod_table.styles.height = max(2, min(wanted, body - least))
 
     def resource(self) -> Selected | None:
-        row = self._pod or self._queue
-        if row is None:
+        if (pod := self._pod) is not None:
+            return Selected(id=pod_actions.name_of(pod), shape=PODS, row=pod)
+        queue = self._queue
+        if queue is None:
             return None
 
         async def document() -> object:
-            return row
+            return queue
 
-        return Selected(id=pod_actions.name_of(row), document=document)
+        return Selected(id=pod_actions.name_of(queue), document=document)
 
     # --- keys
 

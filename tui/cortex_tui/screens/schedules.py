@@ -6,6 +6,7 @@ from typing import Final
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
+from cortex.view.resources.schedules import SCHEDULES
 from cortex.view.verbs import PAUSE_SCHEDULE, RESUME_SCHEDULE, TRIGGER_SCHEDULE
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
@@ -51,11 +52,8 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         row = self._window.current
         if row is None:
             return None
-
-        async def document() -> object:
-            return row
-
-        return Selected(id=row.name, command=f"cortex schedules show {row.name}", document=document)
+        command = f"cortex schedules show {row.name}"
+        return Selected(id=row.name, command=command, shape=SCHEDULES, row=row)
 
     # --- keys
 
