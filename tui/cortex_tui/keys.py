@@ -332,7 +332,7 @@ KEYS: Final = (
         "app.fields",
         "fields",
         "All fields of the row, with their meaning",
-        where=("pods", "schedules", "effects"),
+        where=("dead", "letters", "pods", "schedules", "effects"),
     ),
     Key(
         id="pods.table",

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
+import attrs
 from textual import on
 from textual.containers import Horizontal
 from textual.widget import Widget
@@ -15,6 +16,7 @@ from cortex.domain.job import BULK
 from cortex.domain.job_filter import term
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.resources.dead_letters import ERRORS, LETTERS
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.dead import ERRORS_MAX, LOOKED_MAX
 from cortex_tui.model import steady
@@ -188,6 +190,13 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
             return ""
         return f"of the newest {LOOKED_MAX:,} letters; older ones: cortex dead ls"
 
+    def resource(self) -> Selected | None:
+        row = self._window.current
+        if row is None:
+            return None
+        command = command_of(row)
+        return Selected(id=row.fingerprint, command=command, shape=ERRORS, row=row)
+
     def action_open(self) -> None:
         if (row := self._window.current) is None:
             self.strip.show(self._window.why_none(self._nothing()), "dim")
@@ -217,6 +226,11 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         newest, now = self._newest if is_theirs else (), self.context.session.now
         lines = tuple(side_lines(row, newest, now, width))
         return About(key=row.fingerprint, title=side_head(row), lines=lines)
+
+
+def command_of(row: DeadLetterGroup) -> str:
+    """Return the command that lists all letters of an error."""
+    return f"cortex dead ls --each --fingerprint {safe(row.fingerprint[:8])}"
 
 
 def _version(row: DeadLetterGroup) -> tuple[object, ...]:
@@ -266,7 +280,7 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
 
     @property
     def _command(self) -> str:
-        return f"cortex dead ls --each --fingerprint {safe(self._error.fingerprint[:8])}"
+        return command_of(self._error)
 
     def _nothing(self) -> str:
         if not self._is_read:
@@ -275,7 +289,10 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
 
     def resource(self) -> Selected | None:
         row = self._window.current
-        return None if row is None else job_actions.selected_step(self.context, row.job_id, None)
+        if row is None:
+            return None
+        selected = job_actions.selected_step(self.context, row.job_id, None)
+        return attrs.evolve(selected, shape=LETTERS, row=row)
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:

@@ -17,6 +17,7 @@ from cortex.domain.phrases import short_id
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
+from cortex.view.resources.effects import EFFECT, EFFECTS
 from cortex.view.resources.quotas import QUOTAS
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
@@ -229,8 +230,15 @@ class EffectsScreen(Frame):
             async def shown() -> object:
                 return await self.context.backend.effects.show(effect_id)
 
-            command = f"cortex effects show {effect_id}"
-            return Selected(id=str(effect_id), command=command, document=shown)
+            detail = self._detail
+            is_whole = detail is not None and detail.id == effect_id
+            return Selected(
+                id=str(effect_id),
+                command=f"cortex effects show {effect_id}",
+                shape=EFFECT if is_whole else EFFECTS,
+                row=detail if is_whole else row,
+                document=shown,
+            )
         quota = self._quota
         return None if quota is None else Selected(id=quota.name, shape=QUOTAS, row=quota)
 

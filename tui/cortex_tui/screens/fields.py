@@ -61,6 +61,7 @@ class FieldsScreen(Frame):
             return
         row = selected.row if self._is_gone else evolved(selected.row, self.context.session.now)
         self._shown = field_lines(selected.shape, row, self._page.room)
+        self._cursor = min(self._cursor, len(self._shown.starts) - 1)
         cursor = self._shown.starts[self._cursor]
         self._page.show(self._shown.lines, is_other=False, cursor=cursor)
 
@@ -100,7 +101,7 @@ class FieldsScreen(Frame):
         if known is None:
             self._selected = None if found is None or found.shape is None else found
             return
-        self._is_gone = found is None or (found.shape, found.key) != (known.shape, known.key)
+        self._is_gone = found is None or found.key != known.key
         if found is not None and not self._is_gone:
             self._selected = found
 
