@@ -1,13 +1,12 @@
 """`cortex approvals ls`: waiting requests and decisions."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Final
 
 import attrs
 import click
 
-from cortex.cli.approvals.columns import APPROVAL_COLUMNS
+from cortex.cli.listing import LIMIT_MAX, named_states
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -17,11 +16,12 @@ from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
 from cortex.view.resource import Field
+from cortex.view.resources.approvals import APPROVALS
 
-LIMIT_MAX: Final = 1000
 WHAT_LEAST: Final = 16
 """Minimum cells for the request where the decider stands beside it."""
 WAITING: Final = (ApprovalStatus.PENDING,)
+WORDS: Final = {status.value.lower(): status for status in ApprovalStatus}
 
 
 @click.command(cls=Command)
@@ -44,31 +44,18 @@ def ls(
     if with_decided and status:
         raise UsageError("--all and --status exclude each other")
     output = Output(options)
-    statuses = tuple(ApprovalStatus) if with_decided else parse_statuses(status) or WAITING
-    columns = APPROVAL_COLUMNS if statuses == WAITING else _ALL_COLUMNS
-    output.chosen(columns)
+    statuses = tuple(ApprovalStatus) if with_decided else named_states(status, WORDS) or WAITING
+    fields = APPROVALS.fields if statuses == WAITING else _DECIDED
+    output.chosen(fields)
     with session(options) as call:
         rows = _page(call, statuses, after=after, limit=limit)
     if after:
         empty = "no more requests"
     else:
         empty = "nothing waits for a person" if statuses == WAITING else "no request matches"
-    output.listing("approvals", columns, rows[:limit], empty=empty)
+    output.listing(APPROVALS.noun, fields, rows[:limit], empty=empty)
     if len(rows) > limit and output.terminal.is_tty:
         output.say(f"more: --after {short_id(rows[limit - 1].id)}", "dim")
-
-
-def parse_statuses(words: Sequence[str]) -> tuple[ApprovalStatus, ...]:
-    """Return the states named by words; commas separate several. Raises `UsageError`."""
-    known = {status.value.lower(): status for status in ApprovalStatus}
-    found = []
-    for word in (part.strip().lower() for text in words for part in text.split(",")):
-        if word not in known:
-            close = difflib.get_close_matches(word, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"states: {', '.join(known)}"
-            raise UsageError(f"unknown state {word!r}", hint=hint)
-        found.append(known[word])
-    return tuple(dict.fromkeys(found))
 
 
 def _page(
@@ -83,13 +70,11 @@ def _page(
     return call(store.page, statuses=statuses, before=found, limit=limit + 1)
 
 
-def _shown_by_default(column: Field[ApprovalRow]) -> Field[ApprovalRow]:
+def _with_decision(field: Field[ApprovalRow]) -> Field[ApprovalRow]:
     changed = {"status": True, "decided_at": True, "expires_in_s": False}
-    is_default = changed.get(column.name, column.is_default)
-    least = WHAT_LEAST if column.name == "what" else column.least
-    return attrs.evolve(column, is_default=is_default, least=least)
+    is_default = changed.get(field.name, field.is_default)
+    least = WHAT_LEAST if field.name == "what" else field.least
+    return attrs.evolve(field, is_default=is_default, least=least)
 
 
-_ALL_COLUMNS: Final[Sequence[Field[ApprovalRow]]] = tuple(
-    _shown_by_default(column) for column in APPROVAL_COLUMNS
-)
+_DECIDED: Final[Sequence[Field[ApprovalRow]]] = tuple(map(_with_decision, APPROVALS.fields))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from cortex.cli.screen.output import document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.phrases import short_id
@@ -12,20 +11,17 @@ from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.view.cells import pad
 from cortex.view.effects import remark, state_cell
+from cortex.view.resources.approvals import APPROVALS
 from cortex.view.resources.effects import EFFECTS
 
 EFFECT_CELLS: Final = len("✗ not applied") + 2
-APPROVAL_FIELDS: Final = (
-    *("id", "key", "tool", "arguments", "risk", "people", "agreed", "status", "requested_by"),
-    *("created_at", "expires_at", "edited_by", "decided_at", "decided_by", "reason"),
-)
 
 
 def documents_of(effects: Sequence[EffectRow], approvals: Sequence[ApprovalRow]) -> dict[str, Any]:
     """Return them as JSON."""
     return {
         "effects": [EFFECTS.document(row) for row in effects],
-        "approvals": [document_of(row, APPROVAL_FIELDS) for row in approvals],
+        "approvals": [APPROVALS.document(row) for row in approvals],
     }
 
 

@@ -10,6 +10,7 @@ import attrs
 
 from cortex.domain.argument_brief import call_brief
 from cortex.domain.canonical import parse
+from cortex.domain.effect import EffectStatus
 from cortex.domain.phrases import utc_time
 from cortex.domain.redaction import redact
 
@@ -204,8 +205,8 @@ class Approval(ApprovalRow):
     asked_digest: bytes
     said: str | None
     """By the model: decisions must not rely on it."""
-    on_deny: str
-    on_expiry: str
+    on_deny: Follow
+    on_expiry: Follow
     requested_with: str | None
     decided_with: str | None
     address: str | None
@@ -219,7 +220,7 @@ class Approval(ApprovalRow):
     is_job_due: bool
     effect_id: UUID | None
     """The effect that it permitted."""
-    effect_status: str | None
+    effect_status: EffectStatus | None
     votes: tuple[ApprovalVote, ...]
 
 

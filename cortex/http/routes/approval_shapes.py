@@ -7,7 +7,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.domain.approvals.approval import ApprovalStatus, Risk
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.approvals.vote import BATCH_MAX, REASON_CHARS_MAX
 from cortex.http.framework.shape import field, text, whole
 
@@ -25,79 +25,6 @@ _REASON: Final[dict[str, Any]] = {
 
 
 # --- responses
-
-
-@attrs.frozen(kw_only=True)
-class ApprovalRow:
-    """A request in a list; its arguments are in the single request."""
-
-    id: UUID
-    job_id: UUID
-    job_type: str | None
-    agent: str | None
-    key: str = field(doc="the step of the job that waits for it")
-    tool: str | None = field(doc="null for a gate in the job's own code")
-    digest: str = field(doc="SHA-256 of its arguments, hexadecimal")
-    version: int = field(doc="increased by each edit")
-    risk: Risk
-    effect: str | None = field(doc="the external effect, in words")
-    reversible: bool | None = field(doc="null: unknown")
-    policy: str | None = field(doc="the policy that requires approval, in words")
-    people: int = field(doc="number of different people who must agree")
-    agreed: int = field(doc="number of people who agreed")
-    status: ApprovalStatus
-    requested_by: str | None = field(doc="submitter of the job")
-    created_at: datetime
-    expires_at: datetime = field(doc="after this it can no longer be decided")
-    edited_by: str | None
-    decided_at: datetime | None
-    decided_by: str | None
-    reason: str | None
-
-
-@attrs.frozen(kw_only=True)
-class Vote:
-    """One person's approval."""
-
-    person: str
-    at: datetime
-    channel: str
-    reason: str | None
-    digest: str = field(
-        doc="digest of the approved arguments; votes for other arguments do not count"
-    )
-    edited: bool
-
-
-@attrs.frozen(kw_only=True)
-class Approval(ApprovalRow):
-    """One request, with everything a person must see before deciding."""
-
-    arguments: dict[str, Any] = field(doc="exactly what will run")
-    asked: dict[str, Any] = field(doc="the original arguments, before any edit")
-    schema: dict[str, Any] | None = field(doc="JSON Schema of edits; null: not editable")
-    said: str | None = field(doc="the model's text; not a basis for the decision")
-    agent_version: int | None
-    job_status: str | None
-    on_deny: str
-    on_expiry: str
-    if_approved: str = field(doc="the consequence, in words")
-    if_denied: str
-    if_expired: str
-    votes: list[Vote]
-    channel: str | None = field(doc="channel of the decision: cli, api, page, link or tui")
-    effect_id: UUID | None = field(doc="the effect that it allowed")
-    effect_status: str | None
-    has_link: bool
-    now: datetime = field(doc="the database's time, for comparison")
-
-
-@attrs.frozen(kw_only=True)
-class Approvals:
-    """A page of requests."""
-
-    approvals: list[ApprovalRow]
-    next_cursor: UUID | None = field(doc="cursor of the next page; null: last page")
 
 
 @attrs.frozen(kw_only=True)

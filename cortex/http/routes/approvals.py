@@ -6,9 +6,9 @@ gets a 409 with the earlier one: who, when and how.
 
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
-import orjson
 from starlette.responses import Response
 
 from cortex.domain.approvals.approval import ApprovalStatus
@@ -20,12 +20,14 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.origin import base_url, client_of
+from cortex.http.framework.resource import (
+    document_of,
+    page_of,
+    schema_of_page,
+    schema_of_rows,
+)
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import record
 from cortex.http.routes.approval_shapes import (
-    Approval,
-    ApprovalRow,
-    Approvals,
     ApprovalsQuery,
     Approve,
     Batch,
@@ -37,7 +39,7 @@ from cortex.http.routes.approval_shapes import (
 )
 from cortex.postgres.database import Database
 from cortex.store import approvals
-from cortex.view.approvals import if_approved, if_denied, if_expired
+from cortex.view.resources.approvals import APPROVAL, APPROVALS
 from cortex.view.verbs import APPROVE
 
 CHANNEL: Final = "api"
@@ -45,6 +47,7 @@ _ASKED: Final = attrs.filters.include(
     "approval_id", "is_approved", "seen", "version", "reason", "confirm", "edited"
 )
 """Of a vote what the client asked for: an idempotency key stands for this."""
+NEXT_ID: Final = (UUID | None, "cursor of the next page; null: last page")
 _PARAMS: Final = {"approval_id": UUID_PARAM}
 
 
@@ -59,25 +62,15 @@ async def list_approvals(request: CheckedRequest[ApprovalsQuery, None], api: Api
         rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
     else:
         rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
-    shown = [record(ApprovalRow, row, digest=row.digest.hex()) for row in rows[: query.limit]]
+    shown = rows[: query.limit]
     more = len(rows) > query.limit
-    return answer(Approvals(approvals=shown, next_cursor=shown[-1].id if more else None))
+    return answer(page_of(APPROVALS, shown, next_cursor=shown[-1].id if more else None))
 
 
 async def show_approval(request: CheckedRequest[None, None], api: Api) -> Response:
-    row = await api.port(approvals.show, request.path["approval_id"])
-    shown = record(
-        Approval,
-        row,
-        digest=row.digest.hex(),
-        # As stored: a number keeps its digits, whatever parses it.
-        arguments=orjson.Fragment(row.arguments_text),
-        asked=orjson.Fragment(row.asked_text),
-        if_approved=if_approved(row),
-        if_denied=if_denied(row),
-        if_expired=if_expired(row),
+    return answer(
+        document_of(APPROVAL, await api.port(approvals.show, request.path["approval_id"]))
     )
-    return answer(shown)
 
 
 async def approve_approval(request: CheckedRequest[None, Approve], api: Api) -> Response:
@@ -190,7 +183,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="List approval requests.",
         query=ApprovalsQuery,
-        answers={200: Approvals},
+        answers={200: schema_of_page(APPROVALS, doc="A page of requests.", next_cursor=NEXT_ID)},
         refuses=(404,),
     ),
     _write(
@@ -209,7 +202,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="Show everything a decision is based on.",
         params=_PARAMS,
-        answers={200: Approval},
+        answers={200: schema_of_rows(APPROVAL)},
         refuses=(404,),
     ),
     _write(
