@@ -191,6 +191,9 @@ def test_columns_are_chosen_in_order_for_every_format(cortex: Cortex, life: Life
     ]
     (row,) = cortex("jobs", "ls", *chosen, "--json").document["jobs"]
     assert list(row.items()) == [("status", "FAILED"), ("error_message", "no page"), ("id", job_id)]
+    filtered_by = ["--columns", "tenant,queue,waiting_on,code,tags"]
+    (row,) = cortex("jobs", "ls", *filtered_by, "--json").document["jobs"]
+    assert list(row) == ["tenant", "queue_name", "waiting_on", "error_code", "tags"]
     wrong = cortex("jobs", "ls", "--columns", "stauts")
     assert wrong.code == 2
     assert wrong.err == "error: unknown column 'stauts'\nhint: did you mean 'status'?\n"

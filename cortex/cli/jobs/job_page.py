@@ -40,6 +40,7 @@ from cortex.view.jobs import (
     took_s,
 )
 from cortex.view.pods import place
+from cortex.view.resources.jobs import JOB
 from cortex.view.steps import running_step
 
 BLOCK_LINES_MAX: Final = 40
@@ -66,38 +67,13 @@ class JobRecord:
     def document(self) -> dict[str, Any]:
         """Return everything as JSON."""
         return {
-            "job": {name: getattr(self.job, name) for name in JOB_FIELDS},
+            "job": JOB.document(self.job),
             "steps": self.steps,
             "attempts": self.attempts,
             "history": self.history,
             "changes": self.changes,
             **documents_of(self.effects, self.approvals),
         }
-
-
-JOB_FIELDS: Final = (
-    *("id", "type", "tenant", "agent", "agent_version", "status", "attempt", "retry_count"),
-    *("max_retries", "worker_attempts", "attempts_spent", "pod_deaths", "timeout_s", "priority"),
-    *(
-        "queue_name",
-        "tags",
-        "pod",
-        "pod_id",
-        "code_version",
-        "running_step",
-        "task_state",
-        "task_run_at",
-        "next_retry_at",
-        "heartbeat_at",
-    ),
-    *("waiting_on", "suspended_at", "waited_s", "rate_limit_count", "config_id", "origin_id"),
-    *("lineage_id", "error_class", "error_source", "submitted_by", "trace_id", "schedule"),
-    "scheduled_for",
-    "schedule_reason",
-    *("run_at", "started_at", "finished_at", "cancel_requested_at", "created_at", "updated_at"),
-    *("cancelled_by", "cancel_reason", "error_message", "error_code", "checkpoint", "payload"),
-    "result",
-)
 
 
 def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:

@@ -1,12 +1,11 @@
 """`cortex jobs ls`."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 
-from cortex.cli.jobs.job_columns import JOB_COLUMNS
+from cortex.cli.listing import LIMIT_MAX
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -16,10 +15,9 @@ from cortex.postgres.session import Session
 from cortex.store import jobs
 from cortex.store.job_pages import JobPage, page
 from cortex.store.why import facts_of_all
-from cortex.view.resource import Field
+from cortex.view.resources.jobs import JOBS
 from cortex.view.why_brief import EXPLAINED, brief
 
-LIMIT_MAX: Final = 1000
 PAGES_MAX: Final = 50
 """At most this many sparse pages are combined: about 100,000 jobs are scanned."""
 
@@ -58,7 +56,7 @@ def ls(
     """
     which = _which(filters, parse_states(status), types_, agent, tags)
     output = Output(options)
-    output.chosen(LIST_COLUMNS)
+    output.chosen(JOBS.fields)
     with session(options) as call:
         place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)
@@ -66,9 +64,8 @@ def ls(
             from cortex.store import agents
 
             call(agents.versions, agent)  # an unknown agent is an error, not an empty list
-    filtered = which != JobFilter() or before
-    empty = "no job matches" if filtered else ("no jobs yet; submit one: cortex jobs submit TYPE")
-    output.listing("jobs", LIST_COLUMNS, found.jobs, empty=empty)
+    is_filtered = which != JobFilter() or before
+    output.resource(JOBS, found.jobs, empty="no job matches" if is_filtered else None)
     if found.next is None:
         return
     if found.is_short and len(found.jobs) < limit:
@@ -109,9 +106,3 @@ def _found(call: Session, which: JobFilter, *, place: JobCursor | None, limit: i
     facts = call(facts_of_all, waiting)
     whys = {job_id: brief(each) for job_id, each in facts.items()}
     return attrs.evolve(found, jobs=[attrs.evolve(row, why=whys.get(row.id)) for row in rows])
-
-
-LIST_COLUMNS: Final[Sequence[Field[Any]]] = (
-    *JOB_COLUMNS,
-    Field(name="tags", value=lambda r: list(r.tags or ()), is_default=False),
-)

@@ -37,6 +37,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, pulse
 from cortex.view.jobs import unserved
+from cortex.view.resources.jobs import JOBS
 from cortex.view.verbs import SUBMIT_JOB
 
 ENVIRONMENT: Final = "TRACEPARENT"
@@ -168,7 +169,7 @@ def _await_end(output: Output, call: Session, job_id: UUID) -> None:
     if output.is_for_people:
         FactPrinter(output.talk).print_ending(ended.job)
     else:
-        output.listing("jobs", ENDING_COLUMNS, [ended.job], empty="")
+        output.listing(JOBS.noun, ENDING_COLUMNS, [ended.job], empty="")
     exit_by([ended])
 
 

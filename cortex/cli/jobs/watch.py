@@ -10,7 +10,6 @@ import click
 
 from cortex.cli.jobs.facts import Cursor, Snapshot, document_of, is_ending, snapshot
 from cortex.cli.jobs.follow import FactPrinter, status_line
-from cortex.cli.jobs.job_columns import JOB_COLUMNS
 from cortex.cli.options import Command, Format, Options, Seconds
 from cortex.cli.patient import Patient
 from cortex.cli.screen.live_line import live_line
@@ -25,6 +24,7 @@ from cortex.store import jobs
 from cortex.store.why import facts_of_all
 from cortex.view import why as rules
 from cortex.view.resource import on_demand
+from cortex.view.resources.jobs import JOBS
 from cortex.view.why_brief import EXPLAINED, brief
 
 POLL_S: Final = 0.25
@@ -77,7 +77,7 @@ def wait(options: Options, *, job_names: tuple[str, ...], timeout: float | None)
     with session(options) as call:
         job_ids = [call(jobs.find, name) for name in job_names]
         ended = [wait_for(call, each, output=output, give_up_at=give_up_at) for each in job_ids]
-    output.listing("jobs", ENDING_COLUMNS, [each.job for each in ended], empty="")
+    output.listing(JOBS.noun, ENDING_COLUMNS, [each.job for each in ended], empty="")
     exit_by(ended)
 
 
@@ -184,6 +184,6 @@ def _watch_documents(call: Session, job_id: UUID, *, output: Output) -> Snapshot
 _SHOWN_AT_THE_END: Final = frozenset({"id", "status", "took_s", "cost_usd", "remark"})
 
 ENDING_COLUMNS: Final = (
-    *(column for column in JOB_COLUMNS if column.name in _SHOWN_AT_THE_END),
+    *(column for column in JOBS.fields if column.name in _SHOWN_AT_THE_END),
     *on_demand("result", "error_message", "error_code", "finished_at"),
 )

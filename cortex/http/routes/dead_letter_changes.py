@@ -34,7 +34,7 @@ from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
 from cortex.http.routes.dead_letters import LETTER_PARAMS, LETTER_PATH, DeadLetterChoice
 from cortex.http.routes.job_submit import check_live, require_right
-from cortex.http.routes.jobs import JOB
+from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import SettledDeadLetter
@@ -294,7 +294,7 @@ async def _begin(
         count=len(chosen.job_ids),
         has_more=chosen.has_more,
     )
-    location = {"Location": JOB.format(job_id=begun.id)}
+    location = {"Location": JOB_PATH.format(job_id=begun.id)}
     return answer(begun, status=202, headers=location | headers_of(done))
 
 

@@ -18,10 +18,11 @@ from cortex.http.framework.resource import (
     schema_of_rows,
 )
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
-from cortex.http.framework.shape import field, record, text
-from cortex.http.routes.jobs import ATTEMPTS_MAX, Attempt
+from cortex.http.framework.shape import field, text
+from cortex.http.routes.jobs import ATTEMPTS_MAX
 from cortex.store import dead_letters, jobs
 from cortex.view.resources.dead_letters import ERRORS, LETTER, LETTERS
+from cortex.view.resources.jobs import ATTEMPT
 
 NAME_MAX: Final = 200
 LETTER_PATH: Final = "/v1/dead-letters/{job_id}"
@@ -94,7 +95,11 @@ LETTERS_PAGE: Final = schema_of_document(
     next_cursor=NEXT_CURSOR,
 )
 SHOWN: Final = schema_of_rows(
-    LETTER, attempts=(list[Attempt], f"attempts that ended early, the first {ATTEMPTS_MAX}")
+    LETTER,
+    attempts=(
+        list[schema_of_rows(ATTEMPT)],  # type: ignore[misc]
+        f"attempts that ended early, the first {ATTEMPTS_MAX}",
+    ),
 )
 
 
@@ -119,7 +124,7 @@ async def list_letters(request: CheckedRequest[DeadLettersQuery, None], api: Api
 async def show_letter(request: CheckedRequest[None, None], api: Api) -> Response:
     row = await api.port(dead_letters.show, request.path["job_id"])
     attempts = await api.port(jobs.attempts, request.path["job_id"], limit=ATTEMPTS_MAX)
-    shown = [record(Attempt, each) for each in attempts]
+    shown = [document_of(ATTEMPT, each) for each in attempts]
     return answer(document_of(LETTER, row) | {"attempts": shown})
 
 

@@ -13,7 +13,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field
 from cortex.http.reason import reason_field
-from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry_each
 from cortex.view.verbs import CANCEL_JOB, RETRY_JOB
@@ -84,7 +84,7 @@ def _acted(rows: list[dict[str, Any]]) -> JobActed:
 ROUTES: Final = (
     Route(
         method=Method.POST,
-        path=f"{JOB}/cancel",
+        path=f"{JOB_PATH}/cancel",
         handle=cancel_job,
         role=CANCEL_JOB.role,
         summary="Cancel a job: at once, or (202) as soon as its pod has stopped it.",
@@ -96,7 +96,7 @@ ROUTES: Final = (
     ),
     Route(
         method=Method.POST,
-        path=f"{JOB}/retry",
+        path=f"{JOB_PATH}/retry",
         handle=retry_job,
         role=RETRY_JOB.role,
         summary="Retry a job at once; a failed one continues in a new job.",

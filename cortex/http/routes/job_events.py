@@ -24,7 +24,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest, Feed
 from cortex.http.framework.route import Method, Route
 from cortex.http.framework.streaming import Streamed, Write
-from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import feed as feeds
 
 KEEP_ALIVE_S: Final = 15.0
@@ -125,7 +125,7 @@ def _event(name: str, data: Mapping[str, Any], position: Position | None = None)
 ROUTES: Final = (
     Route(
         method=Method.GET,
-        path=f"{JOB}/events",
+        path=f"{JOB_PATH}/events",
         handle=events_of_job,
         role=Role.VIEWER,
         summary="Follow a job's events, as server-sent events.",

@@ -1,8 +1,6 @@
 """`/v1/jobs/{job_id}/history` and `/steps`: the record of a job, page by page."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,17 +9,18 @@ import orjson
 from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.job import JobStatus
 from cortex.domain.limits import MIB
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import field, record, whole
-from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.http.framework.shape import field, whole
+from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, steps
 from cortex.store.jobs import StepRow
 from cortex.store.steps import StepWithOutput
+from cortex.view.resources.jobs import STEP, TRANSITION
 
 ID_MAX: Final = 10**18 - 1
 """Maximum id of a transition: queries hold no more digits, and ids never get that large."""
@@ -29,6 +28,20 @@ INT_MAX: Final = 2**31 - 1
 WITH_OUTPUTS_MAX: Final = 20
 OUTPUTS_BYTES_MAX: Final = 4 * MIB
 """For all outputs of a page; a single one may be that large."""
+NEXT_AFTER: Final = (int | None, "`after` of the next page; null: there are no more yet")
+OUTPUT: Final = (Any, "output; null unless requested")
+HISTORY: Final = schema_of_document(
+    "History",
+    doc="A page of transitions.",
+    history=(list[schema_of_rows(TRANSITION)], ""),  # type: ignore[misc]
+    next_after=NEXT_AFTER,
+)
+STEPS: Final = schema_of_document(
+    "Steps",
+    doc="A page of steps.",
+    steps=(list[schema_of_rows(STEP, output=OUTPUT)], ""),  # type: ignore[misc]
+    next_after=NEXT_AFTER,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -39,35 +52,14 @@ class HistoryQuery:
     limit: int = limit_field()
 
 
-@attrs.frozen(kw_only=True)
-class Transition:
-    """A change of the job's state."""
-
-    id: int
-    previous: JobStatus | None
-    new: JobStatus
-    attempt: int
-    at: datetime
-    pod: str | None
-    code_version: str | None = field(doc="the code of that pod")
-    metadata: dict[str, Any] = field(doc="details: error, time, person and reason")
-
-
-@attrs.frozen(kw_only=True)
-class History:
-    """A page of transitions."""
-
-    history: list[Transition]
-    next_after: int | None = field(doc="`after` of the next page; null: there are no more yet")
-
-
 async def list_history(request: CheckedRequest[HistoryQuery, None], api: Api) -> Response:
     job_id, limit = request.path["job_id"], request.query.limit
     rows = await api.port(jobs.history, job_id, after=request.query.after, limit=limit + 1)
     if not rows:
         await _refuse_unknown(job_id, api)
-    found = [record(Transition, row) for row in rows[:limit]]
-    return answer(History(history=found, next_after=found[-1].id if len(rows) > limit else None))
+    shown = [document_of(TRANSITION, row) for row in rows[:limit]]
+    next_after = rows[limit - 1].id if len(rows) > limit else None
+    return answer({"history": shown, "next_after": next_after})
 
 
 @attrs.frozen(kw_only=True)
@@ -80,29 +72,6 @@ class StepsQuery:
         doc=f"include outputs: at most {WITH_OUTPUTS_MAX} steps, and about 4 MiB",
         default=False,
     )
-
-
-@attrs.frozen(kw_only=True)
-class ShownStep:
-    """A committed step: it never runs again."""
-
-    seq: int
-    attempt: int = field(doc="0: copied from the job that this one continues")
-    kind: str
-    key: str
-    started_at: datetime
-    finished_at: datetime
-    cost_usd: Decimal | None
-    usage: dict[str, Any] | None
-    output: Any = field(doc="output; null unless requested")
-
-
-@attrs.frozen(kw_only=True)
-class Steps:
-    """A page of steps."""
-
-    steps: list[ShownStep]
-    next_after: int | None = field(doc="`after` of the next page; null: there are no more yet")
 
 
 async def list_steps(request: CheckedRequest[StepsQuery, None], api: Api) -> Response:
@@ -121,8 +90,8 @@ async def list_steps(request: CheckedRequest[StepsQuery, None], api: Api) -> Res
         rows, has_more = found[: query.limit], len(found) > query.limit
     if not rows:
         await _refuse_unknown(job_id, api)
-    shown = [record(ShownStep, row, output=_raw(row)) for row in rows]
-    return answer(Steps(steps=shown, next_after=rows[-1].seq if has_more else None))
+    shown = [document_of(STEP, row) | {"output": _raw(row)} for row in rows]
+    return answer({"steps": shown, "next_after": rows[-1].seq if has_more else None})
 
 
 def _raw(row: StepRow) -> object:
@@ -139,24 +108,24 @@ async def _refuse_unknown(job_id: UUID, api: Api) -> None:
 ROUTES: Final = (
     Route(
         method=Method.GET,
-        path=f"{JOB}/history",
+        path=f"{JOB_PATH}/history",
         handle=list_history,
         role=Role.VIEWER,
         summary="List a job's changes of state.",
         params=JOB_PARAMS,
         query=HistoryQuery,
-        answers={200: History},
+        answers={200: HISTORY},
         refuses=(404,),
     ),
     Route(
         method=Method.GET,
-        path=f"{JOB}/steps",
+        path=f"{JOB_PATH}/steps",
         handle=list_steps,
         role=Role.VIEWER,
         summary="List a job's steps.",
         params=JOB_PARAMS,
         query=StepsQuery,
-        answers={200: Steps},
+        answers={200: STEPS},
         refuses=(404,),
     ),
 )

@@ -25,7 +25,7 @@ from cortex.http.framework.leaving import until_left
 from cortex.http.framework.problem import Problem, response_of
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, whole
-from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 
 WAIT_MS: Final = 15_000
 WAIT_MS_MAX: Final = 30_000
@@ -165,7 +165,7 @@ def _problem(job_id: UUID, state: JobState) -> JobProblem:
 ROUTES: Final = (
     Route(
         method=Method.GET,
-        path=f"{JOB}/result",
+        path=f"{JOB_PATH}/result",
         handle=result_of_job,
         role=Role.VIEWER,
         summary="Wait for a job's result.",

@@ -28,7 +28,7 @@ from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, whole
 from cortex.http.reason import reason_field
-from cortex.http.routes.jobs import JOB, JOB_PARAMS
+from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, resumptions
 from cortex.store import timeouts as receipts
 from cortex.store.timeouts import PAGE_MAX, Recorded
@@ -208,7 +208,7 @@ async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) ->
 ROUTES: Final = (
     Route(
         method=Method.GET,
-        path=f"{JOB}/timeouts",
+        path=f"{JOB_PATH}/timeouts",
         handle=list_timeouts,
         role=Role.VIEWER,
         summary="List a job's time-outs, and what each one left behind.",
@@ -219,7 +219,7 @@ ROUTES: Final = (
     ),
     Route(
         method=Method.POST,
-        path=f"{JOB}/resume",
+        path=f"{JOB_PATH}/resume",
         handle=resume_job,
         role=RESUME_JOB.role,
         summary="Continue a failed job from its last checkpoint, in one of three ways.",

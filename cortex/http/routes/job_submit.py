@@ -35,7 +35,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, text, whole
-from cortex.http.routes.jobs import JOB
+from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store import approvals, codes, jobs
 from cortex.store.codes import ServedType
@@ -178,7 +178,7 @@ async def _check(submission: Submission, api: Api, *, size: int) -> str | None:
 
 
 def _submitted(job_id: UUID, remark: str | None, headers: dict[str, str]) -> Response:
-    location = {"Location": JOB.format(job_id=job_id)}
+    location = {"Location": JOB_PATH.format(job_id=job_id)}
     return answer(Submitted(id=job_id, remark=remark), status=201, headers=headers | location)
 
 

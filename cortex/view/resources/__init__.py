@@ -5,17 +5,23 @@ import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
-from cortex.view.resource import Resource
+from cortex.view.resource import Resource, Shape
 
 
-def every() -> Sequence[Resource[Any]]:
-    """Import all modules of this room, and return their resources by noun."""
+def shapes() -> Sequence[Shape[Any]]:
+    """Import all modules of this room, and return their shapes: of lists and of other rows."""
     names = [info.name for info in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     found = {
-        each.noun: each
+        each: None
         for module in modules
         for each in vars(module).values()
-        if isinstance(each, Resource)
+        if isinstance(each, Shape)
     }
+    return list(found)
+
+
+def every() -> Sequence[Resource[Any]]:
+    """Return the resources of all modules by noun."""
+    found = {each.noun: each for each in shapes() if isinstance(each, Resource)}
     return [found[noun] for noun in sorted(found)]

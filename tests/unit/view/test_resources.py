@@ -9,29 +9,35 @@ import pytest
 from cortex.http.framework.openapi import document
 from cortex.http.framework.shape import schema_of
 from cortex.http.routes import ROUTES
-from cortex.view.resource import Resource
-from cortex.view.resources import every
+from cortex.view.resource import Resource, Shape
+from cortex.view.resources import every, shapes
 
 ALL = every()
 BY_NOUN = pytest.mark.parametrize("resource", ALL, ids=[each.noun for each in ALL])
+BY_NAME = pytest.mark.parametrize("shape", shapes(), ids=lambda each: each.name)
 
 
-@BY_NOUN
-def test_a_resource_shows_each_attribute_of_its_row(resource: Resource[Any]) -> None:
-    attributes = {field.name for field in attrs.fields(resource.row)}
-    attributes |= {name for name, each in vars(resource.row).items() if isinstance(each, property)}
-    shown = {field.name for field in resource.fields}
-    assert attributes - shown == resource.unlisted & attributes
-    assert not resource.unlisted & shown
-    assert resource.unlisted <= attributes, "an attribute that is gone is named as unlisted"
+@BY_NAME
+def test_a_shape_shows_each_attribute_of_its_row(shape: Shape[Any]) -> None:
+    attributes = {field.name for field in attrs.fields(shape.row)}
+    attributes |= {
+        name
+        for owner in shape.row.__mro__
+        for name, each in vars(owner).items()
+        if isinstance(each, property)
+    }
+    shown = {field.name for field in shape.fields}
+    assert attributes - shown == shape.unlisted & attributes
+    assert not shape.unlisted & shown
+    assert shape.unlisted <= attributes, "an attribute that is gone is named as unlisted"
 
 
-@BY_NOUN
-def test_fields_have_distinct_names_and_types_with_a_schema(resource: Resource[Any]) -> None:
-    names = [field.name for field in resource.fields]
+@BY_NAME
+def test_fields_have_distinct_names_and_types_with_a_schema(shape: Shape[Any]) -> None:
+    names = [field.name for field in shape.fields]
     assert len(names) == len(set(names))
-    for field in resource.fields:
-        assert schema_of(resource.kind_of(field), {}) is not None or field.is_for_people
+    for field in shape.fields:
+        assert schema_of(shape.kind_of(field), {}) is not None or field.is_for_people
 
 
 @BY_NOUN
