@@ -153,7 +153,7 @@ MUTANTS: Final = (
         invariant="I23",
         patches=(
             Patch(
-                "cortex/runtime/process.py",
+                "cortex/runtime/own_secrets.py",
                 "            redaction.register(name, value)\n",
                 "            pass\n",
             ),

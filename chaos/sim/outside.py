@@ -20,7 +20,8 @@ from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.demo.validation import refusal_of
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.http_client.poster import Answer, Headers, Target
 
 REFUSED: Final = 0.02

@@ -11,7 +11,8 @@ from cortex.agent.tools.toolbox import Toolbox
 from cortex.bench import workload
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.durable.registry import Registry
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile

@@ -11,8 +11,9 @@ import attrs
 import orjson
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.model import ModelRequest, Usage
+from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
+from cortex.domain.usage import Usage
 
 NEARLY: Final = Decimal("0.8")
 """Share of a limit from which it counts as nearly used up."""

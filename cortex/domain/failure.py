@@ -18,8 +18,8 @@ from cortex.domain.errors import (
     UnavailableError,
     UsageError,
 )
-from cortex.domain.model import Usage
 from cortex.domain.redaction import clean_text
+from cortex.domain.usage import Usage
 
 
 class FailureClass(StrEnum):

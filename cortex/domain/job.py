@@ -11,7 +11,7 @@ import attrs
 
 from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.hot import hot
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 
 SEND_NOTIFICATION: Final = "send_notification"
 APPROVAL_NOTIFY: Final = "approval_notify"

@@ -12,8 +12,8 @@ import attrs
 import orjson
 
 from cortex.domain.errors import UsageError
-from cortex.domain.model import Usage
 from cortex.domain.safe import safe
+from cortex.domain.usage import Usage
 
 NOTHING: Final = "\N{EN DASH}"
 SHORT_ID_DIGITS: Final = 6

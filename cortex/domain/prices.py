@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from attrs import field, fields_dict, frozen
 
 from cortex.domain.errors import UsageError
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 
 PRICED_TOKENS = 1_000_000  # prices are quoted per million tokens
 PRICED_SEARCHES = 1_000

@@ -15,9 +15,9 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Estimate
 from cortex.domain.failure import Failure
 from cortex.domain.job import Lease
-from cortex.domain.model import Usage
 from cortex.domain.prices import PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
+from cortex.domain.usage import Usage
 from cortex.durable.progress import PartialAnswer
 from cortex.durable.tracing import AttemptTrace
 

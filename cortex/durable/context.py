@@ -22,9 +22,10 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import Claim, StepKind
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
+from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
 from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable

@@ -34,8 +34,8 @@ from cortex.domain.job import (
     StepKind,
 )
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
-from cortex.domain.model import Usage
 from cortex.domain.redaction import secret_in
+from cortex.domain.usage import Usage
 from cortex.durable.codec import NO_INPUT, StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference, renamed
 from cortex.durable.progress import StepUnderWay

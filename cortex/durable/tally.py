@@ -7,7 +7,7 @@ from typing import Final
 import orjson
 
 from cortex.domain.job import Step, StepKind
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 from cortex.durable.progress import Progress
 
 _NO_USAGE: Final = Usage()

@@ -21,7 +21,7 @@ import attrs
 import structlog
 import trio
 
-from cortex.runtime import process
+from cortex.runtime import deadman
 
 LOOK_S: Final = 1.0
 STILL_MIN_S: Final = 30.0
@@ -93,7 +93,7 @@ class LoopGuard:
             elif silence.seconds >= self._still_s:
                 message = f"event loop blocked for {silence.seconds:.0f} s"
                 _log.critical(message, stands_at=stack_of(loop_thread))
-                process.arm(0.0, message=f"{message}: exiting hard, others take its jobs over")
+                deadman.arm(0.0, message=f"{message}: exiting hard, others take its jobs over")
                 return
 
 

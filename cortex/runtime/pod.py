@@ -63,6 +63,7 @@ from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
 from cortex.runtime.liveness.takeover import TakeOver
+from cortex.runtime.loop_lag import LoopLag
 from cortex.runtime.maintenance.control import Control
 from cortex.runtime.maintenance.drain_requests import DrainRequests
 from cortex.runtime.maintenance.recorder import RunRecorder
@@ -74,7 +75,6 @@ from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.pod_services import services_of
-from cortex.runtime.process import LoopLag
 from cortex.runtime.running import RunningJobs
 from cortex.runtime.self_fence import SelfFence
 from cortex.runtime.tick_pod import end_when_idle

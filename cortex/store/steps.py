@@ -9,7 +9,7 @@ import orjson
 
 from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.domain.job import NumberedStep, OpenEffect, Past, Step, StepKind
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 from cortex.postgres.database import Database, Record, affected
 from cortex.store import effects
 from cortex.store.jobs import StepRow

@@ -16,7 +16,8 @@ from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.agent.models.translation import translate
 from cortex.domain.classification import classify, failure_of
 from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.model import ModelRequest, Usage
+from cortex.domain.model import ModelRequest
+from cortex.domain.usage import Usage
 from tests.support.servers.scripted_model import (
     API_KEY,
     MODEL,

@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.model import Usage
 from cortex.domain.phrases import NOTHING
 from cortex.domain.prices import PRICES_AS_OF
+from cortex.domain.usage import Usage
 from cortex.store import facts
 from cortex.store.facts import Fact
 from tests.support.command_line import Cortex

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from cortex.domain import redaction
-from cortex.runtime.process import hide_credentials
+from cortex.runtime.own_secrets import hide_credentials
 from tests.support.command_line import Cortex, OnTerminal
 from tests.support.knowing import forget_secrets
 

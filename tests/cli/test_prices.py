@@ -8,8 +8,8 @@ import pytest
 from cortex.cli.run.prices import prices_of
 from cortex.config import Settings
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
 from tests.support.command_line import Cortex
 
 USAGE = Usage(input_tokens=1_000_000)

@@ -16,9 +16,10 @@ from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Claim
 from cortex.domain.job_feed import JobEvent
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.poll_rate import PollRate
 from cortex.domain.redaction import Redactor
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.durable.context import Context
 from cortex.durable.journal import StepOutcome

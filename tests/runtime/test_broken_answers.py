@@ -16,9 +16,10 @@ from cortex.domain.budget import Estimate
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.retry import CallRetry
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.store import breakers as store

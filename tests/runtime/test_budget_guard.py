@@ -13,8 +13,8 @@ from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Suspend
-from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.runtime.calls import budget_guard as module
 from cortex.runtime.calls import pending_settlements as unsettled_module

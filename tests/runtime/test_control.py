@@ -1,7 +1,5 @@
-"""Control, the cache of specifications, the loop's lag, and the dead man's switch."""
+"""Control, the cache of specifications, and the lag of the loop."""
 
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -11,11 +9,11 @@ import trio
 from cortex.actors.runner import TickBudget
 from cortex.domain.errors import NotFoundError
 from cortex.runtime.jobs.policies import AgentSpecCache
+from cortex.runtime.loop_lag import LoopLag
 from cortex.runtime.maintenance.control import Control
-from cortex.runtime.process import LoopLag
 from cortex.runtime.running import Stop
 from cortex.store import agents, jobs
-from tests.support.eventually import WITHIN_S, eventually_async
+from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import new_id
 
@@ -105,7 +103,7 @@ async def test_the_least_recently_used_is_dropped(
     assert [version for _, version in cache._specs] == [1, 3]
 
 
-# --- lag and shutdown
+# --- lag
 
 
 async def test_the_worst_delay_of_the_loop_is_told_once(nursery: trio.Nursery) -> None:
@@ -125,27 +123,3 @@ async def test_the_worst_delay_of_the_loop_is_told_once(nursery: trio.Nursery) -
 
     await eventually_async(measured, what="the delay is measured")
     await eventually_async(lambda: lag.take_ms() < 200, what="it is not reported again")
-
-
-@pytest.mark.parametrize("does", ["pass", "import time; time.sleep(60)", "while True: pass"])
-def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
-    code = f"from cortex.runtime import process as deadman; deadman.arm(0.3)\n{does}"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], timeout=WITHIN_S, capture_output=True, text=True, check=False
-    )
-    if does == "pass":
-        assert (ended.returncode, ended.stderr) == (0, "")
-    else:
-        assert ended.returncode == 1
-        assert ended.stderr.startswith("cortex: shutdown took longer than 0.3 s")
-
-
-def test_what_holds_the_process_can_be_told_calmly() -> None:
-    code = (
-        "from cortex.runtime import process as deadman\n"
-        "deadman.arm(0.2, exit_code=0, message='1 tool was left behind')\nwhile True: pass"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], timeout=WITHIN_S, capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "cortex: 1 tool was left behind\n")

@@ -10,7 +10,7 @@ from tests.support.eventually import WITHIN_S
 
 CODE = """
 import fcntl, os, threading
-from cortex.runtime import process as deadman
+from cortex.runtime import deadman
 if {full}:
     fcntl.fcntl(2, fcntl.F_SETFL, os.O_NONBLOCK)
     try:
@@ -40,7 +40,7 @@ def test_it_strikes_whoever_reads(reader: str) -> None:
 
 TWICE = """
 import os, threading
-from cortex.runtime import process as deadman
+from cortex.runtime import deadman
 deadman.arm(60)
 deadman.arm(0.3, exit_code=7)
 deadman.arm(60)
@@ -52,3 +52,27 @@ threading.Event().wait(30)
 def test_of_several_the_first_strikes_and_there_is_one_thread_for_all() -> None:
     ended = subprocess.run([sys.executable, "-c", TWICE], timeout=WITHIN_S, capture_output=True)  # noqa: PLW1510
     assert (ended.returncode, ended.stdout) == (7, b"2\n")
+
+
+@pytest.mark.parametrize("does", ["pass", "import time; time.sleep(60)", "while True: pass"])
+def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
+    code = f"from cortex.runtime import deadman; deadman.arm(0.3)\n{does}"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], timeout=WITHIN_S, capture_output=True, text=True, check=False
+    )
+    if does == "pass":
+        assert (ended.returncode, ended.stderr) == (0, "")
+    else:
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("cortex: shutdown took longer than 0.3 s")
+
+
+def test_what_holds_the_process_can_be_told_calmly() -> None:
+    code = (
+        "from cortex.runtime import deadman\n"
+        "deadman.arm(0.2, exit_code=0, message='1 tool was left behind')\nwhile True: pass"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], timeout=WITHIN_S, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "cortex: 1 tool was left behind\n")

@@ -8,9 +8,10 @@ import attrs
 from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.errors import ModelUnavailableError
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.retry import CallRetry
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from cortex.runtime import process
+from cortex.runtime import deadman
 from cortex.runtime.loop_guard import LoopGuard, Silence
 from tests.support.eventually import eventually_async
 
@@ -25,7 +25,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def arm(after_s: float, *, message: str) -> None:
         found.append((after_s, message))
 
-    monkeypatch.setattr(process, "arm", arm)
+    monkeypatch.setattr(deadman, "arm", arm)
     return found
 
 

@@ -11,9 +11,9 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim
-from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy, RuntimeConfig, policy_for
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs import policies as module
 from cortex.runtime.jobs.policies import Policies, begin

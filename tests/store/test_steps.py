@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import MisfitKind, RejectedError, UnfitCodeError
 from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind, running_step_of
-from cortex.domain.model import Usage
 from cortex.domain.phrases import tokens
+from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps

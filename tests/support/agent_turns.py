@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 
 from cortex.demo.validation import refusal_of
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.durable.journal import StepOutcome
 

@@ -18,8 +18,8 @@ from cortex.domain.job import (
     StepKind,
     Submission,
 )
-from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
+from cortex.domain.usage import Usage
 from cortex.durable.registry import JobType
 from cortex.postgres.session import Session
 from cortex.store import agents, codes, jobs, pods, steps, tasks

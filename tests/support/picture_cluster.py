@@ -26,8 +26,8 @@ from cortex.domain.job import (
     StepKind,
     Submission,
 )
-from cortex.domain.model import Usage
 from cortex.domain.policy import JobPolicy
+from cortex.domain.usage import Usage
 from cortex.durable.gates import Decision
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, breakers, jobs, pods, steps, tasks

@@ -13,7 +13,8 @@ import orjson
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.models.events import joined, joined_text, parse_json
 from cortex.agent.models.usage import counted
-from cortex.domain.model import ENDED, INVALID_INPUT, Block, ModelResponse, Usage
+from cortex.domain.model import ENDED, INVALID_INPUT, Block, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.durable.codec import MANY_DIGITS
 
 STOP_REASON_CHARS_MAX: Final = 80

@@ -19,8 +19,9 @@ from cortex.agent.models.events import AnswerDecoder
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CLIENT_NOT_LOADED, CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.redaction import excerpt
+from cortex.domain.usage import Usage
 
 if TYPE_CHECKING:
     import httpx2

@@ -17,8 +17,9 @@ from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import CLIENT_NOT_LOADED, UNREADABLE, Failure, FailureClass
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.redaction import clean_text
+from cortex.domain.usage import Usage
 from cortex.durable.calls import (
     Admission,
     BudgetGuard,

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from attrs import frozen
 
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 
 
 @frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 
 COUNT_MAX: Final = 10**12
 """A larger count is no count: the sum of a million of them still fits into the database."""

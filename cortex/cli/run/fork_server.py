@@ -21,8 +21,8 @@ from cortex.runtime.isolation.fork_server import (
     start_fork_server,
 )
 from cortex.runtime.isolation.runner import RunnerParts
+from cortex.runtime.own_secrets import hide_credentials, hide_memory
 from cortex.runtime.pod_parts import PodParts, standard_parts
-from cortex.runtime.process import hide_credentials, hide_memory
 
 
 def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:

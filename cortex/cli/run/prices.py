@@ -18,8 +18,8 @@ from typing import Final
 from cortex.cli.files import read_bytes
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
-from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.domain.usage import Usage
 
 FILE_BYTES_MAX: Final = 1_048_576
 

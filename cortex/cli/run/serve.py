@@ -29,14 +29,14 @@ from cortex.domain.errors import UnavailableError
 from cortex.postgres.errors import is_starting
 from cortex.postgres.migrate import migrate
 from cortex.postgres.session import run_alone
-from cortex.runtime import process
+from cortex.runtime import deadman
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.loop_guard import STILL_MIN_S, LoopGuard
+from cortex.runtime.own_secrets import hide_credentials, hide_memory
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.pod_ready import Ready, Worker
-from cortex.runtime.process import hide_credentials, hide_memory
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OUTPUTS: Final = (0, 1, 2)
@@ -167,7 +167,7 @@ def _arm_by_signals(
             if not is_first:
                 return
         is_first = False
-        process.arm(next(graces_s))
+        deadman.arm(next(graces_s))
         came()
         hear(signum, frame)
 
@@ -232,7 +232,7 @@ async def _database(
         dsn = found
     if dsn is None:
         # The thread that prepares the database may hang; it gets no extra time.
-        process.arm(process.GOODBYE_S, exit_code=128 + signal_seen())
+        deadman.arm(deadman.GOODBYE_S, exit_code=128 + signal_seen())
     try:
         yield dsn
     finally:

@@ -36,7 +36,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.safe import safe
 from cortex.durable.message_handlers import handlers_by_name
-from cortex.runtime import process
+from cortex.runtime import deadman
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.maintenance.runners import RUNNERS
 from cortex.runtime.outbox.outbox import Outbox
@@ -187,7 +187,7 @@ class _Ticking:
         else:
             code = 1 if done.has_failed else 0
         if left_count():  # an abandoned call must not hold the process
-            process.arm(process.GOODBYE_S, exit_code=code)
+            deadman.arm(deadman.GOODBYE_S, exit_code=code)
         return done, code
 
 

@@ -34,7 +34,7 @@ from cortex.cli.target import data_dir, settings_from
 from cortex.config import Settings, files
 from cortex.domain.errors import UsageError
 from cortex.domain.interpreter import start_again
-from cortex.runtime import process
+from cortex.runtime import deadman
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.pod_ready import Ready
@@ -147,7 +147,7 @@ def _run(
             place=Place(http=manager.http) if link is None else link.place,
         )
         # The pod has ended; an abandoned call must not hold the process.
-        process.arm(process.GOODBYE_S, exit_code=exit_code, message=_left_behind())
+        deadman.arm(deadman.GOODBYE_S, exit_code=exit_code, message=_left_behind())
         return exit_code
 
     try:

@@ -43,8 +43,8 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.clock import system_chance
 from cortex.runtime.isolation.fork_server import die_with
 from cortex.runtime.metrics.joined_page import JoinedPage
+from cortex.runtime.own_secrets import hide_credentials, hide_memory
 from cortex.runtime.pod_ready import own_name
-from cortex.runtime.process import hide_credentials, hide_memory
 
 DUMP: Final = signal.SIGUSR1
 FIRST: Final = 1

@@ -27,7 +27,7 @@ from cortex.domain.budget import WAITING_PREFIX, Estimate, worded
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.failure import Failure
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.postgres.bridge import Port
 from cortex.runtime.calls.pending_settlements import PendingSettlements

@@ -42,9 +42,10 @@ from cortex.domain.job import (
     StepKind,
     Suspend,
 )
-from cortex.domain.model import ModelRequest, Usage
+from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
 from cortex.domain.retry import CallRetry
+from cortex.domain.usage import Usage
 from cortex.durable.attempt import Services
 from cortex.durable.calls import Admission, Caller
 from cortex.durable.codec import decode

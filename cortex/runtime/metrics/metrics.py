@@ -20,8 +20,8 @@ from cortex.domain.errors import CortexError
 from cortex.domain.failure import CODES, Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, Suspend
 from cortex.domain.messages.subscription import Channel
-from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, PriceTable
+from cortex.domain.usage import Usage
 from cortex.runtime.metrics import metrics_catalogue as catalogue
 from cortex.runtime.metrics.metrics_catalogue import OTHER
 from cortex.runtime.metrics.metrics_series import Counts, Histograms

@@ -30,9 +30,10 @@ from cortex.domain.job import (
     StepDone,
     Submission,
 )
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
 from cortex.durable.attempt import (
     Attempt,
     EffectTerms,

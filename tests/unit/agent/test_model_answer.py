@@ -8,7 +8,8 @@ import pytest
 from cortex.agent.models.answer import ModelAnswer
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.models.events import AnswerDecoder
-from cortex.domain.model import INVALID_INPUT, ModelResponse, Usage
+from cortex.domain.model import INVALID_INPUT, ModelResponse
+from cortex.domain.usage import Usage
 
 START: dict[str, Any] = {
     "type": "message_start",

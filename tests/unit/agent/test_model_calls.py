@@ -20,9 +20,10 @@ from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError
 from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
+from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.journal import StepOutcome
 from tests.support.records.factories import ClosedBreakers, FactList, FreeAdmission, a_lease

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from cortex.domain.budget import Budget, Period, Scope, Unit, estimate_of, worded
 from cortex.domain.errors import UsageError
-from cortex.domain.model import ModelRequest, Usage
+from cortex.domain.model import ModelRequest
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
 from tests.support.records.rows import new_id
 
 subjects = st.text(min_size=1, max_size=100)

@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse, Usage
+from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 
 COUNTS = st.integers(min_value=0, max_value=10**9)
 USAGES = st.builds(

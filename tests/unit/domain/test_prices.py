@@ -10,8 +10,8 @@ from genai_prices.data import providers
 from genai_prices.types import ConditionalPrice, ModelPrice, TieredPrices
 
 from cortex.domain.errors import UsageError
-from cortex.domain.model import Usage
 from cortex.domain.prices import LIST_PRICES, LONG_PROMPT_PRICES, PRICES, Price, PriceTable
+from cortex.domain.usage import Usage
 
 M = 1_000_000
 USAGE = Usage(

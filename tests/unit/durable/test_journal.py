@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
 from cortex.domain.job import Step, StepDone, StepKind
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
 from tests.support.records.factories import Record, a_lease, a_step

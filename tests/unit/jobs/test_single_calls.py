@@ -8,7 +8,8 @@ import pytest
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import InvalidOutputError, UsageError
-from cortex.domain.model import ModelRequest, ModelResponse, Usage
+from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.gates import own_gate

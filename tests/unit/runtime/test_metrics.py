@@ -13,7 +13,7 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.errors import OutcomeUnknownError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Suspend
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 from cortex.runtime.metrics import metrics_catalogue
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_catalogue import METRICS, Metric

@@ -13,7 +13,7 @@ import attrs
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
-from cortex.domain.model import Usage
+from cortex.domain.usage import Usage
 from cortex.store.job_view import WatchedApproval, WatchedEffect, WatchedJob, WatchedStep
 from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import Cell
