@@ -13,13 +13,13 @@ from cortex.domain import redaction
 from cortex.postgres.database import Profile
 from cortex.postgres.embedded.cluster import FileLock
 from cortex.postgres.session import open_session
+from tests.support.gate.workers import worker_count
 from tests.support.life import Life
 from tests.support.servers.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
 from tests.support.servers.private_postgres import PrivatePostgres, bindirs, copy_of_original
 
 RUN_DIR = "CORTEX_TEST_RUN_DIR"  # the xdist workers inherit it
 RUN_LOCK = pytest.StashKey[FileLock]()
-WORKERS_MAX = 8  # more only queue up at Postgres
 WAITING = ("tests/e2e", "tests/tui/terminal", "tests/chaos")
 """Folders whose tests wait most of their time: first, so that others compute beside them."""
 GC_THRESHOLDS = (20_000, 20, 50)  # Python's own cost a sixth of all CPU: imports live to the end
@@ -39,9 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Twice as many as there are cores, since tests wait half of their time; unit tests do not."""
-    only_computes = all("tests/unit" in each for each in config.args)
-    return min((os.cpu_count() or 1) * (1 if only_computes else 2), WORKERS_MAX)
+    return worker_count(config.args, cores=os.cpu_count() or 1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

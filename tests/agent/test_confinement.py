@@ -33,6 +33,7 @@ HARMLESS = [
 ]
 
 
+@pytest.mark.smoke("Programs of agents are confined", case="landlock-root")
 def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> None:
     means, place = confined
     script = place.workspace / "intruder.py"

@@ -120,6 +120,7 @@ def office(agent: ScriptedAgent, tmp_path: Path) -> Office:
     return Office(agent, tmp_path / "refunds")
 
 
+@pytest.mark.smoke("What was approved is what runs")
 def test_what_a_person_approves_runs_exactly_once(office: Office) -> None:
     office.apply("tool: refund, when: {amount: {gt: 10}}, approve: true, reason: more than 10")
     office.start()
@@ -145,6 +146,7 @@ def test_what_a_person_approves_runs_exactly_once(office: Office) -> None:
     assert_one_truth(office.dsn)
 
 
+@pytest.mark.smoke("What was approved is what runs")
 def test_edited_arguments_run(office: Office) -> None:
     office.apply("tool: refund, approve: true")
     office.start()
@@ -252,6 +254,7 @@ def test_a_retried_job_neither_asks_nor_pays_again(office: Office, gate: Path) -
     assert len(sql(office.dsn, "SELECT FROM cortex.approval")) == 1
 
 
+@pytest.mark.smoke("What was approved is what runs")
 def test_a_job_that_waits_outlives_its_pod(office: Office) -> None:
     office.apply("tool: refund, approve: true")
     first = office.start()

@@ -102,6 +102,7 @@ IS_MADE_VISIBLE: dict[str, Any] = {
 }
 
 
+@pytest.mark.smoke("No job ends its pod")
 def test_bad_handlers_end_their_own_job_only(pods: Pods, tmp_path: Path) -> None:
     pod = pods.start()
     ids = {

@@ -4,6 +4,8 @@ import json
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import (
     assert_one_truth,
@@ -41,6 +43,7 @@ def errors(pods: Pods, job_id: UUID) -> list[tuple[str, str]]:
     return [(row["subtype"], json.loads(row["data"])["message"]) for row in rows]
 
 
+@pytest.mark.smoke("A tool call runs only if it is whole")
 def test_a_broken_answer_is_asked_for_again_and_never_taken_for_whole(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
@@ -147,6 +150,7 @@ def test_tools_that_fail_are_told_to_the_model(pods: Pods, agent: ScriptedAgent)
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("A change of the code fails no job")
 def test_an_agent_with_a_tool_that_the_pod_lacks_waits_for_one_that_has_it(
     pods: Pods, agent: ScriptedAgent
 ) -> None:

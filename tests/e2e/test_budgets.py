@@ -99,6 +99,7 @@ def assert_costs_are_the_facts(pods: Pods) -> None:
             assert row["again_tokens"] == sum(map(tokens, again))
 
 
+@pytest.mark.smoke
 def test_a_spent_budget_stops_an_agent_between_two_calls_until_a_person_raises_it(
     pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:

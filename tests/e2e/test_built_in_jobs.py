@@ -138,6 +138,7 @@ result: {by: "${{ steps.agree.result.by }}", detail: "${{ steps.agree.result.arg
 """
 
 
+@pytest.mark.smoke("A dead pod's jobs go on within two seconds")
 def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path: Path) -> None:
     """Killed with three requests under way: each is sent again under its key, and only those."""
     (tmp_path / "flow.yaml").write_text(FLOW)

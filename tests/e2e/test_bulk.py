@@ -26,6 +26,7 @@ RETRY = BulkRequest(
 CANCEL = BulkRequest(verb=BulkVerb.CANCEL, reason="mended", jobs="type:work", rate_per_s=60.0)
 
 
+@pytest.mark.smoke("A dead pod's jobs go on within two seconds", case="cancel-before_step:4")
 @pytest.mark.parametrize(
     "request_, point",
     [

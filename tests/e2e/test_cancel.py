@@ -3,6 +3,8 @@
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from tests.support.pods import Pods, Ran, run_cli
 from tests.support.records.rows import (
     assert_one_truth,
@@ -96,6 +98,7 @@ def test_cancelling_can_wait_for_the_end(pods: Pods, gate: Path) -> None:
     assert_cancelled(pods.dsn, job_id, attempt=1)
 
 
+@pytest.mark.smoke("Each job reaches exactly one terminal state")
 def test_a_race_with_completion_has_one_winner(pods: Pods, gate: Path) -> None:
     """Forty jobs end while they are cancelled: each is one or the other, and says so."""
     pods.start()
@@ -115,6 +118,7 @@ def test_a_race_with_completion_has_one_winner(pods: Pods, gate: Path) -> None:
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("Each job reaches exactly one terminal state")
 def test_a_job_whose_pod_was_killed_is_cancelled_by_who_takes_it_over(
     pods: Pods, gate: Path
 ) -> None:

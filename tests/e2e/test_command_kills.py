@@ -82,6 +82,7 @@ def test_what_may_run_again_does(
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("An effect is applied once, or a person decides")
 def test_a_person_is_asked_what_became_of_it(pods: Pods, agent: ScriptedAgent) -> None:
     job_id, workspace = killed_while_it_ran(agent, interrupted="ask")
     (workspace / "go").touch()

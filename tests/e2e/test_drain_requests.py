@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.e2e.test_http import get
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
@@ -61,6 +63,7 @@ def test_a_drained_pod_hands_back_stays_and_takes_jobs_again(
     assert drained.stop() == 0
 
 
+@pytest.mark.smoke
 def test_its_jobs_go_on_in_other_pods(pods: Pods, gate: Path, tmp_path: Path) -> None:
     cortex = Cortex(tmp_path, pods.dsn)
     drained = pods.start()

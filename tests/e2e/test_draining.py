@@ -53,6 +53,7 @@ def phases(pod: Pod) -> dict[str, str]:
     return {line["phase"]: line["outcome"] for line in lines}
 
 
+@pytest.mark.smoke
 def test_a_job_is_kept_to_its_next_checkpoint_and_goes_on_from_there_elsewhere(
     pods: Pods, gate: Path
 ) -> None:

@@ -48,6 +48,7 @@ def paid_once(payments: Payments, kind: str, *, attempt: int) -> int:
 # --- pods
 
 
+@pytest.mark.smoke("An effect is applied once, or a person decides")
 def test_a_paused_pod_can_neither_pay_nor_tell_afterwards(payments: Payments) -> None:
     paused = payments.start(**SILENT)
     keyed = held(payments, "keyed", when="after")
@@ -128,6 +129,7 @@ COMMITTED = {
 }
 
 
+@pytest.mark.smoke("An effect is applied once, or a person decides", case="outcome")
 @pytest.mark.parametrize("what", STATEMENTS)
 def test_a_commit_whose_reply_is_lost_counts_once(
     database: str, tmp_path: Path, gate: Path, what: str

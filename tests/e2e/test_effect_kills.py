@@ -6,6 +6,8 @@ that need no person are in `python -m chaos points`: every point, every kind of 
 
 import itertools
 
+import pytest
+
 from chaos.cluster.ledger import Application
 from tests.support.doom import Fallen, Payments
 from tests.support.records.rows import assert_one_truth, job_row, until_job, until_status
@@ -89,6 +91,7 @@ def assert_judged(payments: Payments, job: Fallen, said: str) -> None:
         assert len(after) == before
 
 
+@pytest.mark.smoke("An effect is applied once, or a person decides")
 def test_a_release_that_renames_an_effect_does_not_apply_it_again(payments: Payments) -> None:
     """Nor does one that renames its function, but then its job goes on."""
     doomed = payments.doomed(("after_intent:1", "after_step:1", "during_call:2"))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, end_of_pod
@@ -34,6 +36,7 @@ def get(pod: Pod, path: str, token: str | None = None) -> tuple[int, Any]:
     return answer.status, json.loads(body)
 
 
+@pytest.mark.smoke
 def test_a_pod_serves_the_api_where_its_ready_line_says(pods: Pods, tmp_path: Path) -> None:
     pod = pods.start("--http", "127.0.0.1:0")
     assert get(pod, "/readyz")[0] == 200
@@ -57,6 +60,7 @@ def test_a_pod_that_strangers_could_reach_does_not_start(pods: Pods) -> None:
     assert "Traceback" not in pod.log
 
 
+@pytest.mark.smoke
 def test_readiness_ends_with_the_first_signal_and_a_hung_client_holds_nobody_up(
     pods: Pods, gate: Path
 ) -> None:

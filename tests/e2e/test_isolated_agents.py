@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods
 from tests.support.records.rows import assert_one_truth, attempts, steps, until_status
@@ -48,6 +50,7 @@ def until_it_has_a_runner(pod: Pod) -> tuple[int, int]:
     return eventually(family, what="a job runs beside the pod") or (0, 0)
 
 
+@pytest.mark.smoke
 def test_an_agent_works_in_a_process_of_its_own(pods: Pods, agent: ScriptedAgent) -> None:
     job_id, workspace = suspect(agent)
     pod = pods.start()

@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from uuid import UUID
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
 from tests.support.records.rows import (
@@ -63,6 +65,7 @@ def test_a_kill_during_a_model_call_repeats_only_that_call(
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("Each step is recorded once")
 def test_a_kill_during_the_tools_does_not_ask_the_model_again(
     pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
@@ -98,6 +101,7 @@ def test_a_kill_during_the_tools_does_not_ask_the_model_again(
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("A dead pod's jobs go on within two seconds")
 def test_all_jobs_of_a_killed_pod_go_on_and_lose_no_attempt(pods: Pods, gate: Path) -> None:
     first = pods.start()
     submit_many(pods.dsn, 50, "gated", {"gate": str(gate)})
@@ -113,6 +117,7 @@ def test_all_jobs_of_a_killed_pod_go_on_and_lose_no_attempt(pods: Pods, gate: Pa
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("A dead pod's jobs go on within two seconds")
 def test_a_killed_pod_without_heirs_is_taken_over_by_the_next_one(pods: Pods, gate: Path) -> None:
     first = pods.start()
     job_id = submit(pods.dsn, "gated", {"gate": str(gate)})
@@ -123,6 +128,7 @@ def test_a_killed_pod_without_heirs_is_taken_over_by_the_next_one(pods: Pods, ga
     assert until_status(pods.dsn, job_id, "COMPLETED")["result"] == 2
 
 
+@pytest.mark.smoke("No innocent job is condemned")
 def test_a_job_that_kills_its_pods_ends_as_poison_and_the_others_live(pods: Pods) -> None:
     bad = submit(pods.dsn, "misbehave", {"how": "kill"})
     assert pods.launch().exit_code() == -signal.SIGKILL

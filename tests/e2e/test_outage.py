@@ -91,6 +91,7 @@ def restart(server: PrivatePostgres) -> None:
 FAULTS = [end_sessions, crash_a_backend, restart]
 
 
+@pytest.mark.smoke("No acknowledged job is lost", case="restart")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: str(fault.__name__))
 def test_no_accepted_job_is_lost_or_stuck(

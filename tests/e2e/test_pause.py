@@ -3,6 +3,8 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, until_pods
 from tests.support.records.rows import (
@@ -31,6 +33,7 @@ def until_completed(dsn: str, attempt: int) -> None:
     until_jobs(dsn, f"{condition} AND attempt = {attempt}", count=JOBS)
 
 
+@pytest.mark.smoke("Each step is recorded once")
 def test_late_writes_of_a_stopped_pod_are_refused_and_it_takes_new_jobs(
     pods: Pods, gate: Path
 ) -> None:

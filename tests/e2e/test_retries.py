@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import (
     assert_one_truth,
@@ -62,6 +64,7 @@ def test_the_domain_is_tried_again_by_the_application_layer(pods: Pods) -> None:
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke("Each job reaches exactly one terminal state")
 def test_spent_retries_fail_the_job(pods: Pods) -> None:
     pods.start()
     job_id = submit(pods.dsn, "flaky", {"how": "app", "times": 9})

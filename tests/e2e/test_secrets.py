@@ -170,6 +170,7 @@ def shown(pods: Pods, job_ids: list[UUID]) -> Iterator[tuple[str, str]]:
         yield " ".join(command), ran.stdout + ran.stderr
 
 
+@pytest.mark.smoke("Secrets stay out of the record")
 def test_no_canary_is_in_the_record_the_logs_or_on_a_screen(
     leaky: ScriptedAgent, echo: HTTPServer, tmp_path: Path
 ) -> None:

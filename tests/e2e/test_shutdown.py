@@ -77,6 +77,7 @@ def ends(pod: Pod, *, drain_s: float, close_s: float = CLOSE_S) -> int:
     return pod.exit_code(within_s=drain_s + close_s + DEADMAN_S + SLACK_S)
 
 
+@pytest.mark.smoke
 def test_a_drain_lets_jobs_end_and_takes_no_more(pods: Pods, gate: Path) -> None:
     pod = pods.start(**end_of_pod(30))
     job_id = begin(pods, gate)
@@ -92,6 +93,7 @@ def test_a_drain_lets_jobs_end_and_takes_no_more(pods: Pods, gate: Path) -> None
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke(case="SIGTERM")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: str(n.name))
 def test_what_has_not_ended_by_the_deadline_is_handed_back(
     pods: Pods, gate: Path, number: signal.Signals
@@ -108,6 +110,7 @@ def test_what_has_not_ended_by_the_deadline_is_handed_back(
     assert_one_truth(pods.dsn)
 
 
+@pytest.mark.smoke(case="SIGTERM-SIGTERM")
 @pytest.mark.parametrize("first, second", [("SIGTERM", "SIGTERM"), ("SIGTERM", "SIGINT")])
 def test_a_second_signal_hands_everything_back_at_once(
     pods: Pods, gate: Path, first: str, second: str

@@ -203,6 +203,7 @@ def test_a_broken_app_is_refused_with_its_line(
     assert "shop.py:" in message
 
 
+@pytest.mark.smoke("A change of the code fails no job")
 def test_a_job_that_no_pod_knows_waits(pods: Pods) -> None:
     pods.start()
     job_id = submit(pods.dsn, "from_another_app")

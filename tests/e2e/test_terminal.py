@@ -84,6 +84,7 @@ def terminal(database: str, tmp_path: Path) -> Iterator[Terminal]:
             os.close(each)
 
 
+@pytest.mark.smoke
 def test_ctrl_c_drains_and_leaves_the_terminal_clean(terminal: Terminal) -> None:
     before = termios.tcgetattr(terminal.theirs)
     terminal.until(b"Ctrl-C drains it")

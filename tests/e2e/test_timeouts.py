@@ -81,6 +81,7 @@ def ran_s(row: dict[str, Any]) -> float:
 # --- the job's own limit
 
 
+@pytest.mark.smoke("Each job reaches exactly one terminal state")
 def test_a_job_out_of_time_fails_and_leaves_a_letter_and_a_receipt(pods: Pods, gate: Path) -> None:
     pods.start()
     job_id = submit(pods.dsn, "slow", {"gate": str(gate)})

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.support.apps.unstorable_app import WAYS
 from tests.support.pods import Pods
 from tests.support.records.rows import assert_one_truth, job_row, submit, until_status
@@ -16,6 +18,7 @@ TOLD = {
 }
 
 
+@pytest.mark.smoke("No job ends its pod")
 def test_no_text_of_a_job_stops_a_pod(pods: Pods) -> None:
     pod = pods.start("--app", "tests.support.apps.unstorable_app")
     ids = {where: submit(pods.dsn, "unstorable", {"where": where}) for where in WAYS}

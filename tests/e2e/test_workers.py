@@ -72,6 +72,7 @@ def kill_a_worker(pod: Pod) -> None:
     )
 
 
+@pytest.mark.smoke("A dead pod's jobs go on within two seconds")
 def test_a_worker_that_is_killed_loses_and_doubles_nothing_and_comes_back(
     pods: Pods, gate: Path
 ) -> None:

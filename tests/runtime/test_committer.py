@@ -145,6 +145,7 @@ async def test_large_outputs_do_not_make_a_statement_that_never_ends(
 # --- the fence
 
 
+@pytest.mark.smoke("Each step is recorded once")
 async def test_only_the_attempt_that_owns_its_job_can_write(bench: Bench, database: str) -> None:
     mine, stale, stolen, gone = await bench.claimed(4)
     sql(database, "UPDATE cortex_worker.task SET attempt = 2 WHERE job_id = $1", stale.lease.job_id)

@@ -75,6 +75,7 @@ def deaths(dsn: str, job_id: UUID) -> int:
     return int(job_row(dsn, job_id)["pod_deaths"])
 
 
+@pytest.mark.smoke("No innocent job is condemned")
 async def test_no_death_of_a_pod_condemns_a_job(bench: Bench, database: str) -> None:
     """It becomes a suspect, and so do those beside it."""
     ids = await bench.submit(2)

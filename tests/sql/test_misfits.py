@@ -88,6 +88,7 @@ def passing(database: str, seconds: float) -> None:
     sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now()")
 
 
+@pytest.mark.smoke("A change of the code fails no job")
 def test_other_code_takes_what_one_code_handed_back(store: Session, database: str) -> None:
     old, twin, new = pod(store, "v1"), pod(store, "v1"), pod(store, "v2")
     job_id = submit_by_sql(database, TYPE)
@@ -301,6 +302,7 @@ def test_a_job_fails_that_no_code_has_taken_for_too_long(store: Session, databas
     assert sql(database, "SELECT FROM cortex_worker.task") == []
 
 
+@pytest.mark.smoke("A change of the code fails no job")
 def test_a_job_does_not_fail_while_a_pod_could_take_it(store: Session, database: str) -> None:
     misfitting, taking = pod(store, "v1"), pod(store, "v2")
     job_id = submit_by_sql(database, TYPE)

@@ -178,6 +178,7 @@ def test_request_without_a_schema_cannot_be_edited(askers: Askers) -> None:
     assert askers.decide(request).outcome == "approved"
 
 
+@pytest.mark.smoke("What was approved is what runs")
 def test_critical_request_needs_two_people_besides_the_submitter(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     for same in ("ana", "ANA"):

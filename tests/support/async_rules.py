@@ -1,8 +1,8 @@
-"""The rules of flake8-async that read a syntax tree: `python -m tests.support.async_rules`.
+"""The rules of flake8-async that read a syntax tree: `python -m tests.support.async_rules [FILE…]`.
 
-They run on every tracked file with asynchronous code. The command `flake8-async` also builds a
-concrete tree, four times a file, which takes ten times as long. What only that finds is off here
-(ASYNC124, ASYNC910 to ASYNC913), has a rule of ruff (ASYNC100, RUF006) or one of
+They run on every tracked or named file with asynchronous code. The command `flake8-async` also
+builds a concrete tree, four times a file, which takes ten times as long. What only that finds is
+off here (ASYNC124, ASYNC910 to ASYNC913), has a rule of ruff (ASYNC100, RUF006) or one of
 tests/test_tidy.py (ASYNC101).
 """
 
@@ -44,9 +44,12 @@ def offences(path: str, text: str) -> Iterator[str]:
 
 def main() -> int:
     """Print the offences; the exit status is 1 if there are any."""
-    listed = ["git", "grep", "-lE", "async|trio", "--", "*.py"]
-    paths = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.splitlines()
-    found = [each for path in paths for each in offences(path, Path(path).read_text("utf-8"))]
+    listed = ["git", "ls-files", "--", "*.py"]
+    tracked = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.splitlines()
+    found: list[str] = []
+    for path in sys.argv[1:] or tracked:
+        text = Path(path).read_text("utf-8")
+        found += offences(path, text) if re.search("async|trio", text) else ()
     sys.stdout.write("".join(f"{each}\n" for each in found))
     return 1 if found else 0
 

@@ -4,6 +4,8 @@ import base64
 import json
 from itertools import groupby
 
+import pytest
+
 from tests.support.eventually import eventually
 from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import submit, until_status
@@ -22,6 +24,7 @@ NOTIFY = """
 HALF_TIME = "UPDATE cortex.approval SET remind_at = cortex.now()"
 
 
+@pytest.mark.smoke("People who are asked are notified, and not after the decision")
 def test_a_request_its_reminder_and_its_end_arrive_although_the_pod_is_killed(pods: Pods) -> None:
     pods.environment["CORTEX_HTTP_ALLOW"] = "127.0.0.0/8"
     pods.environment["HOOK"] = "whsec_" + base64.b64encode(bytes(32)).decode()

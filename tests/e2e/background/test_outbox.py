@@ -22,6 +22,7 @@ PUBLISH = """
 MESSAGES = 120
 
 
+@pytest.mark.smoke("A message is sent at least once, under one id", case="after_message_sent")
 @pytest.mark.parametrize(
     "point", ["after_outbox_claim", "after_message_sent", "after_outbox_record"]
 )

@@ -107,6 +107,7 @@ def test_a_cluster_without_a_pod_fires_by_ticks_alone(scheduled: Pods, tmp_path:
     assert_one_job_each(dsn, [last])
 
 
+@pytest.mark.smoke("Each instant of a schedule submits one job", case="after_fire:1")
 @pytest.mark.parametrize("point", ["before_fire:2", "after_fire:1"])
 def test_a_pod_killed_while_it_fires_leaves_one_job_per_instant(
     scheduled: Pods, point: str

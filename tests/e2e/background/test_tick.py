@@ -48,6 +48,7 @@ def status(dsn: str, job_id: object) -> str:
     return str(job_row(dsn, job_id)["status"])  # type: ignore[arg-type]
 
 
+@pytest.mark.smoke
 def test_a_job_is_run_retried_and_completed_by_ticks_alone(pods: Pods) -> None:
     job_id = submit(pods.dsn, "flaky", {"how": "app"})
     first = pods.tick()

@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from cortex.domain.job import UPKEEP
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
@@ -21,6 +23,7 @@ ENDED = """
 """
 
 
+@pytest.mark.smoke
 def test_the_built_in_schedules_run_the_runners_as_jobs(pods: Pods, tmp_path: Path) -> None:
     dsn = pods.dsn
     cortex = Cortex(tmp_path, dsn)

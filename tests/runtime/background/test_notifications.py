@@ -76,6 +76,7 @@ async def test_a_request_is_reminded_of_twice_and_its_end_is_announced_once(
     assert [row["key"] for row in keys] == [str(asked.id)], "in order"
 
 
+@pytest.mark.smoke("People who are asked are notified, and not after the decision")
 async def test_nobody_is_reminded_after_the_decision_or_the_expiry(
     bench: Bench, database: str
 ) -> None:

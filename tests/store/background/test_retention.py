@@ -171,6 +171,7 @@ BLOCKS = {
 }
 
 
+@pytest.mark.smoke("Retention deletes only what nothing refers to")
 @pytest.mark.parametrize("statement", BLOCKS.values(), ids=list(BLOCKS))
 def test_retention_keeps_jobs_that_other_rows_reference(
     store: Session, database: str, statement: str

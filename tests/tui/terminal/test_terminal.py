@@ -36,6 +36,7 @@ AGAIN_S = 2.0
 """The bar for a fresh screen once the database is back; a slow machine gets ten times that."""
 
 
+@pytest.mark.smoke
 def test_a_job_is_seen_and_cancelled(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()

@@ -117,6 +117,7 @@ def test_a_killed_embedded_database_comes_back(tmp_path: Path, server_home: Path
         assert screen.end() == ENDED
 
 
+@pytest.mark.smoke
 def test_the_pod_goes_on_without_the_screen(up: Up, database: str) -> None:
     with up() as screen:
         pod = child_of(screen)

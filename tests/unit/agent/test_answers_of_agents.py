@@ -95,6 +95,7 @@ def results(request: ModelRequest) -> list[dict[str, Any]]:
 # --- a call runs only if it is whole
 
 
+@pytest.mark.smoke("A tool call runs only if it is whole")
 @pytest.mark.parametrize("reason", ["max_tokens", WINDOW, "pause_turn", "refusal", "of_the_future"])
 @pytest.mark.parametrize("name", ["clean", "pay"])
 async def test_cut_call_never_runs_and_needs_no_approval(
