@@ -76,7 +76,7 @@ class Settings:
     heartbeat_s: float
     zombie_s: float
     sweep_s: float
-    look_s: float
+    peer_check_s: float
     drain_s: float
     close_s: float
     poll_s: float

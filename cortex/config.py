@@ -273,7 +273,7 @@ class Settings:
     outbox_sent_s: float = _seconds(
         86_400.0, 0.0, 31_536_000, "how long messages are kept after they were sent"
     )
-    look_s: float = _seconds(0.5, 0.05, 60, "how often pods check each other for death")
+    peer_check_s: float = _seconds(0.5, 0.05, 60, "how often pods check each other for death")
     settle_s: float = _seconds(
         5.0,
         0.0,

@@ -623,7 +623,7 @@ CREATE TABLE cortex.pod (
     drain_reason text,  -- Why; may be empty.
     confinement text,  -- What confines the programs that agents start; unsafe: the operator lets them run unconfined.
     tools text[] NOT NULL DEFAULT '{}'::text[],  -- The tools that it offers to agents.
-    look_s double precision NOT NULL DEFAULT 0.5,  -- Its setting look_s: how often it polls for pods that died.
+    peer_check_s double precision NOT NULL DEFAULT 0.5,  -- Its setting peer_check_s: how often it polls for pods that died.
     heartbeat_s double precision NOT NULL DEFAULT 30,  -- Its setting heartbeat_s: how often it writes a heartbeat.
     zombie_s double precision NOT NULL DEFAULT 300,  -- Its setting zombie_s: the silence after which it frees the jobs of another pod.
     sweep_s double precision NOT NULL DEFAULT 60,  -- Its setting sweep_s: how often it polls for jobs of silent pods.
@@ -642,7 +642,7 @@ CREATE TABLE cortex.pod (
     CONSTRAINT pod_drain_requested_by_check CHECK (length(drain_requested_by) >= 1 AND length(drain_requested_by) <= 200),
     CONSTRAINT pod_heartbeat_s_check CHECK (heartbeat_s > 0::double precision),
     CONSTRAINT pod_liveness_check CHECK (liveness = ANY (ARRAY['lock'::text, 'heartbeat'::text])),
-    CONSTRAINT pod_look_s_check CHECK (look_s > 0::double precision),
+    CONSTRAINT pod_peer_check_s_check CHECK (peer_check_s > 0::double precision),
     CONSTRAINT pod_phase_check CHECK (phase = ANY (ARRAY['intake'::text, 'jobs'::text, 'hand_back'::text, 'flush'::text, 'sign_off'::text])),
     CONSTRAINT pod_state_check CHECK (state = ANY (ARRAY['READY'::text, 'DRAINING'::text, 'STOPPED'::text, 'DEAD'::text])),
     CONSTRAINT pod_sweep_s_check CHECK (sweep_s > 0::double precision),

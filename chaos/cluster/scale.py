@@ -14,7 +14,7 @@ class Scale:
     heartbeat_s: float
     zombie_s: float
     sweep_s: float
-    look_s: float
+    peer_check_s: float
     settle_s: float
     poll_s: float
     pre_stop_s: float
@@ -33,7 +33,7 @@ class Scale:
             heartbeat_s=self.heartbeat_s,
             zombie_s=self.zombie_s,
             sweep_s=self.sweep_s,
-            look_s=self.look_s,
+            peer_check_s=self.peer_check_s,
             settle_s=self.settle_s,
             poll_s=self.poll_s,
             drain_s=self.abort_s - self.pre_stop_s,
@@ -47,7 +47,7 @@ SCALED: Final = Scale(
     heartbeat_s=0.3,
     zombie_s=3.0,
     sweep_s=0.5,
-    look_s=0.5,
+    peer_check_s=0.5,
     settle_s=0.5,
     poll_s=0.3,
     pre_stop_s=0.0,
@@ -62,7 +62,7 @@ REAL: Final = Scale(
     heartbeat_s=30.0,
     zombie_s=300.0,
     sweep_s=60.0,
-    look_s=0.5,
+    peer_check_s=0.5,
     settle_s=5.0,
     poll_s=1.0,
     pre_stop_s=0.0,  # no load balancer needs a notice

@@ -90,8 +90,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/runtime/liveness/takeover.py",
-                "LOOKS_APART_S: Final = 0.5\n",
-                "LOOKS_APART_S: Final = 0.0\n",
+                "CHECKS_APART_S: Final = 0.5\n",
+                "CHECKS_APART_S: Final = 0.0\n",
             ),
         ),
     ),
@@ -103,8 +103,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/runtime/liveness/takeover.py",
-                "LOOKS_APART_S: Final = 0.5\n",
-                "LOOKS_APART_S: Final = 3.0\n",
+                "CHECKS_APART_S: Final = 0.5\n",
+                "CHECKS_APART_S: Final = 3.0\n",
             ),
         ),
     ),

@@ -31,7 +31,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Database, Profile, open_database
 
-SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, look_s=0.25, poll_s=0.2, slots=4)
+SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, peer_check_s=0.25, poll_s=0.2, slots=4)
 """No server has just started, so no settling is needed."""
 PATIENT_S: Final = 30.0
 """Instead of `zombie_s` where no pod is stopped: a slow machine must not cost a pod its job."""

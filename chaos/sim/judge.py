@@ -43,7 +43,7 @@ def _evidence(world: World) -> Evidence:
             heartbeat_s=settings.heartbeat_s,
             zombie_s=settings.zombie_s,
             sweep_s=settings.sweep_s,
-            look_s=settings.look_s,
+            peer_check_s=settings.peer_check_s,
             drain_s=settings.drain_s,
             close_s=settings.close_s,
             poll_s=settings.poll_s,

@@ -79,7 +79,7 @@ class FleetFacts:
     types: tuple[str, ...]
     """Job types of the ready pods."""
     look_s: float = 0.5
-    """How often the ready pods check for dead ones: the shortest of their settings."""
+    """How often the ready pods check for dead ones: the shortest of their `peer_check_s`."""
     needs: tuple[str, ...] = ()
     """The tools of the job's agent; a pod that lacks one does not count as knowing its type."""
     lacking: tuple[str, ...] = ()

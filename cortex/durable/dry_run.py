@@ -38,7 +38,7 @@ PAUSE_S: Final = 1.0
 """The clock's steps while a branch waits for something of its own."""
 STOPS_MAX: Final = 20
 """How often the clock goes on for a handler that does not stop."""
-THREAD_LOOK_S: Final = 0.000_5
+THREAD_CHECK_S: Final = 0.000_5
 
 
 class Problem(StrEnum):
@@ -375,7 +375,7 @@ async def _until_end(run: Dry, clock: MockClock) -> Finding | None:
         await wait_all_tasks_blocked()
         journal = run.journal
         if limiter.borrowed_tokens:  # they look like tasks that are blocked
-            await wait_all_tasks_blocked(THREAD_LOOK_S)
+            await wait_all_tasks_blocked(THREAD_CHECK_S)
         elif journal is not None and (journal.is_at_end or waited_s >= PATIENCE_S):
             return journal.end()
         else:

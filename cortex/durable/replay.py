@@ -25,7 +25,7 @@ from cortex.domain.errors import DivergedError
 from cortex.domain.job import OpenEffect, Step, StepKind
 from cortex.domain.timeouts import TIMEOUTS
 
-LOOK_BACKOFF: Final = Backoff(base_s=0.01, cap_s=0.5)
+POLL_BACKOFF: Final = Backoff(base_s=0.01, cap_s=0.5)
 """Pauses between the checks of the handler's branches."""
 PATIENCE_S: Final = TIMEOUTS["step"].default_s
 """How long a branch may do something of its own before it requests what is on record."""
@@ -159,7 +159,7 @@ class Replay:
                 raise self.must_not_begin(key)
             stood = stands
             checks += 1
-            with trio.move_on_after(LOOK_BACKOFF.longest_s(checks)):
+            with trio.move_on_after(POLL_BACKOFF.longest_s(checks)):
                 if self._none_left is None:
                     self._none_left = trio.Event()
                 await self._none_left.wait()

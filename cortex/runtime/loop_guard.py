@@ -23,7 +23,7 @@ import trio
 
 from cortex.runtime import deadman
 
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 STILL_MIN_S: Final = 30.0
 """An overloaded machine may need up to this long."""
 LINES_MAX: Final = 12
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 class Silence:
     """For how long a loop has not answered, as far as the watching thread was awake."""
 
-    look_s: float
+    check_s: float
     seconds: float = 0.0
 
     def polled(self, *, is_answered: bool, passed_s: float) -> None:
@@ -43,7 +43,7 @@ class Silence:
 
         A process that was suspended is not blamed for that.
         """
-        self.seconds = 0.0 if is_answered else self.seconds + min(passed_s, 2 * self.look_s)
+        self.seconds = 0.0 if is_answered else self.seconds + min(passed_s, 2 * self.check_s)
 
 
 class LoopGuard:
@@ -51,10 +51,10 @@ class LoopGuard:
 
     name = "loop guard"
 
-    def __init__(self, *, still_s: float, look_s: float = LOOK_S) -> None:
+    def __init__(self, *, still_s: float, check_s: float = CHECK_S) -> None:
         """`still_s`: silence after which the process ends."""
         self._still_s = still_s
-        self._look_s = look_s
+        self._check_s = check_s
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Guard until cancelled."""
@@ -77,10 +77,10 @@ class LoopGuard:
     def _guard(
         self, token: trio.lowlevel.TrioToken, loop_thread: int, stopped: threading.Event
     ) -> None:
-        silence, answered = Silence(self._look_s), threading.Event()
+        silence, answered = Silence(self._check_s), threading.Event()
         answered.set()
         polled_at = time.monotonic()
-        while not stopped.wait(self._look_s):
+        while not stopped.wait(self._check_s):
             now = time.monotonic()
             silence.polled(is_answered=answered.is_set(), passed_s=now - polled_at)
             polled_at = now

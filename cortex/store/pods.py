@@ -36,7 +36,7 @@ class Pod:
     confinement: Confinement = Confinement.NONE
     tools: tuple[str, ...] = ()
     """Names of the tools that it offers to agents."""
-    look_s: float = 0.5
+    peer_check_s: float = 0.5
     """This and the next three: its settings of these names, by which others judge its silence."""
     heartbeat_s: float = 30.0
     zombie_s: float = 300.0
@@ -150,7 +150,7 @@ async def register(db: Database, pod: Pod) -> None:
         pod.liveness.value,
         pod.confinement.value,
         list(pod.tools),
-        pod.look_s,
+        pod.peer_check_s,
         pod.heartbeat_s,
         pod.zombie_s,
         pod.sweep_s,

@@ -291,7 +291,7 @@ async def has_work(db: Database) -> bool:
 
 
 async def is_watched(db: Database, *, gap_s: float) -> bool:
-    """Note a look by a process without a pod; return whether such looks have come for `gap_s`.
+    """Note a check by a process without a pod; return whether such checks have come for `gap_s`.
 
     None of them may have come later than `gap_s` after the one before.
     """

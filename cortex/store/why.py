@@ -132,7 +132,7 @@ def _pause(row: Record) -> PauseFacts | None:
 
 
 def _fleet(row: Record) -> FleetFacts:
-    poll_setting = {} if row["look_s"] is None else {"look_s": row["look_s"]}
+    poll_setting = {} if row["peer_check_s"] is None else {"look_s": row["peer_check_s"]}
     return FleetFacts(
         **poll_setting,
         ready_count=row["ready_count"],

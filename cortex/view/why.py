@@ -33,7 +33,7 @@ from cortex.domain.why_facts import AHEAD_MAX, FleetFacts, MisfitFacts, WhyFacts
 from cortex.view.queues import queue_shown
 from cortex.view.steps import last_step, running_step
 
-TAKEN_OVER_LOOKS: Final = 4
+TAKEN_OVER_CHECKS: Final = 4
 """The surviving pods take over a dead pod's jobs after two polls; twice that leaves room."""
 ERROR_CHARS_MAX: Final = 200
 CODES_SHOWN: Final = 3
@@ -159,7 +159,7 @@ def _orphaned(f: WhyFacts) -> _Found | None:
                 since=f.heartbeat_at,
                 ways_out=("cortex up",) if is_left else (),
             )
-        soon = f.now + timedelta(seconds=TAKEN_OVER_LOOKS * f.fleet.look_s)
+        soon = f.now + timedelta(seconds=TAKEN_OVER_CHECKS * f.fleet.look_s)
         return _Found(f"its pod {name} is dead; it is being {then}", soon, f.heartbeat_at)
     silent_after = timedelta(seconds=f.owner.silent_after_s)
     if f.heartbeat_at is None or f.now - f.heartbeat_at <= silent_after:

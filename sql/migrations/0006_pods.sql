@@ -63,7 +63,7 @@ CREATE TABLE cortex.pod (
     drain_reason text CHECK (length(drain_reason) <= 500),
     confinement text CHECK (confinement IN ('bubblewrap', 'landlock', 'user', 'none', 'unsafe')),
     tools text[] NOT NULL DEFAULT '{}',
-    look_s float8 NOT NULL DEFAULT 0.5 CHECK (look_s > 0),
+    peer_check_s float8 NOT NULL DEFAULT 0.5 CHECK (peer_check_s > 0),
     heartbeat_s float8 NOT NULL DEFAULT 30 CHECK (heartbeat_s > 0),
     zombie_s float8 NOT NULL DEFAULT 300 CHECK (zombie_s > 0),
     sweep_s float8 NOT NULL DEFAULT 60 CHECK (sweep_s > 0),
@@ -120,7 +120,7 @@ COMMENT ON COLUMN cortex.pod.drain_reason IS 'Why; may be empty.';
 COMMENT ON COLUMN cortex.pod.confinement IS
     'What confines the programs that agents start; unsafe: the operator lets them run unconfined.';
 COMMENT ON COLUMN cortex.pod.tools IS 'The tools that it offers to agents.';
-COMMENT ON COLUMN cortex.pod.look_s IS 'Its setting look_s: how often it polls for pods that died.';
+COMMENT ON COLUMN cortex.pod.peer_check_s IS 'Its setting peer_check_s: how often it polls for pods that died.';
 COMMENT ON COLUMN cortex.pod.heartbeat_s IS 'Its setting heartbeat_s: how often it writes a heartbeat.';
 COMMENT ON COLUMN cortex.pod.zombie_s IS 'Its setting zombie_s: the silence after which it frees the jobs of another pod.';
 COMMENT ON COLUMN cortex.pod.sweep_s IS 'Its setting sweep_s: how often it polls for jobs of silent pods.';

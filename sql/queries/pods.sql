@@ -45,10 +45,10 @@ FROM cortex.job_type t ORDER BY t.name;
 
 -- name: register
 -- Registers a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what shows that it lives,
--- $8 how it confines the programs of agents, $9 the tools for them; its settings: $10 look_s, $11 heartbeat_s,
+-- $8 how it confines the programs of agents, $9 the tools for them; its settings: $10 peer_check_s, $11 heartbeat_s,
 -- $12 zombie_s, $13 sweep_s; for a worker of several, else null: $14 their common id, $15 its number; $16 digest of
 -- its code. A worker begins with the drain request that its pod has.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, look_s,
+INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, peer_check_s,
                         heartbeat_s, zombie_s, sweep_s, group_id, worker, drain_requested_at, drain_requested_by,
                         drain_reason, code_id)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, s.drain_requested_at, s.drain_requested_by,

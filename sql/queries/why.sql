@@ -7,7 +7,7 @@ WITH held AS MATERIALIZED (
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), living AS MATERIALIZED (
-    SELECT p.shown_id, p.state, p.job_types, p.tools, p.slots, p.running, p.look_s, coalesce(p.code_id, 0) AS code
+    SELECT p.shown_id, p.state, p.job_types, p.tools, p.slots, p.running, p.peer_check_s, coalesce(p.code_id, 0) AS code
     FROM cortex.pod p
     WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
@@ -73,7 +73,7 @@ CROSS JOIN LATERAL (
         ORDER BY l.code_id, l.attempt DESC) m) misfit
 CROSS JOIN LATERAL (
     SELECT count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'READY') AS ready_count,
-           min(l.look_s) FILTER (WHERE l.state = 'READY') AS look_s,
+           min(l.peer_check_s) FILTER (WHERE l.state = 'READY') AS peer_check_s,
            count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'READY' AND l.is_able) AS knowing_count,
            count(DISTINCT l.shown_id) FILTER (WHERE l.state = 'DRAINING' AND l.is_able) AS draining_count,
            coalesce(sum(l.slots) FILTER (WHERE l.state = 'READY' AND l.is_able), 0) AS slots,

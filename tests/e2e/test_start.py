@@ -57,11 +57,11 @@ def test_a_pod_whose_threads_are_lost_starts_again(pods: Pods) -> None:
 
 
 def test_its_row_says_by_which_settings_its_silence_is_judged(pods: Pods) -> None:
-    settings = {"look_s": 0.25, "heartbeat_s": 7, "zombie_s": 50, "sweep_s": 3}
+    settings = {"peer_check_s": 0.25, "heartbeat_s": 7, "zombie_s": 50, "sweep_s": 3}
     pod = pods.start("--code-version", "1.4.2", **settings)
     (row,) = sql(
         pods.dsn,
-        "SELECT look_s, heartbeat_s, zombie_s, sweep_s, c.version AS code_version "
+        "SELECT peer_check_s, heartbeat_s, zombie_s, sweep_s, c.version AS code_version "
         "FROM cortex.pod p JOIN cortex.code c ON c.id = p.code_id WHERE name = $1",
         pod.name,
     )

@@ -139,7 +139,7 @@ async def test_an_unknown_job_is_refused_before_anything_is_told(newsroom: Newsr
 async def test_without_the_database_nobody_is_let_in(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.runtime.clients.job_feeds.FIRST_LOOK_S", 0.2)
+    monkeypatch.setattr("cortex.runtime.clients.job_feeds.FIRST_POLL_S", 0.2)
     newsroom.port.is_down = True
     with pytest.raises(UnavailableError, match="does not answer"):
         async with newsroom.feeds.follow(new_id()):

@@ -13,7 +13,7 @@ from tests.support.eventually import eventually_async
 
 STILL_S = 0.2
 HELD_S = 0.05
-LOOK_S = 0.01
+CHECK_S = 0.01
 GIVEN_UP_S = 10.0
 
 
@@ -31,7 +31,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 async def test_a_loop_that_stands_still_ends_its_process(ended: list[Any]) -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(LoopGuard(still_s=STILL_S, look_s=LOOK_S).run)
+        await nursery.start(LoopGuard(still_s=STILL_S, check_s=CHECK_S).run)
         until = time.monotonic() + GIVEN_UP_S
         while not ended and time.monotonic() < until:
             pass
@@ -56,7 +56,7 @@ async def test_a_loop_that_turns_is_left_alone(ended: list[Any]) -> None:
             await trio.lowlevel.checkpoint()
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(LoopGuard(still_s=still_s, look_s=LOOK_S).run)
+        await nursery.start(LoopGuard(still_s=still_s, check_s=CHECK_S).run)
         nursery.start_soon(count)
         await eventually_async(lambda: turns >= 12, what="it was held again and again")
         nursery.cancel_scope.cancel()
@@ -65,7 +65,7 @@ async def test_a_loop_that_turns_is_left_alone(ended: list[Any]) -> None:
 
 async def test_its_thread_ends_with_it() -> None:
     async with trio.open_nursery() as nursery:
-        await nursery.start(LoopGuard(still_s=STILL_S, look_s=LOOK_S).run)
+        await nursery.start(LoopGuard(still_s=STILL_S, check_s=CHECK_S).run)
         nursery.cancel_scope.cancel()
     await eventually_async(
         lambda: LoopGuard.name not in {each.name for each in threading.enumerate()},
@@ -74,7 +74,7 @@ async def test_its_thread_ends_with_it() -> None:
 
 
 def test_time_in_which_the_process_was_stopped_does_not_count() -> None:
-    silence = Silence(look_s=1.0)
+    silence = Silence(check_s=1.0)
     silence.polled(is_answered=False, passed_s=1.0)
     silence.polled(is_answered=False, passed_s=3600.0)
     assert silence.seconds == 3.0

@@ -180,7 +180,7 @@ async def test_there_is_room_for_so_many(
 async def test_without_the_database_a_client_is_told_so_at_its_deadline(
     hall: Hall, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cortex.runtime.clients.result_waiters.FIRST_LOOK_S", 0.3)
+    monkeypatch.setattr("cortex.runtime.clients.result_waiters.FIRST_POLL_S", 0.3)
     (job_id,) = await hall.bench.submit()
     setattr(hall.port, how, True)
     with trio.fail_after(LONG_S), pytest.raises(UnavailableError):

@@ -9,7 +9,7 @@ import trio
 
 from cortex.actors.runner import TickBudget
 from cortex.postgres.dedicated import Dedicated
-from cortex.runtime.liveness.takeover import ENDED_EVERY, LOOKS_APART_S, NEW_APART_S, TakeOver
+from cortex.runtime.liveness.takeover import CHECKS_APART_S, ENDED_EVERY, NEW_APART_S, TakeOver
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from tests.support.eventually import eventually_async
@@ -21,19 +21,19 @@ Lines = list[MutableMapping[str, Any]]
 DEATHS_MAX = 3
 
 
-def a_takeover(bench: Bench, *, settle_s: float = 0.0, look_s: float = 60.0) -> TakeOver:
+def a_takeover(bench: Bench, *, settle_s: float = 0.0, peer_check_s: float = 60.0) -> TakeOver:
     return TakeOver(
         bench.port,
         pod_id=bench.pod.id,
         self_fence=bench.self_fence,
-        look_s=look_s,
+        peer_check_s=peer_check_s,
         settle_s=settle_s,
         deaths_max=DEATHS_MAX,
         rng=bench.rng,
     )
 
 
-def look_again_later(takeover: TakeOver, *, by_s: float = LOOKS_APART_S) -> None:
+def look_again_later(takeover: TakeOver, *, by_s: float = CHECKS_APART_S) -> None:
     """Let so much time have passed since the last look as two looks must be apart."""
     for suspect in takeover._suspected_since:
         takeover._suspected_since[suspect] -= by_s
@@ -84,9 +84,9 @@ async def test_a_running_takeover_waits_between_its_looks_and_then_acts(
 ) -> None:
     dead, _ = await a_dead_pod(bench)
     began_at = trio.current_time()
-    await bench.start(a_takeover(bench, look_s=0.05))
+    await bench.start(a_takeover(bench, peer_check_s=0.05))
     await eventually_async(lambda: state_of(database, dead) == "DEAD", what="it is taken over")
-    assert trio.current_time() - began_at >= LOOKS_APART_S
+    assert trio.current_time() - began_at >= CHECKS_APART_S
 
 
 async def test_a_pod_that_holds_its_lock_keeps_its_jobs(bench: Bench, database: str) -> None:
@@ -192,7 +192,7 @@ async def test_a_new_pod_takes_a_killed_fleet_over_before_it_has_settled(
     look_again_later(takeover)
     await takeover.tick(TickBudget())
     assert [state_of(database, dead) for dead in fleet] == ["READY", "READY"]
-    look_again_later(takeover, by_s=NEW_APART_S - LOOKS_APART_S)
+    look_again_later(takeover, by_s=NEW_APART_S - CHECKS_APART_S)
     await takeover.tick(TickBudget())
     assert [state_of(database, dead) for dead in fleet] == ["DEAD", "DEAD"]
 
@@ -224,7 +224,7 @@ async def test_a_pod_behind_a_pooler_that_beats_again_keeps_its_jobs(
 
 async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None:
     dead, _ = await a_dead_pod(bench)
-    takeover = a_takeover(bench, look_s=0.02)
+    takeover = a_takeover(bench, peer_check_s=0.02)
     assert await takeover.has_unjudged()
     await takeover.tick(TickBudget())
     look_again_later(takeover)
@@ -232,7 +232,7 @@ async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None
     began_at = trio.current_time()
     await bench.start(takeover)
     await eventually_async(lambda: state_of(database, dead) == "DEAD", what="it is taken over")
-    assert trio.current_time() - began_at >= LOOKS_APART_S
+    assert trio.current_time() - began_at >= CHECKS_APART_S
     assert not await takeover.has_unjudged()
 
 

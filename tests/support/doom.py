@@ -74,7 +74,7 @@ class Payments:
 
     def doomed(self, points: Sequence[str]) -> list[Doomed]:
         """Start a pod for each point, for one job each; none looks for the others' deaths."""
-        alone = {"look_s": 60, "sweep_s": 600}
+        alone = {"peer_check_s": 60, "sweep_s": 600}
         launched = [
             Doomed(point, self.launch("--slots", "1", crash_at=point, **alone)) for point in points
         ]

@@ -57,12 +57,12 @@ def test_without_any_source_the_defaults_hold(user_file: Path, project: Path) ->
 
 
 def test_flag_over_environment_over_project_over_user(user_file: Path, project: Path) -> None:
-    user_file.write_text("slots = 1\npoll_s = 2\nsweep_s = 3\nlook_s = 4")
+    user_file.write_text("slots = 1\npoll_s = 2\nsweep_s = 3\npeer_check_s = 4")
     toml = "slots = 11\npoll_s = 12\nsweep_s = 13"
     environ = {"CORTEX_SLOTS": "21", "CORTEX_POLL_S": "22"}
     settings = load_in(project, environ, toml=toml, slots=31)
     assert settings.slots == 31
-    assert (settings.poll_s, settings.sweep_s, settings.look_s) == (22.0, 13.0, 4.0)
+    assert (settings.poll_s, settings.sweep_s, settings.peer_check_s) == (22.0, 13.0, 4.0)
     assert settings.heartbeat_s == Settings().heartbeat_s
 
 

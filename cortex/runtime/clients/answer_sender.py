@@ -40,7 +40,7 @@ from cortex.store import watches
 from cortex.store.watches import Watched
 
 SEND_EVERY_S: Final = 0.1
-LOOK_APART_S: Final = 0.1
+POLL_APART_S: Final = 0.1
 """Least pause between two polls of the watches, however many hints come."""
 CHARS_MAX: Final = 256 * 1024
 """Sent at once; the rest waits for the next tick."""
@@ -125,7 +125,7 @@ class AnswerSender:
                     self._hints.wake()
                 else:
                     self._reading.succeeded()
-                await trio.sleep(LOOK_APART_S)
+                await trio.sleep(POLL_APART_S)
 
     async def read_watches(self) -> None:
         """Read which of this pod's jobs are watched now."""

@@ -42,7 +42,7 @@ EVENTS_MAX: Final = 1_000
 """Events not taken yet: beyond it a feed requests no more."""
 TEXT_CHARS_MAX: Final = 256 * 1024
 """Text not taken yet: beyond it text is dropped."""
-FIRST_LOOK_S: Final = 5.0
+FIRST_POLL_S: Final = 5.0
 NOTHING: Final = Happened()
 
 _log = structlog.get_logger(__name__)
@@ -153,7 +153,7 @@ class JobFeeds:
         new = Feed(job_id, after)
         self._enter(new)
         try:
-            with trio.move_on_after(FIRST_LOOK_S):
+            with trio.move_on_after(FIRST_POLL_S):
                 await new.is_polled.wait()
             if not new.is_polled.is_set():
                 raise UnavailableError("the database does not answer", hint="try again in a moment")

@@ -31,7 +31,7 @@ from cortex.store import feed
 from cortex.store.feed import Results
 
 WAITERS_MAX: Final = 10_000
-FIRST_LOOK_S: Final = 2.0
+FIRST_POLL_S: Final = 2.0
 """How long a waiter may stay beyond its deadline for its first poll."""
 STALE_S: Final = 2.5
 """Above the longest time between two polls: an older result is stale."""
@@ -82,7 +82,7 @@ class ResultWaiters(Observer):
                 return await waiter.reply.wait()
             if waiter.polled_at == -math.inf and not waiter.reply.answered:
                 waiter.is_late = True
-                with trio.move_on_after(FIRST_LOOK_S):
+                with trio.move_on_after(FIRST_POLL_S):
                     return await waiter.reply.wait()
             if waiter.reply.answered:
                 return await waiter.reply.wait()

@@ -14,7 +14,7 @@ import attrs
 from cortex.domain.backoff import Backoff
 from cortex.domain.job import Operation
 
-LOOK_BACKOFF = Backoff(base_s=0.5, cap_s=5.0)
+POLL_BACKOFF = Backoff(base_s=0.5, cap_s=5.0)
 """Pauses between two polls, by the number of times that rows were found locked."""
 
 
@@ -56,7 +56,7 @@ class BlockedOperations(Generic[E]):
     def polled(self, now: float) -> None:
         """The rows are still locked: poll again, after a longer pause."""
         self._polls += 1
-        self.poll_at = now + LOOK_BACKOFF.longest_s(self._polls)
+        self.poll_at = now + POLL_BACKOFF.longest_s(self._polls)
 
     def is_behind(self, operation: Operation) -> bool:
         """Return whether an operation of the same job waits before it."""

@@ -71,7 +71,7 @@ DEATH_PAUSE_S: Final = 0.25
 """Wait before a death is counted: runners and pod may be killed together."""
 BEGIN_WITHIN_S: Final = 20.0
 """For a runner to read what it is to run; it waits for nothing else then."""
-LOOK_S: Final = 0.25
+CHECK_S: Final = 0.25
 IDLE_S: Final = 30.0
 """A runner without work for this long is ended."""
 JOBS_MAX: Final = 200
@@ -163,7 +163,7 @@ class Isolation:
     async def _maintain(self) -> None:
         was_leaving = False
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_S)
             is_leaving = self._running.hands_back()
             if is_leaving is not was_leaving:
                 for line in self._at_work:

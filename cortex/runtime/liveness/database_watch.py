@@ -23,7 +23,7 @@ from cortex.actors.backoff import SHORTAGE
 from cortex.domain.drain import TroubleReport
 from cortex.domain.errors import Trouble, UnavailableError
 
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 ANSWERED_WITHIN_S: Final = 5.0
 """Statements time out after this long."""
 SILENT_S: Final = ANSWERED_WITHIN_S
@@ -131,7 +131,7 @@ class DatabaseWatch:
         """Check now and then for trouble that shows by missing answers, until cancelled."""
         task_status.started()
         while True:
-            await trio.sleep(LOOK_S)
+            await trio.sleep(CHECK_S)
             self.check()
 
     def _log_trouble(self, event: str, trouble: Trouble, now: float) -> None:

@@ -6,7 +6,7 @@ the pod does not enforce the limit.
 Invariants: oldest first, at most `batch_max` in each period of all pods together, so that an outage
 does not become a stampede. No pod is swept before the server, and this pod's own link to it, have
 been healthy for one full threshold: until then the other pods' heartbeats may be late for the same
-reason. A process without a pod does not live that long: there the looks of all such processes must
+reason. A process without a pod does not live that long: there the checks of all such processes must
 have followed each other without a gap. Jobs past their time-outs end sooner after a trouble, once
 their pods could report what they kept back meanwhile.
 
@@ -73,7 +73,7 @@ class Sweeper(Runner):
         trouble: Callable[[], TroubleReport | None] = lambda: None,
         on_retries: Callable[[], None] = lambda: None,
     ) -> None:
-        """`self_fence`: without one, a process that is no pod relies on the looks of all such.
+        """`self_fence`: without one, a process that is no pod relies on the checks of all such.
 
         `trouble`: the database trouble of this process's calls.
 

@@ -30,7 +30,7 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import pods, tasks
 from cortex.store.pods import Suspect
 
-LOOKS_APART_S: Final = 0.5
+CHECKS_APART_S: Final = 0.5
 NEW_APART_S: Final = 1.0
 """The same for a pod that has just started: the others try to reconnect twice a second."""
 ENDED_EVERY: Final = 5
@@ -53,7 +53,7 @@ class TakeOver(Runner):
         *,
         pod_id: UUID,
         self_fence: SelfFence,
-        look_s: float,
+        peer_check_s: float,
         settle_s: float,
         deaths_max: int,
         rng: random.Random,
@@ -61,7 +61,11 @@ class TakeOver(Runner):
         on_taken: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_taken` is called after each pod that was taken over."""
-        super().__init__(rng=rng, interval_s=look_s, backoff=Backoff(base_s=look_s, cap_s=look_s))
+        super().__init__(
+            rng=rng,
+            interval_s=peer_check_s,
+            backoff=Backoff(base_s=peer_check_s, cap_s=peer_check_s),
+        )
         self._port = port
         self._metrics = metrics or Metrics()
         self._pod_id = pod_id
@@ -84,7 +88,7 @@ class TakeOver(Runner):
 
     @property
     def has_nothing_to_take(self) -> bool:
-        """It has looked, and no pod is suspected of being dead."""
+        """It has checked, and no pod is suspected of being dead."""
         return self._poll_count > 0 and not self._suspected_since
 
     async def has_unjudged(self) -> bool:
@@ -110,7 +114,7 @@ class TakeOver(Runner):
             for ended in await self._port(pods.ended_owners, caller=self._pod_id):
                 await self._take(ended, is_news=False)
         self._poll_count += 1
-        apart_s = LOOKS_APART_S if self._self_fence.is_settled else NEW_APART_S
+        apart_s = CHECKS_APART_S if self._self_fence.is_settled else NEW_APART_S
         for suspect in suspects:
             if now - self._suspected_since[suspect] >= apart_s:
                 await self._take(suspect)

@@ -70,6 +70,6 @@ def test_silence_is_judged_by_the_pods_own_settings(
 
 def test_pod_without_liveness_settings_has_the_defaults(life: Life, database: str) -> None:
     life.pod()
-    (row,) = sql(database, "SELECT look_s, heartbeat_s, zombie_s, sweep_s FROM cortex.pod")
+    (row,) = sql(database, "SELECT peer_check_s, heartbeat_s, zombie_s, sweep_s FROM cortex.pod")
     assert dict(row) == {name: getattr(Settings(), name) for name in row.keys()}  # noqa: SIM118 -- a record's names
     assert all(getattr(POD, name) == value for name, value in row.items())
