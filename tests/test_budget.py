@@ -33,6 +33,7 @@ OTHERS_S: Final = 0.01
 BUDGETS_S: Final = {
     "tests": 3.0,
     "tests/agent": 19.5,
+    "tests/bench": 2.0,
     "tests/chaos": 38.0,
     "tests/cli": 44.0,
     "tests/demo": 1.5,

@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from cortex.bench.command import bench
-from cortex.bench.recorded import Recorded
+from bench.command import bench
+from bench.recorded import Recorded
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -23,7 +23,9 @@ def cells(page: str) -> dict[str, list[str]]:
     """The figures of a page's table, by the measurement in their row."""
     found: dict[str, list[str]] = {}
     text = (ROOT / page).read_text("utf-8")
-    row = re.compile(r"^\|[^|]+\| `cortex bench ([^`]+)` \| ([^|]+) \|$", re.MULTILINE)
+    row = re.compile(
+        r"^\|[^|]+\| `(?:cortex|python -m) bench ([^`]+)` \| ([^|]+) \|$", re.MULTILINE
+    )
     for command, cell in row.findall(text):
         found.setdefault(command, []).append(cell)
     return found

@@ -19,7 +19,7 @@ from attrs import frozen
 from tests.support.async_rules import offences
 
 ROOT = Path(__file__).parent.parent
-TREES = ("chaos", "cortex", "tests", "tui")
+TREES = ("bench", "chaos", "cortex", "tests", "tui")
 QUERIES = ROOT / "sql" / "queries"
 STORE = "cortex/store/"
 
@@ -43,14 +43,14 @@ HOME: dict[str, tuple[str, ...]] = {
     "datetime.datetime.now": SOURCES,
     "datetime.datetime.today": SOURCES,
     "datetime.datetime.utcnow": SOURCES,
-    "print": (CHAOS, "cortex/bench/", "cortex/cli/", "cortex/demo/", *SUPPORT),
+    "print": (CHAOS, "bench/", "cortex/bench/", "cortex/cli/", "cortex/demo/", *SUPPORT),
     "random.*": SOURCES,
     "random.Random": (*SOURCES, CHAOS, "tests/"),  # seeded, each of them
     "random.SystemRandom": (*SOURCES, "chaos/commands/"),  # draws a seed where none is given
     "time.sleep": (CHAOS, "cortex/postgres/embedded/", *SUPPORT),  # others can only be polled
     "time.time": SOURCES,
     "time.time_ns": SOURCES,
-    "trio.sleep": (CHAOS, "cortex/", *SUPPORT, *VIRTUAL),  # a test waits for an event or a row
+    "trio.sleep": (CHAOS, "bench/", "cortex/", *SUPPORT, *VIRTUAL),  # a test waits for a row
     "uuid.uuid1": SOURCES,
     "uuid.uuid4": (*SOURCES, CHAOS, *SUPPORT),
 }
@@ -258,10 +258,10 @@ def query_names() -> list[str]:
 
 @cache
 def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
-    """Return the names defined, the names used anywhere in cortex, and those used in the store."""
+    """Return the names defined, the names used in cortex and bench, and those used in the store."""
     used, used_in_store = Counter[str](), Counter[str]()
     for source in sources():
-        if source.path.startswith("cortex/"):
+        if source.path.startswith(("bench/", "cortex/")):
             names = [text for _, text in literals(source.nodes)]
             used.update(names)
             used_in_store.update(names if source.path.startswith(STORE) else [])
@@ -273,7 +273,7 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
 
 def imports() -> dict[str, set[str]]:
     """Return the modules that each module imports, inside functions and for types, too."""
-    graph = grimp.build_graph("chaos", "cortex", "cortex_tui", cache_dir=None)
+    graph = grimp.build_graph("bench", "chaos", "cortex", "cortex_tui", cache_dir=None)
     return {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
 
 

@@ -94,27 +94,6 @@ def _until_done(
     return measure(dsn, settings, fill=fill, work=work)
 
 
-def growth(dsn: str, settings: Settings, *, steps: int, window: int) -> dict[str, Any]:
-    """Run one long job; compare the cost of its last steps with its first ones."""
-    chance = system_chance()
-    job = Submission(id=chance.new_id(), type="bench_steps", payload=f'{{"count":{steps}}}')
-
-    async def fill(port: Port) -> None:
-        await port(jobs.submit, [job])
-
-    async def work(port: Port) -> tuple[float, float]:
-        await until_done("bench_steps", 1)(port)
-        return await port(scratch.step_spans, job.id, window)
-
-    first_s, last_s = measure(dsn, settings, fill=fill, work=work)
-    return {
-        "steps": steps,
-        "first_ms": round(1000 * first_s, 3),
-        "last_ms": round(1000 * last_s, 3),
-        "growth": round(last_s / first_s, 3),
-    }
-
-
 async def submit(
     port: Port, job_type: str, payload: str, *, count: int, priority: int | None = None
 ) -> None:

@@ -217,13 +217,13 @@ def _let_stderr_fail() -> None:
         )
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code."""
+def run(arguments: Sequence[str], *, root: Group = cli, name: str = "cortex") -> int:
+    """Run one command of a group and return its exit code."""
     try:
         _complete_for_shell()
         _refuse_unstorable(arguments)
-        with cli.make_context("cortex", list(arguments)) as context:
-            cli.invoke(context)
+        with root.make_context(name, list(arguments)) as context:
+            root.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         return _flushed(ended.exit_code)

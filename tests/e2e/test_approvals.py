@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from attrs import frozen
 
+from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
 from tests.support.pods import Pod, Pods, Ran, run_cli
 from tests.support.records.rows import (
@@ -294,9 +295,10 @@ def test_a_waiting_job_holds_nothing_of_its_pod(office: Office) -> None:
 def test_from_the_decision_to_the_running_job(
     office: Office, record_property: Callable[[str, object], None]
 ) -> None:
-    """On an idle pod; `cortex bench approvals` prints the same figures."""
-    ran = office.cli("bench", "approvals", "--decisions", str(DECISIONS), "--repeat", "1", "--json")
-    assert ran.exit_code == 0, ran.stderr
+    """On an idle pod; `python -m bench approvals` prints the same figures."""
+    cortex = Cortex(office.pods.folder, office.dsn)
+    ran = cortex.bench("approvals", "--decisions", str(DECISIONS), "--repeat", "1", "--json")
+    assert ran.code == 0, ran.err
     figures = {name: ran.document[name] for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")}
     record_property("decision_to_running", figures)
     sys.stdout.write(f"decision to running again, {DECISIONS} times: {figures}\n")

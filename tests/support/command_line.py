@@ -65,6 +65,19 @@ class Cortex:
         )
         return Ended(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
+    def bench(self, *arguments: str) -> Ended:
+        """Run a measurement of the checkout to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "bench", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            cwd=self.folder,
+            env=self.environ(None),
+            timeout=WITHIN_S,
+        )
+        return Ended(code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
+
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> "subprocess.Popen[str]":
         """Start a command whose stdout is read line by line."""
         return subprocess.Popen(

@@ -14,7 +14,8 @@ import attrs
 import pytest
 import structlog
 
-from cortex.cli.main import run
+from cortex.cli.main import cli, run
+from cortex.cli.options import Group
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +65,7 @@ def run_here(
     folder: Path,
     stdin: bytes = b"",
     is_tty: bool = False,
+    root: Group = cli,
 ) -> Ended:
     """Run a command to its end in a folder, with this environment and no other variables."""
     out, err = _Stream(is_tty=is_tty), _Stream(is_tty=is_tty)
@@ -75,7 +77,7 @@ def run_here(
         patch.setattr(structlog, "configure", _uncached(structlog.configure))
         before = structlog.get_config()
         try:
-            code = run(arguments)
+            code = run(arguments, root=root)
         finally:
             structlog.configure(**before)
     return Ended(code=code, out=out.text, err=err.text)

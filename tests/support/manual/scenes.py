@@ -337,7 +337,6 @@ END
     "docs/guides/retention.md": Scene(
         after="cortex retention unset --reason tried",
         words={"/srv/archive": "$PWD/archive"},
-        blocks={"cortex bench aged": RELEASE},
     ),
     "docs/guides/schedules.md": Scene(
         given=_AGENT + "agent researcher < /dev/null",

@@ -11,9 +11,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from cortex.bench.attacker import ATTACKS
+from bench.attacker import ATTACKS
+from bench.tui_bars import quantile
 from cortex.bench.processes import pod
-from cortex.bench.tui_bars import quantile
 from cortex.domain.clock import system_chance
 from cortex.domain.interpreter import module_command
 from cortex.domain.job import JobStatus, Submission
@@ -130,7 +130,7 @@ async def _probe(db: Database, seconds: float) -> list[float]:
 def _attacker(name: str, target: Mapping[str, Any], log: Path, seconds: float) -> Iterator[None]:
     with log.open("ab") as errors:
         attacker = subprocess.Popen(  # noqa: S603 -- our own program
-            module_command("cortex.bench.attacker", name, str(seconds)),
+            module_command("bench.attacker", name, str(seconds)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

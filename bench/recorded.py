@@ -9,7 +9,7 @@ from typing import Final, Self
 import attrs
 
 FOLDER: Final = Path("docs", "internals", "figures")
-PREFIX: Final = "cortex bench "
+PREFIX: Final = re.compile("^(cortex|python -m) bench ")
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ class Recorded:
             files[-1].stem,
             document["machine"],
             {
-                (each["command"].removeprefix(PREFIX), name): value
+                (PREFIX.sub("", each["command"]), name): value
                 for each in document["measured"]
                 for name, value in each["figures"].items()
             },

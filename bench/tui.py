@@ -17,12 +17,12 @@ from uuid import UUID
 
 import attrs
 
-from cortex.bench import jobs as bench_jobs
-from cortex.bench import streams
-from cortex.bench.glass import Glass, Probe
+from bench import jobs as bench_jobs
+from bench import streams
+from bench.glass import Glass, Probe
+from bench.tui_bars import Bar, quantile
+from bench.tui_load import Load
 from cortex.bench.processes import pod, scripted_model
-from cortex.bench.tui_bars import Bar, quantile
-from cortex.bench.tui_load import Load
 from cortex.domain.errors import TimedOutError
 from cortex.domain.interpreter import module_command
 from cortex.domain.job import JobStatus

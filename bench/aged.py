@@ -13,7 +13,7 @@ from uuid import UUID
 
 import trio
 
-from cortex.bench import jobs as bench_jobs
+from bench import jobs as bench_jobs
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.job import Claim, Finish, JobStatus, Submission
 from cortex.domain.job_filter import parse_filter

@@ -1,6 +1,6 @@
 """Clients that abuse the HTTP API of a pod, as a process of their own: see `abuse`.
 
-    python -m cortex.bench.attacker ATTACK SECONDS
+    python -m bench.attacker ATTACK SECONDS
 
 reads `{"host": …, "port": …, "tokens": […], "job": …}` from stdin, prints a JSON line when it
 begins, and ends by itself.

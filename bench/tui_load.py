@@ -7,7 +7,7 @@ from itertools import count
 from typing import Final, Self
 from uuid import UUID
 
-from cortex.bench import jobs
+from bench import jobs
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session

@@ -1,8 +1,8 @@
-"""`cortex bench tui` runs to its end, and its document has a shape: no bar is judged here."""
+"""`python -m bench tui` runs to its end, and its document has a shape: no bar is judged here."""
 
 import sys
 
-from cortex.bench.tui_bars import LOAD_LEAST, Bar
+from bench.tui_bars import LOAD_LEAST, Bar
 from tests.support.command_line import Cortex
 
 KEYS = {"bar", "wanted", "measured", "ok", "under", "unit"}
@@ -11,7 +11,7 @@ KEYS = {"bar", "wanted", "measured", "ok", "under", "unit"}
 def measured(cortex: Cortex, *parts: str) -> list[dict[str, object]]:
     only = [word for part in parts for word in ("--only", part)]
     small = ("--jobs", "2000", "--seconds", "0.5", "--events", "400")
-    ended = cortex("bench", "tui", *small, *only, "--json")
+    ended = cortex.bench("tui", *small, *only, "--json")
     sys.stdout.write(ended.out)
     rows: list[dict[str, object]] = ended.document["bars"]
     assert ended.code == (0 if all(row["ok"] for row in rows) else 1), ended.err
@@ -46,6 +46,6 @@ def test_a_bar_says_nothing_under_too_little_load() -> None:
 
 
 def test_a_part_that_there_is_not_is_refused(cortex: Cortex) -> None:
-    ended = cortex("bench", "tui", "--only", "nothing")
+    ended = cortex.bench("tui", "--only", "nothing")
     assert ended.code == 2
     assert "start" in ended.err

@@ -1,10 +1,10 @@
-"""`cortex bench abuse` runs to its end, and its document has a shape: no bar is judged here."""
+"""`python -m bench abuse` runs to its end, and its document has a shape: no bar is judged here."""
 
 from tests.support.command_line import Cortex
 
 
 def test_jobs_are_measured_beside_an_attack(cortex: Cortex) -> None:
-    ended = cortex("bench", "abuse", "--seconds", "0.5", "--only", "sign-in flood", "--json")
+    ended = cortex.bench("abuse", "--seconds", "0.5", "--only", "sign-in flood", "--json")
     assert ended.out, ended.err
     rows = ended.document["attacks"]
     assert [row["attack"] for row in rows] == ["idle", "sign-in flood"]
@@ -13,6 +13,6 @@ def test_jobs_are_measured_beside_an_attack(cortex: Cortex) -> None:
 
 
 def test_an_attack_that_there_is_not_is_refused(cortex: Cortex) -> None:
-    ended = cortex("bench", "abuse", "--only", "siege")
+    ended = cortex.bench("abuse", "--only", "siege")
     assert ended.code == 2
     assert "connection churn" in ended.err

@@ -1,4 +1,4 @@
-"""`cortex bench compare`: two versions of a small program that stands in for cortex, in turns."""
+"""`python -m bench compare`: two versions of a small program in place of cortex, in turns."""
 
 import signal
 import subprocess
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cortex.bench.compare import RATIOS, Bench, comparison, rows_of
+from bench.command import bench
+from bench.compare import RATIOS, Bench, comparison, rows_of
 from cortex.domain.errors import UnavailableError, UsageError
 from tests.support.command_line import ROOT, Cortex
 from tests.support.eventually import WITHIN_S, eventually
@@ -171,7 +172,7 @@ def test_a_program_outside_of_a_checkout_is_refused(
 CTRL_C = """
 import sys, cortex
 cortex.__file__ = sys.argv[1]
-from cortex.bench.compare import Bench, comparison
+from bench.compare import Bench, comparison
 with comparison("HEAD", dsn=None) as sides:
     print(sides.before.folder.parent, flush=True)
     sides.figures([Bench("endless", (), frozenset())], repeat=1, show=lambda _: None)
@@ -211,9 +212,9 @@ def test_ctrl_c_lets_the_running_measurement_clean_up(repository: Repository) ->
 def test_a_mistake_is_one_line(
     cortex_nowhere: Cortex, arguments: tuple[str, ...], message: str
 ) -> None:
-    command = ("bench", "compare", *arguments)
+    command = ("compare", *arguments)
     folder, environ = cortex_nowhere.folder, cortex_nowhere.environ(None)
-    ended = run_here(command, env=environ, folder=folder)
+    ended = run_here(command, env=environ, folder=folder, root=bench)
     assert (ended.code, ended.out) == (2, "")
     first, *others = ended.err.splitlines()
     assert message in first
@@ -223,7 +224,7 @@ def test_a_mistake_is_one_line(
 def test_the_real_measurements_run(cortex: Cortex) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("these files are in no git checkout")
-    ended = cortex("bench", "compare", "HEAD", "throughput --jobs 20", "--repeat", "1", "--json")
+    ended = cortex.bench("compare", "HEAD", "throughput --jobs 20", "--repeat", "1", "--json")
     assert ended.code == 0, ended.err
     figures = {row["figure"]: row for row in ended.document["figures"]}
     cost = {"pod_us_per_job", "postgres_us_per_job", "wal_bytes_per_job"}

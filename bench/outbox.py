@@ -24,7 +24,7 @@ SECRET: Final = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 def messages(dsn: str, log: Path, *, count: int, backlog: int) -> dict[str, Any]:
     """Publish `backlog` + `count` messages, start a pod, and time its first `count`."""
-    receiver = Program(["cortex.bench.receiver"], {}, log)
+    receiver = Program(["bench.receiver"], {}, log)
     try:
         url = f"http://127.0.0.1:{receiver.ready['port']}/hook"
         run(Profile(dsn=dsn), lambda db: _fill(db, url, count + backlog))

@@ -21,8 +21,8 @@ from typing import Any, Final, Self
 import attrs
 
 import cortex
+from bench.recorded import Recorded
 from cortex.bench.figures import middle, shown
-from cortex.bench.recorded import Recorded
 from cortex.config import PREFIX
 from cortex.domain.errors import UnavailableError, UsageError
 from cortex.domain.phrases import NOTHING
@@ -66,7 +66,7 @@ class Checkout:
         if Path(checkout._git("rev-parse", "--show-toplevel")).resolve() != root:
             raise UsageError(
                 f"cortex runs from {root}, which is no git checkout",
-                hint="run it from a checkout: `uv run cortex bench compare …`",
+                hint="run it from a checkout: `uv run python -m bench compare …`",
             )
         return checkout
 
@@ -139,11 +139,16 @@ class Side:
         if (self.folder / "pgdata" / "postmaster.pid").exists():
             acquire(self.folder).release()
 
+    @property
+    def _program(self) -> tuple[str, ...]:
+        """The module that measures: older commits have all measurements in `cortex bench`."""
+        return ("bench",) if (self.tree / "bench").is_dir() else ("cortex", "bench")
+
     def _finish(self, arguments: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         place = {"DATA": str(self.folder)} if self.dsn is None else {"DSN": self.dsn}
         paths = (str(self.tree), str(self.tree / "tui"))
         child = subprocess.Popen(  # noqa: S603 -- our own program
-            [sys.executable, "-m", "cortex", "bench", *arguments],
+            [sys.executable, "-m", *self._program, *arguments],
             cwd=self.folder,
             env={
                 **os.environ,
@@ -182,7 +187,7 @@ class Comparison:
         """
         for bench in benches:
             if not self.before.has(bench.name):
-                raise UsageError(f"{self.before.label} has no `cortex bench {bench.name}`")
+                raise UsageError(f"{self.before.label} has no measurement {bench.name}")
         rows: list[Row] = []
         recorded = self.recorded.figures if self.recorded else {}
         for bench in benches:

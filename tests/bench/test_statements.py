@@ -1,11 +1,11 @@
-"""`cortex bench statements` runs every statement to its end; no rate is judged here."""
+"""`python -m bench statements` runs every statement to its end; no rate is judged here."""
 
 from tests.support.command_line import Cortex
 
 
 def test_each_statement_is_measured_by_itself(cortex: Cortex) -> None:
-    ended = cortex(
-        *("bench", "statements", "--batch", "7", "--batches", "2", "--repeat", "1", "--json")
+    ended = cortex.bench(
+        *("statements", "--batch", "7", "--batches", "2", "--repeat", "1", "--json")
     )
     figures = ended.document
     assert (figures["batch"], figures["batches"]) == (7, 2)
