@@ -1,4 +1,4 @@
-"""Lists of resources by name, as commands."""
+"""Lists of resources, whole or by name, as commands."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,26 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.view.resource import NamedResource
+from cortex.view.resource import NamedResource, WholeResource
 
 State = TypeVar("State")
 
 LIMIT_MAX: Final = 1000
+
+
+def list_all(resource: WholeResource[Any], *, help: str, verb: str = "ls") -> click.Command:  # noqa: A002 -- click's
+    """Return the command that lists a resource whole."""
+
+    @click.command(verb, cls=Command, help=help)
+    @click.pass_obj
+    def ls(options: Options) -> None:
+        output = Output(options)
+        output.chosen(resource.fields)
+        with session(options) as call:
+            rows = call(resource.page)
+        output.resource(resource, rows)
+
+    return ls
 
 
 def list_by_name(resource: NamedResource[Any], *, help: str) -> click.Command:  # noqa: A002 -- click's

@@ -133,6 +133,14 @@ class Resource(Shape[Row]):
 
 
 @attrs.frozen(kw_only=True, eq=False)
+class WholeResource(Resource[Row]):
+    """One that is listed whole: there are few rows."""
+
+    page: Callable[..., Coroutine[Any, Any, list[Any]]]
+    """Reads all rows: `page(db)`."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
 class NamedResource(Resource[Row]):
     """One whose rows have a `name`, by which they are listed."""
 

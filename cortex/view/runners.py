@@ -3,23 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from cortex.domain.phrases import age, since_s, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.background.runners import RunnerRow
 from cortex.store.pulse import Trouble
-from cortex.view.cells import Cell
-
-
-def state_cell(row: RunnerRow) -> Cell:
-    """Return a runner's state: whether its last run succeeded, and whether it is late."""
-    if row.is_late:
-        since = row.succeeded_at or row.first_at
-        return Cell(f"! late {age(since_s(row, since))}", "fail")
-    if row.error is not None:
-        return Cell("✗ failed", "warn")
-    if row.started_at is None:
-        return Cell("○ skipped", "dim")
-    return Cell("● ok", "done")
 
 
 def pulse_text(rows: Sequence[RunnerRow]) -> str:

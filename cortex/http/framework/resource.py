@@ -1,6 +1,7 @@
-"""Answers about resources: schemas made of their fields, and lists by name."""
+"""Answers about resources: schemas made of their fields, and lists, whole or by name."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import text
-from cortex.view.resource import Field, NamedResource, Resource, Row, Shape
+from cortex.view.resource import Field, NamedResource, Resource, Row, Shape, WholeResource
 
 NAME_MAX: Final = 400
 
@@ -68,7 +69,33 @@ def _description(field: Field[Any]) -> str:
     return f"{field.doc}, in {unit}" if field.doc and unit and unit not in field.doc else field.doc
 
 
-# --- lists by name
+# --- lists
+
+NOW: Final[Described] = (
+    datetime | None,
+    "the database's time, for comparison; null without rows",
+)
+
+
+def list_all(resource: WholeResource[Any], *, summary: str, role: Role = Role.VIEWER) -> Route:
+    """Return the route that lists a resource whole, with the database's time if rows have it."""
+    has_now = "now" in attrs.fields_dict(resource.row)
+
+    async def handle(_: CheckedRequest[None, None], api: Api) -> Response:
+        rows = await api.port(resource.page)
+        more = {"now": rows[0].now if rows else None} if has_now else {}
+        return answer(page_of(resource, rows, **more))
+
+    handle.__name__ = f"list_{resource.noun}"
+    more: dict[str, Described] = {"now": NOW} if has_now else {}
+    return Route(
+        method=Method.GET,
+        path=f"/v1/{resource.noun}",
+        handle=handle,
+        role=role,
+        summary=summary,
+        answers={200: schema_of_page(resource, doc=f"All {resource.noun}.", **more)},
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -28,7 +28,6 @@ from cortex.http.routes import (
     queue_health,
     queues,
     retention,
-    runners,
     schedules,
 )
 
@@ -55,7 +54,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *queue_health.ROUTES,
     *queues.ROUTES,
     *retention.ROUTES,
-    *runners.ROUTES,
     *schedules.ROUTES,
     *outbox.ROUTES,
     *approval.ROUTES,

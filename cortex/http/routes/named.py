@@ -1,16 +1,18 @@
-"""Lists by name of what files declare and people set: agents, flows, budgets, quotas."""
+"""Lists without filters: by name of what files declare and people set, else whole."""
 
 from typing import Final
 
-from cortex.http.framework.resource import list_by_name
+from cortex.http.framework.resource import list_all, list_by_name
 from cortex.view.resources.agents import AGENTS
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.flows import FLOWS
 from cortex.view.resources.quotas import QUOTAS
+from cortex.view.resources.runners import RUNNERS
 
 ROUTES: Final = (
     list_by_name(AGENTS, summary="List agents with their newest versions, by name."),
     list_by_name(FLOWS, summary="List flows with their newest versions, by name."),
     list_by_name(BUDGETS, summary="List budgets and their remaining amounts, by name."),
     list_by_name(QUOTAS, summary="List quotas and their usage, by name."),
+    list_all(RUNNERS, summary="List background work and its health."),
 )

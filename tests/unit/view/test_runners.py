@@ -9,7 +9,8 @@ from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.pulse import Trouble
 from cortex.view.doctor import Grade, of_pods, of_retention, of_runners
-from cortex.view.runners import late_text, pulse_text, state_cell
+from cortex.view.resources.runners import RUNNERS
+from cortex.view.runners import late_text, pulse_text
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -43,7 +44,8 @@ SKIPPED = row(started_at=None, succeeded_at=None, duration_s=None, items=None, h
 
 
 def test_each_state_has_a_word() -> None:
-    words = [state_cell(each).text for each in (OK, FAILED, LATE, NEVER, SKIPPED)]
+    (state,) = (field for field in RUNNERS.fields if field.name == "state")
+    words = [state.cell(each).text for each in (OK, FAILED, LATE, NEVER, SKIPPED)]
     assert words == ["● ok", "✗ failed", "! late 7m", "! late 1h", "○ skipped"]
 
 
