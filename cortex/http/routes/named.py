@@ -6,6 +6,7 @@ from cortex.http.framework.resource import list_all, list_by_name
 from cortex.view.resources.agents import AGENTS
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.flows import FLOWS
+from cortex.view.resources.patches import PATCHES
 from cortex.view.resources.quotas import QUOTAS
 from cortex.view.resources.runners import RUNNERS
 
@@ -14,5 +15,9 @@ ROUTES: Final = (
     list_by_name(FLOWS, summary="List flows with their newest versions, by name."),
     list_by_name(BUDGETS, summary="List budgets and their remaining amounts, by name."),
     list_by_name(QUOTAS, summary="List quotas and their usage, by name."),
+    list_all(
+        PATCHES,
+        summary="List patches in job code, and how many unfinished jobs need each branch.",
+    ),
     list_all(RUNNERS, summary="List background work and its health."),
 )
