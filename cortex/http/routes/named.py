@@ -6,9 +6,11 @@ from cortex.http.framework.resource import list_all, list_by_name
 from cortex.view.resources.agents import AGENTS
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.flows import FLOWS
+from cortex.view.resources.job_types import TYPES
 from cortex.view.resources.patches import PATCHES
 from cortex.view.resources.quotas import QUOTAS
 from cortex.view.resources.runners import RUNNERS
+from cortex.view.resources.subscriptions import SUBSCRIPTIONS
 
 ROUTES: Final = (
     list_by_name(AGENTS, summary="List agents with their newest versions, by name."),
@@ -20,4 +22,6 @@ ROUTES: Final = (
         summary="List patches in job code, and how many unfinished jobs need each branch.",
     ),
     list_all(RUNNERS, summary="List background work and its health."),
+    list_all(SUBSCRIPTIONS, summary="List who gets which messages."),
+    list_all(TYPES, summary="List job types, their arguments, and which run now."),
 )

@@ -1,4 +1,4 @@
-"""`/v1/outbox` and `/v1/subscriptions`: messages to others, and who gets which."""
+"""`/v1/outbox`: messages to people and other systems."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -8,8 +8,6 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.approvals.approval import Risk
-from cortex.domain.breaker import BreakerState
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.messages.subscription import Channel
@@ -111,39 +109,6 @@ class MessagesChanged:
     count: int
 
 
-@attrs.frozen(kw_only=True)
-class SubscriptionRow:
-    """A subscription: who gets which messages."""
-
-    name: str
-    topic: str = field(doc="a pattern: * stands for any characters")
-    filter: Any = field(doc="it gets only messages whose payload contains this")
-    channel: Channel
-    config: Any = field(doc="settings of the channel; places of secrets, never secrets")
-    is_heavy: bool
-    tenant: str | None = field(doc="it gets only messages of this tenant; null: of all")
-    min_risk: Risk | None = field(doc="it gets only messages of at least this risk; null: all")
-    fallback: str | None = field(doc="the subscription that gets what this one cannot send")
-    attempts: int | None = field(doc="of one message; null: the default of the channel")
-    timeout_s: int | None = field(doc="of one attempt; null: the default of the channel")
-    changed_by: str
-    changed_at: datetime
-    created_at: datetime
-    breaker: BreakerState | None = field(doc="null: its channel has not failed lately")
-    pending: int = field(doc="messages that wait, up to a limit")
-    failing_since: datetime | None = field(doc="it has taken no message since; null: it does")
-    failures: int = field(doc="attempts that have failed since")
-    last_error: str | None
-    next_attempt_at: datetime | None = field(doc="while it fails: its next attempt")
-
-
-@attrs.frozen(kw_only=True)
-class Subscriptions:
-    """All subscriptions, by name."""
-
-    subscriptions: list[SubscriptionRow]
-
-
 async def list_messages(request: CheckedRequest[MessagesQuery, None], api: Api) -> Response:
     query = request.query
     rows = await api.port(
@@ -232,11 +197,6 @@ async def _change(
     return await mutate(request, api, work, operation=operation, request=asked)
 
 
-async def list_subscriptions(_: CheckedRequest[None, None], api: Api) -> Response:
-    rows = await api.port(subscriptions.page)
-    return answer(Subscriptions(subscriptions=[record(SubscriptionRow, row) for row in rows]))
-
-
 def _act(path: str, handle: Handler, summary: str) -> Route:
     is_one = path.startswith(MESSAGE)
     return Route(
@@ -277,12 +237,4 @@ ROUTES: Final = (
     ),
     _act(f"{MESSAGE}/retry", retry_message, "Send a failed message again, under the same id."),
     _act(f"{MESSAGE}/discard", discard_message, "Delete a message that failed or still waits."),
-    Route(
-        method=Method.GET,
-        path="/v1/subscriptions",
-        handle=list_subscriptions,
-        role=Role.VIEWER,
-        summary="List who gets which messages.",
-        answers={200: Subscriptions},
-    ),
 )
