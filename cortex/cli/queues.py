@@ -1,8 +1,7 @@
 """`cortex queues`: waiting jobs per worker queue, pause and resume."""
 
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable
 
 import click
 
@@ -10,18 +9,12 @@ from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.store import queues as store
-from cortex.store.queues import QueueRow
-from cortex.view.cells import Cell
-from cortex.view.queues import parse_named_queue, parse_queue, pause_text, queue_shown
-from cortex.view.resource import Field, on_demand
+from cortex.view.queues import parse_named_queue, parse_queue, queue_shown
+from cortex.view.resources.queues import QUEUES
 from cortex.view.verbs import ORDER_QUEUE, PAUSE_QUEUE, RESUME_QUEUE
-
-LATE_S: Final = 60.0
-"""A ready task that waits longer is highlighted."""
 
 queues = Group(
     "queues",
@@ -56,9 +49,10 @@ queues = Group(
 def ls(options: Options, *, limit: int) -> None:
     """List queues: paused ones first, then those with tasks, by name."""
     output = Output(options)
+    output.chosen(QUEUES.fields)
     with session(options) as call:
         rows = call(store.page, limit=limit)
-    output.listing("queues", COLUMNS, rows, empty="")
+    output.resource(QUEUES, rows)
 
 
 @click.command(cls=Command)
@@ -110,47 +104,9 @@ def _act(
         operation = f"queues.{act.__name__}"
         done = change.write(call, work, operation=operation, request={"queue": name})
         rows = call(store.page, [name])
-    output.listing("queues", COLUMNS, rows, empty="")
+    output.resource(QUEUES, rows)
     if not done["is_changed"]:
         output.say(f"nothing was done: queue {safe(queue_shown(name))} {remark}", "warn")
     elif act is store.pause and name is not None and not (rows[0].ready or rows[0].running):
         shown = shlex.quote(queue_shown(name))
         output.say(f"no task waits in queue {safe(shown)}; see: cortex queues ls", "warn")
-
-
-def _state(row: QueueRow) -> str:
-    return "open" if row.paused_at is None else "paused"
-
-
-def _state_cell(row: QueueRow) -> Cell:
-    if row.paused_at is None:
-        return Cell("● open, strict" if row.is_strict else "● open", "done")
-    return Cell(safe(f"◆ {pause_text(row, row.now)}"), "warn")
-
-
-def _count(row: QueueRow, count: int) -> Cell:
-    more = "+" if row.is_capped and count >= store.COUNTED_MAX else ""
-    return Cell(f"{count:,}{more}", "" if count else "dim")
-
-
-def _oldest(row: QueueRow) -> Cell:
-    oldest_s = row.oldest_ready_s
-    if oldest_s is None:
-        return Cell(NOTHING, "dim")
-    return Cell(age(oldest_s), "warn" if oldest_s > LATE_S else "")
-
-
-# The name is never shortened: people type it.
-COLUMNS: Final[Sequence[Field[QueueRow]]] = (
-    Field(
-        name="queue",
-        value=lambda r: queue_shown(r.queue),
-        shown=lambda r: Cell(safe(queue_shown(r.queue)), "bold"),
-    ),
-    Field(name="state", value=_state, shown=_state_cell, least=16),
-    Field(name="ready", shown=lambda r: _count(r, r.ready), is_right=True),
-    Field(name="running", shown=lambda r: _count(r, r.running), is_right=True),
-    Field(name="later", title="due later", shown=lambda r: _count(r, r.later), is_right=True),
-    Field(name="oldest_ready_s", title="oldest ready", shown=_oldest, is_right=True),
-    *on_demand("is_strict", "paused_by", "paused_at", "reason", "is_capped"),
-)

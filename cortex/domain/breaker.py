@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import attrs
@@ -347,8 +347,9 @@ class Turn:
     """A change of a breaker's state."""
 
     at: datetime
-    before: str
-    after: str
+    before: Annotated[BreakerState | str, str]
+    after: Annotated[BreakerState | str, str]
+    """A newer release may have recorded other states."""
 
 
 @attrs.frozen(kw_only=True)

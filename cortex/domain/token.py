@@ -50,6 +50,14 @@ class Role(StrEnum):
     """Everything."""
 
 
+class TokenState(StrEnum):
+    """Whether a token is valid."""
+
+    ACTIVE = "ACTIVE"
+    EXPIRED = "EXPIRED"
+    REVOKED = "REVOKED"
+
+
 IMPLIED: Final[dict[Role, frozenset[Role]]] = {
     Role.VIEWER: frozenset({Role.VIEWER}),
     Role.APPROVER: frozenset({Role.APPROVER, Role.VIEWER}),

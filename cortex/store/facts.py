@@ -13,10 +13,17 @@ import orjson
 from cortex.postgres.database import Database
 from cortex.store.rows import row_of, rows_of
 
-TYPES: Final = ("error", "cost", "lifecycle")
 CHANGES_MAX: Final = 500
 STACK_MAX: Final = 8_000
 """Characters of a stack: its last calls, which are nearest to the failure, are kept."""
+
+
+class FactType(StrEnum):
+    """The subject of a fact."""
+
+    ERROR = "error"
+    COST = "cost"
+    LIFECYCLE = "lifecycle"
 
 
 class CostGroup(StrEnum):
@@ -59,7 +66,7 @@ class FactRow:
 
     id: int
     at: datetime
-    type: str
+    type: FactType
     subtype: str
     source: str | None
     tenant: str
@@ -158,7 +165,7 @@ async def of_job(db: Database, job_id: UUID, *, after: int = 0, limit: int = 500
 async def page(
     db: Database,
     *,
-    types: Sequence[str] = TYPES,
+    types: Sequence[str] = tuple(FactType),
     since_s: float,
     source: str | None = None,
     job_id: UUID | None = None,

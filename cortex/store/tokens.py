@@ -13,7 +13,7 @@ import attrs
 
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.phrases import utc_time
-from cortex.domain.token import Role
+from cortex.domain.token import Role, TokenState
 from cortex.postgres.database import Database, Record
 from cortex.store.rows import row_of, rows_of
 
@@ -58,8 +58,7 @@ class Token:
 class ListedToken(Token):
     """A token in a list."""
 
-    state: str
-    """ACTIVE, EXPIRED or REVOKED."""
+    state: TokenState
 
 
 @attrs.frozen(kw_only=True)

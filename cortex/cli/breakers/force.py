@@ -7,7 +7,6 @@ from typing import Final
 
 import click
 
-from cortex.cli.breakers.ls import COLUMNS
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Span
 from cortex.cli.screen.output import Output
@@ -20,6 +19,7 @@ from cortex.postgres.session import Session
 from cortex.store import agents
 from cortex.store import breakers as store
 from cortex.store.breakers import with_past
+from cortex.view.resources.breakers import BREAKERS
 from cortex.view.verbs import CLOSE_BREAKER, OPEN_BREAKER
 
 NEAR_MAX: Final = 3
@@ -73,7 +73,7 @@ def _force(
     operation = f"breakers.{act.__name__}"
     change.write(call, partial(act, **request), operation=operation, request=request)
     rows = call(with_past, call(store.page, name=name))
-    change.output.listing("breakers", COLUMNS, rows, empty="")
+    change.output.resource(BREAKERS, rows)
 
 
 def _warn_of_typo(call: Session, name: str, output: Output) -> None:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.cli.facts import change_text
 from cortex.cli.jobs.job_outside import approval_line, documents_of, effect_line, moment
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
@@ -40,6 +39,7 @@ from cortex.view.jobs import (
     took_s,
 )
 from cortex.view.pods import place
+from cortex.view.resources.facts import change_text
 from cortex.view.resources.jobs import JOB
 from cortex.view.steps import running_step
 

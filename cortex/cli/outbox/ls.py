@@ -1,6 +1,5 @@
 """`cortex outbox ls`: messages, the newest first."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -9,15 +8,10 @@ from cortex.cli.options import ROW_NUMBER, Command, Options, Text, TopicPattern
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.phrases import NOTHING, age, short_id, since_s
 from cortex.domain.policy import NAME_MAX
-from cortex.domain.safe import safe
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
-from cortex.store.background.outbox import MessageRow
-from cortex.view.cells import Cell
-from cortex.view.messages import message_state
-from cortex.view.resource import Field, on_demand
+from cortex.view.resources.messages import MESSAGES
 
 LIMIT_MAX: Final = 1000
 STATES: Final = tuple(each.value.lower() for each in MessageStatus)
@@ -55,7 +49,7 @@ def ls(
 ) -> None:
     """List messages, the newest first: one row for each subscription that gets one."""
     output = Output(options)
-    output.chosen(COLUMNS)
+    output.chosen(MESSAGES.fields)
     with session(options) as call:
         rows = call(
             store.page,
@@ -67,35 +61,6 @@ def ls(
         )
         if subscription is not None and not rows:
             call(subscriptions.require, subscription)
-    output.listing("messages", COLUMNS, rows, empty="no message")
+    output.resource(MESSAGES, rows)
     if output.is_for_people and len(rows) == limit:
         output.say(f"more: --before {rows[-1].seq}", "dim")
-
-
-COLUMNS: Final[Sequence[Field[MessageRow]]] = (
-    Field(name="id", title="message", shown=lambda r: Cell(short_id(r.id), "bold")),
-    Field(name="status", shown=message_state),
-    Field(name="topic", shown=lambda r: Cell(safe(r.topic))),
-    Field(
-        name="subscription",
-        shown=lambda r: Cell(safe(r.subscription)) if r.subscription else Cell("nobody", "dim"),
-    ),
-    Field(name="attempts", title="tries", shown=lambda r: Cell(str(r.attempts)), is_right=True),
-    Field(
-        name="created_at",
-        title="published",
-        shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
-        is_spare=True,
-    ),
-    Field(
-        name="last_error",
-        title="error",
-        shown=lambda r: Cell(safe(r.last_error)) if r.last_error else Cell(NOTHING, "dim"),
-        least=12,
-        is_spare=True,
-    ),
-    *on_demand(
-        *("seq", "key", "payload", "headers", "tenant", "trace", "channel", "available_at"),
-        *("lost_count", "is_parked", "locked_until", "pod", "finished_at"),
-    ),
-)

@@ -7,7 +7,7 @@ import click
 
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output, document_of
+from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
@@ -17,14 +17,12 @@ from cortex.store.background import outbox as store
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import pad
 from cortex.view.messages import NOBODY, attempts_text, message_state
+from cortex.view.resources.messages import MESSAGES
 
 LABEL_CELLS: Final = 12
 ROWS_MAX: Final = 1000
-FIELDS: Final = (
-    *("seq", "subscription", "escalated_from", "channel", "status", "attempts", "lost_count"),
-    *("available_at", "is_parked", "locked_until", "pod", "last_error", "finished_at"),
-)
 SHARED: Final = ("id", "topic", "key", "tenant", "trace", "headers", "payload", "created_at")
+"""Fields that are the same for each subscription."""
 
 
 @click.command(cls=Command)
@@ -37,9 +35,11 @@ def show(options: Options, *, name: str) -> None:
     with session(options) as call:
         rows = call(store.page, message_id=call(store.find, name), limit=ROWS_MAX)[::-1]
     first = rows[0]
-    document = document_of(first, SHARED) | {"to": [document_of(each, FIELDS) for each in rows]}
+    documents = [MESSAGES.document(row) for row in rows]
+    shared = {key: documents[0][key] for key in SHARED}
+    to = [{key: value for key, value in each.items() if key not in SHARED} for each in documents]
     output.record(
-        {"message": document},
+        {"message": shared | {"to": to}},
         name=str(first.id),
         page=lambda: _page(rows, output.terminal),
         is_whole=True,

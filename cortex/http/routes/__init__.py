@@ -28,6 +28,7 @@ from cortex.http.routes import (
     queues,
     retention,
     schedules,
+    tokens,
 )
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -54,6 +55,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *retention.ROUTES,
     *schedules.ROUTES,
     *outbox.ROUTES,
+    *tokens.ROUTES,
     *approval.ROUTES,
     *inbox.ROUTES,
     *signing_in.ROUTES,

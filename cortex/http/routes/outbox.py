@@ -1,7 +1,6 @@
 """`/v1/outbox`: messages to people and other systems."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -10,19 +9,20 @@ from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.messages.subscription import Channel
 from cortex.domain.phrases import parse_span
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import mutate
+from cortex.http.framework.resource import page_of, schema_of_page
 from cortex.http.framework.route import UUID_PARAM, Handler, Method, Route, answer
-from cortex.http.framework.shape import field, record, text, whole
+from cortex.http.framework.shape import field, text, whole
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
 from cortex.store.background.outbox import CHANGED_DEFAULT, CHANGED_MAX, MessageChoice
+from cortex.view.resources.messages import MESSAGES
 from cortex.view.verbs import RETRY_MESSAGE
 
 MESSAGE: Final = "/v1/outbox/{message_id}"
@@ -31,6 +31,7 @@ ROWS_MAX: Final = 1_000
 LIMIT_MAX: Final = 200
 NAME_MAX: Final = 100
 NEWEST: Final = 2**53
+PAGE: Final = schema_of_page(MESSAGES, doc="A page of messages, the newest first.")
 
 
 @attrs.frozen(kw_only=True)
@@ -42,40 +43,6 @@ class MessagesQuery:
     topic: str = text(doc="only these topics; * is anything", length_max=NAME_MAX, default="")
     before: int = whole(doc="only older than this seq", low=1, high=NEWEST, default=NEWEST)
     limit: int = limit_field(LIMIT_MAX)
-
-
-@attrs.frozen(kw_only=True)
-class MessageRow:
-    """A message for one subscription."""
-
-    seq: int = field(doc="order of the rows")
-    id: UUID = field(doc="the message: shared by its rows")
-    topic: str
-    key: str | None = field(doc="messages of one key are sent in order")
-    payload: Any
-    headers: Any
-    tenant: str
-    trace: str | None
-    subscription: str | None = field(doc="null: nobody had subscribed")
-    escalated_from: str | None = field(doc="the subscription by which it could not be sent")
-    channel: Channel | None = field(doc="null: the subscription was removed")
-    status: MessageStatus
-    attempts: int = field(doc="how often it was tried, without those that its pod did not survive")
-    lost_count: int = field(doc="pods that died, or lost their lease, while they had it")
-    available_at: datetime = field(doc="when it may be sent: the next attempt")
-    is_parked: bool = field(doc="waits behind an earlier message of its key")
-    locked_until: datetime | None
-    pod: str | None = field(doc="the pod that sends it now")
-    last_error: str | None
-    created_at: datetime
-    finished_at: datetime | None
-
-
-@attrs.frozen(kw_only=True)
-class Messages:
-    """A page of messages, the newest first."""
-
-    messages: list[MessageRow]
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +86,7 @@ async def list_messages(request: CheckedRequest[MessagesQuery, None], api: Api) 
         before=query.before,
         limit=query.limit,
     )
-    return answer(Messages(messages=[record(MessageRow, row) for row in rows]))
+    return answer(page_of(MESSAGES, rows))
 
 
 async def show_message(request: CheckedRequest[None, None], api: Api) -> Response:
@@ -127,7 +94,7 @@ async def show_message(request: CheckedRequest[None, None], api: Api) -> Respons
     rows = await api.port(store.page, message_id=message_id, limit=ROWS_MAX)
     if not rows:
         raise NotFoundError(f"there is no message {message_id}", hint="list them: GET /v1/outbox")
-    return answer(Messages(messages=[record(MessageRow, row) for row in rows]))
+    return answer(page_of(MESSAGES, rows))
 
 
 async def retry_message(request: CheckedRequest[None, MessageChange], api: Api) -> Response:
@@ -221,7 +188,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="List messages to people and other systems, the newest first.",
         query=MessagesQuery,
-        answers={200: Messages},
+        answers={200: PAGE},
     ),
     _act("/v1/outbox/retry", retry_messages, "Send failed messages again, under the same ids."),
     _act("/v1/outbox/discard", discard_messages, "Delete messages that failed or still wait."),
@@ -232,7 +199,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="Show a message, once for each subscription that gets it.",
         params={"message_id": UUID_PARAM},
-        answers={200: Messages},
+        answers={200: PAGE},
         refuses=(404,),
     ),
     _act(f"{MESSAGE}/retry", retry_message, "Send a failed message again, under the same id."),

@@ -1,6 +1,5 @@
 """`/v1/queues`: worker queues, and the order of a named one."""
 
-from datetime import datetime
 from typing import Any, Final, Literal
 
 import attrs
@@ -10,13 +9,20 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
+from cortex.http.framework.resource import schema_of_page
 from cortex.http.framework.route import Method, Route, answer
-from cortex.http.framework.shape import field, record, text
+from cortex.http.framework.shape import field, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import queues as store
 from cortex.view.queues import NAME_MAX, parse_named_queue
+from cortex.view.resources.queues import QUEUES
 from cortex.view.verbs import ORDER_QUEUE
+
+PAGE: Final = schema_of_page(
+    QUEUES,
+    doc="The default queue, the paused ones, then by name those that have tasks or are strict.",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -24,29 +30,6 @@ class QueuesQuery:
     """Limits the list."""
 
     limit: int = limit_field(store.QUEUES_MAX)
-
-
-@attrs.frozen(kw_only=True)
-class Queue:
-    """A worker queue, and what waits in it."""
-
-    queue: str | None = field(doc="null: the default one, of jobs without a queue")
-    is_strict: bool = field(doc="its next job begins only when the one before has ended")
-    paused_by: str | None
-    paused_at: datetime | None
-    reason: str | None = field(doc="why it is paused")
-    ready: int = field(doc=f"this and the next two are counted up to {store.COUNTED_MAX:,}")
-    running: int
-    later: int = field(doc="due in the future")
-    is_capped: bool = field(doc="one of the counts ended there")
-    oldest_ready_s: float | None = field(doc="how long the first task has been ready")
-
-
-@attrs.frozen(kw_only=True)
-class Queues:
-    """The default queue, the paused ones, then by name those that have tasks or are strict."""
-
-    queues: list[Queue]
 
 
 @attrs.frozen(kw_only=True)
@@ -78,8 +61,9 @@ async def order_queue(requested: CheckedRequest[None, QueueOrder], api: Api) -> 
     return answer(await _listed(api, [queue]), headers=headers_of(done))
 
 
-async def _listed(api: Api, *only: Any, **which: Any) -> Queues:
-    return Queues(queues=[record(Queue, row) for row in await api.port(store.page, *only, **which)])
+async def _listed(api: Api, *only: Any, **which: Any) -> dict[str, Any]:
+    rows = await api.port(store.page, *only, **which)
+    return {QUEUES.noun: [QUEUES.document(row) | {"queue": row.queue} for row in rows]}
 
 
 ROUTES: Final = (
@@ -90,7 +74,7 @@ ROUTES: Final = (
         role=Role.VIEWER,
         summary="List worker queues, and what waits in each.",
         query=QueuesQuery,
-        answers={200: Queues},
+        answers={200: PAGE},
     ),
     Route(
         method=Method.POST,
@@ -99,7 +83,7 @@ ROUTES: Final = (
         role=ORDER_QUEUE.role,
         summary="Make a named queue strict or relaxed: when its next job begins.",
         body=QueueOrder,
-        answers={200: Queues},
+        answers={200: PAGE},
         takes_key=True,
     ),
 )

@@ -45,7 +45,7 @@ def test_the_http_api_lists_all_fields_of_a_resource(resource: Resource[Any]) ->
     api = document(ROUTES)
     rows = [each for path in api["paths"].values() for each in _rows(api, path, resource.noun)]
     wanted = {field.name for field in resource.fields if not field.is_for_people}
-    assert [set(row["properties"]) for row in rows] == [wanted]
+    assert wanted in [set(row["properties"]) for row in rows]
 
 
 def _rows(api: dict[str, Any], path: dict[str, Any], noun: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,69 @@
+"""Tokens of the HTTP API: holders, roles and last use; never the tokens themselves."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
+from cortex.domain.safe import safe
+from cortex.domain.token import TokenState
+from cortex.store.tokens import ListedToken
+from cortex.view.cells import Cell
+from cortex.view.resource import Field, Resource, on_demand
+
+_STYLES: Final = {
+    TokenState.ACTIVE: "done",
+    TokenState.EXPIRED: "warn",
+    TokenState.REVOKED: "fail",
+}
+
+
+def _ago(row: ListedToken, instant: datetime | None) -> Cell:
+    return Cell(NOTHING, "dim") if instant is None else Cell(age(since_s(row, instant)))
+
+
+def _expires(row: ListedToken) -> Cell:
+    if row.expires_at is None:
+        return Cell("never", "dim")
+    left_s = -since_s(row, row.expires_at)
+    return Cell(f"in {span(left_s)}") if left_s > 0 else Cell("over", "dim")
+
+
+FIELDS: Final[Sequence[Field[ListedToken]]] = (
+    Field(name="id", shown=lambda r: Cell(short_id(r.id), "dim")),
+    Field(name="name", doc="its holder", shown=lambda r: Cell(safe(r.name), "bold"), least=8),
+    Field(name="roles", shown=lambda r: Cell(", ".join(r.roles))),
+    Field(name="state", shown=lambda r: Cell(r.state.value.lower(), _STYLES[r.state])),
+    Field(
+        name="last_used_at",
+        title="used",
+        shown=lambda r: _ago(r, r.last_used_at),
+        is_right=True,
+    ),
+    Field(
+        name="expires_at",
+        doc="null: never",
+        title="expires",
+        shown=_expires,
+        is_right=True,
+        is_spare=True,
+    ),
+    Field(
+        name="created_at",
+        title="age",
+        shown=lambda r: _ago(r, r.created_at),
+        is_right=True,
+        is_spare=True,
+    ),
+    *on_demand("created_by", "revoked_at", "revoked_by"),
+)
+
+TOKENS: Final = Resource(
+    name="Token",
+    noun="tokens",
+    doc="A token of the HTTP API, without its secret, which is not stored.",
+    row=ListedToken,
+    fields=FIELDS,
+    empty="no tokens yet: cortex tokens create",
+    unlisted=frozenset({"now"}),
+)
