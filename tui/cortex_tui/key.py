@@ -105,6 +105,29 @@ def look(
     )
 
 
+def act(
+    id: str,  # noqa: A002 -- the field's name
+    key: str,
+    meaning: str,
+    *where: str,
+    action: str | None = None,
+    label: str | None = None,
+) -> Key:
+    """Return a key that changes something; its action and label default to its id's last word."""
+    name = id.rpartition(".")[2]
+    return Key(
+        id=id,
+        keys=(key,),
+        action=action or name,
+        label=label or name,
+        help=meaning,
+        group="act",
+        where=where,
+        is_acting=True,
+        in_footer=True,
+    )
+
+
 def show_screen(number: int, name: str, meaning: str) -> Key:
     return Key(
         id=f"screen.{name}",
