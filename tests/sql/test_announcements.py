@@ -1,4 +1,4 @@
-"""What lasts or asks for people is announced once, with what it is about."""
+"""Lasting troubles and requests for people are announced once, with their details."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ ERROR = """
 """
 
 
-def test_people_who_are_asked_and_what_became_of_it(database: str, store: Session) -> None:
+def test_approval_requests_and_their_ends_are_announced_once(database: str, store: Session) -> None:
     subscribe(database, "approval.*")
     askers = Askers(store, database)
     decided, forgotten = askers.asked(), askers.asked()

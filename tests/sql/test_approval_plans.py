@@ -91,7 +91,7 @@ def big(filled: Callable[..., str]) -> str:
     return filled(FILL)
 
 
-def test_statements_look_only_at_the_rows_that_they_need(big: str) -> None:
+def test_approval_statements_read_only_the_rows_they_need(big: str) -> None:
     offences: list[str] = []
     for statistics in ("none yet", "fresh"):
         for name, (arguments, most) in STATEMENTS.items():
@@ -110,7 +110,7 @@ def test_statements_look_only_at_the_rows_that_they_need(big: str) -> None:
 
 @frozen
 class Touched:
-    """What one statement did to the large tables, functions and triggers included."""
+    """Rows of the large tables that one statement read, functions and triggers included."""
 
     scans: int
     rows: int
@@ -177,7 +177,7 @@ def crowd(big: str) -> Iterator[Session]:
         yield call
 
 
-def test_those_who_wait_do_not_slow_down_those_who_work(big: str, crowd: Session) -> None:
+def test_waiting_jobs_do_not_slow_down_claims(big: str, crowd: Session) -> None:
     """A claim looks at no job that waits, and none of those has anything that a pod could hold."""
     holding = """
         SELECT count(*) AS n FROM cortex.job j LEFT JOIN cortex_worker.task t ON t.job_id = j.id

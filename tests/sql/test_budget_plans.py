@@ -60,7 +60,7 @@ def worst(dsn: str, name: str, arguments: Sequence[object], tables: set[str]) ->
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
 
-def test_a_pass_looks_at_few_rows(big: str) -> None:
+def test_budget_passes_read_few_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         for name, (arguments, most) in STATEMENTS.items():
             assert worst(big, name, arguments, TABLES) <= most, name

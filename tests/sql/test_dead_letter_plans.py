@@ -42,7 +42,7 @@ def most_looked_at(dsn: str, name: str) -> int:
     return max(each.rows for each in looks if each.table == "dead_letter")
 
 
-def test_what_is_settled_is_not_looked_at(settled: str) -> None:
+def test_settled_letters_are_never_read(settled: str) -> None:
     for statistics in ("none yet", "fresh"):
         for name in STATEMENTS:
             assert 0 < most_looked_at(settled, name) <= WAITING, (name, statistics)

@@ -109,7 +109,7 @@ def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
 
-def test_leave_and_outcome_look_at_their_own_effects(big: str) -> None:
+def test_effect_writes_read_only_their_own_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         for job_ids in (FRESH, KNOWN):
             for table, rows in looked_at(big, "effects.intend", *intents(job_ids)).items():
@@ -125,7 +125,7 @@ def test_leave_and_outcome_look_at_their_own_effects(big: str) -> None:
         sql(big, "ANALYZE")
 
 
-def test_a_page_looks_at_its_own_rows(big: str) -> None:
+def test_effect_pages_read_only_their_own_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         some = UUID(int=8_000)
         for name, arguments in (
@@ -142,7 +142,7 @@ def test_a_page_looks_at_its_own_rows(big: str) -> None:
         sql(big, "ANALYZE")
 
 
-def test_who_waits_for_a_quota_is_looked_at_when_there_is_room(big: str) -> None:
+def test_jobs_waiting_for_a_quota_are_read_only_when_it_has_room(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         sql(big, MUCH_ROOM)
         open_ = "UPDATE cortex.quota SET limit_amount = $1 WHERE tool = 'pay'"

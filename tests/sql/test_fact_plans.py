@@ -31,7 +31,7 @@ LOOKED_AT_MAX = 300
         ("facts.changes_of_job", (JOB, 20)),
     ],
 )
-def test_a_page_looks_at_few_facts(
+def test_fact_pages_read_few_rows(
     filled: Callable[..., str], name: str, arguments: tuple[object, ...]
 ) -> None:
     looks = [look for look in explain(filled(FILL), name, arguments) if look.table == "fact"]
@@ -44,7 +44,7 @@ CHANGES, ERRORS = 5, 3
 NAMES = [f"llm:m{n}" for n in range(10)]
 
 
-def test_the_past_of_breakers_reads_what_it_tells_and_nothing_else(
+def test_breaker_history_reads_only_the_rows_it_returns(
     filled: Callable[..., str],
 ) -> None:
     """However much was recorded in the hour, also of each."""

@@ -33,7 +33,7 @@ STATEMENTS = {
 }
 
 
-def test_only_what_is_asked_for_is_looked_at(big: str) -> None:
+def test_feed_statements_read_only_the_wanted_jobs(big: str) -> None:
     async def fill() -> None:
         connection = await asyncpg.connect(big)
         await connection.execute(FILL)

@@ -84,7 +84,7 @@ def test_the_runtime_cannot_change_the_schema_or_read_files(database: str) -> No
             sql(as_runtime(database), query)
 
 
-def test_nothing_that_was_refused_has_happened(database: str) -> None:
+def test_refused_changes_leave_no_trace(database: str) -> None:
     job_id = submit(database, "work")
     for query in (DELETE, TRUNCATE):
         with pytest.raises(asyncpg.CheckViolationError):

@@ -63,7 +63,7 @@ def test_everything_that_waits_for_a_person_is_counted(store: Session, database:
     assert head.dead > 0
 
 
-def test_what_waits_is_counted_as_far_as_the_cap(filled: Callable[..., str]) -> None:
+def test_counts_of_waiting_work_stop_at_the_cap(filled: Callable[..., str]) -> None:
     dsn = filled(WAITS)
     for statistics in ("none yet", "fresh"):
         looks = explain(dsn, "operator.head", (CAP,))
@@ -75,7 +75,7 @@ def test_what_waits_is_counted_as_far_as_the_cap(filled: Callable[..., str]) -> 
 
 
 @on_asyncio
-async def test_a_pod_that_confines_nothing_is_told_while_it_lives(database: str) -> None:
+async def test_live_unconfined_pod_is_shown_in_the_head(database: str) -> None:
     db = await open_database(Profile(dsn=database), rng=seeded_random())
     session = await asyncpg.connect(database)
 
@@ -111,7 +111,7 @@ async def test_a_pod_that_confines_nothing_is_told_while_it_lives(database: str)
 
 
 @on_asyncio
-async def test_a_pod_whose_session_ended_is_dead_at_once(database: str) -> None:
+async def test_pod_whose_session_ended_is_shown_dead_at_once(database: str) -> None:
     db = await open_database(Profile(dsn=database), rng=seeded_random())
     session = await asyncpg.connect(database)
     try:

@@ -1,4 +1,4 @@
-"""What a job and a step cost in statements, writes, log and memory does not grow unnoticed.
+"""Costs of a job and of a step in statements, writes, log and memory stay within limits.
 
 After a change on purpose: `python -m tests.support.hot_path --write`, and commit the new limits.
 """

@@ -77,7 +77,7 @@ def looked_at(looks: list[Look]) -> int:
     return sum(each.rows for each in looks if each.table == "job_record")
 
 
-def test_a_page_looks_at_few_jobs_however_many_there_are(many: str) -> None:
+def test_job_page_reads_few_jobs_of_any_number(many: str) -> None:
     offences: list[str] = []
     both_ways = [(query, case) for query in ("jobs.page", "jobs.page_up") for case in CASES]
     for statistics in ("none yet", "fresh"):
@@ -110,7 +110,7 @@ DUE_CASES = {
 }
 
 
-def test_a_page_of_what_is_due_looks_at_few_jobs(many_waiting: str) -> None:
+def test_due_page_reads_few_jobs(many_waiting: str) -> None:
     offences: list[str] = []
     for statistics in ("none yet", "fresh"):
         for is_up in (False, True):
@@ -136,7 +136,7 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
     assert looked_at(looks) >= SAME_INSTANT
 
 
-def test_a_look_at_a_list_reads_what_is_in_sight_and_counts_to_its_cap(many: str) -> None:
+def test_list_refresh_reads_visible_jobs_and_counts_to_its_cap(many: str) -> None:
     """Whatever is newer, and however many ended."""
     ids = [UUID(int=n) for n in range(1, LIMIT)]
     (oldest,) = sql(many, "SELECT id, created_at FROM cortex.job ORDER BY created_at, id LIMIT 1")

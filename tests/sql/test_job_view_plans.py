@@ -36,7 +36,7 @@ STATEMENTS: dict[str, list[tuple[object, ...]]] = {
 }
 
 
-def test_only_what_is_shown_is_looked_at(big: str) -> None:
+def test_job_view_reads_only_the_rows_it_shows(big: str) -> None:
     async def fill() -> None:
         connection = await asyncpg.connect(big)
         await connection.execute(FILL)

@@ -19,14 +19,14 @@ async def _end_sessions(dsn: str) -> None:
         await connection.close()
 
 
-def test_whose_session_was_ended_gets_another_one(database: str) -> None:
+def test_ended_session_is_replaced(database: str) -> None:
     sql(database, "SELECT 1")
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.run(_end_sessions(database))
     assert sql(database, "SELECT 1 AS n")[0]["n"] == 1
 
 
-def test_nothing_is_left_in_it(database: str) -> None:
+def test_returned_connection_keeps_no_settings_or_locks(database: str) -> None:
     sql(database, "SELECT set_config('application_name', 'left', false)")
     sql(database, "SELECT pg_advisory_lock(7)")
     with pytest.raises(asyncpg.DivisionByZeroError):

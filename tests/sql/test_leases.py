@@ -1,4 +1,4 @@
-"""Who may write to a running job: only the attempt that has it; and how jobs leave lost pods."""
+"""Only the attempt that owns a running job may write to it; jobs are taken from lost pods."""
 
 import asyncio
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def stale(
     return Stale(old_pod, first.lease, new_pod, second.lease)
 
 
-def test_a_lost_attempt_can_write_nothing(database: str, store: Session, stale: Stale) -> None:
+def test_lost_attempt_cannot_write(database: str, store: Session, stale: Stale) -> None:
     old: dict[str, Any] = {"pod_id": stale.old_pod}
     release = Release(lease=stale.old, outcome="failed", delay_s=1.0, error="late")
     assert store(steps.commit, **old, operations=[step(stale.old, 2, "late")]) == set()
@@ -223,7 +223,7 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     assert store(tasks.take_over, **asked).freed_count == 0, "there is nothing left to take"
 
 
-def test_a_pod_that_has_beaten_since_it_was_seen_keeps_its_jobs_although_its_lock_is_free(
+def test_pod_with_a_newer_heartbeat_keeps_its_jobs_without_a_lock(
     database: str,
     store: Session,
     submit: Callable[..., UUID],
@@ -261,7 +261,7 @@ def test_the_probe_of_a_breaker_is_free_once_its_pod_is_taken_over(
     assert probe == 2
 
 
-def test_nobody_is_suspected_soon_after_the_servers_start(
+def test_no_pod_is_suspected_soon_after_the_servers_start(
     store: Session, enter_pod: Callable[[int], UUID]
 ) -> None:
     enter_pod(LOCK_KEY)
@@ -287,7 +287,7 @@ def test_the_jobs_of_a_dead_pod_are_taken_in_batches(
     assert pod["state"] == "DEAD"
 
 
-def test_a_task_that_somebody_holds_is_taken_at_the_next_look(
+def test_locked_task_of_a_dead_pod_is_taken_on_the_next_pass(
     database: str,
     store: Session,
     submit: Callable[..., UUID],

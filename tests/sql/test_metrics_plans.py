@@ -21,7 +21,7 @@ LOOKED_AT_MAX = {"job_record": 700, "task": 900, "dead_letter": 100}
 """What END_MOST leaves unfinished, beside 129,500 jobs and 19,900 letters that are done with."""
 
 
-def test_a_scrape_looks_at_no_finished_job(filled: Callable[..., str]) -> None:
+def test_scrape_reads_no_finished_job(filled: Callable[..., str]) -> None:
     database = filled(FILL, END_MOST)
     # Dead versions stay in indexes until they are cleaned up: that is not under test.
     sql(database, "VACUUM cortex.job_record, cortex_worker.task, cortex.dead_letter")

@@ -89,7 +89,7 @@ def passing(database: str, seconds: float) -> None:
 
 
 @pytest.mark.smoke("A change of the code fails no job")
-def test_other_code_takes_what_one_code_handed_back(store: Session, database: str) -> None:
+def test_other_code_claims_a_job_that_one_code_handed_back(store: Session, database: str) -> None:
     old, twin, new = pod(store, "v1"), pod(store, "v1"), pod(store, "v2")
     job_id = submit_by_sql(database, TYPE)
     first = misfit(store, old)
@@ -117,7 +117,7 @@ def test_later_code_takes_jobs_that_earlier_code_could_not(store: Session, datab
     assert found.lease == (found.lease.__class__(job_id, 3))
 
 
-def test_a_job_goes_back_to_code_that_has_not_refused_it_after_a_wait(
+def test_job_returns_after_a_wait_to_code_that_did_not_refuse_it(
     store: Session, database: str
 ) -> None:
     old, new = pod(store, "v1"), pod(store, "v2")
@@ -267,7 +267,7 @@ def test_a_poll_for_a_result_ends_early_only_for_stranded_jobs(
     assert store(feed.results, [job_id]).waiting.keys() == {job_id}
 
 
-def test_why_names_the_misfit_and_the_codes_that_looked(store: Session, database: str) -> None:
+def test_why_names_the_misfit_until_other_code_exists(store: Session, database: str) -> None:
     job_id = submit_by_sql(database, TYPE)
     misfit(store, pod(store, "v1"))
     found = why_of(store(why.facts_of, job_id))
@@ -346,7 +346,7 @@ def test_kinds_of_tasks_are_forgotten_after_their_last_use(store: Session, datab
 
 @pytest.mark.parametrize("queue_name", [None, "mail"])
 @pytest.mark.parametrize("is_stranded", [False, True])
-def test_a_person_lets_the_same_code_look_again(
+def test_retry_now_lets_the_same_code_claim_again(
     store: Session, database: str, queue_name: str | None, is_stranded: bool
 ) -> None:
     pod_id = pod(store, "v1")

@@ -1,4 +1,4 @@
-"""What the runtime announces and applications publish, in whose transaction."""
+"""Messages announced by the runtime and published by applications, and their transactions."""
 
 import asyncio
 import random
@@ -64,7 +64,7 @@ def test_a_message_lives_and_dies_with_the_publishers_transaction(
     assert topics(database) == (["order.paid"] if commits else [])
 
 
-def test_nothing_is_written_for_topics_without_a_subscriber(
+def test_topics_without_a_subscriber_write_no_messages(
     database: str, store: Session, life: Life
 ) -> None:
     subscribe(store, "job.failed")

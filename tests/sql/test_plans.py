@@ -193,7 +193,7 @@ def element(value: object) -> str:
     return "NULL" if value is None else f'"{escaped}"'
 
 
-def test_statements_look_only_at_the_rows_that_they_need(big: str) -> None:
+def test_runtime_statements_read_only_the_rows_they_need(big: str) -> None:
     offences: list[str] = []
     for statistics in ("none yet", "fresh"):
         for name, (arguments, wanted) in STATEMENTS.items():

@@ -38,7 +38,7 @@ ROWS_A_BLOCK_MAX = 130
 
 
 @pytest.mark.timeout(300)
-def test_the_pulse_reads_the_end_of_what_there_is(database: str) -> None:
+def test_pulse_reads_only_the_end_of_the_history(database: str) -> None:
     async def fill() -> None:
         connection = await asyncpg.connect(database)
         await connection.execute(FILL)

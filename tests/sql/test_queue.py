@@ -141,7 +141,7 @@ def test_tasks_become_ready_when_they_are_due(
         assert {row["job_id"] for row in ready} == set(ids[:minutes])
 
 
-def test_a_claim_whose_reply_was_lost_is_found_again(
+def test_claim_with_a_lost_reply_is_found_as_an_orphan(
     store: Session, submit: Callable[..., UUID], claim: Callable[..., list[Claim]]
 ) -> None:
     submit()
@@ -153,7 +153,7 @@ def test_a_claim_whose_reply_was_lost_is_found_again(
     assert store(tasks.orphans, pod_id=new_id(), known_ids=[]) == []
 
 
-def test_one_notification_a_batch_and_none_for_what_is_not_due(database: str) -> None:
+def test_each_due_batch_notifies_once_and_a_delayed_batch_never(database: str) -> None:
     async def hear() -> list[str]:
         heard: list[str] = []
         listener = await asyncpg.connect(database)

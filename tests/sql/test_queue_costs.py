@@ -1,4 +1,4 @@
-"""What claims and submits look at grows neither with the backlog nor with the batch."""
+"""Rows read by claims and submissions grow neither with the backlog nor with the batch."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -111,7 +111,7 @@ def test_a_deep_backlog_makes_no_claim_dearer(filled: Callable[..., str]) -> Non
     assert deep <= 1.2 * shallow
 
 
-def test_a_claim_reads_what_was_claimed_before_only_once(run_dir: Path) -> None:
+def test_claims_read_entries_of_claimed_tasks_only_once(run_dir: Path) -> None:
     """Vacuum has not come: the scan itself marks the entries of claimed tasks as dead.
 
     On a server without other sessions: a snapshot of theirs may still need such entries.
@@ -123,7 +123,7 @@ def test_a_claim_reads_what_was_claimed_before_only_once(run_dir: Path) -> None:
         assert least_of_late_claims(server.dsn, is_held=True) > 5 * BATCH
 
 
-def test_a_batch_looks_the_defaults_of_its_type_up_once(database: str) -> None:
+def test_batch_reads_the_defaults_of_its_type_once(database: str) -> None:
     sql(database, "INSERT INTO cortex.job_type VALUES ('work', 5, 7, 90, 135)")
 
     async def run() -> int:

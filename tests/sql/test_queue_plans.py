@@ -37,7 +37,7 @@ def looked_at(looks: list[Look], table: str = "task") -> int:
     return max((each.rows for each in looks if each.table == table), default=0)
 
 
-def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
+def test_claim_does_not_read_paused_queues(paused: str) -> None:
     claim = (POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"])
     for statistics in ("none yet", "fresh"):
         looks = explain(paused, "tasks.claim", claim)
@@ -46,7 +46,7 @@ def test_a_claim_does_not_look_at_what_is_paused(paused: str) -> None:
         sql(paused, "ANALYZE")
 
 
-def test_a_scrape_does_not_count_what_is_paused(paused: str) -> None:
+def test_scrape_does_not_count_paused_queues(paused: str) -> None:
     for statistics in ("none yet", "fresh"):
         # Running jobs are passed over among the pending ones: their records do not show it.
         looks = explain(paused, "metrics.figures", (COUNTED,))
@@ -62,7 +62,7 @@ def test_a_scan_would_be_found(paused: str) -> None:
     assert max(each.rows for each in looks if each.table == "task") > 10 * ROWS_PER_WANTED * BATCH
 
 
-def test_a_list_of_queues_looks_at_so_many_tasks_and_no_more(paused: str) -> None:
+def test_list_of_queues_reads_a_bounded_number_of_tasks(paused: str) -> None:
     for statistics in ("none yet", "fresh"):
         looks = explain(paused, "queues.list", (None, QUEUES, COUNTED))
         assert looked_at(looks, "job_attempt") <= 2 * QUEUES, statistics
@@ -82,7 +82,7 @@ ALL_HANDED_BACK = """
 WALKED = 5_000
 
 
-def test_the_oldest_is_looked_for_past_so_many_that_were_handed_back(
+def test_search_for_the_oldest_job_skips_a_bounded_number_of_returns(
     filled: Callable[..., str],
 ) -> None:
     """40,000 that are ready were all handed back before."""
@@ -108,7 +108,7 @@ WAITS_S = 2 * 86_400 - 90_000
 PROBES = 60
 
 
-def test_what_waits_behind_more_than_are_walked_past_is_found_all_the_same(
+def test_job_behind_more_returns_than_the_bound_is_still_found(
     filled: Callable[..., str],
 ) -> None:
     dsn = filled(FILL, ALL_HANDED_BACK, WAITS)
@@ -141,7 +141,7 @@ LEASES, HANDED_BACK = 100, 20
 LOCKED = 20_000
 
 
-def test_pods_are_listed_and_followed_at_the_same_cost_whatever_they_did(
+def test_pod_list_and_drain_progress_cost_the_same_at_any_history(
     filled: Callable[..., str],
 ) -> None:
     dsn = filled(FILL, ATTEMPTS)

@@ -1,4 +1,4 @@
-"""Who only looks sees what screens show, and neither secrets nor a way to change anything."""
+"""The reader role can fill every screen, and can neither read secrets nor change anything."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -63,12 +63,12 @@ RECORD = """
 
 @pytest.fixture
 def reader(database: str) -> Iterator[Session]:
-    """Calls store methods as one who only looks."""
+    """Calls store methods in the reader role."""
     with open_session(Profile(dsn=database, role=READER_ROLE)) as session:
         yield session
 
 
-def test_screens_are_filled_for_who_only_looks(
+def test_reader_can_fill_every_screen(
     reader: Session, submit: Callable[..., UUID], enter_pod: Callable[[int], UUID]
 ) -> None:
     job_id, pod_id = submit(queue_name="mail"), enter_pod(7)
@@ -104,7 +104,7 @@ def test_each_act_is_refused_by_the_database(
     assert reader(jobs.show, job_id).cancel_requested_at is None
 
 
-def test_nothing_can_be_written_and_no_secret_be_read(database: str) -> None:
+def test_reader_can_neither_write_nor_read_secrets(database: str) -> None:
     dsn = f"{database}&role={READER_ROLE}"
     names = {row["name"] for row in sql(database, TABLES)}
     assert names > HIDDEN
@@ -128,7 +128,7 @@ def test_nothing_can_be_written_and_no_secret_be_read(database: str) -> None:
     [OF_INSERT, OF_UPDATE, OF_ROW % "dead_letter_of_failure", OF_ROW % "job_closes"],
     ids=["insert", "update", "dead letter", "closes"],
 )
-def test_the_record_cannot_be_forged_by_triggers_of_ones_own(
+def test_reader_cannot_forge_the_record_with_triggers(
     database: str, submit: Callable[..., UUID], trigger: str
 ) -> None:
     submit()

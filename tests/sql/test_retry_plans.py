@@ -1,4 +1,4 @@
-"""Letting retries go, and telling why a job waits, cost the same however many jobs wait."""
+"""Releasing retries, and explaining a wait, cost the same however many jobs wait."""
 
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -59,7 +59,7 @@ def worst(dsn: str, name: str, arguments: Sequence[object]) -> int:
     return max(1_000_000 if look.node == "Seq Scan" else look.rows for look in looks)
 
 
-def test_a_pass_looks_at_few_rows(big: str) -> None:
+def test_retry_pass_reads_few_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         behind = "UPDATE cortex.breaker SET state = $1, open_until = $2, opened_at = $2"
         assert worst(big, "retries.due", (BATCH,)) <= FEW, "behind an open breaker"
@@ -85,7 +85,7 @@ def test_budgets_are_not_walked(big: str) -> None:
     assert worst(big, "retries.due", (BATCH,)) <= FEW
 
 
-def test_who_was_let_go_costs_nothing(big: str) -> None:
+def test_released_jobs_add_no_cost_to_a_retry_pass(big: str) -> None:
     """Many were let go when it closed, and it has opened again: the newest of them is enough."""
     let_go = (
         "UPDATE cortex.job_record SET worker_job_id = 1 WHERE waiting_on = 'llm:down' AND id <> $1"

@@ -44,7 +44,7 @@ def test_a_job_that_contradicts_itself_is_refused(
         ("FAILED", "", "error_message_only_in_failed"),
     ],
 )
-def test_a_state_needs_what_belongs_to_it(
+def test_retry_and_failed_states_require_their_fields(
     database: str, way: str, missing: str, constraint: str
 ) -> None:
     submit(database, "work")
@@ -139,7 +139,7 @@ def test_the_functions_that_define_rights_are_safe_from_the_search_path(database
     assert [row["name"] for row in unsafe] == []
 
 
-def test_not_everybody_may_call_a_function_that_lends_its_owners_rights(database: str) -> None:
+def test_privileged_functions_are_not_executable_by_everyone(database: str) -> None:
     """Nor make a trigger of it: that asks for the same right."""
     lent = sql(
         database,

@@ -117,7 +117,7 @@ def test_no_job_gets_more_time_than_its_type_may(
         ("llm_generate", "{}", "payload.model .* got nothing"),
     ],
 )
-def test_built_in_types_refuse_what_is_no_text(
+def test_built_in_types_refuse_missing_and_non_text_fields(
     database: str, type_: str, payload: str, message: str
 ) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match=message):
@@ -166,7 +166,7 @@ def test_only_bulk_operations_enter_their_queue(database: str, store: Session, q
     assert job_row(database, job_id)["queue_name"] == BULK
 
 
-def test_the_same_id_again_changes_nothing(database: str, store: Session) -> None:
+def test_repeated_submission_of_an_id_changes_nothing(database: str, store: Session) -> None:
     given = Submission(id=new_id(), type="work", payload='{"x": 1}', job_key="k")
     assert store(jobs.submit, [given]) == {given.id}
     assert store(jobs.submit, [given]) == set()
@@ -174,9 +174,7 @@ def test_the_same_id_again_changes_nothing(database: str, store: Session) -> Non
 
 
 @pytest.mark.parametrize("known", [1, 25, 30])
-def test_of_a_batch_only_what_is_new_is_submitted(
-    database: str, store: Session, known: int
-) -> None:
+def test_batch_submits_only_its_new_jobs(database: str, store: Session, known: int) -> None:
     batch = [Submission(id=new_id(), type="work", payload=f'{{"n": {n}}}') for n in range(30)]
     before = {each.id for each in batch[-known:]}
     assert store(jobs.submit, batch[-known:]) == before
@@ -220,7 +218,7 @@ def test_sql_refuses_an_id_of_another_job(database: str) -> None:
     assert job_row(database, job_id)["payload"] == '{"x": 1}'
 
 
-def test_of_an_id_twice_in_a_batch_the_first_is_submitted(database: str, store: Session) -> None:
+def test_first_of_two_equal_ids_in_a_batch_is_submitted(database: str, store: Session) -> None:
     batch = [Submission(id=new_id(), type="work") for _ in range(30)]
     again = [attrs.evolve(batch[0], priority=7), *batch]
     assert store(jobs.submit, again) == {each.id for each in batch}
@@ -257,7 +255,7 @@ def test_a_batch_waits_for_another_with_its_ids(database: str, commits: bool) ->
     assert tuple(sql(database, ROWS)[0]) == (30, 30, 30)
 
 
-def test_a_batch_without_payloads_has_empty_ones(database: str, store: Session) -> None:
+def test_batch_without_payloads_stores_empty_objects(database: str, store: Session) -> None:
     batch = [Submission(id=new_id(), type="work") for _ in range(2)]
     store(jobs.submit, [*batch, mixed := Submission(id=new_id(), type="work", payload="7")])
     store(jobs.submit, [bare := Submission(id=new_id(), type="work")])
@@ -336,7 +334,7 @@ def test_a_running_job_runs_on_and_its_key_passes_on(
     assert [row["job_id"] for row in holders] == [third]
 
 
-def test_of_many_at_once_one_holds_the_key(database: str) -> None:
+def test_one_of_many_concurrent_submissions_holds_the_key(database: str) -> None:
     rng = seeded_random()
 
     async def submit_at_once() -> None:
@@ -359,7 +357,7 @@ def test_of_many_at_once_one_holds_the_key(database: str) -> None:
     assert len(sql(database, "SELECT FROM cortex_worker.task WHERE job_key = 'k'")) == 1
 
 
-def test_of_one_batch_the_last_holds_the_key(database: str, store: Session) -> None:
+def test_last_job_of_a_batch_holds_the_key(database: str, store: Session) -> None:
     batch = [Submission(id=new_id(), type="work", job_key="k") for _ in range(3)]
     store(jobs.submit, batch)
     statuses = [job_row(database, each.id)["status"] for each in batch]

@@ -132,7 +132,7 @@ def test_a_job_waits_for_a_person_and_runs_again_once_let_go(
     assert_one_truth(database)
 
 
-def test_only_who_has_the_job_can_suspend_it(
+def test_only_the_owner_can_suspend_a_job_once(
     database: str, store: Session, running: Running
 ) -> None:
     for pod_id, attempt in ((new_id(), 1), (running.pod_id, 0), (running.pod_id, 2)):
@@ -145,7 +145,9 @@ def test_only_who_has_the_job_can_suspend_it(
     assert len(facts(database, running.lease.job_id)) == 1
 
 
-def test_who_was_asked_to_end_ends_instead(database: str, store: Session, running: Running) -> None:
+def test_cancel_requested_job_ends_instead_of_suspending(
+    database: str, store: Session, running: Running
+) -> None:
     job_id = running.lease.job_id
     store(jobs.cancel, job_id, by="ana", reason="enough")
     store(tasks.suspend, pod_id=running.pod_id, operations=[a_suspend(running.lease)])
@@ -193,7 +195,7 @@ def test_time_between_attempts_is_not_the_jobs(
     assert 48 < fourth.left_s <= 50, "since its last heartbeat it may not have run"
 
 
-def test_a_job_keeps_what_it_began_with(
+def test_job_keeps_its_first_configuration(
     database: str, store: Session, submit: Callable[..., UUID]
 ) -> None:
     first, second = store(configs.ensure, {"a": 1}), store(configs.ensure, {"a": 2})
@@ -210,7 +212,7 @@ def test_a_job_keeps_what_it_began_with(
     assert store(configs.spec, first) == {"a": 1}
 
 
-def test_a_failure_is_recorded_with_what_it_was(
+def test_failure_is_recorded_with_its_class_source_and_data(
     database: str, store: Session, running: Running
 ) -> None:
     finish = Finish(
@@ -230,7 +232,7 @@ def test_a_failure_is_recorded_with_what_it_was(
     assert history(database, running.lease.job_id)[-1] == ("RUNNING", "FAILED", 1)
 
 
-def test_many_at_once(
+def test_many_suspensions_in_one_statement_are_all_recorded(
     database: str, store: Session, submit: Callable[..., UUID], claim: Claims
 ) -> None:
     ids = {submit() for _ in range(60)}

@@ -25,7 +25,7 @@ STATEMENTS: dict[str, tuple[object, ...]] = {
 }
 
 
-def test_a_request_looks_at_few_rows(filled: Callable[..., str]) -> None:
+def test_token_lookup_reads_few_rows(filled: Callable[..., str]) -> None:
     dsn = filled(FILL)
     for name, arguments in STATEMENTS.items():
         looks = [

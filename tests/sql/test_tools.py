@@ -34,7 +34,7 @@ def claimed(store: Session, *tools: str) -> set[UUID]:
     return {each.lease.job_id for each in claim(store, *tools)}
 
 
-def test_a_pod_claims_only_the_agents_whose_tools_it_has(store: Session, database: str) -> None:
+def test_pod_claims_only_agents_whose_tools_it_has(store: Session, database: str) -> None:
     apply(store, "reader", "read_file", "look_up")
     apply(store, "talker")
     needy = submit_by_sql(database, RUN, agent="reader")
@@ -72,7 +72,7 @@ def let_go(store: Session, database: str, job_id: UUID) -> None:
 
 
 @pytest.mark.parametrize("comes_back", [wait, let_go])
-def test_a_job_that_comes_back_needs_the_same_tools(
+def test_resumed_job_needs_the_same_tools(
     store: Session, database: str, comes_back: Callable[..., None]
 ) -> None:
     apply(store, "reader", "look_up")

@@ -112,7 +112,7 @@ def test_ends_and_changes_are_stamped_by_the_database(database: str) -> None:
     assert ended["finished_at"] == ended["updated_at"] > begun["updated_at"]
 
 
-def test_history_says_what_belongs_to_each_state(database: str) -> None:
+def test_history_keeps_the_details_of_each_state(database: str) -> None:
     failed, retried, cancelled = (submit(database, "work") for _ in range(3))
     for job_id, state in ((failed, "FAILED"), (retried, "RETRY")):
         go(database, job_id, "RUNNING")
@@ -213,7 +213,7 @@ def test_a_running_job_is_cancelled_as_running(database: str, raised: int) -> No
     ]
 
 
-def test_what_is_written_to_the_record_of_a_running_job_is_no_transition(database: str) -> None:
+def test_update_of_a_running_record_is_no_transition(database: str) -> None:
     pod = as_runtime(database)
     job_id = submit(pod, "work")
     sql(pod, CLAIM, job_id)
