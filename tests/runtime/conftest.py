@@ -18,7 +18,7 @@ from tests.support.servers.webhook_receiver import Receiver, receiving
 
 @pytest.fixture(autouse=True)
 def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged so far, one mapping a line."""
+    """Log lines so far, one mapping each."""
     with capture_logs() as lines:
         yield lines
 

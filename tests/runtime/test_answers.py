@@ -42,7 +42,7 @@ SENDING = ("of_pod", "send")
 
 @define
 class Speaker:
-    """A model that says what a test sends it; `None` ends its answer."""
+    """A model that streams the words a test sends; `None` ends its answer."""
 
     words: dict[str, "trio.MemorySendChannel[str | None]"] = field(factory=dict)
 
@@ -137,7 +137,7 @@ async def stage(bench: Bench) -> AsyncIterator[Stage]:
         opened.say(question, None)
 
 
-async def test_behind_a_pooler_it_is_asked_for(
+async def test_answer_behind_a_pooler_is_polled(
     bench: Bench, database: str, server_home: Path
 ) -> None:
     with pgbouncer(database, server_home, sessions=2) as pooler:
@@ -172,7 +172,7 @@ async def heard(feed: Feed, text: str) -> list[AnswerPiece]:
     return pieces
 
 
-async def test_what_is_said_is_heard_and_ends_with_the_committed_step(stage: Stage) -> None:
+async def test_follower_receives_the_answer_until_its_step_is_committed(stage: Stage) -> None:
     stage.feeds.poller.pace = PollRate(
         gap_s=60.0, quiet_gap_s=60.0, burst=100
     )  # it looks when hinted
@@ -190,7 +190,7 @@ async def test_what_is_said_is_heard_and_ends_with_the_committed_step(stage: Sta
         assert kinds[-2:] == ["step", "moved"]
 
 
-async def test_while_nobody_watches_nothing_is_asked_or_sent(stage: Stage) -> None:
+async def test_unwatched_answer_costs_no_statement(stage: Stage) -> None:
     await eventually_async(lambda: stage.port.counts["of_pod"], what="it looked when it began")
     before = [stage.port.counts[name] for name in SENDING]
     await stage.ask("q")
@@ -201,7 +201,7 @@ async def test_while_nobody_watches_nothing_is_asked_or_sent(stage: Stage) -> No
     assert not stage.sender._somebody.is_set()
 
 
-async def test_when_the_last_one_leaves_it_falls_silent(stage: Stage, database: str) -> None:
+async def test_pod_stops_sending_when_the_last_follower_leaves(stage: Stage, database: str) -> None:
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:
         stage.say("q", "hello ")
@@ -214,7 +214,7 @@ async def test_when_the_last_one_leaves_it_falls_silent(stage: Stage, database: 
     assert stage.port.counts["send"] == sent
 
 
-async def test_who_comes_late_gets_what_was_said_before(stage: Stage) -> None:
+async def test_late_follower_receives_the_earlier_text(stage: Stage) -> None:
     job_id = await stage.ask("q")
     stage.say("q", "long ago ")
     async with stage.feeds.follow(job_id) as first:
@@ -265,7 +265,7 @@ async def test_a_watch_is_renewed_while_somebody_follows(
         await eventually_async(lambda: until() > first, what="it watches on")
 
 
-async def test_of_an_answer_that_is_very_long_the_beginning_and_the_latest_are_shown(
+async def test_very_long_answer_shows_its_beginning_and_its_latest_part(
     stage: Stage,
 ) -> None:
     job_id = await stage.ask("q")
@@ -286,7 +286,7 @@ async def test_of_an_answer_that_is_very_long_the_beginning_and_the_latest_are_s
         await heard_more(feed, "still heard")
 
 
-async def test_what_could_not_be_sent_is_sent_again(stage: Stage) -> None:
+async def test_failed_send_is_repeated(stage: Stage) -> None:
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:
         stage.say("q", "one ")
@@ -299,9 +299,7 @@ async def test_what_could_not_be_sent_is_sent_again(stage: Stage) -> None:
         await heard_more(feed, "two ")
 
 
-async def test_a_lost_connection_is_replaced_and_nothing_is_missing(
-    stage: Stage, database: str
-) -> None:
+async def test_lost_connection_is_replaced_without_a_gap(stage: Stage, database: str) -> None:
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:
         stage.say("q", "one ")
@@ -318,7 +316,7 @@ async def test_a_lost_connection_is_replaced_and_nothing_is_missing(
         await heard_more(feed, "two ")
 
 
-async def test_its_connection_is_open_only_while_somebody_follows(
+async def test_listener_connects_only_while_a_job_is_followed(
     stage: Stage, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.answer_listener.LINGER_S", 0.1)
@@ -334,7 +332,7 @@ async def test_its_connection_is_open_only_while_somebody_follows(
         await heard(feed, "hello ")
 
 
-async def test_a_job_that_goes_on_elsewhere_is_heard_from_there(stage: Stage) -> None:
+async def test_follower_of_a_waiting_job_hears_the_pod_that_claims_it(stage: Stage) -> None:
     (job_id,) = await stage.bench.submit(payload=json.dumps({"question": "q"}))
     async with stage.feeds.follow(job_id) as feed:
         (claim,) = await stage.bench.claim()
@@ -393,7 +391,7 @@ async def test_strange_text_passes(stage: Stage) -> None:
         await heard(feed, "nul \ufffd half \ufffd escape \x1b[31m ß 🙂")
 
 
-async def test_a_message_of_somebody_else_harms_nobody(
+async def test_foreign_notification_is_ignored(
     stage: Stage, database: str, log_lines: list[Any]
 ) -> None:
     job_id = await stage.ask("q")

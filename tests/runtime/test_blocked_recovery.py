@@ -47,7 +47,7 @@ async def two_silent_jobs(bench: Bench, dsn: str) -> tuple[UUID, UUID]:
 
 
 @pytest.mark.parametrize("table", ["cortex_worker.task", "cortex.job_record"])
-async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
+async def test_sweep_skips_a_locked_job_and_logs_the_holder(
     bench: Bench, database: str, log_lines: Lines, table: str
 ) -> None:
     held, free = await two_silent_jobs(bench, database)
@@ -83,7 +83,7 @@ async def test_a_sweep_takes_the_others_and_tells_who_is_in_the_way(
     assert [sample.value for sample in blocked.samples] == [3]
 
 
-async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
+async def test_locked_job_of_a_dead_pod_is_reported_and_taken_later(
     bench: Bench, database: str, log_lines: Lines
 ) -> None:
     dead = a_pod()
@@ -105,7 +105,7 @@ async def test_a_dead_pods_job_that_somebody_holds_is_told_too(
     assert (await bench.port(tasks.take_over, **take)).is_done
 
 
-async def test_what_is_out_of_reach_is_told_also_while_nobody_is_swept(
+async def test_locked_job_is_reported_while_the_pod_may_not_sweep(
     bench: Bench, database: str, log_lines: Lines
 ) -> None:
     """A pod that began a moment ago, or that has trouble of its own now and then."""

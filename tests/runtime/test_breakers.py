@@ -51,7 +51,7 @@ async def succeed(pod: BreakerRegistry, name: str = NAME) -> None:
 
 
 async def suspended(pod: BreakerRegistry, name: str = NAME) -> Suspended:
-    """What a job gets that wants to call."""
+    """The suspension that a call raises."""
     with pytest.raises(Suspended) as caught:
         async with pod.admit(name):
             pytest.fail(f"{name} was called")
@@ -97,7 +97,7 @@ class Provider:
     done_count: int = 0
 
     async def call(self, pod: BreakerRegistry, name: str = NAME) -> None:
-        """As a job does, whose pod catches what suspends it."""
+        """Make a call as a job does, and note its suspension."""
         try:
             async with pod.admit(name) as admission:
                 self.call_count += 1
@@ -195,7 +195,7 @@ async def test_an_outage_meets_a_handful_of_two_hundred_jobs(
     assert all(longest_s - 5 < (w.delay_s or 0) < longest_s + 1 for w in provider.suspended)
 
 
-async def test_a_burst_of_failures_is_told_in_a_few_statements(bench: Bench, database: str) -> None:
+async def test_burst_of_failures_is_recorded_in_few_statements(bench: Bench, database: str) -> None:
     pod, provider = a_pod(bench.port), Provider(failure=a_failure())
     for _ in range(300):
         bench.jobs.start_soon(provider.call, pod, "tool:t")
@@ -210,7 +210,7 @@ async def test_a_burst_of_failures_is_told_in_a_few_statements(bench: Bench, dat
     assert provider.done_count == 2
 
 
-async def test_an_open_breaker_says_why_and_when_to_come_back(
+async def test_open_breaker_reports_reason_and_return_time(
     port: FaultyPort, log_lines: Lines
 ) -> None:
     pod = a_pod(port)
@@ -222,7 +222,7 @@ async def test_an_open_breaker_says_why_and_when_to_come_back(
     assert [line["event"] for line in log_lines] == ["breaker opened"]
 
 
-async def test_a_permanent_failure_stays_what_it_is_though_the_breaker_is_open(
+async def test_permanent_failure_under_an_open_breaker_does_not_suspend(
     port: FaultyPort,
 ) -> None:
     pod = a_pod(port)
@@ -231,7 +231,7 @@ async def test_a_permanent_failure_stays_what_it_is_though_the_breaker_is_open(
         await admission.failed(a_failure(cls=FailureClass.PERMANENT))  # does not raise
 
 
-async def test_pods_share_what_they_know(port: FaultyPort) -> None:
+async def test_pods_share_the_states_of_breakers(port: FaultyPort) -> None:
     one, other = a_pod(port), a_pod(port)
     await open_it(one)
     await other.tick(TickBudget())
@@ -243,7 +243,7 @@ async def test_pods_share_what_they_know(port: FaultyPort) -> None:
     assert [breaker.name for breaker in (await port(store.look, limit=9))[1]] == [NAME]
 
 
-async def test_who_waits_to_call_is_turned_away_by_another_pods_outage(bench: Bench) -> None:
+async def test_queued_calls_are_suspended_when_another_pod_opens_the_breaker(bench: Bench) -> None:
     one, other, provider = a_pod(bench.port), a_pod(bench.port), Provider()
     for _ in range(20):
         bench.jobs.start_soon(provider.call, one)
@@ -254,7 +254,7 @@ async def test_who_waits_to_call_is_turned_away_by_another_pods_outage(bench: Be
     assert provider.call_count == 4
 
 
-async def test_whose_turn_comes_in_the_instant_of_the_outage_does_not_call(bench: Bench) -> None:
+async def test_call_admitted_as_the_breaker_opens_is_suspended(bench: Bench) -> None:
     pod, provider = a_pod(bench.port), Provider()
     for _ in range(5):
         bench.jobs.start_soon(provider.call, pod)
@@ -271,7 +271,7 @@ async def test_whose_turn_comes_in_the_instant_of_the_outage_does_not_call(bench
 # --- the probe
 
 
-async def test_one_probe_goes_through_and_its_success_lets_all_go(
+async def test_one_probe_runs_and_its_success_closes_the_breaker(
     bench: Bench, database: str
 ) -> None:
     pods = [a_pod(bench.port), a_pod(bench.port)]
@@ -306,7 +306,7 @@ async def test_a_probe_that_fails_opens_it_again(port: FaultyPort, database: str
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "permanent", "no report"])
-async def test_a_probe_that_says_nothing_is_given_back(
+async def test_probe_without_an_outcome_is_given_back(
     port: FaultyPort, database: str, ending: str
 ) -> None:
     pod, other = a_pod(port), a_pod(port)
@@ -375,7 +375,7 @@ async def test_a_host_needs_two_successes(port: FaultyPort, database: str) -> No
     assert state_of(database, "http:example.org") == "CLOSED"
 
 
-async def test_calls_that_were_not_told_of_are_counted_with_the_next_failure(
+async def test_unreported_calls_are_counted_with_the_next_failure(
     port: FaultyPort, database: str
 ) -> None:
     pod, name = a_pod(port), "http:example.org"
@@ -388,7 +388,7 @@ async def test_calls_that_were_not_told_of_are_counted_with_the_next_failure(
     assert sql(database, "SELECT requests FROM cortex.breaker")[0]["requests"] == 10
 
 
-async def test_a_forgotten_breaker_is_learnt_anew(
+async def test_forgotten_breaker_is_created_again(
     port: FaultyPort, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = a_pod(port)
@@ -413,7 +413,9 @@ async def test_a_forgotten_breaker_is_learnt_anew(
 # --- people
 
 
-async def test_what_a_person_opened_waits_for_a_person(port: FaultyPort, database: str) -> None:
+async def test_breaker_opened_by_a_person_stays_open_until_closed(
+    port: FaultyPort, database: str
+) -> None:
     pod = a_pod(port)
     await port(store.force_open, NAME, by="ana", reason="no budget")
     await pod.tick(TickBudget())
@@ -477,7 +479,7 @@ async def through(network: Proxy) -> AsyncIterator[FaultyPort]:
         yield FaultyPort(opened)
 
 
-async def test_without_the_database_calls_go_on_and_are_counted_here(
+async def test_calls_without_the_database_run_and_are_counted_locally(
     database: str, log_lines: Lines
 ) -> None:
     with proxy(database) as network:
@@ -548,7 +550,7 @@ async def test_an_old_answer_does_not_undo_a_new_one(port: FaultyPort) -> None:
 # --- memory
 
 
-async def test_what_nobody_needs_is_dropped(
+async def test_idle_breakers_are_dropped(
     port: FaultyPort, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod = a_pod(port)

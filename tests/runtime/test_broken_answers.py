@@ -179,9 +179,7 @@ def state_of(database: str) -> str:
     return str(row["state"])
 
 
-async def test_an_answer_that_has_only_begun_is_no_success_of_a_probe(
-    port: FaultyPort, database: str
-) -> None:
+async def test_started_answer_is_no_success_of_a_probe(port: FaultyPort, database: str) -> None:
     pod = a_pod(port)
     await open_it(port, pod, database)
     await pod.tick(TickBudget())
@@ -195,7 +193,7 @@ async def test_an_answer_that_has_only_begun_is_no_success_of_a_probe(
     assert tuple(row) == ("OPEN", 4)
 
 
-async def test_an_answer_that_goes_on_longer_than_its_idle_time_out_is_a_success(
+async def test_answer_streaming_past_its_idle_timeout_is_a_success(
     port: FaultyPort, database: str
 ) -> None:
     pod = a_pod(port)
@@ -210,7 +208,7 @@ async def test_an_answer_that_goes_on_longer_than_its_idle_time_out_is_a_success
     assert tuple(row) == ("CLOSED", 1)
 
 
-async def test_answers_that_have_only_begun_let_no_others_start(
+async def test_started_answers_admit_no_further_calls_yet(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod, begun = a_pod(bench.port), 0
@@ -238,9 +236,7 @@ async def test_answers_that_have_only_begun_let_no_others_start(
 # --- what time alone changes
 
 
-async def test_a_breaker_that_nobody_calls_is_half_open_when_its_time_is_over(
-    port: FaultyPort, database: str
-) -> None:
+async def test_uncalled_breaker_becomes_half_open_in_time(port: FaultyPort, database: str) -> None:
     pod, other = a_pod(port), a_pod(port)
     await open_it(port, pod, database)
     (page,) = await port(store.page, name=NAME)
@@ -256,9 +252,7 @@ async def test_a_breaker_that_nobody_calls_is_half_open_when_its_time_is_over(
     assert [row["subtype"] for row in facts] == ["breaker_opened", "breaker_half_opened"]
 
 
-async def test_a_breaker_that_nobody_calls_is_forgotten_after_a_quiet_hour(
-    port: FaultyPort, database: str
-) -> None:
+async def test_uncalled_breaker_closes_after_a_quiet_hour(port: FaultyPort, database: str) -> None:
     pod = a_pod(port)
     await open_it(port, pod, database)
     await pod.tick(TickBudget())

@@ -94,7 +94,7 @@ def uses(dsn: str) -> list[tuple[Any, Any]]:
     return [(row["spent"], row["reserved"]) for row in sql(dsn, query)]
 
 
-async def test_a_failed_call_is_booked_with_what_failed(bench: Bench) -> None:
+async def test_failed_call_is_booked_with_its_failure(bench: Bench) -> None:
     (claim,) = await bench.claimed()
     budget_guard = a_purse(bench)
     failure = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
@@ -174,7 +174,7 @@ async def test_a_stale_attempt_makes_no_call(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("fault", ["refuse", "lose_request", "lose_reply"])
-async def test_an_outage_is_waited_out_and_nothing_counts_twice(
+async def test_reservation_and_settlement_survive_an_outage_once(
     bench: Bench, database: str, fault: str
 ) -> None:
     await limit(bench, DAY, "10")
@@ -278,9 +278,7 @@ async def test_a_settlement_that_is_cut_off_is_booked_later(bench: Bench, databa
     assert uses(database) == [(Decimal("0.5"), 0)]
 
 
-async def test_a_reservation_that_nobody_heard_of_keeps_no_room(
-    bench: Bench, database: str
-) -> None:
+async def test_reservation_with_a_lost_reply_is_released(bench: Bench, database: str) -> None:
     await limit(bench, DAY, "10")
     (claim,) = await bench.claimed()
     unsettled = PendingSettlements(bench.port)
@@ -296,7 +294,7 @@ async def test_a_reservation_that_nobody_heard_of_keeps_no_room(
     assert uses(database) == [(0, 0)]
 
 
-async def test_too_many_unsettled_costs_are_told_and_left_to_the_sweep(
+async def test_unsettled_costs_over_the_limit_are_logged_and_swept(
     bench: Bench, database: str, log_lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SETTLE_WITHIN_S", 0.0)
@@ -335,7 +333,7 @@ async def test_a_bill_that_is_refused_does_not_hold_up_the_others(
     assert log_lines[-1]["event"] == "cost not booked, swept later"
 
 
-async def test_calls_of_one_job_wait_for_each_other_and_for_others_only_so_long(
+async def test_calls_of_one_job_wait_for_each_other_but_suspend_behind_others(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 0.0)
@@ -359,7 +357,7 @@ async def test_calls_of_one_job_wait_for_each_other_and_for_others_only_so_long(
     assert uses(database) == [(1, 6)]
 
 
-async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, database: str) -> None:
+async def test_call_of_a_killed_pod_is_booked_as_lost(bench: Bench, database: str) -> None:
     """What a kill leaves: a reservation that its owner will not settle, and a job to take over."""
     await limit(bench, DAY, "3")
     dead = a_pod()
@@ -385,7 +383,7 @@ async def test_a_call_whose_pod_is_killed_is_booked_as_lost(bench: Bench, databa
     assert costs == ["lost", "kept"]
 
 
-async def test_a_running_bookkeeper_finds_who_missed_the_raise(bench: Bench, database: str) -> None:
+async def test_reconciler_resumes_a_job_that_missed_the_raise(bench: Bench, database: str) -> None:
     """The raise came after the budget was found spent, and before the job began to wait."""
     await limit(bench, RUN, "0")
     (claim,) = await bench.claimed()

@@ -138,7 +138,7 @@ async def test_the_oldest_letters_change_first_for_every_cause(pod: Bench, datab
     ]
 
 
-async def test_letters_that_nobody_counted_stay(pod: Bench, database: str) -> None:
+async def test_letters_failed_after_the_count_stay_open(pod: Bench, database: str) -> None:
     """One of the counted ones is settled, and another fails, before the operation chooses."""
     ids = fail(database, 3)
     counted = await pod.port(dead_letters.choose, DeadLetterFilter(type="work"), limit=3)
@@ -148,9 +148,7 @@ async def test_letters_that_nobody_counted_stay(pod: Bench, database: str) -> No
     assert (changed(done), letter(database, late)["state"]) == ((2, 0, {}), "OPEN")
 
 
-async def test_what_another_person_settled_meanwhile_is_a_failure_with_its_reason(
-    pod: Bench, database: str
-) -> None:
+async def test_letter_settled_meanwhile_fails_with_its_reason(pod: Bench, database: str) -> None:
     ids = fail(database, 2)
     request = a_request()
     choice = await pod.port(bulk.choose, await submit(pod, request), request)
@@ -191,7 +189,7 @@ async def test_jobs_are_cancelled_while_all_slots_are_taken(pod: Bench, database
     assert {tuple(row) for row in rows} == {("ben", "mended")}
 
 
-async def test_jobs_that_wait_are_released_once_and_failed_ones_continued(
+async def test_bulk_retry_releases_waiting_jobs_and_continues_failed_ones_once(
     pod: Bench, database: str
 ) -> None:
     ids = await waiting(pod, 5)
@@ -244,7 +242,7 @@ async def test_jobs_submitted_after_the_operation_are_left_alone(pod: Bench, dat
     assert job_row(database, after)["status"] == "PENDING"
 
 
-async def test_named_jobs_that_are_gone_or_ended_are_counted(pod: Bench, database: str) -> None:
+async def test_missing_and_ended_jobs_are_counted_as_left_out(pod: Bench, database: str) -> None:
     (job_id,) = await pod.submit(1)
     (ended,) = fail(database)
     request = a_request(verb=BulkVerb.CANCEL, job_ids=(job_id, ended, new_id()))
@@ -252,7 +250,7 @@ async def test_named_jobs_that_are_gone_or_ended_are_counted(pod: Bench, databas
     assert (changed(done), done["left_out"]) == ((1, 0, {}), {"ended": 1, "gone": 1})
 
 
-async def test_an_operation_in_nobodys_name_fails(pod: Bench, database: str) -> None:
+async def test_bulk_operation_without_a_submitter_fails(pod: Bench, database: str) -> None:
     job_id = new_id()
     await pod.port(jobs.submit, [a_request().submission(job_id)])
     await pod.start(pod.dispatcher(poll_s=0.05))
@@ -297,7 +295,7 @@ async def test_a_locked_letter_holds_up_its_own_operation_alone(pod: Bench, data
     assert changed(await result(database, first)) == (1, 0, {})
 
 
-async def test_what_resists_is_halved_until_it_is_alone(pod: Bench, database: str) -> None:
+async def test_resisting_slice_is_halved_until_one_item_fails(pod: Bench, database: str) -> None:
     ids = sorted(fail(database, 12, steps=2))
     make_large(database, ids[0])
     request = a_request()

@@ -1,4 +1,4 @@
-"""The committer: batches, fenced, written once whatever becomes of the replies."""
+"""The committer: fenced batches, written once whatever happens to the replies."""
 
 from collections.abc import Callable, MutableMapping
 from functools import partial
@@ -58,7 +58,7 @@ def an_end(claim: Claim, **fields: Any) -> Finish:
 
 
 async def outcome_of(call: Any) -> BaseException | None:
-    """What a call raised, or None: outcomes of many calls are compared."""
+    """The error that a call raised, or None, so that outcomes can be compared."""
     try:
         await call
     except (LeaseLost, Exception) as error:  # noqa: BLE001
@@ -204,7 +204,7 @@ async def test_a_poisonous_value_fails_its_own_operation_only(
     assert_one_truth(database)
 
 
-async def test_a_refused_step_leaves_no_gap_even_among_concurrent_ones(
+async def test_refused_step_leaves_no_gap_among_concurrent_steps(
     bench: Bench, database: str
 ) -> None:
     """With a gap the next attempt would number over a step that is there, and lose its own."""
@@ -249,7 +249,7 @@ FAULTS: list[Callable[[FaultyPort, Any], None]] = [
 @pytest.mark.parametrize(
     "method", [steps.commit, jobs.finish, tasks.release], ids=lambda m: m.__name__
 )
-async def test_each_operation_is_done_once_whatever_was_lost(
+async def test_each_operation_is_applied_once_whatever_reply_was_lost(
     bench: Bench, database: str, method: Callable[..., Any], fault: Callable[..., None]
 ) -> None:
     claims = await bench.claimed(3)
@@ -290,7 +290,7 @@ async def test_a_job_that_was_lost_meanwhile_is_known_to_be_lost(
     assert type(outcome) is LeaseLost
 
 
-async def test_an_end_that_came_true_otherwise_is_not_taken_for_ours(
+async def test_end_that_differs_in_the_record_raises_lease_lost(
     bench: Bench, database: str
 ) -> None:
     (claim,) = await bench.claimed()
@@ -376,7 +376,7 @@ async def test_an_outage_of_the_server_is_waited_out(
 
 
 @pytest.mark.parametrize("table", ["cortex.job_record", "cortex_worker.task"])
-async def test_one_job_whose_row_somebody_holds_does_not_hold_up_the_others(
+async def test_locked_job_does_not_hold_up_the_others(
     bench: Bench, database: str, table: str
 ) -> None:
     """Whatever is to be written of it comes in its order, once the row is free."""
@@ -404,9 +404,7 @@ async def test_one_job_whose_row_somebody_holds_does_not_hold_up_the_others(
     assert_one_truth(database)
 
 
-async def test_a_restarted_committer_goes_on_with_what_was_locked_out(
-    bench: Bench, database: str
-) -> None:
+async def test_restarted_committer_keeps_locked_operations(bench: Bench, database: str) -> None:
     held, other = await bench.claimed(2)
     outcomes: list[BaseException | None] = []
 
@@ -449,7 +447,7 @@ class HoldingPort(FaultyPort):
 
 
 @pytest.mark.parametrize("is_sure", [False, True])
-async def test_what_is_let_through_for_a_sender_that_has_left_was_never_called(
+async def test_effect_granted_to_a_cancelled_sender_is_failed_unless_sure(
     bench: Bench, database: str, *, is_sure: bool
 ) -> None:
     """Nobody is to be asked about it, unless the sender's own claim is all that let it through."""
@@ -470,7 +468,7 @@ async def test_what_is_let_through_for_a_sender_that_has_left_was_never_called(
 # --- its end
 
 
-async def test_closing_writes_what_was_accepted_and_takes_no_more(
+async def test_closing_writes_accepted_operations_and_refuses_new_ones(
     bench: Bench, database: str
 ) -> None:
     claims = await bench.claimed(5)
@@ -522,7 +520,7 @@ async def test_a_full_disk_holds_up_claims_and_costs_no_job(
     assert text == ["warning", "debug"][:tries]
 
 
-async def test_a_committer_that_is_stopped_in_an_outage_leaves_nobody_waiting(
+async def test_committer_stopped_in_an_outage_fails_its_senders(
     bench: Bench, database: str
 ) -> None:
     (claim,) = await bench.claimed()

@@ -33,7 +33,7 @@ async def test_a_job_that_a_person_cancelled_is_stopped_and_no_other(bench: Benc
     assert [job.stop for job in (stopped, kept)] == [Stop.CANCELLED, None]
 
 
-async def test_it_looks_at_once_when_it_is_woken_and_survives_an_outage(
+async def test_woken_control_polls_at_once_and_survives_an_outage(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.maintenance.control.POLL_S", 60.0)
@@ -56,7 +56,7 @@ async def test_a_request_is_found_without_being_woken(bench: Bench) -> None:
     await eventually_async(lambda: job.stop is Stop.CANCELLED, what="the job is stopped")
 
 
-async def test_a_pod_without_jobs_asks_nothing(bench: Bench) -> None:
+async def test_control_without_jobs_sends_no_query(bench: Bench) -> None:
     bench.port.refuse(jobs.cancel_requests)
     await a_control(bench).tick(TickBudget())
     assert bench.port.faults_left == 1
@@ -106,7 +106,7 @@ async def test_the_least_recently_used_is_dropped(
 # --- lag
 
 
-async def test_the_worst_delay_of_the_loop_is_told_once(nursery: trio.Nursery) -> None:
+async def test_worst_loop_lag_is_reported_once(nursery: trio.Nursery) -> None:
     lag = LoopLag()
     await nursery.start(lag.run)
     await trio.testing.wait_all_tasks_blocked()

@@ -24,7 +24,7 @@ threading.Event().wait(30)
 
 
 @pytest.mark.parametrize("reader", ["gone", "asleep", "there"])
-def test_it_strikes_whoever_reads(reader: str) -> None:
+def test_deadman_ends_the_process_with_any_reader_of_stderr(reader: str) -> None:
     there, here = os.pipe()
     code = CODE.format(full=reader == "asleep")
     with subprocess.Popen([sys.executable, "-c", code], stderr=here) as process:
@@ -49,7 +49,7 @@ threading.Event().wait(30)
 """
 
 
-def test_of_several_the_first_strikes_and_there_is_one_thread_for_all() -> None:
+def test_earliest_of_several_deadmen_fires_from_one_thread() -> None:
     ended = subprocess.run([sys.executable, "-c", TWICE], timeout=WITHIN_S, capture_output=True)  # noqa: PLW1510
     assert (ended.returncode, ended.stdout) == (7, b"2\n")
 
@@ -67,7 +67,7 @@ def test_a_process_that_does_not_end_is_ended_hard(does: str) -> None:
         assert ended.stderr.startswith("cortex: shutdown took longer than 0.3 s")
 
 
-def test_what_holds_the_process_can_be_told_calmly() -> None:
+def test_deadman_message_can_be_set_by_the_caller() -> None:
     code = (
         "from cortex.runtime import deadman\n"
         "deadman.arm(0.2, exit_code=0, message='1 tool was left behind')\nwhile True: pass"

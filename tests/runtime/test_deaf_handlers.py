@@ -52,7 +52,7 @@ async def reported(database: str) -> dict[str, Any]:
     return dict(sql(database, query)[0])
 
 
-async def test_a_handler_that_shields_itself(bench: Bench, database: str, log_lines: Lines) -> None:
+async def test_shielded_handler_is_reported(bench: Bench, database: str, log_lines: Lines) -> None:
     ends = trio.Event()
 
     async def covers_its_ears(ctx: Context) -> None:
@@ -75,7 +75,7 @@ async def test_a_handler_that_shields_itself(bench: Bench, database: str, log_li
     assert reports(log_lines)[0]["job"] == str(claim.lease.job_id)
 
 
-async def test_a_handler_that_computes_on_and_on(
+async def test_computing_handler_is_reported(
     bench: Bench, database: str, log_lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deaf_handlers, "ANSWER_S", 0.05)
@@ -98,7 +98,7 @@ async def test_a_handler_that_computes_on_and_on(
 
 
 @pytest.mark.parametrize("why", [Stop.CANCELLED, Stop.HANDED_BACK])
-async def test_a_stop_by_others_counts_too(
+async def test_stop_by_others_is_reported_too(
     bench: Bench, database: str, log_lines: Lines, why: Stop
 ) -> None:
     begun, ends = trio.Event(), trio.Event()
@@ -120,7 +120,7 @@ async def test_a_stop_by_others_counts_too(
     assert orjson.loads(fact["data"])["stopped_by"] == why.name.lower()
 
 
-async def test_who_listens_is_not_reported(bench: Bench, log_lines: Lines) -> None:
+async def test_responsive_handler_is_not_reported(bench: Bench, log_lines: Lines) -> None:
     async def listens(ctx: Context) -> None:
         await trio.sleep_forever()
 
@@ -190,7 +190,7 @@ DEAF = (
 
 
 @pytest.mark.parametrize("why", [None, Stop.CANCELLED, Stop.HANDED_BACK, Stop.LEASE_LOST])
-async def test_a_handler_that_goes_on_is_ended_by_its_pod(
+async def test_pod_abandons_a_handler_that_does_not_end(
     bench: Bench, database: str, log_lines: Lines, why: Stop | None
 ) -> None:
     RELEASED.clear()

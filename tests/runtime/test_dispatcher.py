@@ -86,9 +86,7 @@ async def test_never_more_claims_than_slots(committing: Bench, database: str) ->
 
 
 @pytest.mark.parametrize("doubt", ["lost", "fenced"])
-async def test_nothing_is_claimed_by_a_pod_that_is_not_sure_of_itself(
-    committing: Bench, database: str, doubt: str
-) -> None:
+async def test_unsure_pod_claims_nothing(committing: Bench, database: str, doubt: str) -> None:
     with_gate(committing)
     await committing.submit()
     dispatcher = committing.dispatcher()
@@ -104,9 +102,7 @@ async def test_nothing_is_claimed_by_a_pod_that_is_not_sure_of_itself(
     assert states(database) == {"LOCKED": 1}
 
 
-async def test_nothing_is_claimed_by_a_pod_that_a_person_drains(
-    committing: Bench, database: str
-) -> None:
+async def test_draining_pod_claims_nothing(committing: Bench, database: str) -> None:
     with_gate(committing)
     await committing.submit()
     dispatcher = committing.dispatcher()
@@ -134,7 +130,7 @@ async def test_a_claim_that_went_wrong_is_made_good(
     assert_one_truth(database)
 
 
-async def test_what_was_claimed_unawares_is_claimed_anew(committing: Bench, database: str) -> None:
+async def test_claim_with_a_lost_reply_is_claimed_again(committing: Bench, database: str) -> None:
     with_gate(committing)
     await committing.submit(8)
     committing.port.lose_reply(tasks.claim)
@@ -153,7 +149,7 @@ async def test_a_pod_that_only_gave_jobs_back_is_named_by_their_record(committin
     assert committing.running.has_run, "housekeeping would delete the pod"
 
 
-async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: Bench) -> None:
+async def test_claim_committed_long_after_its_loss_is_found(committing: Bench) -> None:
     """Its commit waited for a disk, or a standby, while the pod had looked and claimed on."""
     with_gate(committing)
     dispatcher = committing.dispatcher(poll_s=0.01)
@@ -172,9 +168,7 @@ async def test_a_claim_that_comes_true_long_after_its_loss_is_found(committing: 
     assert [lease.attempt for lease in committing.running.leases] == [late.lease.attempt + 1]
 
 
-async def test_what_the_fence_stopped_goes_on_under_a_new_attempt(
-    committing: Bench, database: str
-) -> None:
+async def test_fenced_job_restarts_under_a_new_attempt(committing: Bench, database: str) -> None:
     """The pod was fenced in an outage and gave the job up; then it finds that it is still its own.
 
     A step that the first run had sent may be committed only now: it must not pass the fence of a
@@ -273,7 +267,7 @@ async def test_an_outage_is_waited_out(committing: Bench) -> None:
 @pytest.mark.parametrize(
     "error", [UnavailableError("busy"), SchemaError("there is no such table")], ids=["away", "ill"]
 )
-async def test_one_whose_claims_fail_does_not_say_that_it_claims(
+async def test_dispatcher_with_failing_claims_does_not_report_claiming(
     committing: Bench, error: CortexError
 ) -> None:
     dispatcher = committing.dispatcher(poll_s=60.0)
@@ -314,7 +308,7 @@ async def test_after_an_outage_claims_begin_with_a_few_and_end_with_all(
 
 
 @pytest.mark.parametrize("count", [3, 2 * BATCH_AHEAD], ids=["few", "a batch"])
-async def test_what_a_claim_brings_while_the_dispatcher_is_cancelled_is_still_started(
+async def test_claim_arriving_during_cancellation_is_still_started(
     committing: Bench, database: str, count: int
 ) -> None:
     """Else the jobs would be locked by a pod that does not run them."""

@@ -31,7 +31,7 @@ class Freed(Observer):
         self.count += 1
 
 
-async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
+async def test_drain_request_actor_reports_only_changes(bench: Bench) -> None:
     await bench.port(pods.register, bench.pod)
     output: list[bool] = []
     freed = Freed()
@@ -58,7 +58,7 @@ async def test_it_tells_what_changes_and_only_that(bench: Bench) -> None:
     assert (output[-1], freed.count, bench.running.hands_back()) == (False, 1, False)
 
 
-async def test_it_looks_at_once_when_it_is_woken_and_survives_an_outage(
+async def test_woken_drain_requests_poll_at_once_and_survive_an_outage(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.maintenance.drain_requests.POLL_S", 60.0)

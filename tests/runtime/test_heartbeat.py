@@ -1,4 +1,4 @@
-"""The heartbeat: the pod's lock, its jobs' leases, and what it does without them."""
+"""The heartbeat: the pod's lock, its jobs' leases, and the pod's reaction to their loss."""
 
 import signal
 import time
@@ -59,12 +59,12 @@ def pod_state(dsn: str) -> str | None:
 
 @pytest.fixture
 def new_standing(bench: Bench) -> SelfFence:
-    """That of a pod that has not begun."""
+    """The self-fence of a pod that has not started."""
     bench.self_fence = SelfFence(fence_s=60.0, settle_s=5.0)
     return bench.self_fence
 
 
-async def test_it_is_ready_when_the_lock_is_held_and_the_pod_is_known(
+async def test_pod_is_ready_with_its_lock_and_registration(
     bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     assert not new_standing.is_sure
@@ -74,7 +74,7 @@ async def test_it_is_ready_when_the_lock_is_held_and_the_pod_is_known(
     assert pod_state(database) == "READY"
 
 
-async def test_its_end_frees_the_lock_at_once(
+async def test_end_of_the_heartbeat_frees_the_lock_at_once(
     bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     async with trio.open_nursery() as liveness:
@@ -158,7 +158,7 @@ async def test_a_pod_that_slept_until_its_row_was_deleted_registers_again(
     await eventually_async(lambda: pod_state(database) == "READY", what="it is there again")
 
 
-async def test_while_another_session_holds_the_lock_the_pod_waits_for_it(
+async def test_pod_waits_while_another_session_holds_its_lock(
     bench: Bench, new_standing: SelfFence, database: str
 ) -> None:
     """After a reconnect that is the pod's own old session, which the server has not seen die."""
@@ -185,7 +185,7 @@ def server(private_postgres: PrivatePostgres) -> PrivatePostgres:
 
 
 @pytest.mark.parametrize("how", ["stopped", "silent"])
-async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
+async def test_pod_without_a_heartbeat_for_too_long_stops_all_jobs(
     server: PrivatePostgres, how: str, log_lines: Lines
 ) -> None:
     profile = Profile(dsn=server.dsn, hot_path=True, bound_s=0.3)
@@ -212,7 +212,7 @@ async def test_without_a_heartbeat_for_too_long_all_jobs_are_stopped(
     assert len(output) == 1
 
 
-async def test_after_an_outage_it_goes_on_by_itself(server: PrivatePostgres) -> None:
+async def test_heartbeat_recovers_after_an_outage(server: PrivatePostgres) -> None:
     profile = Profile(dsn=server.dsn, hot_path=True)
     async with open_port(profile, rng=seeded_random()) as port, trio.open_nursery() as nursery:
         bench = Bench(FaultyPort(port), nursery)
@@ -366,7 +366,7 @@ async def test_no_call_begins_between_a_lost_lock_and_the_check_of_the_jobs(
     await bench.port.cross(heartbeat._session.close)
 
 
-async def test_after_the_fence_no_call_begins(bench: Bench) -> None:
+async def test_fenced_pod_begins_no_call(bench: Bench) -> None:
     """A pod that stood still for long finds the reply to its intent before anything else."""
     bench.self_fence = SelfFence(fence_s=0.5, settle_s=0.0)
     job = bench.running.add(*await bench.claimed())

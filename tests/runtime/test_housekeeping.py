@@ -1,4 +1,4 @@
-"""Housekeeping: what has expired goes, in bounded passes, and an outage is waited out."""
+"""Housekeeping: expired rows are deleted in bounded passes; an outage is waited out."""
 
 from collections.abc import MutableMapping
 from typing import Any
@@ -29,7 +29,9 @@ def a_runner(bench: Bench, *, every_s: float = 60.0) -> Housekeeping:
     return Housekeeping(bench.port, rng=bench.rng, every_s=every_s, sent_kept_s=86_400.0)
 
 
-async def test_a_pass_is_bounded_and_spares_what_is_young(bench: Bench, database: str) -> None:
+async def test_housekeeping_pass_is_bounded_and_keeps_young_rows(
+    bench: Bench, database: str
+) -> None:
     fill(database, "old", BATCH_MAX + 5, expires_in_s=-1)
     fill(database, "young", 3, expires_in_s=3600)
     runner = a_runner(bench)
@@ -47,9 +49,7 @@ async def test_a_backlog_does_not_wait_for_the_next_turn(bench: Bench, database:
     await eventually_async(lambda: left(database) == 0, what="all of the backlog is gone")
 
 
-async def test_what_budgets_counted_long_ago_goes_in_bounded_passes(
-    bench: Bench, database: str
-) -> None:
+async def test_old_budget_usage_is_forgotten_in_bounded_passes(bench: Bench, database: str) -> None:
     """No job of these runs is in the record any more; the oldest hold room and stay."""
     sql(
         database,
@@ -71,9 +71,7 @@ async def test_what_budgets_counted_long_ago_goes_in_bounded_passes(
     await eventually_async(lambda: count() == BATCH_MAX, what="it went on behind those that stay")
 
 
-async def test_what_quotas_counted_long_ago_goes_in_bounded_passes(
-    bench: Bench, database: str
-) -> None:
+async def test_old_quota_usage_is_forgotten_in_bounded_passes(bench: Bench, database: str) -> None:
     sql(
         database,
         """
@@ -93,7 +91,7 @@ async def test_what_quotas_counted_long_ago_goes_in_bounded_passes(
     await eventually_async(lambda: count() == kept, what="only those of 35 days are left")
 
 
-async def test_an_outage_is_waited_out(
+async def test_housekeeping_waits_out_an_outage(
     bench: Bench, database: str, log_lines: list[MutableMapping[str, Any]]
 ) -> None:
     fill(database, "old", 1, expires_in_s=-1)

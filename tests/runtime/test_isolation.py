@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: what they do is on record, and what kills them kills no pod."""
+"""Jobs in processes of their own: their work is recorded, and their death kills no pod."""
 
 import ctypes
 import faulthandler
@@ -297,7 +297,7 @@ async def test_programs_that_a_job_has_started_end_with_it(
     await eventually_async(lambda: not is_alive(int(path.read_text())), what="the daemon is gone")
 
 
-async def test_its_calls_go_through_the_breakers_of_the_pod(isolated: Bench, database: str) -> None:
+async def test_isolated_calls_pass_the_breakers_of_the_pod(isolated: Bench, database: str) -> None:
     result = await result_of(isolated, database, await runs(isolated, database, "guarded"))
     assert result == ["a", "b", "c"]
 
@@ -316,7 +316,7 @@ async def test_a_runner_that_behaves_is_used_again(isolated: Bench, database: st
     assert first == second != os.getpid()
 
 
-async def test_a_runner_that_has_grown_is_not(isolated: Bench, database: str) -> None:
+async def test_runner_that_has_grown_is_not_reused(isolated: Bench, database: str) -> None:
     results = [
         await result_of(isolated, database, await runs(isolated, database, kind))
         for kind in ("grows", "pid")
@@ -508,7 +508,7 @@ async def test_a_forge_that_does_not_answer_is_replaced(
     assert await result_of(isolated, database, await runs(isolated, database, "pid"))
 
 
-async def test_a_pod_that_ends_does_not_wait_for_deaths_that_nobody_hears_of(
+async def test_ending_pod_does_not_wait_for_unreported_deaths(
     fork_server: ForkServer,
 ) -> None:
     async with trio.open_nursery() as pod:
@@ -523,7 +523,7 @@ async def test_a_pod_that_ends_does_not_wait_for_deaths_that_nobody_hears_of(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_what_ends_an_idle_runner_is_not_counted_against_its_next_job(
+async def test_death_of_an_idle_runner_is_not_counted_against_its_next_job(
     isolated: Bench, database: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = await result_of(isolated, database, await runs(isolated, database, "pid"))
@@ -554,7 +554,7 @@ async def test_what_ends_an_idle_runner_is_not_counted_against_its_next_job(
         20_000 * frame(notify="step", given={"what": "begun", "kind": "odd", "key": "k"}),
     ],
 )
-async def test_a_runner_that_talks_nonsense_ends_and_its_pod_goes_on(
+async def test_runner_that_sends_nonsense_is_ended_and_its_pod_continues(
     isolated: Bench, database: str, said: bytes
 ) -> None:
     text = json.dumps({"text": said[:60_000].hex()})

@@ -1,4 +1,4 @@
-"""The actor of one attempt: whatever its handler does, the record says what became of it."""
+"""The actor of one attempt: whatever its handler does, the record shows the outcome."""
 
 import re
 import time
@@ -108,7 +108,7 @@ async def fails_late(ctx: Context) -> str:
 
 
 @pytest.mark.parametrize("handler", [returns_late, computes_on, fails_late])
-async def test_whatever_comes_after_the_deadline_is_a_time_out(
+async def test_end_after_the_deadline_is_a_timeout(
     committing: Bench, database: str, handler: Callable[..., Awaitable[Any]]
 ) -> None:
     committing.handle(handler)
@@ -186,9 +186,7 @@ async def test_no_error_of_a_handler_ends_the_pod(
     assert output(database, job_id)[0] == "FAILED"
 
 
-async def test_a_job_past_its_time_fails_and_says_how_long_it_had(
-    committing: Bench, database: str
-) -> None:
+async def test_timed_out_job_fails_with_its_time_limit(committing: Bench, database: str) -> None:
     async def sleeps(ctx: Context) -> None:
         await trio.sleep_forever()
 
@@ -196,7 +194,7 @@ async def test_a_job_past_its_time_fails_and_says_how_long_it_had(
     assert output(database, job_id)[2:] == ("job_timed_out", "Job timed out after 1 seconds")
 
 
-async def test_its_time_counts_from_its_first_attempt(committing: Bench, database: str) -> None:
+async def test_job_time_counts_from_its_first_attempt(committing: Bench, database: str) -> None:
     committing.handle(returns)
     (claim,) = await committing.claimed(timeout_s=30)
     sql(database, "UPDATE cortex.job_record SET started_at = cortex.now() - interval '1 hour'")
@@ -250,7 +248,7 @@ async def test_a_cancelled_job_ends_as_cancelled(committing: Bench, database: st
     assert_one_truth(database)
 
 
-async def test_a_claim_that_comes_while_the_pod_leaves_is_handed_back_before_any_of_its_code_runs(
+async def test_claim_during_shutdown_is_handed_back_before_its_code_runs(
     committing: Bench, database: str
 ) -> None:
     async def runs(ctx: Context) -> None:
@@ -273,7 +271,7 @@ async def test_a_job_handed_back_costs_no_attempt_and_is_due_at_once(
     assert again.lease.attempt == 2
 
 
-async def test_a_lost_lease_writes_nothing(committing: Bench, database: str) -> None:
+async def test_job_with_a_lost_lease_writes_nothing(committing: Bench, database: str) -> None:
     claim = await stopped(committing, Stop.LEASE_LOST)
     row = job_row(database, claim.lease.job_id)
     assert (row["status"], row["task_state"], row["attempt"]) == ("RUNNING", "LOCKED", 1)
@@ -309,14 +307,14 @@ async def deaf(ctx: Context) -> str:
     return "never"
 
 
-async def test_a_handler_that_is_done_before_it_hears_has_completed(
+async def test_handler_that_returns_despite_a_cancel_completes(
     committing: Bench, database: str
 ) -> None:
     claim = await stopped(committing, Stop.CANCELLED, deaf)
     assert output(database, claim.lease.job_id)[:2] == ("COMPLETED", "done")
 
 
-async def test_a_handler_that_does_not_hear_that_its_lease_is_lost_writes_nothing(
+async def test_handler_that_returns_after_losing_its_lease_writes_nothing(
     committing: Bench, database: str
 ) -> None:
     """The fence stopped it: in the database the job may still be its own."""
@@ -365,7 +363,7 @@ def steal(dsn: str, job_id: UUID) -> None:
 # --- resumed
 
 
-async def test_the_next_attempt_goes_on_after_the_last_committed_step(
+async def test_next_attempt_continues_after_the_last_committed_step(
     committing: Bench, database: str
 ) -> None:
     ran: list[str] = []
@@ -478,7 +476,9 @@ async def test_a_committer_that_stops_leaves_posted_ends_to_others(
     assert output(database, claim.lease.job_id)[0] == "RUNNING"
 
 
-async def test_an_actor_goes_on_with_the_next_job(committing: Bench, database: str) -> None:
+async def test_actor_reuses_its_task_with_fresh_context_variables(
+    committing: Bench, database: str
+) -> None:
     """Each job finds the context variables of a new task, whatever the one before has set."""
     tasks_seen, values = set(), []
 
@@ -498,9 +498,7 @@ async def test_an_actor_goes_on_with_the_next_job(committing: Bench, database: s
     assert (len(tasks_seen), values) == (1, ["untouched"] * 3)
 
 
-async def test_an_actor_whose_job_was_cancelled_runs_no_other(
-    committing: Bench, database: str
-) -> None:
+async def test_actor_of_a_cancelled_job_is_not_reused(committing: Bench, database: str) -> None:
     begun = trio.Event()
 
     async def waits(ctx: Context) -> None:

@@ -24,7 +24,7 @@ CROWD = 300
 
 @define
 class Newsroom:
-    """The feeds of a pod on a database, and what they asked for."""
+    """The feeds of a pod on a database, and the watches they requested."""
 
     bench: Bench
     port: CountingPort
@@ -115,7 +115,7 @@ async def test_a_story_is_followed_from_its_beginning_to_its_end(newsroom: Newsr
     assert len(newsroom.feeds) == 0
 
 
-async def test_who_comes_back_goes_on_where_it_was(newsroom: Newsroom) -> None:
+async def test_returning_follower_continues_at_its_position(newsroom: Newsroom) -> None:
     (claim,) = await newsroom.bench.claimed()
     for seq in range(1, 4):
         await newsroom.step(claim, seq)
@@ -129,14 +129,14 @@ async def test_who_comes_back_goes_on_where_it_was(newsroom: Newsroom) -> None:
             assert await until_over(feed) == events[number:]
 
 
-async def test_an_unknown_job_is_refused_before_anything_is_told(newsroom: Newsroom) -> None:
+async def test_following_an_unknown_job_is_refused(newsroom: Newsroom) -> None:
     with pytest.raises(NotFoundError, match="does not exist"):
         async with newsroom.feeds.follow(new_id()):
             pytest.fail("it was let in")
     assert len(newsroom.feeds) == 0
 
 
-async def test_without_the_database_nobody_is_let_in(
+async def test_following_without_the_database_is_refused(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.FIRST_POLL_S", 0.2)
@@ -147,7 +147,7 @@ async def test_without_the_database_nobody_is_let_in(
     assert len(newsroom.feeds) == 0
 
 
-async def test_an_outage_later_on_is_waited_out(newsroom: Newsroom) -> None:
+async def test_outage_while_following_is_waited_out(newsroom: Newsroom) -> None:
     (claim,) = await newsroom.bench.claimed()
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:
         newsroom.port.is_down = True
@@ -158,7 +158,7 @@ async def test_an_outage_later_on_is_waited_out(newsroom: Newsroom) -> None:
         assert names(await until_over(feed)) == ["PENDING", "RUNNING", "COMPLETED"]
 
 
-async def test_there_is_room_for_so_many(
+async def test_number_of_followers_is_limited(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.FEEDS_MAX", 1)
@@ -208,7 +208,7 @@ async def test_more_places_than_fit_into_one_statement_take_turns(
             assert names(await until_over(feed)) == ["PENDING", "RUNNING", "COMPLETED"]
 
 
-async def test_who_does_not_take_its_events_gets_no_more_until_it_does(
+async def test_slow_follower_gets_no_more_events_until_it_reads(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.EVENTS_MAX", 5)
@@ -227,7 +227,7 @@ async def test_who_does_not_take_its_events_gets_no_more_until_it_does(
         assert len(await until_over(feed)) == 33
 
 
-async def test_text_comes_between_events_and_ends_with_its_step(newsroom: Newsroom) -> None:
+async def test_text_arrives_between_events_and_ends_with_its_step(newsroom: Newsroom) -> None:
     (claim,) = await newsroom.bench.claimed()
     job_id = claim.lease.job_id
     async with newsroom.feeds.follow(job_id) as feed:
@@ -247,7 +247,7 @@ async def test_text_comes_between_events_and_ends_with_its_step(newsroom: Newsro
     assert newsroom.unwatched == [job_id]
 
 
-async def test_text_that_nobody_takes_is_dropped_and_leaves_a_gap(
+async def test_unread_text_is_dropped_with_a_gap(
     newsroom: Newsroom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.TEXT_CHARS_MAX", 10)
@@ -262,7 +262,7 @@ async def test_text_that_nobody_takes_is_dropped_and_leaves_a_gap(
         assert piece == evolve(a_piece(job_id, "5678", offset=20), missing=12)
 
 
-async def test_a_hint_of_a_pod_brings_the_next_look_nearer(newsroom: Newsroom) -> None:
+async def test_hint_of_a_pod_triggers_the_next_poll(newsroom: Newsroom) -> None:
     newsroom.feeds.poller.pace = PollRate(gap_s=60.0, quiet_gap_s=60.0, burst=100)
     (claim,) = await newsroom.bench.claimed()
     async with newsroom.feeds.follow(claim.lease.job_id) as feed:

@@ -1,4 +1,4 @@
-"""Mistakes in job code that fail the job at once, and what it may be written with."""
+"""Mistakes in job code that fail the job at once, and the libraries it may use."""
 
 import asyncio
 import gc
@@ -52,7 +52,7 @@ async def waits_asyncio(ctx: Context) -> None:
 
 
 class BareYield:
-    """What asyncio's own code does to let others run."""
+    """A bare yield, as asyncio's own code uses to let others run."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -96,7 +96,7 @@ async def limits_time(ctx: Context) -> None:
         *(runs_asyncio, makes_loop, limits_time),
     ],
 )
-async def test_an_asyncio_call_fails_the_job_at_once_and_says_what_to_do(
+async def test_asyncio_call_fails_the_job_at_once_with_a_hint(
     committing: Bench, database: str, handler: Callable[..., Awaitable[Any]]
 ) -> None:
     job_id = await run_one(committing, handler)
@@ -108,11 +108,11 @@ async def test_an_asyncio_call_fails_the_job_at_once_and_says_what_to_do(
 
 
 class MissingKeyError(KeyError):
-    """What a lookup of the job's own raises."""
+    """The error of a lookup in the job's own code."""
 
 
 @pytest.mark.parametrize("in_step", [False, True])
-async def test_what_a_type_names_as_final_is_not_tried_again(
+async def test_final_error_of_a_type_is_not_retried(
     committing: Bench, database: str, in_step: bool
 ) -> None:
     calls = 0
@@ -139,7 +139,7 @@ async def test_what_a_type_names_as_final_is_not_tried_again(
     assert calls == 1
 
 
-async def test_others_are_tried_again(committing: Bench, database: str) -> None:
+async def test_other_errors_are_retried(committing: Bench, database: str) -> None:
     async def handler(ctx: Context) -> None:
         raise OSError("no route")
 

@@ -22,7 +22,7 @@ cortex_jobs{{status="PENDING"}} {jobs}
 """
 
 
-def test_what_grows_is_added_and_the_whole_system_is_counted_once() -> None:
+def test_joined_page_adds_counters_and_keeps_one_system_figure() -> None:
     page = JoinedPage()
     page.take(2, PAGE.format(claims="5.0", breaker="tool:x", state="2.0", jobs="8.0"))
     page.take(1, PAGE.format(claims="3.0", breaker="tool:x", state="1.0", jobs="7.0"))

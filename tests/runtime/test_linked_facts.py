@@ -47,7 +47,7 @@ class FailsOnce:
         return ANSWER
 
 
-async def test_an_error_names_the_call_whose_cost_is_booked(bench: Bench, tmp_path: Path) -> None:
+async def test_error_fact_names_the_booked_call(bench: Bench, tmp_path: Path) -> None:
     (claim,) = await bench.claimed()
     caller = Caller(
         lease=claim.lease,

@@ -23,7 +23,7 @@ from tests.support.servers.private_postgres import PrivatePostgres
 
 @define
 class Ears:
-    """What the listener reported."""
+    """Events that the listener reported."""
 
     hints: "deque[str]" = field(factory=deque)
     controls: int = 0
@@ -45,7 +45,7 @@ class Ears:
 
 
 async def listening(bench: Bench) -> tuple[Listener, Ears]:
-    """A listener that is connected and has reported what was missed before."""
+    """A connected listener whose first reports are cleared."""
     ears = Ears()
     listener = Listener(
         bench.port,
@@ -72,7 +72,7 @@ async def test_new_work_is_hinted_at_with_its_kind(bench: Bench) -> None:
     await eventually_async(lambda: list(ears.hints) == ["ready", "queued"], what="the other kind")
 
 
-async def test_only_this_pods_control_is_heard(bench: Bench, database: str) -> None:
+async def test_listener_reports_control_of_its_own_pod_only(bench: Bench, database: str) -> None:
     _, ears = await listening(bench)
     for pod in (str(new_id()), "", str(bench.pod.id)):
         sql(database, "SELECT pg_notify('cortex_control', $1)", pod)
@@ -80,7 +80,7 @@ async def test_only_this_pods_control_is_heard(bench: Bench, database: str) -> N
     assert ears.controls == 1
 
 
-async def test_a_change_of_any_breaker_is_heard(bench: Bench, database: str) -> None:
+async def test_listener_reports_changes_of_any_breaker(bench: Bench, database: str) -> None:
     _, ears = await listening(bench)
     sql(database, "SELECT pg_notify('cortex_breaker', '')")
     await eventually_async(lambda: ears.breakers == 1, what="the change")
@@ -92,9 +92,7 @@ async def test_the_latency_of_a_hint_is_measured(bench: Bench) -> None:
     assert 0 < listener.latency_ms < 5000
 
 
-async def test_a_lost_session_is_replaced_and_what_was_missed_is_hinted_at(
-    bench: Bench, database: str
-) -> None:
+async def test_lost_session_is_replaced_and_missed_work_hinted(bench: Bench, database: str) -> None:
     listener, ears = await listening(bench)
     sql(
         database,
@@ -141,7 +139,7 @@ async def test_without_notifications_its_latency_is_unknown_and_it_keeps_trying(
     assert bench.port.faults_left == 0
 
 
-async def test_its_end_closes_its_session(bench: Bench, database: str) -> None:
+async def test_end_of_the_listener_closes_its_session(bench: Bench, database: str) -> None:
     async with trio.open_nursery() as intake:
         inner = Bench(bench.port, intake)
         await listening(inner)

@@ -19,7 +19,7 @@ GIVEN_UP_S = 10.0
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the process would have ended with."""
+    """Exit codes that the process would have ended with."""
     found: list[Any] = []
 
     def arm(after_s: float, *, message: str) -> None:
@@ -63,7 +63,7 @@ async def test_a_loop_that_turns_is_left_alone(ended: list[Any]) -> None:
     assert ended == []
 
 
-async def test_its_thread_ends_with_it() -> None:
+async def test_loop_guard_thread_ends_with_it() -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(LoopGuard(still_s=STILL_S, check_s=CHECK_S).run)
         nursery.cancel_scope.cancel()

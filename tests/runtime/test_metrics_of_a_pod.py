@@ -99,7 +99,7 @@ async def until_told(pod: Ready, name: str, *labels: str, value: float) -> Scrap
     return found
 
 
-async def test_jobs_that_go_well(pod: Ready, database: str) -> None:
+async def test_scrape_counts_completed_jobs(pod: Ready, database: str) -> None:
     for job_id in [submit(database, "noop") for _ in range(3)]:
         await until(database, job_id, "COMPLETED")
     await until(database, submit(database, "steps", {"count": 4}), "COMPLETED")
@@ -133,7 +133,7 @@ async def retried(pod: Ready, dsn: str, how: str, layer: str) -> Scrape:
         ("app", "application", ("TRANSIENT_APP", "transient")),
     ],
 )
-async def test_a_retry_that_succeeds(
+async def test_scrape_counts_a_successful_retry(
     pod: Ready, database: str, how: str, layer: str, error: tuple[str, str]
 ) -> None:
     page = await retried(pod, database, how, layer)
@@ -147,7 +147,7 @@ async def test_a_retry_that_succeeds(
     assert page.sum("cortex_dead_letters_total") == 0
 
 
-async def test_a_job_that_fails_for_good(pod: Ready, database: str) -> None:
+async def test_scrape_counts_a_failed_job(pod: Ready, database: str) -> None:
     await until(database, submit(database, "steps", json_text="[1]"), "FAILED")
     page = await until_told(pod, "cortex_dead_letters_total", "steps", value=1)
     assert page["cortex_jobs_ended_total", "steps", "FAILED"] == 1
@@ -161,7 +161,7 @@ def ask(dsn: str, name: str, turn: dict[str, Any]) -> UUID:
     return submit(dsn, "ask", {"model": name, "prompt": program(turn, mark=name)})
 
 
-async def test_a_call_that_is_repeated_in_its_step(pod: Ready, database: str) -> None:
+async def test_scrape_counts_a_repeated_call(pod: Ready, database: str) -> None:
     turn = {"text": "all is well", "status": 529, "times": 1}
     await until(database, ask(database, "scripted", turn), "COMPLETED")
     page = await until_told(pod, "cortex_jobs_ended_total", "ask", "COMPLETED", value=1)
@@ -176,7 +176,7 @@ async def test_a_call_that_is_repeated_in_its_step(pod: Ready, database: str) ->
     assert page["cortex_step_seconds_count", "model"] == 1
 
 
-async def test_a_breaker_that_opens(pod: Ready, database: str) -> None:
+async def test_scrape_shows_an_open_breaker(pod: Ready, database: str) -> None:
     job_id = ask(database, "lost", {"text": "one two", "fault": "early_end"})
     await until(database, job_id, "RETRY")
     page = await until_told(pod, "cortex_suspensions_total", "llm", value=1)
@@ -187,7 +187,7 @@ async def test_a_breaker_that_opens(pod: Ready, database: str) -> None:
     assert page["cortex_retries_total", "application"] == 0
 
 
-async def test_a_tool_that_breaks_down(pod: Ready, database: str) -> None:
+async def test_scrape_counts_a_failing_tool(pod: Ready, database: str) -> None:
     spec = AgentSpec(name="tester", model="scripted", system="You test.", tools=("break_down",))
     await pod.port(agents.apply, new_id=new_id(), name=spec.name, spec=spec.to_json(), by="test")
     asked = {"tools": [{"name": "break_down", "input": {"why": "out of paper"}}]}

@@ -27,7 +27,7 @@ SCRAPE_MAX_S = 5.0
 
 
 class Page:
-    """A page over a port that counts what is asked, with breakers of the test's own."""
+    """A metrics page over a counting port, with the test's own breakers."""
 
     def __init__(self, port: FaultyPort) -> None:
         self.breakers: dict[str, BreakerState] = {}
@@ -53,7 +53,7 @@ class Page:
         return read(text)
 
     def age(self) -> None:
-        """What is known is old: the next scrape asks again."""
+        """Make the known figures old, so that the next scrape reads again."""
         self.page._read_again_at = trio.current_time()
 
 
@@ -64,7 +64,7 @@ async def page(port: FaultyPort, nursery: trio.Nursery) -> Page:
     return made
 
 
-async def test_everything_that_is_declared_is_told(page: Page) -> None:
+async def test_scrape_contains_every_declared_metric(page: Page) -> None:
     page.breakers = {"llm:gone": BreakerState.OPEN}
     output = (await page.scrape()).kinds
     for metric in METRICS:
@@ -73,7 +73,9 @@ async def test_everything_that_is_declared_is_told(page: Page) -> None:
     assert "process_resident_memory_bytes" in output
 
 
-async def test_the_system_is_told_as_it_stands(page: Page, bench: Bench, database: str) -> None:
+async def test_scrape_shows_the_state_of_the_whole_system(
+    page: Page, bench: Bench, database: str
+) -> None:
     first, *_ = await bench.claimed(2)
     await bench.submit(3)
     sql(
@@ -112,7 +114,7 @@ async def test_many_scrapes_are_one_question(page: Page) -> None:
     assert page.asked == 2
 
 
-async def test_a_pod_that_nobody_scrapes_asks_nothing(page: Page) -> None:
+async def test_pod_without_scrapes_sends_no_query(page: Page) -> None:
     await trio.testing.wait_all_tasks_blocked()
     assert page.asked == 0
 
@@ -167,13 +169,13 @@ async def test_a_black_hole_holds_no_scrape_up(
     assert risen
 
 
-async def test_before_the_first_answer_nothing_is_made_up(port: FaultyPort) -> None:
+async def test_scrape_before_the_first_answer_has_no_system_figures(port: FaultyPort) -> None:
     found = await Page(port).scrape()  # its actor does not run
     assert found["cortex_database_up"] == 0
     assert not [key for key in found.values if key[0] in ("cortex_jobs", "cortex_due_jobs")]
 
 
-async def test_breakers_are_told_while_they_are_open_and_when_they_have_closed(
+async def test_breaker_states_are_shown_while_open_and_after_closing(
     page: Page,
 ) -> None:
     page.breakers = {"llm:well": BreakerState.CLOSED, "llm:gone": BreakerState.OPEN}

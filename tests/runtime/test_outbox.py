@@ -1,4 +1,4 @@
-"""The runner of the outbox: what is sent, how often, and what a receiver cannot break."""
+"""The runner of the outbox: deliveries, repetitions, and hostile receivers."""
 
 import base64
 from collections.abc import MutableMapping
@@ -169,7 +169,7 @@ async def test_slack_gets_a_text(
     assert posted.json == {"text": "order 5, nobody"}
 
 
-async def test_what_others_wrote_calls_nobody_in_slack(
+async def test_slack_text_escapes_mentions_and_links(
     bench: Bench, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLACK_URL", receiver.url)
@@ -220,7 +220,7 @@ async def test_a_handler_gets_id_and_attempt(bench: Bench, database: str) -> Non
     assert (await only(bench)).status is MessageStatus.SENT
 
 
-async def test_handlers_run_ten_at_a_time_and_heavy_ones_two(bench: Bench) -> None:
+async def test_outbox_runs_ten_handlers_and_two_heavy_ones_at_a_time(bench: Bench) -> None:
     running, most = {"light": 0, "heavy": 0}, {"light": 0, "heavy": 0}
 
     async def call(kind: str, _: Message) -> None:
@@ -264,7 +264,7 @@ async def test_a_handler_that_never_returns_is_ended(bench: Bench) -> None:
     assert "0.05 s" in (row.last_error or "")
 
 
-async def test_an_error_that_says_so_is_final(bench: Bench) -> None:
+async def test_rejected_message_is_final(bench: Bench) -> None:
     @handler("order.*")
     async def on_order(_: Message) -> None:
         raise RejectedError("no such customer")

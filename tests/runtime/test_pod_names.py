@@ -38,9 +38,7 @@ async def test_the_death_of_one_is_not_that_of_its_namesake(bench: Bench, databa
     assert_one_truth(database)
 
 
-async def test_one_that_starts_under_the_name_of_another_has_nothing_of_its(
-    bench: Bench, database: str
-) -> None:
+async def test_new_pod_inherits_nothing_from_its_namesake(bench: Bench, database: str) -> None:
     before, job_id = await a_pod_with_a_job(bench)
     after = a_pod(name=NAME)
     await bench.port(pods.register, after)

@@ -1,4 +1,4 @@
-"""The deaths of pods: they make suspects of jobs, which run in processes of their own."""
+"""Deaths of pods make their jobs suspects, which run in processes of their own."""
 
 from functools import partial
 from uuid import UUID
@@ -91,9 +91,7 @@ async def test_no_death_of_a_pod_condemns_a_job(bench: Bench, database: str) -> 
     assert_one_truth(database)
 
 
-async def test_as_many_suspects_are_claimed_as_there_are_processes(
-    bench: Bench, database: str
-) -> None:
+async def test_suspects_are_claimed_up_to_the_free_processes(bench: Bench, database: str) -> None:
     await bench.submit(5)
     sql(database, "UPDATE cortex_worker.task SET is_suspect = true")
     found = [len(await bench.claim(isolated=isolated)) for isolated in (0, 3, 3)]
@@ -111,7 +109,7 @@ async def test_jobs_of_an_isolated_type_wait_for_a_process(bench: Bench) -> None
     "outcome, is_suspect, counts",
     [("process_died", True, (2, 2)), ("handed_back", True, (2, 1)), ("failed", False, (0, 0))],
 )
-async def test_an_attempt_that_ends_clears_a_suspect_unless_its_process_died_or_it_was_handed_back(
+async def test_only_a_failed_attempt_or_a_step_clears_a_suspect(
     bench: Bench,
     database: str,
     suspect: UUID,
@@ -134,7 +132,7 @@ async def test_an_attempt_that_ends_clears_a_suspect_unless_its_process_died_or_
     assert (row["pod_deaths"], row["process_deaths"]) == (0, 0)
 
 
-async def test_a_job_whose_process_died_stays_a_suspect_when_its_pod_dies(
+async def test_job_whose_process_died_stays_suspect_when_its_pod_dies(
     bench: Bench, database: str
 ) -> None:
     await bench.submit()

@@ -1,4 +1,4 @@
-"""What jobs began with: found for each on any pod, and asked for once."""
+"""The configuration a job began with: found on any pod, and read once."""
 
 from collections.abc import MutableMapping
 from decimal import Decimal
@@ -47,7 +47,7 @@ def a_config(usd: str, **policy: Any) -> RuntimeConfig:
 
 
 async def policies_of(port: Any, own: RuntimeConfig) -> Policies:
-    """What a pod has that was started with this configuration."""
+    """The policies of a pod started with this configuration."""
     own_id = await port(configs.ensure, own.to_json())
     return Policies(port, config_id=own_id, config=own, code_id=1, rng=seeded_random())
 
@@ -61,7 +61,7 @@ async def claim_of(port: Any, dsn: str, config_id: int | None = None, **limits: 
     return a_claim(agent_id=row["id"], agent_version=version, config_id=config_id)
 
 
-async def test_a_job_that_begins_here_has_what_the_pod_has(port: FaultyPort) -> None:
+async def test_job_begun_here_uses_the_pods_own_configuration(port: FaultyPort) -> None:
     own = a_config("7", backoff=Backoff(base_s=9), call_s=44, connect_s=5)
     counting = CountingPort(port)
     policies = await policies_of(counting, own)
@@ -76,7 +76,7 @@ async def test_a_job_that_begins_here_has_what_the_pod_has(port: FaultyPort) -> 
     assert counting.count == asked
 
 
-async def test_a_job_keeps_what_another_pod_had_when_it_began(port: FaultyPort) -> None:
+async def test_job_keeps_the_configuration_of_the_pod_that_began_it(port: FaultyPort) -> None:
     before = a_config("7", backoff=Backoff(base_s=9), call_s=44)
     old_id = await port(configs.ensure, before.to_json())
     counting = CountingPort(port)
@@ -103,7 +103,7 @@ async def test_a_job_type_without_a_row_has_the_default(port: FaultyPort) -> Non
     assert await policies.policy(a_claim(type="run_agent")) == policy_for("run_agent")
 
 
-async def test_an_agent_overrides_what_it_sets(port: FaultyPort, database: str) -> None:
+async def test_agent_overrides_only_the_limits_it_sets(port: FaultyPort, database: str) -> None:
     config = a_config("7", backoff=Backoff(base_s=9, cap_s=99), call_s=44, max_retries=4)
     policies = await policies_of(port, config)
     claim = await claim_of(
@@ -134,7 +134,7 @@ async def test_an_agent_keeps_its_version_over_another_pods_configuration(
     assert (await policies.policy(second)).backoff == Backoff(base_s=3)
 
 
-async def test_no_more_are_kept_than_a_few(
+async def test_cache_of_policies_is_bounded(
     port: FaultyPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CACHED_MAX", 2)
@@ -154,9 +154,7 @@ async def test_no_more_are_kept_than_a_few(
     assert counting.count == asked + 4
 
 
-async def test_an_outage_is_sat_out_and_nothing_wrong_is_kept(
-    port: FaultyPort, database: str
-) -> None:
+async def test_policy_lookup_waits_out_an_outage(port: FaultyPort, database: str) -> None:
     """A job that asks during it is not to fail for it."""
     old_id = await port(configs.ensure, a_config("7").to_json())
     policies = await policies_of(port, a_config("8"))
@@ -170,7 +168,7 @@ async def test_an_outage_is_sat_out_and_nothing_wrong_is_kept(
     assert not port.faults_left
 
 
-async def test_what_another_version_wrote_fails_the_job_and_not_the_pod(
+async def test_unreadable_configuration_fails_the_job_and_not_the_pod(
     port: FaultyPort, database: str, log_lines: list[MutableMapping[str, Any]]
 ) -> None:
     own = a_config("8")

@@ -99,7 +99,7 @@ async def test_a_time_out_between_steps_names_the_last_checkpoint(
     assert job_row(database, claim.lease.job_id)["error_code"] == "job_timed_out"
 
 
-async def test_of_steps_that_are_cut_at_once_the_first_is_named(committing: Bench) -> None:
+async def test_receipt_names_one_of_the_steps_cut_together(committing: Bench) -> None:
     async def waits(ctx: Context) -> None:
         await ctx.gather(ctx.step("a", trio.sleep_forever), ctx.step("b", trio.sleep_forever))
 
@@ -109,7 +109,7 @@ async def test_of_steps_that_are_cut_at_once_the_first_is_named(committing: Benc
     assert output.step_elapsed_s >= 0.9
 
 
-async def test_what_a_step_beside_it_wrote_and_committed_is_not_left_over(
+async def test_files_of_a_committed_sibling_step_are_not_left_over(
     committing: Bench, tmp_path: Path
 ) -> None:
     async def waits(ctx: Context) -> None:
@@ -156,7 +156,7 @@ async def test_a_time_out_that_the_job_survives_leaves_no_receipt(committing: Be
     "fields, action",
     [({}, FinalAction.RETRY), ({"max_retries": 0}, FinalAction.FAILED)],
 )
-async def test_what_is_decided_stands_in_the_receipt(
+async def test_receipt_records_the_final_action(
     committing: Bench, fields: dict[str, Any], action: FinalAction
 ) -> None:
     async def late(ctx: Context) -> None:
@@ -214,7 +214,7 @@ async def test_a_time_out_that_opened_a_breaker_is_why_the_job_waits(
     ],
     ids=["permanent", "wish", "scope", "job", "no limit", "nan", "negative"],
 )
-async def test_what_no_limit_of_ours_ended_leaves_no_receipt(
+async def test_error_without_a_limit_of_ours_leaves_no_receipt(
     committing: Bench, error: BaseException
 ) -> None:
     claim = await run(committing, raising(error))
@@ -224,9 +224,7 @@ async def test_what_no_limit_of_ours_ended_leaves_no_receipt(
 # --- once the job's own limit has fired
 
 
-async def test_who_fails_to_clean_up_at_the_limit_is_out_of_time(
-    committing: Bench, database: str
-) -> None:
+async def test_error_in_cleanup_at_the_limit_is_a_timeout(committing: Bench, database: str) -> None:
     async def breaks(ctx: Context) -> None:
         try:
             await ctx.step("cut", trio.sleep_forever)
@@ -265,7 +263,7 @@ async def test_a_time_that_was_over_before_the_attempt_knows_the_checkpoint(
 # --- what it leaves
 
 
-async def test_files_that_the_step_wrote_are_in_it(committing: Bench, tmp_path: Path) -> None:
+async def test_receipt_lists_files_written_by_the_step(committing: Bench, tmp_path: Path) -> None:
     async def writes(ctx: Context) -> None:
         async def write() -> None:
             folder = tmp_path / "data" / "workspaces" / str(ctx.job_id)
@@ -280,7 +278,7 @@ async def test_files_that_the_step_wrote_are_in_it(committing: Bench, tmp_path: 
     assert not receipt.is_clean
 
 
-def test_of_an_answer_its_beginning_is_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_answer_keeps_only_its_bounded_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio, "current_time", lambda: 1.0)
     answer = PartialAnswer()
     assert answer.text is None
@@ -353,7 +351,7 @@ async def test_the_receipt_is_in_the_record_before_the_end_is(
     assert asked.index(timeouts.record) < asked.index(jobs.finish)
 
 
-async def test_what_an_outage_kept_out_is_recorded_after_the_end(
+async def test_receipt_refused_in_an_outage_is_recorded_after_the_end(
     committing: Bench, database: str
 ) -> None:
     committing.port.refuse(timeouts.record)
@@ -363,7 +361,7 @@ async def test_what_an_outage_kept_out_is_recorded_after_the_end(
     assert len(await found(committing, claim)) == 1
 
 
-async def test_a_receipt_whose_reply_was_lost_is_recorded_once(committing: Bench) -> None:
+async def test_receipt_with_a_lost_reply_is_recorded_once(committing: Bench) -> None:
     committing.port.lose_reply(timeouts.record)
     claim = await run(committing, sleeps, timeout_s=1)
     assert len(await found(committing, claim)) == 1
@@ -384,7 +382,7 @@ def endless_look(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
 
 
 @pytest.mark.parametrize("why", [Stop.HANDED_BACK, Stop.CANCELLED])
-async def test_who_stops_the_job_does_not_wait_for_the_receipt(
+async def test_stopping_a_job_does_not_wait_for_its_receipt(
     committing: Bench, database: str, endless_look: trio.Event, why: Stop
 ) -> None:
     committing.handle(sleeps)
@@ -424,7 +422,7 @@ async def test_a_cancelled_pod_is_not_held(committing: Bench, endless_look: trio
             nursery.cancel_scope.cancel()
 
 
-async def test_a_machine_that_cannot_look_does_not_end_the_pod(
+async def test_failed_examination_does_not_end_the_pod(
     committing: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def look(output: Interruption, **_: Any) -> TimeoutReceipt:

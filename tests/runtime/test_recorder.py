@@ -40,7 +40,7 @@ async def test_runs_are_summed_up_and_recorded_once(bench: Bench) -> None:
     assert retries.interval_s == 30.0, "none is late because of a short interval"
 
 
-async def test_what_an_outage_refused_is_recorded_after_it(bench: Bench) -> None:
+async def test_runs_refused_in_an_outage_are_recorded_later(bench: Bench) -> None:
     recorder = RunRecorder(bench.port, holder="pod", rng=bench.rng, tick_every_s=60.0)
     recorder.add(run(items=1))
     bench.port.refuse(store.record)
@@ -54,7 +54,7 @@ async def test_what_an_outage_refused_is_recorded_after_it(bench: Bench) -> None
     assert found["retries"].interval_s == 60.0
 
 
-async def test_what_may_have_been_recorded_is_not_recorded_again(bench: Bench) -> None:
+async def test_runs_with_an_unknown_outcome_are_not_recorded_twice(bench: Bench) -> None:
     recorder = RunRecorder(bench.port, holder="pod", rng=bench.rng)
     recorder.add(run(items=1))
     bench.port.lose_reply(store.record)

@@ -27,7 +27,7 @@ WATCHED_S = 2.5
 
 @define
 class Hall:
-    """Where clients wait, and what their waits came to."""
+    """Waiting clients and their results."""
 
     bench: Bench
     port: CountingPort
@@ -65,7 +65,7 @@ async def hall(bench: Bench) -> Hall:
     return opened
 
 
-async def test_a_job_that_ends_anywhere_is_told_to_all_who_wait_for_it(
+async def test_all_waiting_clients_get_the_result_of_an_ended_job(
     hall: Hall, nursery: trio.Nursery
 ) -> None:
     one, other = await hall.bench.submit(2)
@@ -82,7 +82,9 @@ async def test_a_job_that_ends_anywhere_is_told_to_all_who_wait_for_it(
     assert await hall.waiters.result(other, 0) is None
 
 
-async def test_a_job_of_this_pod_is_told_at_once(hall: Hall, nursery: trio.Nursery) -> None:
+async def test_result_of_a_job_of_this_pod_is_delivered_at_once(
+    hall: Hall, nursery: trio.Nursery
+) -> None:
     bench = hall.bench
     gate = trio.Event()
 
@@ -114,7 +116,7 @@ async def test_a_thousand_clients_cost_less_than_five_statements_a_second(hall: 
     assert 2 <= hall.looks < 5 * elapsed_s
 
 
-async def test_and_they_cost_no_more_when_jobs_end_and_clients_come_all_the_time(
+async def test_thousand_clients_stay_cheap_while_jobs_end_and_clients_return(
     hall: Hall,
 ) -> None:
     ids = await hall.bench.submit(CROWD)
@@ -136,7 +138,7 @@ async def test_and_they_cost_no_more_when_jobs_end_and_clients_come_all_the_time
     assert hall.looks < 5 * (trio.current_time() - began) + 2  # and what was saved up before
 
 
-async def test_who_leaves_is_forgotten_and_nobody_is_looked_for(hall: Hall) -> None:
+async def test_cancelled_client_is_forgotten_and_polling_stops(hall: Hall) -> None:
     (job_id,) = await hall.bench.submit()
     async with trio.open_nursery() as clients:
         clients.start_soon(hall.wait, job_id)
@@ -152,7 +154,7 @@ async def test_who_leaves_is_forgotten_and_nobody_is_looked_for(hall: Hall) -> N
     assert hall.looks == looks
 
 
-async def test_with_no_time_it_looks_once(hall: Hall) -> None:
+async def test_wait_without_time_polls_once(hall: Hall) -> None:
     ended, going = await hall.bench.submit(2)
     await hall.finish(ended)
     assert await hall.waiters.result(going, 0) is None
@@ -160,12 +162,12 @@ async def test_with_no_time_it_looks_once(hall: Hall) -> None:
     assert isinstance(state, JobState)
 
 
-async def test_an_unknown_job_is_told_so(hall: Hall) -> None:
+async def test_waiting_for_an_unknown_job_is_refused(hall: Hall) -> None:
     with pytest.raises(NotFoundError, match="does not exist"):
         await hall.waiters.result(new_id(), LONG_S)
 
 
-async def test_there_is_room_for_so_many(
+async def test_number_of_waiting_clients_is_limited(
     hall: Hall, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.result_waiters.WAITERS_MAX", 1)
@@ -177,7 +179,7 @@ async def test_there_is_room_for_so_many(
 
 
 @pytest.mark.parametrize("how", ["is_down", "is_silent"])
-async def test_without_the_database_a_client_is_told_so_at_its_deadline(
+async def test_client_gets_an_error_at_its_deadline_without_the_database(
     hall: Hall, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.result_waiters.FIRST_POLL_S", 0.3)
@@ -187,7 +189,7 @@ async def test_without_the_database_a_client_is_told_so_at_its_deadline(
         await hall.waiters.result(job_id, 0.2)
 
 
-async def test_nobody_is_told_that_a_job_goes_on_without_a_recent_look(
+async def test_unfinished_is_never_reported_without_a_recent_poll(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.result_waiters.STALE_S", 0.4)
@@ -214,7 +216,7 @@ async def test_an_outage_in_between_is_waited_out(hall: Hall, nursery: trio.Nurs
     assert hall.results[0] is not None
 
 
-async def test_results_that_are_too_much_for_one_look_come_with_the_next(
+async def test_results_too_large_for_one_poll_arrive_with_the_next(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.store.feed.RESULT_BYTES_MAX", 1)

@@ -1,4 +1,4 @@
-"""The runner of retention: batches, copies before deletions, what a kill or a full disk leaves."""
+"""The runner of retention: batches, copies before deletions, kills and full disks."""
 
 import json
 import os
@@ -49,13 +49,13 @@ def archived(folder: Path) -> list[UUID]:
     return [UUID(row["row"]["id"]) for row in rows if row["table"] == "job_record"]
 
 
-async def test_off_it_costs_one_statement(bench: Bench, database: str) -> None:
+async def test_disabled_retention_costs_one_statement(bench: Bench, database: str) -> None:
     an_ended_job(database)
     assert await tick(bench) == TickResult(next_s=IDLE.cap_s)
     assert job_count(database, DONE) == 1
 
 
-async def test_a_tick_is_bounded_and_says_that_more_is_due(bench: Bench, database: str) -> None:
+async def test_retention_tick_is_bounded_and_reports_more_due(bench: Bench, database: str) -> None:
     for _ in range(5):
         an_ended_job(database)
     await keep(bench)
@@ -90,7 +90,7 @@ async def test_each_job_is_on_the_disk_before_it_is_deleted(
     assert job_count(database, DONE) == 0
 
 
-async def test_a_kill_before_the_deletion_copies_twice_and_loses_nothing(
+async def test_kill_before_the_deletion_copies_twice_and_loses_nothing(
     bench: Bench, database: str, tmp_path: Path
 ) -> None:
     job_id = an_ended_job(database)
@@ -103,7 +103,7 @@ async def test_a_kill_before_the_deletion_copies_twice_and_loses_nothing(
     assert (archived(tmp_path), job_count(database, DONE)) == ([job_id, job_id], 0)
 
 
-async def test_an_archive_that_cannot_be_written_deletes_nothing_and_says_so(
+async def test_unwritable_archive_deletes_nothing_and_raises(
     bench: Bench, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await keep(bench, tmp_path / "not mounted")
@@ -123,7 +123,7 @@ async def test_an_archive_that_cannot_be_written_deletes_nothing_and_says_so(
     assert (await tick(bench)).items == 1
 
 
-async def test_a_clock_that_jumped_is_logged_once_and_deletes_nothing(
+async def test_clock_jump_is_logged_once_and_deletes_nothing(
     bench: Bench, database: str, log_lines: list[MutableMapping[str, Any]]
 ) -> None:
     an_ended_job(database, days=5)

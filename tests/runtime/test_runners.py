@@ -48,7 +48,7 @@ def made(bench: Bench) -> tuple[Runner, ...]:
     )
 
 
-async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:
+async def test_each_runner_ticks_without_a_pod(bench: Bench, database: str) -> None:
     fail(database, 3)
     all_ = made(bench)
     assert len({each.name for each in all_}) == len(all_)
@@ -59,9 +59,7 @@ async def test_each_ticks_without_a_pod(bench: Bench, database: str) -> None:
     assert_one_truth(database)
 
 
-async def test_while_another_process_ticks_one_the_tick_is_skipped(
-    bench: Bench, database: str
-) -> None:
+async def test_tick_is_skipped_while_another_process_ticks(bench: Bench, database: str) -> None:
     """Nothing waits: a pod that is stopped within its tick must not hold up the others."""
     fail(database, 3)
     names = ", ".join(f"('{name}')" for each in LOCKS.values() for name in each)
@@ -89,7 +87,7 @@ class Noting(Runner):
         return TickResult(next_s=30.0)
 
 
-async def test_what_a_pod_suspends_is_not_late_although_its_runners_idle(
+async def test_idle_runners_wake_for_what_a_pod_suspends(
     autojump_clock: MockClock,
 ) -> None:
     retries, expiries = Noting(RETRY), Noting(EXPIRY)

@@ -135,7 +135,7 @@ async def test_a_span_that_cannot_be_encoded_is_no_trouble_for_its_job(
     assert len(spans(collector.posted[0])) == 2
 
 
-async def test_what_came_before_is_exported_by_the_attempt_that_goes_on(
+async def test_continuing_attempt_exports_the_earlier_attempts(
     exporter: SpanExporter, collector: Receiver, database: str
 ) -> None:
     (row,) = sql(

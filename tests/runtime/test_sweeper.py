@@ -91,7 +91,7 @@ async def test_a_job_is_tried_again_when_its_pod_was_silent_beyond_the_threshold
 
 
 @pytest.mark.parametrize("overridden", [False, True], ids=["by its type", "by its agent"])
-async def test_its_pause_is_that_of_its_own_policy_with_full_jitter(
+async def test_swept_job_pauses_by_its_own_policy_with_jitter(
     bench: Bench, database: str, overridden: bool
 ) -> None:
     policy = JobPolicy(backoff=Backoff(base_s=1000.0, cap_s=3000.0, multiplier=2.0))
@@ -141,7 +141,7 @@ async def test_without_retries_left_it_fails_with_the_time_of_the_last_heartbeat
     assert_one_truth(database)
 
 
-async def test_who_was_asked_to_end_is_cancelled(bench: Bench, database: str) -> None:
+async def test_sweep_cancels_a_job_with_a_cancel_request(bench: Bench, database: str) -> None:
     (claim,) = await bench.claimed(max_retries=0)
     await bench.port(jobs.cancel, claim.lease.job_id, by="ana", reason="enough")
     move_clock(database, ZOMBIE_S + 5)
@@ -159,7 +159,7 @@ async def test_who_was_asked_to_end_is_cancelled(bench: Bench, database: str) ->
     ],
     ids=["no heartbeat", "no task"],
 )
-async def test_a_damaged_job_that_nobody_runs_is_tried_again(
+async def test_damaged_job_without_an_owner_is_retried(
     bench: Bench, database: str, damage: str
 ) -> None:
     (claim,) = await bench.claimed()
@@ -174,7 +174,7 @@ async def test_a_damaged_job_that_nobody_runs_is_tried_again(
 
 
 @pytest.mark.parametrize("before", ["RETRY", "WAITING_FOR_APPROVAL"])
-async def test_a_job_that_went_on_after_a_wait_is_tried_again_when_its_task_is_gone(
+async def test_resumed_job_without_a_task_is_retried(
     bench: Bench, database: str, before: str
 ) -> None:
     """Its record still shows what it waited for, and without a task nothing else takes it."""
@@ -234,7 +234,7 @@ async def test_a_job_that_gets_another_task_runs_no_sooner_than_it_was_submitted
     assert claim.lease.job_id == job_id
 
 
-async def test_a_job_whose_task_is_gone_goes_on_after_its_last_step(
+async def test_job_without_a_task_continues_after_its_last_step(
     bench: Bench, database: str
 ) -> None:
     """The task had the head of the job: without one, its steps would not be read."""
@@ -283,7 +283,7 @@ async def test_an_outage_does_not_become_a_stampede(bench: Bench, database: str)
 
 
 @pytest.mark.parametrize("doubt", ["lost", "fenced", "missed", "new"])
-async def test_who_may_have_had_an_outage_waits_one_threshold(
+async def test_pod_waits_one_threshold_after_a_possible_outage(
     bench: Bench, database: str, doubt: str
 ) -> None:
     """The others could not write their heartbeats either, and may come back after it."""
@@ -341,7 +341,7 @@ async def test_after_an_outage_no_job_is_ended_before_its_pod_could_report(
     assert statuses(database) == {"FAILED": 1}
 
 
-async def test_nobody_is_swept_until_the_server_has_served_for_one_threshold(
+async def test_sweep_waits_until_the_server_has_served_one_threshold(
     bench: Bench, database: str
 ) -> None:
     await bench.claimed()
@@ -356,7 +356,7 @@ async def test_nobody_is_swept_until_the_server_has_served_for_one_threshold(
     assert statuses(database) == {"RETRY": 1}
 
 
-async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, database: str) -> None:
+async def test_sweeper_rests_one_threshold_after_an_outage(bench: Bench, database: str) -> None:
     await bench.claimed()
     move_clock(database, 1000)
     quiet_s = 0.5
@@ -371,7 +371,7 @@ async def test_after_an_outage_it_is_quiet_for_one_threshold(bench: Bench, datab
     assert trio.current_time() - met_at >= quiet_s - 0.1
 
 
-async def test_a_sweep_that_met_a_lock_comes_again_at_once(bench: Bench, database: str) -> None:
+async def test_sweep_that_met_a_lock_repeats_at_once(bench: Bench, database: str) -> None:
     """The server is healthy: no heartbeat was late because of it."""
     await bench.claimed()
     move_clock(database, ZOMBIE_S + 5)
@@ -468,13 +468,13 @@ async def test_a_job_that_runs_on_after_its_time_out_is_ended_although_its_pod_l
     assert_one_truth(database)
 
 
-async def test_time_without_a_pod_does_not_count(bench: Bench, database: str) -> None:
+async def test_overdue_time_without_a_pod_does_not_count(bench: Bench, database: str) -> None:
     job_id = await beating(bench, database, 75, began_s=30.0)
     await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, job_id)["status"] == "RUNNING"
 
 
-async def test_nor_is_a_job_ended_within_its_minute(bench: Bench, database: str) -> None:
+async def test_overdue_job_is_not_ended_within_its_minute(bench: Bench, database: str) -> None:
     job_id = await beating(bench, database, 60)
     await a_sweeper(bench).tick(TickBudget())
     assert job_row(database, job_id)["status"] == "RUNNING"
@@ -487,9 +487,7 @@ async def test_time_since_the_last_heartbeat_does_not_count(bench: Bench, databa
     assert job_row(database, claim.lease.job_id)["status"] == "RUNNING", "its pod may be dead"
 
 
-async def test_what_the_sweep_has_to_leave_for_its_next_turn_is_not_out_of_time(
-    bench: Bench, database: str
-) -> None:
+async def test_job_left_for_the_next_sweep_is_not_timed_out(bench: Bench, database: str) -> None:
     await bench.claimed(BATCH_MAX + 1, timeout_s=10)
     move_clock(database, ZOMBIE_S + 60)
     await a_sweeper(bench).tick(TickBudget())
@@ -514,7 +512,7 @@ async def test_a_clock_that_was_set_back_does_not_keep_it_running(
     assert receipt["step_elapsed_s"] == 0
 
 
-async def test_while_another_process_sweeps_it_is_skipped(bench: Bench, database: str) -> None:
+async def test_sweep_is_skipped_while_another_process_sweeps(bench: Bench, database: str) -> None:
     (claim,) = await bench.claimed()
     move_clock(database, ZOMBIE_S + 5)
     lock = "SELECT count(pg_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)))"
@@ -524,7 +522,7 @@ async def test_while_another_process_sweeps_it_is_skipped(bench: Bench, database
     assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"
 
 
-async def test_without_a_pod_it_sweeps_after_one_threshold_of_regular_looks(
+async def test_sweep_without_a_pod_needs_one_threshold_of_regular_ticks(
     bench: Bench, database: str
 ) -> None:
     """A process that ticks and ends cannot know for how long others could send heartbeats."""

@@ -60,9 +60,7 @@ def state_of(dsn: str, pod: pods.Pod) -> str:
     return str(sql(dsn, "SELECT state FROM cortex.pod WHERE id = $1", pod.id)[0]["state"])
 
 
-async def test_one_look_is_not_enough_and_neither_are_two_in_a_row(
-    bench: Bench, database: str
-) -> None:
+async def test_takeover_needs_two_checks_some_time_apart(bench: Bench, database: str) -> None:
     dead, ids = await a_dead_pod(bench)
     takeover = a_takeover(bench)
     await takeover.tick(TickBudget())
@@ -79,7 +77,7 @@ async def test_one_look_is_not_enough_and_neither_are_two_in_a_row(
     assert_one_truth(database)
 
 
-async def test_a_running_takeover_waits_between_its_looks_and_then_acts(
+async def test_running_takeover_waits_between_its_checks_and_acts(
     bench: Bench, database: str
 ) -> None:
     dead, _ = await a_dead_pod(bench)
@@ -101,9 +99,7 @@ async def test_a_pod_that_holds_its_lock_keeps_its_jobs(bench: Bench, database: 
     await bench.port.cross(session.close)
 
 
-async def test_a_pod_that_got_its_lock_back_between_two_looks_is_a_new_suspect(
-    bench: Bench, database: str
-) -> None:
+async def test_pod_that_regained_its_lock_is_suspected_anew(bench: Bench, database: str) -> None:
     shaky, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench)
     await takeover.tick(TickBudget())
@@ -116,7 +112,7 @@ async def test_a_pod_that_got_its_lock_back_between_two_looks_is_a_new_suspect(
     assert state_of(database, shaky) == "READY"
 
 
-async def test_a_pod_that_beat_between_two_looks_is_a_new_suspect(
+async def test_pod_that_beat_between_two_checks_is_suspected_anew(
     bench: Bench, database: str
 ) -> None:
     """It lost its connection before the second look as well: its lock was not seen held."""
@@ -132,7 +128,7 @@ async def test_a_pod_that_beat_between_two_looks_is_a_new_suspect(
     assert state_of(database, shaky) == "DEAD"
 
 
-async def test_a_lock_that_is_taken_after_both_looks_saves_its_pod(
+async def test_lock_regained_before_the_takeover_keeps_the_jobs(
     bench: Bench, database: str
 ) -> None:
     """The third look is part of the statement that takes the jobs."""
@@ -146,7 +142,9 @@ async def test_a_lock_that_is_taken_after_both_looks_saves_its_pod(
     await bench.port.cross(session.close)
 
 
-async def test_nobody_judges_soon_after_the_servers_start(bench: Bench, database: str) -> None:
+async def test_no_pod_is_taken_over_soon_after_the_servers_start(
+    bench: Bench, database: str
+) -> None:
     dead, _ = await a_dead_pod(bench)
     takeover = a_takeover(bench, settle_s=86_400.0)
     for _ in range(3):
@@ -197,7 +195,7 @@ async def test_a_new_pod_takes_a_killed_fleet_over_before_it_has_settled(
     assert [state_of(database, dead) for dead in fleet] == ["DEAD", "DEAD"]
 
 
-async def test_an_ended_pod_whose_job_has_no_task_is_not_told_again_and_again(
+async def test_ended_pod_with_a_taskless_job_is_not_logged_again(
     bench: Bench, database: str, log_lines: Lines
 ) -> None:
     await a_dead_pod(bench, job_count=1)
@@ -236,7 +234,7 @@ async def test_an_outage_ends_all_suspicion(bench: Bench, database: str) -> None
     assert not await takeover.has_unjudged()
 
 
-async def test_it_never_judges_itself(bench: Bench, database: str) -> None:
+async def test_takeover_never_judges_its_own_pod(bench: Bench, database: str) -> None:
     await bench.port(pods.register, bench.pod)
     takeover = a_takeover(bench)
     for _ in range(3):

@@ -69,7 +69,7 @@ def states(dsn: str, ids: list[UUID]) -> list[str]:
     return [letter(dsn, each)["state"] for each in ids]
 
 
-async def test_what_failed_with_its_dependency_goes_on_when_that_is_back(
+async def test_triage_retries_a_letter_once_its_dependency_is_back(
     bench: Bench, database: str
 ) -> None:
     set_breaker(database, "llm:x", "OPEN")
@@ -110,7 +110,7 @@ async def test_one_letter_probes_a_half_open_breaker_that_no_job_waits_for(
     assert sorted(states(database, ids)) == ["OPEN", "OPEN", "RETRIED"], "it is being probed"
 
 
-async def test_what_has_just_failed_is_given_time(bench: Bench, database: str) -> None:
+async def test_triage_waits_until_a_failure_is_calm(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, **OUTAGE)
     move_clock(database, CALM_S - 5)
     await a_triage(bench).tick(TickBudget())
@@ -120,7 +120,7 @@ async def test_what_has_just_failed_is_given_time(bench: Bench, database: str) -
     assert states(database, [job_id]) == ["RETRIED"]
 
 
-async def test_a_line_of_jobs_goes_on_by_itself_once(bench: Bench, database: str) -> None:
+async def test_triage_retries_a_lineage_only_once(bench: Bench, database: str) -> None:
     (first,) = fail(database, **OUTAGE)
     move_clock(database, CALM_S + 1)
     await a_triage(bench).tick(TickBudget())
@@ -150,9 +150,7 @@ async def test_an_open_breaker_does_not_hold_up_the_others(bench: Bench, databas
     assert set(states(database, waiting)) == {"OPEN"}
 
 
-async def test_it_looks_again_when_time_alone_makes_a_letter_due(
-    bench: Bench, database: str
-) -> None:
+async def test_triage_ticks_again_when_a_letter_becomes_due(bench: Bench, database: str) -> None:
     """That a breaker closes is notified; the letter may be too young then."""
     assert (await a_triage(bench).tick(TickBudget())).next_s is None
     fail(database, **OUTAGE)
@@ -178,7 +176,7 @@ async def test_a_recovered_provider_is_not_run_over(bench: Bench, database: str)
         assert job_count(database, "origin_id IS NOT NULL") == passes * service.RETRIED_MAX
 
 
-async def test_configuration_goes_to_operators_and_the_unreadable_away(
+async def test_triage_escalates_configuration_errors_and_archives_unreadable_jobs(
     bench: Bench, database: str, log_lines: Lines
 ) -> None:
     denied: dict[str, Any] = {
@@ -229,7 +227,7 @@ async def test_an_escalated_letter_is_a_persons_to_retry(bench: Bench, database:
     assert letter(database, job_id)["is_automatic"] is False
 
 
-async def test_what_a_time_out_left_half_done_is_for_a_person(bench: Bench, database: str) -> None:
+async def test_timeout_with_half_done_work_is_left_to_a_person(bench: Bench, database: str) -> None:
     clean, tree, file = (fail(database, **OUTAGE)[0] for _ in range(3))
     left: dict[UUID, dict[str, Any]] = {
         clean: {"work_trees": [a_work_tree()]},
@@ -247,9 +245,7 @@ async def test_what_a_time_out_left_half_done_is_for_a_person(bench: Bench, data
     assert all(letter(database, each)["triaged_at"] for each in (tree, file)), "seen once"
 
 
-async def test_a_job_whose_key_another_took_is_not_retried_after_it(
-    bench: Bench, database: str
-) -> None:
+async def test_job_whose_key_was_taken_is_not_retried(bench: Bench, database: str) -> None:
     replaced, other = fail(database, 2, **OUTAGE)
     sql(database, "UPDATE cortex.job_record SET replaced_by = $2 WHERE id = $1", replaced, new_id())
     move_clock(database, CALM_S + 1)
@@ -258,7 +254,7 @@ async def test_a_job_whose_key_another_took_is_not_retried_after_it(
     assert letter(database, replaced)["triaged_at"], "seen once"
 
 
-async def test_what_is_for_a_person_does_not_hold_up_the_others(
+async def test_letters_left_to_a_person_do_not_hold_up_the_others(
     bench: Bench, database: str
 ) -> None:
     left = fail(database, service.RETRIED_MAX + 5, **OUTAGE)
@@ -275,7 +271,7 @@ async def test_what_is_for_a_person_does_not_hold_up_the_others(
     assert states(database, clean) == ["RETRIED", "RETRIED"]
 
 
-async def test_what_somebody_holds_does_not_hold_up_the_others(bench: Bench, database: str) -> None:
+async def test_locked_letters_do_not_hold_up_the_others(bench: Bench, database: str) -> None:
     denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
     held = fail(database, **OUTAGE) + fail(database, **denied)
     free = fail(database, **OUTAGE) + fail(database, **denied)
@@ -300,7 +296,7 @@ def is_held(dsn: str) -> bool:
     return bool(sql(dsn, query))
 
 
-async def test_a_long_retry_holds_nothing_but_what_it_retries(bench: Bench, database: str) -> None:
+async def test_long_retry_locks_only_the_letters_it_retries(bench: Bench, database: str) -> None:
     denied: dict[str, Any] = {"error_class": "PERMANENT", "error_code": "forbidden"}
     chosen = fail(database, service.RETRIED_MAX, **OUTAGE)
     move_clock(database, 1)
@@ -329,7 +325,7 @@ def is_waited_for(dsn: str) -> bool:
     return bool(sql(dsn, query))
 
 
-async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_others(
+async def test_job_too_large_is_escalated_and_does_not_hold_up_the_others(
     bench: Bench, database: str
 ) -> None:
     ids = fail(database, service.RETRIED_MAX, steps=2, **OUTAGE)
@@ -347,7 +343,7 @@ async def test_what_is_too_large_is_for_an_operator_and_does_not_hold_up_the_oth
     assert_one_truth(database)
 
 
-async def test_what_somebody_cancels_is_tried_again_and_holds_up_no_verdict(
+async def test_cancelled_retry_is_repeated_and_holds_up_no_verdict(
     bench: Bench, database: str
 ) -> None:
     (job_id,) = fail(database, steps=2, **OUTAGE)
@@ -361,7 +357,7 @@ async def test_what_somebody_cancels_is_tried_again_and_holds_up_no_verdict(
     assert states(database, [job_id]) == ["RETRIED"]
 
 
-async def test_one_that_somebody_cancels_each_time_comes_after_the_others(
+async def test_letter_cancelled_every_time_comes_after_the_others(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (resisting,) = fail(database, steps=2, **OUTAGE)
@@ -388,7 +384,7 @@ async def test_one_that_somebody_cancels_each_time_comes_after_the_others(
     assert states(database, [resisting]) == ["RETRIED"]
 
 
-async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
+async def test_one_pod_triages_at_a_time(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
     session = bench.port.dedicated(on_lost=lambda: None)
     await bench.port.cross(session.open)
@@ -402,7 +398,7 @@ async def test_one_pod_at_a_time(bench: Bench, database: str) -> None:
     assert states(database, [job_id]) == ["ESCALATED"]
 
 
-async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
+async def test_triage_waits_out_an_outage(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
     bench.port.refuse(triage_once)
     await bench.start(a_triage(bench))
@@ -412,7 +408,7 @@ async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
     assert bench.port.faults_left == 0
 
 
-async def test_a_lost_reply_retries_nothing_twice(bench: Bench, database: str) -> None:
+async def test_lost_reply_retries_no_letter_twice(bench: Bench, database: str) -> None:
     ids = fail(database, 3, **OUTAGE)
     move_clock(database, CALM_S + 1)
     bench.port.lose_reply(triage_once)
@@ -424,7 +420,7 @@ async def test_a_lost_reply_retries_nothing_twice(bench: Bench, database: str) -
     assert job_count(database, "origin_id IS NOT NULL") == 3
 
 
-async def test_a_job_that_goes_on_runs_no_step_again(bench: Bench, database: str) -> None:
+async def test_continued_job_runs_no_step_again(bench: Bench, database: str) -> None:
     ran: list[str] = []
 
     async def note(name: str) -> str:

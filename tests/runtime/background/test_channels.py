@@ -1,4 +1,4 @@
-"""How jobs notify people, against the database: who is chosen, what is sent, what is submitted."""
+"""How jobs notify people: choice of subscriptions, text sent, jobs submitted."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ async def test_the_text_is_sent_whole_by_the_sender_of_the_subscription(bench: B
     assert line["text"].startswith(f"a.b (default)\ndisk\n{text}")
 
 
-async def test_what_cannot_be_sent_here_says_why(bench: Bench) -> None:
+async def test_message_that_cannot_be_sent_here_names_the_problem(bench: Bench) -> None:
     await subscribe(bench, "chat", "a.*", channel="slack", config={"url": "env:NOT_SET_HERE"})
     channels = channels_of(bench)
     for name, problem in (("chat", "NOT_SET_HERE is not set"), ("gone", "does not exist any more")):

@@ -31,7 +31,7 @@ def statuses(dsn: str) -> dict[str, int]:
     return {row["status"]: row["n"] for row in rows}
 
 
-async def test_what_is_due_is_closed_and_nothing_else(bench: Bench, database: str) -> None:
+async def test_only_due_requests_expire(bench: Bench, database: str) -> None:
     (due,) = await ask(bench)
     await ask(bench, expires_s=9000.0)
     runner = Expiries(bench.port, rng=bench.rng)
@@ -61,7 +61,7 @@ async def test_more_than_a_batch_is_closed_without_a_pause(bench: Bench, databas
     assert_one_truth(database)
 
 
-async def test_an_outage_is_waited_out(bench: Bench, database: str) -> None:
+async def test_expiries_wait_out_an_outage(bench: Bench, database: str) -> None:
     await ask(bench)
     move_clock(database, 3601)
     bench.port.refuse(approvals.expire)
@@ -81,7 +81,7 @@ async def test_two_pods_close_each_once(bench: Bench, database: str) -> None:
     assert [len(facts(database, each)) for each in ids[:5]] == [1] * 5
 
 
-async def test_what_was_decided_in_time_stays_decided(bench: Bench, database: str) -> None:
+async def test_request_decided_in_time_stays_decided(bench: Bench, database: str) -> None:
     request = a_request()
     (claim,) = await bench.claimed()
     wait = suspension(claim, request)

@@ -1,4 +1,4 @@
-"""Who is notified of a request for approval: when it is made, while it waits, and when it ends."""
+"""Notifications of a request for approval: when it is made, while it waits, when it ends."""
 
 from typing import Any
 from uuid import UUID
@@ -77,9 +77,7 @@ async def test_a_request_is_reminded_of_twice_and_its_end_is_announced_once(
 
 
 @pytest.mark.smoke("People who are asked are notified, and not after the decision")
-async def test_nobody_is_reminded_after_the_decision_or_the_expiry(
-    bench: Bench, database: str
-) -> None:
+async def test_no_reminder_follows_a_decision_or_an_expiry(bench: Bench, database: str) -> None:
     await subscribe(bench, "ops", "approval.*")
     await decide(bench, await ask(bench))
     await ask(bench)
@@ -170,7 +168,7 @@ async def chain(bench: Bench) -> None:
     await subscribe(bench, "ops", "approval.requested", fallback="page")
 
 
-async def test_what_a_channel_cannot_send_goes_to_the_next_one_under_its_id(
+async def test_failed_message_moves_to_the_fallback_under_its_id(
     bench: Bench, database: str
 ) -> None:
     await chain(bench)
@@ -239,7 +237,9 @@ async def test_a_reminder_by_hand_is_sent_once_for_each_id(bench: Bench, databas
 # --- what people read
 
 
-async def test_a_person_reads_who_decides_where_and_until_when(bench: Bench, database: str) -> None:
+async def test_approval_message_names_deciders_links_and_expiry(
+    bench: Bench, database: str
+) -> None:
     await subscribe(bench, "ops", "approval.*")
     request = await ask(bench, risk="CRITICAL")
     claimed = await bench.port(outbox.claim, pod_id=bench.pod.id, most={"ops": 9})

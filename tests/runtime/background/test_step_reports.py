@@ -126,7 +126,7 @@ async def test_a_short_step_is_never_written(bench: Bench, database: str) -> Non
     assert written(database) == before
 
 
-async def test_a_step_whose_task_was_locked_is_reported_the_next_time(
+async def test_report_of_a_locked_task_is_written_on_a_later_tick(
     bench: Bench, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_reports, "LONG_S", 0.0)

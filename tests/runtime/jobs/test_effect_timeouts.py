@@ -97,7 +97,7 @@ HANDLERS: Final[dict[str, tuple[Handler, str]]] = {
 }
 
 
-async def test_an_effect_that_runs_out_of_time_ends_as_its_rules_say(
+async def test_timed_out_effect_ends_by_its_rules(
     pod: ManyJobs, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.durable.outside.CALL_RETRIES", {"default": ONE_CALL})

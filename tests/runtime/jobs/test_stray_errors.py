@@ -35,7 +35,7 @@ class Stop(BaseException):
 
 
 class UnreadableError(Exception):
-    """An error whose text needs what it lacks."""
+    """An error that raises when its text is read."""
 
     def fail(self, *_: object) -> Any:
         raise KeyboardInterrupt
@@ -310,7 +310,7 @@ async def test_values_of_a_cancelled_task_are_freed_at_once(pod: ManyJobs) -> No
         gc.enable()
 
 
-async def test_a_stray_error_is_tried_again_as_its_class_says(pod: ManyJobs, database: str) -> None:
+async def test_stray_error_is_retried_by_its_class(pod: ManyJobs, database: str) -> None:
     ids = await pod.run({kind: partial(in_step, kind=kind) for kind in THROW})
     for name, each in ids.items():
         assert attempts(database, each) == [(1, "failed")], name

@@ -77,7 +77,7 @@ async def test_a_clock_starts_with_its_thread(pod: ManyJobs, database: str) -> N
     await no_thread_is_left()
 
 
-async def test_a_wait_for_a_thread_that_is_cut_leaves_nothing_behind(
+async def test_cancelled_wait_for_a_thread_leaves_nothing_behind(
     pod: ManyJobs, database: str
 ) -> None:
     released = threading.Event()
