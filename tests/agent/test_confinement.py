@@ -34,7 +34,7 @@ HARMLESS = [
 
 
 @pytest.mark.smoke("Programs of agents are confined", case="landlock-root")
-def test_none_of_the_attempts_succeeds(confined: tuple[Confinement, Place]) -> None:
+def test_hostile_program_fails_in_every_attempt(confined: tuple[Confinement, Place]) -> None:
     means, place = confined
     script = place.workspace / "intruder.py"
     script.write_bytes(Path(intruder.__file__).read_bytes())
@@ -94,7 +94,7 @@ def test_the_attempts_are_real(tmp_path: Path) -> None:
     assert {name for name in HARMLESS if results[name] is None} == set()
 
 
-def test_a_program_goes_first_when_the_machine_is_out_of_memory(
+def test_out_of_memory_killer_takes_the_program_before_its_supervisor(
     confined_as_me: tuple[Confinement, Place],
 ) -> None:
     """Its supervisor does not, so that nothing is left without one."""
@@ -126,7 +126,7 @@ def commands_below(pid: int) -> list[tuple[int, tuple[str, ...]]]:
     return found
 
 
-def test_nothing_is_left_when_the_pod_is_killed(confined: tuple[Confinement, Place]) -> None:
+def test_killed_pod_leaves_no_process_of_a_program(confined: tuple[Confinement, Place]) -> None:
     """Also where the program has tried to stop those who would end it."""
     means, place = confined
     (place.workspace / "daemon.py").write_text(DAEMON)
@@ -233,7 +233,7 @@ def test_a_means_that_does_not_work_gives_its_reason(
     assert (line["event"], line["error"]) == ("confinement does not work", "bwrap: no namespaces")
 
 
-def test_without_means_nothing_starts(tmp_path: Path) -> None:
+def test_program_does_not_start_without_a_means_of_confinement(tmp_path: Path) -> None:
     with pytest.raises(RejectedError, match=NO_MEANS) as raised:
         Confiner(means=Confinement.NONE).launch(
             workspace=tmp_path, folder=tmp_path, has_network=False

@@ -1,4 +1,4 @@
-"""The folder that a job declares: what programs may write there, and what in it they may not."""
+"""The folder that a job declares: the files that programs may and may not write there."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def test_the_folder_and_the_workspace_are_written(confined: tuple[Confinement, P
         assert {each.stat().st_uid for each in made} == {place.uid}
 
 
-def test_an_owner_keeps_what_roots_programs_make_in_the_folder() -> None:
+def test_owner_keeps_files_that_programs_of_a_root_pod_create() -> None:
     if not AS_ROOT or not works(Confinement.BUBBLEWRAP):
         pytest.skip("only a pod of root runs programs as others")
     with a_place(0) as place:
@@ -87,7 +87,9 @@ def contents(folder: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-def test_nothing_is_planted_in_the_folders_repository(confined: tuple[Confinement, Place]) -> None:
+def test_program_cannot_change_the_repository_of_its_folder(
+    confined: tuple[Confinement, Place],
+) -> None:
     means, place = confined
     folder = place.root / "folder"
     shutil.rmtree(folder / ".git")
@@ -191,7 +193,9 @@ def test_a_folder_that_is_replaced_before_the_start_is_not_followed() -> None:
         assert not (place.root / "home" / "planted").exists()
 
 
-def test_an_agent_that_only_reads_writes_nothing(confined_as_me: tuple[Confinement, Place]) -> None:
+def test_read_only_agent_cannot_write_to_the_folder(
+    confined_as_me: tuple[Confinement, Place],
+) -> None:
     means, place = confined_as_me
     folder = place.root / "folder"
     done = place.run(means, "sh", "-c", "echo x > readme", folder=folder, writes=False)
@@ -200,7 +204,7 @@ def test_an_agent_that_only_reads_writes_nothing(confined_as_me: tuple[Confineme
         assert f"[folder {folder} is read-only: by its agent]" in done["stderr"]
 
 
-def test_what_is_hidden_in_the_folder_stays_hidden(
+def test_hidden_files_in_the_folder_stay_hidden(
     confined_as_me: tuple[Confinement, Place],
 ) -> None:
     means, place = confined_as_me

@@ -40,7 +40,7 @@ ENDLESS = {"text": "many words " * 500, "chunks": 500, "delay_s": 0.05}
 
 @pytest.fixture
 def mark() -> str:
-    """What makes this test's conversation its own on a server that others use too."""
+    """A label that makes this test's conversation unique on the shared server."""
     return uuid.UUID(bytes=os.urandom(16)).hex
 
 
@@ -292,7 +292,7 @@ async def test_a_broken_stream(
     assert is_paid in (None, classification.failure_of(error).is_paid)
 
 
-async def test_a_broken_stream_says_what_it_has_cost(model: AnthropicModel) -> None:
+async def test_broken_stream_reports_its_usage(model: AnthropicModel) -> None:
     error = await failure_of(model, {"text": "one two", "chunks": 2, "fault": "early_end"})
     assert error.failure.usage.input_tokens > 0
     assert error.failure.request_id == "req_scripted"
@@ -351,7 +351,7 @@ async def test_cancelling_closes_the_stream_at_once(
     assert call["chunk_count"] < 100
 
 
-async def test_what_on_text_raises_arrives_as_it_is(
+async def test_error_raised_by_on_text_passes_unchanged(
     server: ScriptedModel, model: AnthropicModel, mark: str
 ) -> None:
     def on_text(_: str) -> None:
@@ -539,7 +539,7 @@ async def test_clock_of_a_call_runs_while_the_sdk_is_imported(
     assert (failure.code, failure.scope, failure.limit_s) == ("client_not_loaded", "call", 0.05)
 
 
-async def test_clock_of_a_call_is_not_begun_again_after_the_import(
+async def test_import_time_counts_towards_the_limit_of_a_call(
     server: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)

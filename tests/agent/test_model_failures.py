@@ -59,7 +59,7 @@ async def ours(
 
 
 async def raw(sdk: anthropic.Anthropic, turn: dict[str, Any], *, read_s: float = 20) -> Exception:
-    """What the SDK itself raises, as a job's own code meets it."""
+    """The error that the SDK itself raises, as job code would meet it."""
     client = sdk.with_options(timeout=httpx2.Timeout(20, read=read_s))
 
     def call() -> None:
@@ -142,7 +142,7 @@ async def test_a_date_of_a_server_without_a_clock_is_read_by_ours(server: Script
         ("ramp_limit_exceeded", "rate_limit", APP),
     ],
 )
-async def test_what_the_api_says_more_exactly_than_by_its_status(
+async def test_error_code_of_the_api_refines_its_status(
     model: AnthropicModel,
     sdk: anthropic.Anthropic,
     detail: str,
@@ -227,7 +227,9 @@ async def test_a_stalled_stream(model: AnthropicModel, sdk: anthropic.Anthropic)
     assert classify(await raw(sdk, {**turn, "fault": "silence"}, read_s=0.05)) is APP
 
 
-async def test_an_answer_that_never_comes(model: AnthropicModel, sdk: anthropic.Anthropic) -> None:
+async def test_missing_answer_is_a_total_timeout(
+    model: AnthropicModel, sdk: anthropic.Anthropic
+) -> None:
     failure = await ours(model, {"fault": "hang"}, CallLimits(total_s=0.3, idle_s=9, connect_s=9))
     assert (failure.code, failure.cls) == ("total_timeout", APP)
     assert (failure.scope, failure.limit_s) == ("call", 0.3)
@@ -236,7 +238,7 @@ async def test_an_answer_that_never_comes(model: AnthropicModel, sdk: anthropic.
     assert classify(error) is APP
 
 
-async def test_a_connection_that_never_comes() -> None:
+async def test_missing_connection_is_a_connect_timeout() -> None:
     """With a backlog of none, the last of three waiting connections gets no answer."""
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -266,7 +268,7 @@ async def test_a_connection_that_never_comes() -> None:
         await client.aclose()
 
 
-async def test_nobody_listens() -> None:
+async def test_closed_port_is_a_refused_connection() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -305,7 +307,7 @@ async def test_a_host_that_is_not_found(number: int, expected: FailureClass) -> 
 # --- what a call has used
 
 
-async def test_a_failed_call_knows_what_it_used(model: AnthropicModel) -> None:
+async def test_failed_call_reports_its_usage(model: AnthropicModel) -> None:
     used: list[Usage] = []
     opened: list[str] = []
     turn = {"text": "one two", "chunks": 2, "fault": "cut", "fault_after": 1}
@@ -318,7 +320,7 @@ async def test_a_failed_call_knows_what_it_used(model: AnthropicModel) -> None:
     assert used[0].input_tokens > 0
 
 
-async def test_a_cancelled_call_has_told_what_it_used(model: AnthropicModel) -> None:
+async def test_cancelled_call_reports_its_usage(model: AnthropicModel) -> None:
     used: list[Usage] = []
     turn = {"text": "many words " * 500, "chunks": 500, "delay_s": 0.05}
     with trio.CancelScope() as scope:
@@ -328,7 +330,7 @@ async def test_a_cancelled_call_has_told_what_it_used(model: AnthropicModel) -> 
     assert usage.input_tokens > 100
 
 
-async def test_a_whole_call_tells_its_usage_as_it_grows(model: AnthropicModel) -> None:
+async def test_complete_call_reports_growing_usage(model: AnthropicModel) -> None:
     used: list[Usage] = []
     output: list[str] = []
     response = await model.respond(
@@ -345,7 +347,9 @@ async def test_a_whole_call_tells_its_usage_as_it_grows(model: AnthropicModel) -
 
 
 @pytest.mark.parametrize("turn", [{"status": 429}, {"fault": "empty"}, {"fault": "drop"}])
-async def test_what_never_began_is_not_open(model: AnthropicModel, turn: dict[str, Any]) -> None:
+async def test_call_without_a_stream_is_never_open(
+    model: AnthropicModel, turn: dict[str, Any]
+) -> None:
     output: list[object] = []
     with pytest.raises(ModelUnavailableError) as caught:
         await model.respond(asking(turn), on_usage=output.append, on_open=lambda: output.append(0))
@@ -353,7 +357,7 @@ async def test_what_never_began_is_not_open(model: AnthropicModel, turn: dict[st
     assert caught.value.failure.usage == Usage()
 
 
-async def test_what_a_callback_raises_arrives_as_it_is(model: AnthropicModel) -> None:
+async def test_error_raised_by_a_callback_passes_unchanged(model: AnthropicModel) -> None:
     def fail() -> None:
         raise KeyError("mine")
 

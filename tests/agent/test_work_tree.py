@@ -1,4 +1,4 @@
-"""The state of git work trees, also hostile ones; what is discarded can be had back."""
+"""The state of git work trees, also hostile ones; discarded changes can be restored."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(autouse=True)
 def nobodys_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of the person who runs the tests; a global filter is not the repository's."""
+    """Hide the git settings of the person who runs the tests."""
     home = tmp_path / "home"
     home.mkdir()
     (home / ".gitconfig").write_text('[filter "lfs"]\n\tclean = cat\n')
@@ -70,7 +70,7 @@ async def test_a_clean_tree_is_clean(tree: Path) -> None:
     assert await state_of(tree) == WorkTree(root=shown, folder=shown, branch="work", head=head)
 
 
-async def test_every_kind_of_change_is_told(tree: Path) -> None:
+async def test_work_tree_state_lists_every_kind_of_change(tree: Path) -> None:
     (tree / "a").write_text("changed\n")
     (tree / "sub" / "b").unlink()
     (tree / "staged").write_text("123")
@@ -86,7 +86,7 @@ async def test_every_kind_of_change_is_told(tree: Path) -> None:
     assert "-two\n" in state.diff
 
 
-async def test_the_newest_change_comes_first_also_when_it_is_a_deletion(tree: Path) -> None:
+async def test_newest_change_comes_first_even_if_it_is_a_deletion(tree: Path) -> None:
     (tree / "a").write_text("changed\n")
     before = datetime.fromtimestamp((tree / "a").stat().st_ctime, UTC)
     (tree / "sub" / "b").unlink()
@@ -178,7 +178,7 @@ def has_run(trap: Path) -> str:
 
 
 @pytest.mark.parametrize("means", ["set", "included", "included on a condition", "work tree's"])
-async def test_what_the_repository_wants_run_is_not_run(tree: Path, trap: Path, means: str) -> None:
+async def test_programs_set_by_the_repository_never_run(tree: Path, trap: Path, means: str) -> None:
     values = [(key, str(trap)) for key in EXECUTED]
     values += [(f"alias.{name}", f"!{trap}") for name in SHELL_ALIASES]
     values += [("core.hooksPath", str(tree / "hooks")), ("status.submoduleSummary", "true")]
@@ -240,7 +240,7 @@ async def test_settings_in_the_environment_are_not_passed_on(
 
 
 @pytest.mark.parametrize("part", [".", "", "programs"])
-async def test_git_is_not_looked_for_in_the_tree(
+async def test_git_is_never_taken_from_the_tree(
     tree: Path, trap: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tree / "programs").mkdir()
@@ -348,7 +348,7 @@ THEIRS = 64_243
 
 @pytest.fixture
 def theirs(tree: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A changed work tree of another user, and a git that notes in there who runs it."""
+    """A changed work tree of another user, and a git that records its user there."""
     if os.geteuid() != 0:
         pytest.skip("only root gives files away")
     with tempfile.TemporaryDirectory(prefix="cortex-tree-") as made:
@@ -373,7 +373,7 @@ async def test_root_runs_git_as_the_owner_of_the_tree(theirs: Path) -> None:
     assert set((theirs / ".git" / "seen").read_text().splitlines()) == {str(THEIRS)}
 
 
-async def test_where_it_has_filters_of_its_own_nothing_is_read(tree: Path, tmp_path: Path) -> None:
+async def test_repository_with_filters_of_its_own_is_not_read(tree: Path, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     git(tree, "config", "filter.x.clean", f"touch {ran}")
     (tree / ".gitattributes").write_text("* filter=x\n")
@@ -393,7 +393,7 @@ async def test_a_repository_cannot_point_elsewhere(tree: Path, tmp_path: Path) -
     assert (tmp_path / "home" / "secret").exists()
 
 
-async def test_looking_changes_nothing(tree: Path) -> None:
+async def test_reading_the_state_changes_nothing(tree: Path) -> None:
     (tree / "a").touch()
     index = (tree / ".git" / "index").read_bytes()
     (tree / ".git" / "index.lock").touch()  # as a killed git leaves it
@@ -415,7 +415,7 @@ async def test_much_is_cut_and_counted(tree: Path, monkeypatch: pytest.MonkeyPat
     assert all((tree / each.path).exists() for each in state.changes)
 
 
-async def test_git_that_hangs_is_ended_and_told(
+async def test_hanging_git_is_ended_and_reported(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "programs"
@@ -429,13 +429,13 @@ async def test_git_that_hangs_is_ended_and_told(
     assert state.problem == "git took longer than 0.2 seconds"
 
 
-async def test_without_git_nobody_knows(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_git_is_reported(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     state = await state_of(tree)
     assert state.problem == "git cannot be started: No such file or directory"
 
 
-async def test_what_is_discarded_can_be_had_back(tree: Path) -> None:
+async def test_discarded_changes_can_be_restored_from_the_stash(tree: Path) -> None:
     (tree / "a").write_text("changed\n")
     (tree / HOSTILE).write_text("1234")
     commit = await discard(tree, job_id=JOB, since=LONG_AGO)
@@ -446,7 +446,7 @@ async def test_what_is_discarded_can_be_had_back(tree: Path) -> None:
     assert ((tree / "a").read_text(), (tree / HOSTILE).read_text()) == ("changed\n", "1234")
 
 
-async def test_only_what_changed_since_is_discarded(tree: Path) -> None:
+async def test_discard_keeps_changes_older_than_its_start(tree: Path) -> None:
     (tree / "a").write_text("of a committed step\n")
     (tree / "older").write_text("1")
     since = datetime.fromtimestamp((tree / "older").stat().st_ctime, UTC)
@@ -458,7 +458,7 @@ async def test_only_what_changed_since_is_discarded(tree: Path) -> None:
     assert changed(await state_of(tree)) == {"a": ".M", "older": "??"}
 
 
-async def test_nothing_to_discard_leaves_the_stashes_alone(tree: Path) -> None:
+async def test_discard_without_changes_adds_no_stash(tree: Path) -> None:
     (tree / "a").write_text("changed\n")
     first = await discard(tree, job_id=JOB, since=LONG_AGO)
     assert first is not None
@@ -466,7 +466,7 @@ async def test_nothing_to_discard_leaves_the_stashes_alone(tree: Path) -> None:
     assert git(tree, "rev-parse", "refs/stash").strip() == first
 
 
-async def test_what_cannot_be_discarded_stays(tree: Path, tmp_path: Path) -> None:
+async def test_failed_discard_keeps_the_changes(tree: Path, tmp_path: Path) -> None:
     (tree / "a").write_text("changed\n")
     (tree / ".git" / "index.lock").touch()
     with pytest.raises(RejectedError, match=r"index\.lock"):
