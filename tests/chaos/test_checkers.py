@@ -1,4 +1,4 @@
-"""What all checkers have in common: a healthy run is valid, no run is unknown, a short one too."""
+"""All checkers: a healthy run is valid; no evidence, or a run cut short, is unknown."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def test_a_healthy_run_is_valid(check: Checker) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKERS)
-def test_nothing_proves_nothing(check: Checker) -> None:
+def test_empty_evidence_is_unknown(check: Checker) -> None:
     verdict = check(Run().evidence())
     assert verdict.result is Result.UNKNOWN
     assert len(verdict.why) == 1
@@ -41,7 +41,7 @@ def test_a_run_that_was_cut_short_is_not_held_against_the_runtime(check: Checker
     assert check(run.evidence()).result is not Result.INVALID
 
 
-def test_they_are_numbered_as_the_invariants_are() -> None:
+def test_checkers_are_numbered_like_the_invariants() -> None:
     output = [check(Run().evidence()).invariant for check in ALL]
     assert output == [f"I{number}" for number in NUMBERS]
 
@@ -53,7 +53,7 @@ def test_no_code_is_shared_with_the_runtime() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
 
 
-def test_a_verdict_tells_no_more_than_a_person_reads() -> None:
+def test_verdict_lists_a_bounded_number_of_findings() -> None:
     findings = Findings("I0", "nothing is wrong")
     for number in range(LINES_MAX + 7):
         findings.broken(f"wrong {number}")
@@ -62,7 +62,7 @@ def test_a_verdict_tells_no_more_than_a_person_reads() -> None:
     assert verdict.why[-1] == "and 7 more"
 
 
-def test_what_is_broken_is_told_although_the_rest_is_not_known() -> None:
+def test_broken_rule_is_invalid_despite_unknown_evidence() -> None:
     findings = Findings("I0", "nothing is wrong")
     findings.broken("wrong")
     assert findings.verdict(unknown="cut short").result is Result.INVALID

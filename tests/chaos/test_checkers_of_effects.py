@@ -237,23 +237,23 @@ def a_job_passes_a_closed_gate(run: Run) -> None:
 
 
 @pytest.mark.parametrize("check, spoil, message", sick.all)
-def test_it_is_seen(check: Checker, spoil: Spoil, message: str) -> None:
+def test_sick_effects_are_found(check: Checker, spoil: Spoil, message: str) -> None:
     assert_seen(check, spoil, message)
 
 
-def test_what_a_person_let_be_done_twice_is_counted() -> None:
+def test_effects_doubled_by_a_persons_resolution_are_counted() -> None:
     verdict = i03_effects_once.check(healthy_run().evidence())
     assert verdict.figures["doubled_by_word"] == 1
 
 
-def test_a_person_may_be_wrong_about_what_was_applied() -> None:
+def test_wrong_resolution_by_a_person_is_valid() -> None:
     """The record keeps their word; that it differs from the world outside is not its fault."""
     run = healthy_run()
     run.effects["plain/1:idempotent"].update(status="FAILED", why="x", resolution="not-applied")
     assert i03_effects_once.check(run.evidence()).result is Result.VALID
 
 
-def test_an_effect_that_nobody_knows_of_may_outlive_a_cancelled_job() -> None:
+def test_unknown_effect_may_outlive_a_cancelled_job() -> None:
     run = healthy_run()
     run.submit("given up", "unsafe", 40.0)
     run.claim("given up", "p3.1", 40.1)

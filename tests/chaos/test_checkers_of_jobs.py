@@ -466,7 +466,7 @@ def a_pod_is_killed_by_no_fault_of_the_run(run: Run) -> None:
 
 
 @pytest.mark.parametrize("check, spoil, output", sick.all)
-def test_it_is_seen(check: Checker, spoil: Spoil, output: str) -> None:
+def test_sick_jobs_are_found(check: Checker, spoil: Spoil, output: str) -> None:
     assert_seen(check, spoil, output)
 
 
@@ -483,7 +483,7 @@ def test_the_jobs_that_broke_a_rule_are_named() -> None:
     assert i04_one_owner.check(run.evidence()).jobs == (uuid("plain"),)
 
 
-def test_what_is_not_known_is_not_held_against_anybody() -> None:
+def test_uncertain_evidence_breaks_no_rule() -> None:
     """A submission whose reply was lost, a job that was released, one that waits at a breaker."""
     run = healthy_run()
     run.tell(46.0, "client-1", "submit", "invoke", key="perhaps")
@@ -496,7 +496,7 @@ def test_what_is_not_known_is_not_held_against_anybody() -> None:
         assert check(run.evidence()).result is Result.VALID
 
 
-def test_a_person_who_takes_an_hour_is_no_backlog() -> None:
+def test_wait_for_a_person_is_no_backlog() -> None:
     run = healthy_run()
     the_backlog_goes_down_too_slowly(run)
     run.jobs["slow"]["status"] = "RUNNING"
@@ -525,7 +525,7 @@ def test_a_calm_after_the_rest_is_no_backlog() -> None:
     assert verdict.result is Result.VALID, verdict.why
 
 
-def test_a_job_that_goes_on_from_a_failed_one_is_no_second_one_of_its_key() -> None:
+def test_continuation_of_a_failed_job_is_no_second_job_of_its_key() -> None:
     run = healthy_run()
     run.jobs["again"] = {
         **run.jobs["plain"],

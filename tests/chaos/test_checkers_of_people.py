@@ -1,4 +1,4 @@
-"""Each way in which people can be left alone, or be bothered; and jobs deleted that must stay."""
+"""Missing or needless notifications of people, and jobs deleted too early."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +58,7 @@ def _job(job_id: UUID, type_: str, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_people_who_are_asked_and_reminded_before_the_decision_are_well() -> None:
+def test_approval_requests_with_timely_reminders_are_healthy() -> None:
     verdict = i28_people.check(healthy().evidence())
     assert verdict.result is Result.VALID, verdict.why
     assert verdict.figures["reminders"] == 2

@@ -241,11 +241,11 @@ def a_secret_is_in_a_log(run: Run) -> None:
 
 
 @pytest.mark.parametrize("check, spoil, text", sick.all)
-def test_it_is_seen(check: Checker, spoil: Spoil, text: str) -> None:
+def test_sick_pods_are_found(check: Checker, spoil: Spoil, text: str) -> None:
     assert_seen(check, spoil, text)
 
 
-def test_what_a_fault_explains_is_no_ones_fault() -> None:
+def test_faults_excuse_late_and_lost_jobs() -> None:
     """Late claims, silent jobs and lost jobs of a pod that cannot reach its database."""
     run = healthy_run()
     run.fault(9, 43.0, 49.0, nemesis="blackhole", pods=["p3", "p1", "p2", "clients"])
@@ -262,7 +262,7 @@ def test_what_a_fault_explains_is_no_ones_fault() -> None:
 
 
 @pytest.mark.parametrize("named", ["p1", "p2"])
-def test_a_pod_that_leaves_without_a_database_hands_nothing_back(named: str) -> None:
+def test_pod_leaving_without_a_database_need_not_hand_back(named: str) -> None:
     """Whichever pod a fault of the database names: all have none."""
     run = healthy_run()
     a_pod_leaves_a_job_behind(run)
@@ -270,7 +270,7 @@ def test_a_pod_that_leaves_without_a_database_hands_nothing_back(named: str) -> 
     assert i17_drain.check(run.evidence()).result is not Result.INVALID
 
 
-def test_a_machine_that_has_too_much_to_do_is_no_ones_fault() -> None:
+def test_overloaded_machine_excuses_late_work() -> None:
     run = healthy_run()
     for second in range(36, 50):
         run.sample(second, runnable=9.0)
@@ -282,9 +282,7 @@ def test_a_machine_that_has_too_much_to_do_is_no_ones_fault() -> None:
 
 
 @pytest.mark.parametrize("claimed_s, result", [(57.0, Result.INVALID), (54.0, Result.UNKNOWN)])
-def test_a_fault_explains_no_wait_that_goes_on_long_after_it(
-    claimed_s: float, result: Result
-) -> None:
+def test_fault_does_not_excuse_a_wait_long_after_it(claimed_s: float, result: Result) -> None:
     """A pause of 12 s without claims is longer than a poll: the fault is over only at 53.2 s."""
     run = healthy_run()
     run.claims = [claim for claim in run.claims if claim["job_id"] == uuid("calm")]
@@ -303,7 +301,7 @@ def test_a_fault_explains_no_wait_that_goes_on_long_after_it(
         (["SIGTERM"], Result.VALID),
     ],
 )
-def test_a_signal_that_changes_nothing_explains_nothing(signals: list[str], result: Result) -> None:
+def test_only_signals_that_stop_a_pod_excuse_late_work(signals: list[str], result: Result) -> None:
     run = healthy_run()
     work_is_found_long_after_it_came(run)
     for name in signals:
@@ -319,7 +317,7 @@ def test_a_loop_that_was_busy_explains_late_heartbeats() -> None:
     assert i11_healthy_pods.check(run.evidence()).result is Result.VALID
 
 
-def test_that_a_pod_is_dead_is_no_heartbeat_of_it() -> None:
+def test_death_of_a_pod_is_no_heartbeat() -> None:
     run = healthy_run()
     run.beats = [b for b in run.beats if at(20) < b["at"] < at(41)]
     last = {beat["pod_id"]: beat for beat in run.beats}
@@ -359,14 +357,14 @@ def test_a_continued_pod_has_one_turn_to_fence_itself(
     assert any("did not fence itself" in why for why in verdict.why) is not is_fenced
 
 
-def test_quiet_kills_on_a_machine_that_is_too_busy_are_told_of() -> None:
+def test_quiet_kills_on_a_busy_machine_are_unknown() -> None:
     run = busy_at_the_quiet_kill(lag_s=0.5)
     verdict = i26_quick_takeover.check(run.evidence())
     assert verdict.result is Result.UNKNOWN
     assert verdict.why[0].startswith("none of 1 quiet kills was measured")
 
 
-def test_a_takeover_on_a_busy_machine_may_be_later_by_what_delayed_pods_meanwhile() -> None:
+def test_busy_machine_allows_a_takeover_its_lag() -> None:
     for lag_s, result in ((0.01, Result.INVALID), (0.2, Result.VALID)):
         run = busy_at_the_quiet_kill(lag_s=lag_s)
         a_dead_pods_job_waits_although_nothing_else_is_broken(run)

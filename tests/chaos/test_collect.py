@@ -1,4 +1,4 @@
-"""What is read of a real database: after real pods, as the checkers need it."""
+"""Evidence read from a real database after real pods, as the checkers need it."""
 
 import contextlib
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def evidence_of(dsn: str) -> Evidence:
     return Evidence(settings=SETTINGS, events=(), applications=(), model_calls=(), **rows)
 
 
-def test_what_two_pods_did_one_of_which_died(pods: Pods, tmp_path: Path) -> None:
+def test_evidence_of_two_pods_contains_a_takeover(pods: Pods, tmp_path: Path) -> None:
     dsn, gate = pods.dsn, tmp_path / "gate"
     doomed = pods.start()
     ids = [submit(dsn, "gated", {"gate": str(gate)}), submit(dsn, "steps", {"count": 3})]
@@ -139,7 +139,7 @@ def test_a_job_that_is_taken_from_a_pod_with_its_lock_is_seen(database: str) -> 
     assert (wrong["job_id"], wrong["attempt"], wrong["pod_id"]) == (ids[1], 1, ids[1])
 
 
-def test_a_head_that_goes_back_is_seen(pods: Pods) -> None:
+def test_checkpoint_that_goes_back_is_found(pods: Pods) -> None:
     job_id = submit(pods.dsn, "noop")
     for seq in (1, 2, 2, 1):
         head = f'{{"seq": {seq}}}'
@@ -153,7 +153,7 @@ def test_a_head_that_goes_back_is_seen(pods: Pods) -> None:
     assert (back["job_id"], back["previous"], back["seq"]) == (job_id, 2, 1)
 
 
-def test_a_database_that_nobody_observes_is_read_all_the_same(database: str) -> None:
+def test_unobserved_database_gives_empty_evidence(database: str) -> None:
     evidence = evidence_of(database)
     assert not any(getattr(evidence, name) for name in (*RECORD, *OBSERVED))
     assert i04_one_owner.check(evidence).result is Result.UNKNOWN

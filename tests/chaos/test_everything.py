@@ -16,7 +16,9 @@ def test_each_part_is_a_command_of_ours(part: Part) -> None:
     command.make_context(name, arguments, parent=context)  # raises if one is not to be had
 
 
-def test_what_fails_is_told_whole_and_the_others_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_part_prints_its_output_and_the_others_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     wrong = Part(("sim", "--seeds", "no range"), 1)
     right = Part(("sim", "--help"), 1)
     assert carry_out([wrong, right]) == [wrong.name]

@@ -1,4 +1,4 @@
-"""The fork server: its children are processes like any other, and outlive no parent."""
+"""The fork server: its children behave like ordinary processes, and outlive no parent."""
 
 import asyncio
 import json
@@ -136,7 +136,7 @@ def test_a_fork_has_all_of_its_own(forks: ForkServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ENDINGS)
-def test_it_ends_as_under_the_interpreter(forks: ForkServer, tmp_path: Path, code: str) -> None:
+def test_fork_ends_like_the_interpreter(forks: ForkServer, tmp_path: Path, code: str) -> None:
     write(tmp_path, "ends", code)
     forked = forks.run([], module="ends", cwd=tmp_path, env=ENV, timeout=WITHIN_S)
     real = subprocess.run(
@@ -204,7 +204,7 @@ def test_another_interpreter_is_not_pretended(forks: ForkServer, tmp_path: Path)
 
 
 @pytest.mark.parametrize("died", ["owner", "server", "closed"])
-def test_nothing_outlives_its_owner(tmp_path: Path, died: str) -> None:
+def test_forked_child_does_not_outlive_its_owner_or_server(tmp_path: Path, died: str) -> None:
     write(tmp_path, "sleeps", "import time; time.sleep(3600)")
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)],
@@ -228,14 +228,14 @@ def test_nothing_outlives_its_owner(tmp_path: Path, died: str) -> None:
         owner.wait(WITHIN_S)
 
 
-def test_who_waits_for_a_child_of_a_dead_server_is_told(bare: ForkServer, tmp_path: Path) -> None:
+def test_wait_for_a_child_of_a_dead_server_reports_a_kill(bare: ForkServer, tmp_path: Path) -> None:
     process = sleeping(bare, tmp_path)
     assert bare._server is not None
     bare._server.kill()
     assert process.wait(WITHIN_S) == -signal.SIGKILL
 
 
-def test_one_that_is_found_in_a_cycle_leaves_nothing_open(tmp_path: Path) -> None:
+def test_collected_fork_server_leaves_nothing_open(tmp_path: Path) -> None:
     """As in the frames of a test that failed: there the collector asks whatever it finds first."""
     (tmp_path / "nothing.py").write_text("")
     code = CYCLE.format(folder=os.fspath(tmp_path))

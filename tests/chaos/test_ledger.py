@@ -38,7 +38,7 @@ def test_only_where_keys_are_honoured_a_repetition_is_none(
     assert len(ledger.applied(account(op, "job", 0))) == len(ledger.applied()) == count
 
 
-def test_who_was_told_that_nothing_happened_can_rely_on_it(ledger: Ledger) -> None:
+def test_ledger_refuses_an_older_call_after_answering_not_applied(ledger: Ledger) -> None:
     output = {"applied": False, "result": None}
     assert ask(ledger, Op.RECONCILABLE, attempt=2, method="GET") == (200, output)
     assert ask(ledger, Op.RECONCILABLE, attempt=1)[0] == 412
@@ -46,5 +46,5 @@ def test_who_was_told_that_nothing_happened_can_rely_on_it(ledger: Ledger) -> No
 
 
 @pytest.mark.parametrize("op", [Op.IDEMPOTENT, Op.UNSAFE])
-def test_the_others_tell_nothing(ledger: Ledger, op: Op) -> None:
+def test_ledger_answers_only_about_reconcilable_operations(ledger: Ledger, op: Op) -> None:
     assert ask(ledger, op, attempt=1, method="GET")[0] == 404

@@ -52,7 +52,7 @@ def test_each_checker_has_a_mutant_that_it_must_find() -> None:
     assert {each.invariant for each in MUTANTS} == numbers
 
 
-def test_a_patch_whose_text_is_not_there_once_is_stale(tmp_path: Path) -> None:
+def test_patch_whose_text_is_not_unique_is_stale(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\nx = 1\n")
     mutant = Mutant(
         name="old",
@@ -66,7 +66,7 @@ def test_a_patch_whose_text_is_not_there_once_is_stale(tmp_path: Path) -> None:
     assert (tmp_path / "a.py").read_text() == "x = 1\nx = 1\n"
 
 
-def test_a_patch_of_what_a_later_migration_replaces_is_stale(tmp_path: Path) -> None:
+def test_patch_of_an_object_replaced_by_a_later_migration_is_stale(tmp_path: Path) -> None:
     migrations = tmp_path / MIGRATIONS
     migrations.mkdir(parents=True)
     function = "CREATE FUNCTION cortex.one() RETURNS int\n    RETURN 1;\n"
@@ -92,7 +92,7 @@ def test_a_scene_is_the_same_again_by_its_seed(name: str) -> None:
     assert {fault.nemesis for fault in scene.faults} <= set(chosen(()))
 
 
-def test_the_table_says_who_survived_and_whose_catch_proves_nothing() -> None:
+def test_mutant_table_lists_survivors_and_invalid_controls() -> None:
     calm = [each for each in MUTANTS if each.scene == "calm"][:2]
     caught, survivor = (
         Result(scene="calm", mutant=each, seed=7, took_s=1.0, findings=findings)
@@ -125,7 +125,7 @@ def test_the_table_says_who_survived_and_whose_catch_proves_nothing() -> None:
         assert not is_good([caught, bad])
 
 
-def test_a_name_that_nobody_has_is_wrong_usage() -> None:
+def test_unknown_mutant_name_is_a_usage_error() -> None:
     output = CliRunner().invoke(chaos, ["mutants", "--only", "no-such"])
     assert output.exit_code == 2
     assert "there is no mutant 'no-such'; known: no-fence, " in output.output

@@ -29,7 +29,7 @@ BACKEND_GONE_S = 2.0
 
 
 @pytest.mark.parametrize("nemesis", ALL, ids=lambda each: str(each.name))
-def test_what_is_drawn_is_of_the_dice_alone_and_can_be_kept(nemesis: Nemesis) -> None:
+def test_fault_details_depend_on_the_seed_and_serialise_to_json(nemesis: Nemesis) -> None:
     drawn = [nemesis.draw(random.Random(f"{seed}")) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1]
     for for_s, detail in drawn:
@@ -56,7 +56,7 @@ def test_a_pod_is_killed_in_a_model_call(playing: Playing) -> None:
     assert killed.process.returncode == -9
 
 
-def test_a_pod_that_is_told_to_drain_is_killed_in_it(playing: Playing) -> None:
+def test_draining_pod_is_killed_during_its_drain(playing: Playing) -> None:
     playing.submit(*[(Op.IDEMPOTENT, 8_000)] * 2)
     eventually(lambda: _pending(playing), what="an effect is under way")
     place = _place_of_the_effect(playing)
@@ -78,7 +78,7 @@ def test_a_pod_stands_still_between_effect_and_record(playing: Playing) -> None:
     assert state_of(stopped) != "T"
 
 
-def test_who_is_stopped_goes_on_when_the_fault_is_cancelled(playing: Playing) -> None:
+def test_cancelled_pause_resumes_the_pod(playing: Playing) -> None:
     fault = playing.begin(Pause(), place=1, aim=None, leases=100.0, into_drain_s=0.0)
     pod = playing.pod(1)
     playing.until(lambda: pod.is_stopped, what="it is stopped")
@@ -97,7 +97,7 @@ def test_a_pod_ends_itself_at_a_point(playing: Playing, how: str) -> None:
     assert (armed.process.returncode == -9) if how == "kill" else armed.is_alive
 
 
-def test_a_pod_that_stopped_itself_goes_on_while_another_one_is_at_its_job(
+def test_self_stopped_pod_resumes_once_its_job_runs_elsewhere(
     playing: Playing,
 ) -> None:
     before = playing.pod(0)
@@ -164,7 +164,7 @@ def test_pods_leave_one_after_the_other(playing: Playing) -> None:
     assert ready.at_s < left.at_s, "the next one is asked when the last one has been replaced"
 
 
-def test_a_pod_is_told_twice_and_hands_back(playing: Playing) -> None:
+def test_second_term_makes_a_pod_hand_back_its_jobs(playing: Playing) -> None:
     playing.submit(*[(Op.IDEMPOTENT, 8_000)] * 2)
     eventually(lambda: _pending(playing), what="an effect is under way")
     met = playing.inject(SecondTerm(), place=_place_of_the_effect(playing), after_s=0.1)

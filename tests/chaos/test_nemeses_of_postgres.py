@@ -55,7 +55,7 @@ async def ask(dsn: str, *, within_s: float = 5.0) -> float:
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
-def test_nothing_passes_a_black_hole(playing: Playing, way: str) -> None:
+def test_black_hole_passes_no_answers(playing: Playing, way: str) -> None:
     line = playing.pod(0).line
     fault = playing.begin(Blackhole(), **ONE, way=way)
     playing.until(lambda: line.holds(is_up=way != "down"), what="the line is broken")
@@ -120,7 +120,7 @@ def test_a_session_is_ended_in_a_write(playing: Playing) -> None:
 
 
 @pytest.mark.parametrize("how", ["end", "blackhole"])
-def test_a_pod_hears_nothing(playing: Playing, how: str) -> None:
+def test_deaf_fault_silences_one_listener(playing: Playing, how: str) -> None:
     pod = playing.pod(0)
 
     def listening() -> set[int]:
@@ -161,7 +161,7 @@ def test_the_server_is_restarted(playing: Playing) -> None:
     assert started(playing) > before
 
 
-def test_an_open_snapshot_keeps_what_has_died(playing: Playing) -> None:
+def test_open_snapshot_pins_dead_rows_until_it_ends(playing: Playing) -> None:
     pinned = """
         SELECT FROM pg_stat_activity
         WHERE state = 'idle in transaction' AND backend_xmin IS NOT NULL

@@ -110,7 +110,7 @@ def test_own_jobs_take_the_place_of_programs() -> None:
     assert not any(order.cancel for order in plan.orders), "they come to their own end"
 
 
-def test_a_report_tells_the_plan_of_its_run(tmp_path: Path) -> None:
+def test_report_reproduces_the_plan_of_its_run(tmp_path: Path) -> None:
     options = Options(seed=9, pods=3, faults=("kill", "stop"), payload={"n": [1]})
     (tmp_path / OPTIONS).write_text(json.dumps(asdict(options)))
     assert make_plan(options_of(tmp_path)) == make_plan(options)

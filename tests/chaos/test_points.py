@@ -1,4 +1,4 @@
-"""Points: what is run, what counts as wrong, and which errors an author sees for a job."""
+"""Points: the shots tried, the outcomes judged wrong, and the report for a job's author."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ Runs = Callable[[Callable[[Bench], Coroutine[Any, Any, T]]], T]
 
 @pytest.fixture(scope="module")
 def on_bench(run_dir: Path) -> Iterator[Runs[Any]]:
-    """Runs what is given a bench, for jobs of a user's."""
+    """Runs a function on a bench for a user's own jobs."""
     folder = make_home(run_dir)
     app = folder / "own_app.py"
     app.write_text(APP)
@@ -61,7 +61,7 @@ def on_bench(run_dir: Path) -> Iterator[Runs[Any]]:
 
 @pytest.fixture(scope="module")
 def paid(on_bench: Runs[Any]) -> tuple[Recorded, Shot, Left]:
-    """A program undisturbed, and what a kill in the middle of its call left."""
+    """A program's undisturbed run, and the record after a kill in the middle of its call."""
     recorded: Recorded = on_bench(lambda bench: record(bench, PAYS))
     shot = Shot(program=PAYS, point="after_call", nth=1, how="kill")
     left: Left = on_bench(lambda bench: fire(bench, shot))
@@ -93,7 +93,7 @@ def test_a_seed_draws_each_point_once_and_another_seed_draws_otherwise() -> None
         assert len(draw) < len(shots) / 3
 
 
-def test_what_is_passed_once_is_tried_once_and_what_is_polled_where_it_matters() -> None:
+def test_polled_points_are_tried_only_before_work() -> None:
     passed = ["before_claim", "before_claim", "after_claim", "before_step", "after_step"]
     passed += ["before_step", "after_step", "before_claim", "before_beat"]
     assert list(passings("before_step", passed)) == [1, 2]
@@ -102,7 +102,7 @@ def test_what_is_passed_once_is_tried_once_and_what_is_polled_where_it_matters()
     assert list(passings("before_beat", passed)) == [1]
 
 
-def test_pairs_are_only_killed_unless_nothing_else_passes_the_point() -> None:
+def test_pairs_are_stopped_only_at_points_no_single_program_passes() -> None:
     pair = evolve(PAYS, kinds=frozenset({Kind.EFFECT, Kind.DOUBT}), is_pair=True)
     passed = sorted(points_of(pair.kinds))
     ways = {(one.point, one.how) for one in shots_of(pair, passed)}
@@ -114,7 +114,7 @@ def test_pairs_are_only_killed_unless_nothing_else_passes_the_point() -> None:
     }
 
 
-def test_a_point_that_nothing_passes_is_told() -> None:
+def test_point_passed_by_no_program_is_reported() -> None:
     everything = {each.name: list(POINTS) for each in PROGRAMS}
     assert list(unpassed(PROGRAMS, everything)) == []
     for program in ("step", "bulk", "flow", "notification", "publish", "patched"):
@@ -126,7 +126,7 @@ def test_a_point_that_nothing_passes_is_told() -> None:
 # --- what counts as wrong
 
 
-def test_what_is_wrong_is_told(paid: tuple[Recorded, Shot, Left]) -> None:
+def test_every_wrong_outcome_is_reported(paid: tuple[Recorded, Shot, Left]) -> None:
     recorded, _, left = paid
     assert problems(PAYS, recorded.left, shot=None, baseline=recorded.left) == []
     assert judged(paid) == []
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_told(paid: tuple[Recorded, Shot, Left]) -> None:
         assert any(output in why for why in judged(paid, **changes)), output
 
 
-def test_the_table_tells_each_point_and_what_went_wrong() -> None:
+def test_points_table_shows_each_point_and_its_problems() -> None:
     good = Result(program="step", point="before_step", nth=1, how="kill")
     bad = Result(program="model", point="before_step", nth=1, how="kill", problems=["it is lost"])
     table = report.table([good, bad])
@@ -173,7 +173,7 @@ def test_most_points_between_transactions_must_be_passed() -> None:
 # --- a user's job
 
 
-def test_a_job_that_does_not_survive_is_told_where_and_why(
+def test_non_surviving_job_is_reported_with_point_and_reason(
     on_bench: Runs[own_job.Survival],
 ) -> None:
     def killed_everywhere(job_type: str) -> own_job.Survival:
@@ -193,7 +193,7 @@ def test_a_job_that_does_not_survive_is_told_where_and_why(
         killed_everywhere("no_such")
 
 
-def test_a_job_that_survives_is_told_so_and_what_people_have_to_do() -> None:
+def test_surviving_job_is_reported_with_the_work_left_to_people() -> None:
     asking = own_job.Outcome(point="after_call", nth=1, notes=("somebody is asked",), asks=True)
     well = own_job.Outcome(point="after_step", nth=1)
     survival = own_job.Survival(

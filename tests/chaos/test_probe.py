@@ -1,4 +1,4 @@
-"""What the probe sees of a real server, and that it outlives the server's death."""
+"""The probe's samples of a real server, also across the server's death."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def history(tmp_path: Path) -> Iterator[History]:
         yield written
 
 
-def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: History) -> None:
+def test_probe_shows_waiting_and_blocking_sessions(database: str, history: History) -> None:
     async def look() -> dict[str, Any]:
         holder, waiter = [await asyncpg.connect(database, server_settings=POD) for _ in range(2)]
         await holder.execute("BEGIN; LOCK TABLE cortex.job_record IN EXCLUSIVE MODE")
@@ -49,7 +49,7 @@ def test_it_sees_who_waits_and_who_makes_them_wait(database: str, history: Histo
     assert (seen["ready"], seen["locked"], seen["slots"], seen["silent"]) == (0, 0, 0, [])
 
 
-def test_it_looks_again_and_again_until_it_is_cancelled(database: str, history: History) -> None:
+def test_probe_samples_until_cancelled(database: str, history: History) -> None:
     async def look() -> None:
         running = asyncio.create_task(Probe(lambda: database, history=history, period_s=0.01).run())
         await eventually_asyncio(lambda: len(history.events) >= 3, what="three looks")
@@ -61,7 +61,7 @@ def test_it_looks_again_and_again_until_it_is_cancelled(database: str, history: 
     assert all(event.value["up"] for event in history.events)
 
 
-def test_it_sees_silent_jobs_and_what_is_queued(database: str, history: History) -> None:
+def test_probe_counts_silent_and_ready_jobs(database: str, history: History) -> None:
     async def look() -> Event:
         connection = await asyncpg.connect(database)
         for _ in range(3):
@@ -82,7 +82,7 @@ def test_it_sees_silent_jobs_and_what_is_queued(database: str, history: History)
     assert [round(silent["for_s"]) for silent in seen["silent"]] == [7]
 
 
-def test_it_rides_out_that_the_server_is_away(
+def test_probe_survives_a_server_outage(
     private_postgres: PrivatePostgres, history: History
 ) -> None:
     migrate(private_postgres.dsn)

@@ -1,4 +1,4 @@
-"""The proxy in front of Postgres: what each way of breaking its network is to both ends."""
+"""The proxy in front of Postgres: the effect of each network fault on both ends."""
 
 import asyncio
 import socket
@@ -71,7 +71,7 @@ async def comes_late(answer: "asyncio.Task[object]") -> None:
         await asyncio.wait_for(asyncio.shield(answer), SHORT_S)
 
 
-def test_what_passes_is_passed_whole(empty_database: str) -> None:
+def test_proxy_passes_large_data_unchanged(empty_database: str) -> None:
     async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         text = "x" * 3_000_000
         assert await connection.fetchval("SELECT $1 || $1", text) == text + text
@@ -81,7 +81,7 @@ def test_what_passes_is_passed_whole(empty_database: str) -> None:
 
 
 @pytest.mark.parametrize("up", [True, False])
-def test_a_black_hole_holds_back_and_loses_nothing(empty_database: str, *, up: bool) -> None:
+def test_black_hole_delays_data_and_loses_none(empty_database: str, *, up: bool) -> None:
     async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         line.blackhole(up=up, down=not up)
         answer = asyncio.ensure_future(write(connection, 1))
@@ -94,7 +94,7 @@ def test_a_black_hole_holds_back_and_loses_nothing(empty_database: str, *, up: b
     through_a_line(empty_database, test)
 
 
-def test_a_black_hole_hides_that_a_client_has_gone(empty_database: str) -> None:
+def test_black_hole_hides_a_closed_client(empty_database: str) -> None:
     async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         pid = connection.get_server_pid()
         alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1"
@@ -121,7 +121,7 @@ def test_a_delay_delays_each_way(empty_database: str) -> None:
     through_a_line(empty_database, test)
 
 
-def test_a_reset_cuts_and_lets_new_ones_pass(empty_database: str) -> None:
+def test_reset_cuts_connections_and_admits_new_ones(empty_database: str) -> None:
     async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         line.reset()
         with pytest.raises((OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
@@ -134,7 +134,7 @@ def test_a_reset_cuts_and_lets_new_ones_pass(empty_database: str) -> None:
     through_a_line(empty_database, test)
 
 
-def test_a_refusing_line_takes_nobody_and_keeps_its_port(empty_database: str) -> None:
+def test_refusing_line_admits_no_client_and_keeps_its_port(empty_database: str) -> None:
     async def test(line: ProxyLine, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         dsn = line.dsn
         line.refuse()
@@ -155,7 +155,7 @@ ASKS_FOR_TLS = struct.pack("!ii", 8, 80877103)
 
 
 @pytest.mark.parametrize("cut", ["refuse", "reset"])
-def test_who_is_being_taken_is_cut_too(empty_database: str, cut: str) -> None:
+def test_cut_line_closes_clients_that_are_still_connecting(empty_database: str, cut: str) -> None:
     """Whatever a connection has come to when its line is cut, nothing passes, nothing hangs."""
 
     async def run() -> None:

@@ -49,17 +49,17 @@ def submit(stage: Stage) -> None:
     sql(stage.postgres.dsn, "SELECT cortex.submit_job('noop')")
 
 
-def test_where_nothing_is_open_all_is_quiet(stage: Stage) -> None:
+def test_wait_without_open_work_returns_at_once(stage: Stage) -> None:
     wait(stage, SOON)
 
 
-def test_what_does_not_move_is_stuck(stage: Stage) -> None:
+def test_open_job_without_progress_is_stuck(stage: Stage) -> None:
     submit(stage)
     with pytest.raises(StuckError, match=r"nothing moved for 0.4 s: 1 jobs are open, 1 tasks left"):
         wait(stage, SOON)
 
 
-def test_what_is_due_later_is_waited_for_but_not_for_ever(stage: Stage) -> None:
+def test_job_due_later_is_awaited_for_a_bounded_time(stage: Stage) -> None:
     submit(stage)
     sql(stage.postgres.dsn, "UPDATE cortex_worker.task SET run_at = cortex.now() + '1 s'")
     began_s = stage.history.now_s
@@ -68,13 +68,13 @@ def test_what_is_due_later_is_waited_for_but_not_for_ever(stage: Stage) -> None:
     assert stage.history.now_s - began_s > 1
 
 
-def test_there_is_an_end_to_all_patience(stage: Stage) -> None:
+def test_wait_for_quiet_has_a_total_limit(stage: Stage) -> None:
     submit(stage)
     with pytest.raises(StuckError, match="not at rest after 0 s"):
         wait(stage, Patience(idle_s=20.0, whole_s=0.0))
 
 
-def test_as_long_as_something_moves_nothing_is_stuck(stage: Stage) -> None:
+def test_progress_postpones_stuck(stage: Stage) -> None:
     submit(stage)
 
     async def move_and_wait() -> None:

@@ -1,4 +1,4 @@
-"""What is kept of a run: a page that needs nothing else, and lines that programs read."""
+"""The report of a run: a self-contained page, and lines for programs."""
 
 import json
 import re
@@ -59,7 +59,7 @@ def broken() -> Outcome:
     return outcome_of(run)
 
 
-def test_the_scorecard_tells_what_counts() -> None:
+def test_scorecard_shows_the_figures_of_a_run() -> None:
     output = scorecard(outcome_of(healthy_run()))
     figures = dict(re.findall(r"^ {2,4}(\S[^\n]*?) {2,}(\S.*)$", output, re.MULTILINE))
     assert figures["jobs"].startswith("17  (COMPLETED 15, FAILED 1, CANCELLED 1)")
@@ -73,7 +73,7 @@ def test_the_scorecard_tells_what_counts() -> None:
     assert output.endswith("no rule was broken\n")
 
 
-def test_the_page_loads_nothing_and_runs_nothing(broken: Outcome) -> None:
+def test_report_page_needs_no_resources_or_scripts(broken: Outcome) -> None:
     html = page(broken)
     assert not re.search(r"""(?:src|href)=|url\(|@import|<script|<link|https?://""", html)
     assert "prefers-color-scheme: dark" in html
@@ -85,7 +85,7 @@ def test_the_page_is_well_formed(broken: Outcome) -> None:
     assert check.open == []
 
 
-def test_the_page_tells_the_history_of_each_job_that_broke_a_rule(broken: Outcome) -> None:
+def test_report_page_shows_the_history_of_each_broken_job(broken: Outcome) -> None:
     html = page(broken)
     assert "broken: I3" in html
     assert "<summary><code>killed</code> COMPLETED, 2 attempts" in html
@@ -115,7 +115,7 @@ def test_a_story_has_everything_in_its_order() -> None:
         assert any(line.startswith(expected) for line in output), expected
 
 
-def test_attempts_in_a_lane_cover_each_other_nowhere() -> None:
+def test_attempts_in_one_lane_do_not_overlap() -> None:
     chart = chart_of(healthy_run().evidence())
     assert len(chart.attempts) == len(healthy_run().claims)
     for one, other in combinations(chart.attempts, 2):
@@ -123,7 +123,7 @@ def test_attempts_in_a_lane_cover_each_other_nowhere() -> None:
             assert one.x + one.width <= other.x + 2 or other.x + other.width <= one.x + 2
 
 
-def test_takeovers_lead_from_where_a_job_was_to_where_it_goes_on() -> None:
+def test_takeover_links_lead_from_the_lost_to_the_next_attempt() -> None:
     chart = chart_of(healthy_run().evidence())
     kinds = [link.kind for link in chart.links]
     assert (kinds.count("died"), kinds.count("swept"), kinds.count("handed")) == (7, 1, 1)
@@ -135,7 +135,7 @@ def test_a_run_without_anything_is_drawn_too() -> None:
     assert page(outcome_of(Run(), stuck="nothing came up"))
 
 
-def test_what_is_kept_can_be_read_by_programs(broken: Outcome, tmp_path: Path) -> None:
+def test_kept_files_are_readable_by_programs(broken: Outcome, tmp_path: Path) -> None:
     folder, target = tmp_path / "run", tmp_path / "kept"
     folder.mkdir()
     (folder / "history.jsonl").write_text('{"at_s": 1}\n')

@@ -83,13 +83,13 @@ def _folder(process: psutil.Process) -> Path | None:
 
 
 def is_left(folder: Path) -> list[psutil.Process] | bool:
-    """What is left of a run: the processes that work in its directory, or the directory."""
+    """Whether processes of a run still work in its directory, or the directory exists."""
     working = psutil.process_iter(["cwd", "name"])
     found = [p for p in working if (p.info["cwd"] or "").startswith(str(folder))]
     return found or folder.exists()
 
 
-def test_a_run_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_killed_run_leaves_no_process_behind(tmp_path: Path) -> None:
     asked = ["--seed", "1", "--pods", "1", "--faults", "kill", "--report", str(tmp_path)]
     with chaos("run", *asked) as run:
         folder = folder_of(run)
@@ -143,7 +143,7 @@ def test_own_jobs_are_run_in_place_of_programs(tmp_path: Path) -> None:
         (["--payload", "[]"], "--payload is not a JSON object"),
     ],
 )
-def test_what_makes_no_sense_is_told_in_a_line(
+def test_invalid_options_are_reported_in_one_line(
     asked: list[str],
     message: str,
     monkeypatch: pytest.MonkeyPatch,

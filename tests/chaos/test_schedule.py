@@ -78,9 +78,7 @@ def inject(stage: Any, nemesis: Scripted) -> list[Event]:
 
 
 @pytest.mark.parametrize("nobody", [NO_TARGET, BUSY])
-def test_a_fault_waits_a_little_for_somebody_whom_it_can_be_done_to(
-    stage: Any, nobody: dict[str, Any]
-) -> None:
+def test_fault_without_a_target_retries_for_a_while(stage: Any, nobody: dict[str, Any]) -> None:
     begun, healed = inject(stage, Scripted([nobody, nobody, HIT]))
     assert begun.at_s >= 0.05
     assert (begun.type, begun.value["detail"]) == ("invoke", {"place": 1})
@@ -95,7 +93,7 @@ def test_a_fault_waits_a_little_for_somebody_whom_it_can_be_done_to(
         (ProcessLookupError("no such process"), 1, "no such process"),
     ],
 )
-def test_one_that_finds_nobody_tells_so(
+def test_fault_that_found_no_target_reports_a_miss(
     stage: Any, met: dict[str, Any] | Exception, tries: int, output: str
 ) -> None:
     nemesis = Scripted([met])
@@ -105,7 +103,7 @@ def test_one_that_finds_nobody_tells_so(
     assert healed.value["windows"] == []
 
 
-def test_one_that_does_not_end_is_told_to_heal(stage: Any) -> None:
+def test_endless_fault_is_healed(stage: Any) -> None:
     nemesis = Endless([])
     assert [event.type for event in inject(stage, nemesis)] == ["invoke"]
     assert nemesis.is_healed

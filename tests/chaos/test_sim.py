@@ -1,4 +1,4 @@
-"""Whole seeds: what a seed did it does again, bit for bit, and it breaks no rule."""
+"""Whole seeds: each repeats bit for bit, and breaks no rule."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_plan_is_decided_by_its_seed() -> None:
     assert make_plan(7) != make_plan(8)
 
 
-def test_a_brief_plan_differs_in_nothing_but_the_calm() -> None:
+def test_brief_plan_differs_only_in_its_calm() -> None:
     plan, brief = make_plan(7), make_plan(7, is_brief=True)
     assert evolve(plan, calm_s=brief.calm_s) == brief
     assert brief.calm_s < plan.calm_s / 10
@@ -79,7 +79,7 @@ def test_every_kind_of_fault_is_drawn_soon() -> None:
         (["--seeds", "1", "--repeat", "--transcript", "t"], "--transcript needs a single seed"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_starts(arguments: list[str], text: str) -> None:
+def test_invalid_options_are_refused_before_the_simulation(arguments: list[str], text: str) -> None:
     result = CliRunner().invoke(chaos, ["sim", *arguments])
     assert result.exit_code == 2
     assert re.search(text, result.output)

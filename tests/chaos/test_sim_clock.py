@@ -29,7 +29,7 @@ class Host:
 
 @pytest.fixture(autouse=True)
 def trio_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `seed_trio` sets is for one process that simulates; others follow in this one."""
+    """Undo the settings of `seed_trio`, so that other tests run in this process."""
     run: Any = trio._core._run
     for name in ("_r", "_ALLOW_DETERMINISTIC_SCHEDULING"):
         monkeypatch.setattr(run, name, getattr(run, name))
@@ -46,7 +46,7 @@ def test_a_day_of_sleep_takes_no_time_and_ends_at_its_end() -> None:
     assert trio.run(main, clock=Clock()) == DAY_S
 
 
-def test_the_seed_decides_who_goes_first() -> None:
+def test_seed_decides_the_order_of_tasks() -> None:
     def order(seed: int) -> list[int]:
         seen: list[int] = []
 
@@ -68,7 +68,7 @@ def test_the_seed_decides_who_goes_first() -> None:
     assert len({tuple(order(seed)) for seed in range(5)}) > 1
 
 
-def test_tasks_of_a_stopped_machine_get_no_turn_until_it_goes_on() -> None:
+def test_tasks_of_a_stopped_host_wait_until_it_resumes() -> None:
     woken: list[float] = []
 
     async def sleeper(host: Host) -> None:
@@ -93,7 +93,7 @@ def test_tasks_of_a_stopped_machine_get_no_turn_until_it_goes_on() -> None:
     assert woken == [100.0]
 
 
-def test_a_deadlock_is_told() -> None:
+def test_deadlock_calls_on_silence() -> None:
     clock = Clock()
 
     async def main() -> bool:
@@ -137,7 +137,7 @@ def test_timers_of_asyncio_are_of_the_simulated_clock() -> None:
     assert trio.run(main, clock=clock) == "given up at 3600"
 
 
-def test_what_happens_on_the_wire_takes_no_time_and_happens_alone() -> None:
+def test_wire_calls_take_no_simulated_time_and_run_alone() -> None:
     clock, wire = Clock(), Wire()
     seen: list[tuple[str, float]] = []
 
@@ -175,7 +175,7 @@ def _echo(peer: socket.socket) -> None:
             peer.sendall(data)
 
 
-def test_who_waits_on_a_dead_island_is_told_at_once_and_shields_do_not_help() -> None:
+def test_calls_on_a_dead_island_are_killed_despite_shields() -> None:
     clock = Clock()
 
     async def main() -> float:
@@ -199,7 +199,7 @@ def test_who_waits_on_a_dead_island_is_told_at_once_and_shields_do_not_help() ->
 # --- the network and the pace
 
 
-def test_the_fate_of_a_statement_is_drawn_as_often_as_the_weather_says() -> None:
+def test_statement_fates_follow_the_odds_of_the_weather() -> None:
     network = Network(random.Random(1), Weather(lost=0.1, reset_after=0.3))
     drawn = [network.fate() for _ in range(10_000)]
     assert 900 < drawn.count(Fate.LOST) < 1100
@@ -212,7 +212,7 @@ def test_the_fate_of_a_statement_is_drawn_as_often_as_the_weather_says() -> None
 
 
 @pytest.mark.parametrize("is_busy, longest_s", [(False, IDLE_MAX_S), (True, BUSY_MAX_S)])
-def test_time_passes_in_strides_only_while_nothing_happens(is_busy: bool, longest_s: float) -> None:
+def test_clock_strides_only_while_idle(is_busy: bool, longest_s: float) -> None:
     clock = Clock()
     travelling: list[str] = []
     leaving: list[str] = []

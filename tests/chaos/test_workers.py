@@ -48,7 +48,7 @@ def test_workers_are_broken_one_by_one_only_where_there_are_several() -> None:
     assert {fault.nemesis for fault in plan.faults} >= set(OF_WORKERS)
 
 
-def test_a_killed_worker_is_replaced_and_its_pod_goes_on(playing: Playing) -> None:
+def test_killed_worker_is_replaced_while_its_pod_runs(playing: Playing) -> None:
     pod, before = playing.pod(), workers_of(playing)
     met = playing.inject(KillWorker(), place=0, nth=1, whom="one")
     assert (met["pod"], met["killed"]) == (pod.name, 1)
@@ -70,7 +70,7 @@ def test_no_worker_outlives_its_pod(playing: Playing, whom: str) -> None:
     assert _count(playing, "outlived") == 0
 
 
-def test_a_worker_is_stopped_alone_and_goes_on(playing: Playing) -> None:
+def test_one_worker_is_stopped_and_resumed_alone(playing: Playing) -> None:
     first, second = workers_of(playing)
     fault = playing.begin(StopWorker(), place=0, nth=1, leases=0.3)
     eventually(lambda: psutil.Process(second).status() == psutil.STATUS_STOPPED, what="it stops")
