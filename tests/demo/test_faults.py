@@ -1,4 +1,4 @@
-"""Fault files: which calls they strike, the results of those, and the errors for a bad file."""
+"""Fault files: the calls they affect, their results, and errors in a file."""
 
 import re
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_by_model_and_prompt() -> None:
     assert struck(rules, calls) == [0]
 
 
-def test_so_many_times_and_then_the_next_rule() -> None:
+def test_rule_applies_its_number_of_times_then_the_next_one() -> None:
     rules = "rules: [{name: first, times: 2, status: 500}, {times: 1, status: 503}]"
     faults = script(rules)
     answers = [faults(a_call(number)) for number in range(1, 5)]
@@ -206,7 +206,7 @@ def test_a_fault_strikes_also_where_the_script_refuses() -> None:
         ("", "0 documents"),
     ],
 )
-def test_a_bad_file_is_told_in_one_line(text: str, output: str) -> None:
+def test_invalid_fault_file_is_refused_with_its_rule(text: str, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_rules(text, "faults.yaml")
     assert caught.value.message.startswith("faults.yaml:")
@@ -244,7 +244,7 @@ def ask(model: ScriptedModel, prompt: str = "hello there") -> httpx2.Response:
     )
 
 
-def test_the_server_keeps_to_the_file_and_its_log_tells() -> None:
+def test_server_follows_the_fault_file_and_logs_its_rules() -> None:
     rules: list[dict[str, Any]] = [
         {"name": "outage", "calls": "1-2", "status": 429, "retry_after": "20"},
         {"times": 1, "status": 503, "retry_after_date_s": 30},
@@ -279,7 +279,7 @@ def test_the_server_keeps_to_the_file_and_its_log_tells() -> None:
     assert started == sorted(started)
 
 
-def test_the_server_says_what_is_wrong_with_its_file(tmp_path: Path) -> None:
+def test_server_names_the_error_in_its_fault_file(tmp_path: Path) -> None:
     path = tmp_path / "faults.yaml"
     path.write_text("rules:\n- name: outage\n  status: often\n", "utf-8")
     done = CliRunner().invoke(main, ["--script-file", str(path)])

@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_is_noted(
         (orjson.dumps(body('{"turns": [{"txet": "typo"}]}')), 400, "txet"),
     ],
 )
-async def test_a_bad_request_says_what_is_wrong(
+async def test_bad_request_names_its_problem(
     client: httpx2.AsyncClient, content: bytes, status: int, output: str
 ) -> None:
     answer = await client.post("/v1/messages", content=content)
@@ -139,7 +139,7 @@ async def test_echo(client: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.STALL, Fault.SILENCE, Fault.HANG])
-async def test_a_stall_ends_when_it_is_told_to(fault: Fault, client: httpx2.AsyncClient) -> None:
+async def test_stalled_answer_ends_after_its_time(fault: Fault, client: httpx2.AsyncClient) -> None:
     def script(_: Call) -> Reply:
         return Reply(content=(), fault=fault, ping_s=0.01, fault_s=0.05)
 
@@ -204,7 +204,7 @@ def test_a_script_of_somebodys_own_is_found_by_its_module() -> None:
 
 
 @pytest.mark.parametrize("name", ["nosuch", "nosuch:script", "cortex.demo.script:nosuch"])
-def test_an_unknown_script_is_told_apart(name: str) -> None:
+def test_unknown_script_is_refused_by_name(name: str) -> None:
     done = CliRunner().invoke(main, ["--script", name])
     assert done.exit_code == 2
     assert name in done.stderr
@@ -219,7 +219,7 @@ def test_an_unknown_script_is_told_apart(name: str) -> None:
         ("model.py:answer", "is not free: Address already in use"),
     ],
 )
-def test_a_script_of_ones_own_that_cannot_be_served(
+def test_unusable_script_is_refused_with_a_reason(
     script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
