@@ -16,7 +16,7 @@ from tests.support.servers.scripted_model import ScriptedModel, scripted_model
 
 @pytest.fixture
 def database(shared_postgres: SharedPostgres) -> Iterator[str]:
-    """A new one for each test: what its pods have begun may reach the server after their end."""
+    """A new database for each test: late writes of its pods cannot reach another test."""
     dsn = shared_postgres.create_migrated()
     yield dsn
     shared_postgres.drop(dsn)

@@ -122,7 +122,7 @@ def office(agent: ScriptedAgent, tmp_path: Path) -> Office:
 
 
 @pytest.mark.smoke("What was approved is what runs")
-def test_what_a_person_approves_runs_exactly_once(office: Office) -> None:
+def test_approved_call_runs_exactly_once(office: Office) -> None:
     office.apply("tool: refund, when: {amount: {gt: 10}}, approve: true, reason: more than 10")
     office.start()
     small = {"name": "refund", "input": {"customer": "c", "amount": 1}}
@@ -170,7 +170,7 @@ def test_edited_arguments_run(office: Office) -> None:
     "rule, status",
     [("on_deny: tell", "COMPLETED"), ("on_deny: fail", "FAILED")],
 )
-def test_a_no_is_told_or_fails_the_job(office: Office, rule: str, status: str) -> None:
+def test_denial_goes_to_the_model_or_fails_the_job(office: Office, rule: str, status: str) -> None:
     office.apply(f"tool: refund, approve: true, {rule}")
     office.start()
     job_id = office.agent.submit(ASK, DONE)
@@ -189,7 +189,7 @@ def test_a_no_is_told_or_fails_the_job(office: Office, rule: str, status: str) -
     "rule, status",
     [("on_expiry: tell", "COMPLETED"), ("on_expiry: fail", "FAILED")],
 )
-def test_without_an_answer_nothing_runs(office: Office, rule: str, status: str) -> None:
+def test_expired_request_runs_nothing(office: Office, rule: str, status: str) -> None:
     office.apply(f"tool: refund, approve: true, expires_seconds: 60, {rule}")
     office.start()
     job_id = office.agent.submit(ASK, DONE)
@@ -278,7 +278,7 @@ def test_a_job_that_waits_outlives_its_pod(office: Office) -> None:
     assert_one_truth(office.dsn)
 
 
-def test_a_waiting_job_holds_nothing_of_its_pod(office: Office) -> None:
+def test_waiting_jobs_take_no_slots_of_their_pod(office: Office) -> None:
     """More jobs wait than the pod has slots, and it keeps working."""
     office.pods.environment["REFUNDS"] = str(office.refunds_path)
     office.pods.start("--app", APP, "--slots", "4")

@@ -125,7 +125,7 @@ def test_a_model_that_refuses_is_not_asked_again(pods: Pods, agent: ScriptedAgen
     assert_one_truth(pods.dsn)
 
 
-def test_tools_that_fail_are_told_to_the_model(pods: Pods, agent: ScriptedAgent) -> None:
+def test_failures_of_tools_go_to_the_model(pods: Pods, agent: ScriptedAgent) -> None:
     agent.apply("break_down", "not_json", "wait_for")
     pods.start()
     asked = [

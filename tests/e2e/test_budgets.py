@@ -52,7 +52,7 @@ def apply(agent: ScriptedAgent, budget: str) -> None:
 
 
 def booked(pods: Pods) -> list[dict[str, Any]]:
-    """Each booked call in order: the columns of its fact, and what its data say."""
+    """Each booked call in order: the columns of its fact, with its data."""
     query = "SELECT *, (at AT TIME ZONE 'UTC')::date::text AS day FROM cortex.fact"
     rows = sql(pods.dsn, f"{query} WHERE type = 'cost' ORDER BY id")
     return [{**row, **json.loads(row["data"])} for row in rows]
@@ -78,12 +78,12 @@ def at_once(calls: list[dict[str, Any]]) -> int:
 
 
 def named(call: Mapping[str, Any], group: str) -> str:
-    """What the group is called that this call belongs to."""
+    """The name of the group that this call belongs to."""
     return NAME if group == "agent" else str(call["job_id" if group == "job" else group])
 
 
 def assert_costs_are_the_facts(pods: Pods) -> None:
-    """What `cortex costs` says by each group adds up to what is booked, nothing left out."""
+    """Check that `cortex costs`, by each group, adds up to the booked facts."""
     calls = booked(pods)
     for group in ("agent", "model", "tenant", "job", "day"):
         shown = cortex(pods, "costs", "--by", group)
@@ -100,7 +100,7 @@ def assert_costs_are_the_facts(pods: Pods) -> None:
 
 
 @pytest.mark.smoke
-def test_a_spent_budget_stops_an_agent_between_two_calls_until_a_person_raises_it(
+def test_spent_budget_stops_an_agent_until_a_person_raises_it(
     pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
     apply(agent, "{usd: 0.000001}")
@@ -181,9 +181,7 @@ def test_a_fleet_overspends_no_budget_by_more_than_one_call(pods: Pods) -> None:
     assert_one_truth(pods.dsn)
 
 
-def test_a_call_that_dies_with_its_pod_is_booked_and_told_as_paid_again(
-    pods: Pods, agent: ScriptedAgent
-) -> None:
+def test_call_lost_with_its_pod_is_booked_as_paid_again(pods: Pods, agent: ScriptedAgent) -> None:
     apply(agent, "{usd: 5, tokens: 1000000, per: day}")
     first = pods.start()
     job_id = agent.submit({"text": "never the end", "fault": "stall", "fault_after": 1, "times": 1})
@@ -211,7 +209,7 @@ def test_a_call_that_dies_with_its_pod_is_booked_and_told_as_paid_again(
     assert_one_truth(pods.dsn)
 
 
-def test_failed_and_cancelled_calls_are_booked_with_what_they_used(
+def test_failed_and_cancelled_calls_are_booked_with_their_usage(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
     agent.apply()

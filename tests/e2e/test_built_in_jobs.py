@@ -139,7 +139,9 @@ result: {by: "${{ steps.agree.result.by }}", detail: "${{ steps.agree.result.arg
 
 
 @pytest.mark.smoke("A dead pod's jobs go on within two seconds")
-def test_a_flow_goes_on_on_another_pod(pods: Pods, receiver: Receiver, tmp_path: Path) -> None:
+def test_flow_continues_on_another_pod_after_a_kill(
+    pods: Pods, receiver: Receiver, tmp_path: Path
+) -> None:
     """Killed with three requests under way: each is sent again under its key, and only those."""
     (tmp_path / "flow.yaml").write_text(FLOW)
     done = partial(run_cli, dsn=pods.dsn, folder=tmp_path)

@@ -36,7 +36,7 @@ CANCEL = BulkRequest(verb=BulkVerb.CANCEL, reason="mended", jobs="type:work", ra
     ],
     ids=lambda value: value.verb if isinstance(value, BulkRequest) else value,
 )
-def test_a_kill_in_the_middle_repeats_nothing_and_loses_nothing(
+def test_bulk_operation_survives_a_kill_without_loss_or_repetition(
     pods: Pods, request_: BulkRequest, point: str
 ) -> None:
     is_retry = request_.verb is BulkVerb.RETRY

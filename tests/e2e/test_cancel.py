@@ -119,9 +119,7 @@ def test_a_race_with_completion_has_one_winner(pods: Pods, gate: Path) -> None:
 
 
 @pytest.mark.smoke("Each job reaches exactly one terminal state")
-def test_a_job_whose_pod_was_killed_is_cancelled_by_who_takes_it_over(
-    pods: Pods, gate: Path
-) -> None:
+def test_cancelled_job_of_a_killed_pod_is_cancelled_at_takeover(pods: Pods, gate: Path) -> None:
     first = pods.start()
     job_id = begin(pods, gate)
     first.kill()

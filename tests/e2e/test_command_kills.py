@@ -39,7 +39,7 @@ def runs(workspace: Path) -> int:
 
 
 def result_of_command(pods: Pods, job_id: UUID) -> dict[str, object]:
-    """What the model was given as the result of its command."""
+    """The command's result as the model received it."""
     query = "SELECT output FROM cortex.job_step WHERE job_id = $1 AND kind = 'tool'"
     (row,) = sql(pods.dsn, query, job_id)
     found: dict[str, object] = json.loads(row["output"])
@@ -52,7 +52,7 @@ def effects(pods: Pods, job_id: UUID) -> list[str]:
 
 
 @pytest.mark.parametrize("terms", [{"interrupted": "tell"}, {}], ids=["tell", "default"])
-def test_the_model_is_told_that_it_may_have_run(
+def test_model_learns_that_an_interrupted_command_may_have_run(
     pods: Pods, agent: ScriptedAgent, terms: dict[str, object]
 ) -> None:
     job_id, workspace = killed_while_it_ran(agent, **terms)
@@ -69,7 +69,7 @@ def test_the_model_is_told_that_it_may_have_run(
 @pytest.mark.parametrize(
     "terms", [{"interrupted": "rerun"}, {"read_only": ["sh -c"]}], ids=["rerun", "read_only"]
 )
-def test_what_may_run_again_does(
+def test_repeatable_command_runs_again_after_a_kill(
     pods: Pods, agent: ScriptedAgent, terms: dict[str, object]
 ) -> None:
     job_id, workspace = killed_while_it_ran(agent, **terms)
@@ -83,7 +83,7 @@ def test_what_may_run_again_does(
 
 
 @pytest.mark.smoke("An effect is applied once, or a person decides")
-def test_a_person_is_asked_what_became_of_it(pods: Pods, agent: ScriptedAgent) -> None:
+def test_interrupted_command_can_be_left_to_a_person(pods: Pods, agent: ScriptedAgent) -> None:
     job_id, workspace = killed_while_it_ran(agent, interrupted="ask")
     (workspace / "go").touch()
     pods.start()

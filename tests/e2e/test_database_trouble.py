@@ -40,7 +40,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def readiness(pod: Pod) -> dict[str, Any]:
-    """What `/readyz` says, with the status as `http`."""
+    """The document of `/readyz`, with the status as `http`."""
     try:
         with urllib.request.urlopen(f"{pod.ready['http']}/readyz", timeout=5) as answer:  # noqa: S310
             return {"http": answer.status, **json.loads(answer.read())}
@@ -78,7 +78,7 @@ def until_ready(pods: Pods, what: str) -> None:
 
 
 def lines(pod: Pod, event: str) -> list[dict[str, Any]]:
-    """What a pod has logged under this name."""
+    """The log lines of a pod under this name."""
     found = (json.loads(line) for line in pod.log.splitlines() if line.startswith("{"))
     return [line for line in found if line["event"] == event]
 
@@ -148,7 +148,7 @@ def test_a_full_disk_costs_time_and_no_job(lacking: Short, gate: Path) -> None:
     assert job_count(dsn, "attempt > 1") == 0
 
 
-def test_a_full_disk_of_the_log_brings_it_down_and_what_was_acknowledged_is_there(
+def test_full_log_disk_stops_the_server_and_loses_no_acknowledged_job(
     lacking: Short, gate: Path
 ) -> None:
     short, pods, dsn = lacking.short, lacking.pods, lacking.dsn

@@ -94,7 +94,7 @@ class Demo:
         assert ran.returncode == 0, ran.stderr
 
     def mails(self) -> list[EmailMessage]:
-        """What was sent."""
+        """The mails that were sent."""
         files = (self.data / "workspaces").glob("*/outbox/*.eml")
         return [message_from_bytes(each.read_bytes(), policy=policy.default) for each in files]
 
@@ -157,7 +157,7 @@ def demo(run_dir: Path, tmp_path: Path) -> Iterator[Demo]:
     remove_servers(data)
 
 
-def test_it_is_approved_in_the_terminal_ui(demo: Demo) -> None:
+def test_demo_is_approved_in_the_terminal_ui(demo: Demo) -> None:
     run = demo.run()
     run.until_it_waits()
     name = run.value_of("or", containing="approve ").split(" approve ")[1].split()[0]
@@ -175,7 +175,7 @@ def test_it_is_approved_in_the_terminal_ui(demo: Demo) -> None:
     assert [mail["To"] for mail in demo.mails()] == [BOTH]
 
 
-def test_what_is_denied_or_decided_by_nobody_ends_the_job_and_nothing_is_sent(demo: Demo) -> None:
+def test_denied_or_expired_demo_ends_and_sends_nothing(demo: Demo) -> None:
     run = demo.run()
     run.until_it_waits()
     demo.command(run.value_of("or", containing=" deny "), "--as", "ana")

@@ -64,7 +64,9 @@ def test_a_drained_pod_hands_back_stays_and_takes_jobs_again(
 
 
 @pytest.mark.smoke
-def test_its_jobs_go_on_in_other_pods(pods: Pods, gate: Path, tmp_path: Path) -> None:
+def test_jobs_of_a_drained_pod_continue_in_other_pods(
+    pods: Pods, gate: Path, tmp_path: Path
+) -> None:
     cortex = Cortex(tmp_path, pods.dsn)
     drained = pods.start()
     job_id = begun(pods, gate)
@@ -87,7 +89,7 @@ def test_its_jobs_go_on_in_other_pods(pods: Pods, gate: Path, tmp_path: Path) ->
     assert_one_truth(pods.dsn)
 
 
-def test_a_pod_that_nobody_knows_is_told_in_one_line(pods: Pods, tmp_path: Path) -> None:
+def test_draining_an_unknown_pod_fails_in_one_line(pods: Pods, tmp_path: Path) -> None:
     cortex = Cortex(tmp_path, pods.dsn)
     for verb in ("drain", "undrain"):
         done = cortex("pods", verb, "nobody:1")

@@ -1,4 +1,4 @@
-"""While a pod drains: what it keeps, what continues elsewhere, and what people see of it."""
+"""While a pod drains: jobs it keeps, jobs that continue elsewhere, and its display."""
 
 import asyncio
 import json
@@ -54,9 +54,7 @@ def phases(pod: Pod) -> dict[str, str]:
 
 
 @pytest.mark.smoke
-def test_a_job_is_kept_to_its_next_checkpoint_and_goes_on_from_there_elsewhere(
-    pods: Pods, gate: Path
-) -> None:
+def test_draining_pod_keeps_a_job_to_its_next_checkpoint(pods: Pods, gate: Path) -> None:
     leaving = pods.start(**LONG)
     between = submit(pods.dsn, "steps", {"count": 3, "gate": str(gate)})
     inside = submit(pods.dsn, "slow_step", {"gate": str(gate), "limit_s": 60})
@@ -88,7 +86,7 @@ def test_a_job_is_kept_to_its_next_checkpoint_and_goes_on_from_there_elsewhere(
     assert_one_truth(pods.dsn)
 
 
-def test_a_model_call_that_ends_in_time_is_kept_and_heard(
+def test_model_call_finished_while_draining_is_kept_and_streamed(
     pods: Pods, agent: ScriptedAgent, tmp_path: Path
 ) -> None:
     agent.apply("list_files")
@@ -180,7 +178,7 @@ def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
     assert_one_truth(pods.dsn)
 
 
-def test_what_is_cut_at_the_abort_runs_elsewhere_within_a_second(pods: Pods, gate: Path) -> None:
+def test_job_cut_at_the_abort_restarts_elsewhere_within_a_second(pods: Pods, gate: Path) -> None:
     leaving = pods.start(**end_of_pod(0.3))
     job_id = begin(pods, gate)
     other = pods.start(poll_s=30)
@@ -210,9 +208,7 @@ def lock_of_another(dsn: str) -> Iterator[None]:
         runner.run(connection.close())
 
 
-def test_what_a_pod_had_to_stop_by_itself_is_handed_back_when_it_leaves(
-    pods: Pods, gate: Path
-) -> None:
+def test_self_fenced_job_is_handed_back_when_its_pod_leaves(pods: Pods, gate: Path) -> None:
     leaving = pods.start(zombie_s=4, **LONG)
     job_id = begin(pods, gate)
     with lock_of_another(pods.dsn):

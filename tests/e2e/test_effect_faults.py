@@ -37,7 +37,7 @@ def held(payments: Payments, kind: str, *, when: str, type_: str = "pay") -> UUI
 
 
 def paid_once(payments: Payments, kind: str, *, attempt: int) -> int:
-    """What was paid once, by this attempt, under the effect's id."""
+    """The payment made once, by this attempt, under the effect's id."""
     (application,) = payments.ledger.applied(kind)
     effect = payments.effect(payments.accounts[kind])
     assert (application.key, application.attempt) == (str(effect["id"]), attempt)
@@ -49,7 +49,7 @@ def paid_once(payments: Payments, kind: str, *, attempt: int) -> int:
 
 
 @pytest.mark.smoke("An effect is applied once, or a person decides")
-def test_a_paused_pod_can_neither_pay_nor_tell_afterwards(payments: Payments) -> None:
+def test_paused_pod_can_neither_pay_nor_report_afterwards(payments: Payments) -> None:
     paused = payments.start(**SILENT)
     keyed = held(payments, "keyed", when="after")
     asked = held(payments, "asked", when="before")
@@ -79,7 +79,7 @@ def test_a_paused_pod_can_neither_pay_nor_tell_afterwards(payments: Payments) ->
     assert_one_truth(payments.dsn)
 
 
-def test_what_is_cut_off_by_a_drain_is_asked_for_elsewhere(payments: Payments) -> None:
+def test_effect_cut_off_by_a_drain_is_reconciled_elsewhere(payments: Payments) -> None:
     leaving = payments.start(**end_of_pod(0.3))
     ids = {kind: held(payments, kind, when="after") for kind in ("keyed", "asked", "blind")}
     assert leaving.stop() == 0
@@ -131,7 +131,7 @@ COMMITTED = {
 
 @pytest.mark.smoke("An effect is applied once, or a person decides", case="outcome")
 @pytest.mark.parametrize("what", STATEMENTS)
-def test_a_commit_whose_reply_is_lost_counts_once(
+def test_commit_with_a_lost_reply_counts_once(
     database: str, tmp_path: Path, gate: Path, what: str
 ) -> None:
     with running_ledger() as ledger, proxy(database) as network:
@@ -188,7 +188,7 @@ def lose_reply(
 # --- the other side
 
 
-def test_answers_that_tell_and_answers_that_do_not(payments: Payments) -> None:
+def test_each_answer_of_the_other_side_leads_to_its_outcome(payments: Payments) -> None:
     terms: dict[str, dict[str, Any]] = {
         "refused": {"refusal": 422},
         "refused-told": {"refusal": 422},
@@ -230,9 +230,7 @@ def test_answers_that_tell_and_answers_that_do_not(payments: Payments) -> None:
     assert_one_truth(payments.dsn)
 
 
-def test_what_cannot_be_asked_now_is_asked_later_and_what_is_wrong_goes_to_a_person(
-    payments: Payments, gate: Path
-) -> None:
+def test_failed_reconcile_is_repeated_or_left_to_a_person(payments: Payments, gate: Path) -> None:
     for account in ("closed", "buggy", "vague"):
         payments.ledger.set(account, answer="drop", honours_key=False)
         payments.submit("asked", account)

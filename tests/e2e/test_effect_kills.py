@@ -30,13 +30,13 @@ ATTEMPTS = "SELECT outcome, error FROM cortex.job_attempt WHERE job_id = $1 ORDE
 
 
 def the_one(payments: Payments, account: str) -> Application:
-    """What was done for an account, which was done once."""
+    """The single payment of an account."""
     (application,) = payments.ledger.applied(account)
     return application
 
 
 def assert_paid_once(payments: Payments, jobs: list[Fallen]) -> None:
-    """Each was applied once, under its own key, and the job knows with what result."""
+    """Check that each was applied once, under its own key, and that the job has the result."""
     for job in jobs:
         application = the_one(payments, job.account)
         row = job_row(payments.dsn, job.job_id)
@@ -56,7 +56,7 @@ def assert_nothing_is_open(payments: Payments) -> None:
     assert_one_truth(payments.dsn)
 
 
-def test_a_call_that_nothing_tells_of_is_a_persons_to_judge(payments: Payments) -> None:
+def test_untraceable_call_is_left_to_a_person(payments: Payments) -> None:
     doomed = payments.doomed(OF_A_CALL)
     for number in range(len(OF_A_CALL)):
         payments.ledger.set(f"blind-{number}", honours_key=False)
@@ -75,7 +75,7 @@ def test_a_call_that_nothing_tells_of_is_a_persons_to_judge(payments: Payments) 
 
 
 def assert_judged(payments: Payments, job: Fallen, said: str) -> None:
-    """A person's word ends it: what was applied before is not called again unless they say so."""
+    """Resolve an effect, and check that it is called again only if not applied."""
     before = len(payments.ledger.applied(job.account))
     key = str(payments.effect(job.job_id)["id"])
     payments.resolve(job.job_id, said, result="4711" if said == "applied" else None)

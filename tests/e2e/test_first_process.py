@@ -59,14 +59,14 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_it_drains(pods: Pods) -> None:
+def test_first_process_drains_on_sigterm(pods: Pods) -> None:
     pod = launch(pods, APP)
     pod.until_ready()
     terminate_inside(pod)
     assert pod.exit_code() == 0
 
 
-def test_it_reaps_orphans(pods: Pods, tmp_path: Path) -> None:
+def test_first_process_reaps_orphans(pods: Pods, tmp_path: Path) -> None:
     app = tmp_path / "orphans.py"
     app.write_text(
         "import os, subprocess\n"
@@ -81,7 +81,7 @@ def test_it_reaps_orphans(pods: Pods, tmp_path: Path) -> None:
     assert pod.exit_code() == 0
 
 
-def test_it_ends_during_its_start(pods: Pods, tmp_path: Path) -> None:
+def test_first_process_ends_on_sigterm_during_its_start(pods: Pods, tmp_path: Path) -> None:
     """Without a handler the kernel drops the signal, and the start continues."""
     begun = tmp_path / "begun"
     app = tmp_path / "slow_to_import.py"

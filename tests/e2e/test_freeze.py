@@ -36,13 +36,13 @@ def delivered(tmp_path: Path) -> Path:
 
 
 def lines(folder: Path) -> list[int]:
-    """What was delivered, by all jobs."""
+    """The deliveries of all jobs."""
     return [int(line) for file in folder.iterdir() for line in file.read_text().splitlines()]
 
 
 @pytest.fixture
 def call(pods: Pods) -> Iterator[Session]:
-    """What people do, at once."""
+    """A session for the actions of people."""
     with open_session(Profile(dsn=pods.dsn)) as session:
         yield session
 
@@ -53,7 +53,7 @@ def two_pods(pods: Pods) -> None:
         pods.start(*APP, slots=JOBS * 2 // 3)
 
 
-def test_a_freeze_stops_effects_everywhere_soon_and_nothing_fails(
+def test_freeze_stops_effects_in_all_pods_and_fails_no_job(
     pods: Pods, call: Session, delivered: Path
 ) -> None:
     two_pods(pods)

@@ -37,7 +37,7 @@ def get(pod: Pod, path: str, token: str | None = None) -> tuple[int, Any]:
 
 
 @pytest.mark.smoke
-def test_a_pod_serves_the_api_where_its_ready_line_says(pods: Pods, tmp_path: Path) -> None:
+def test_pod_serves_the_api_at_the_address_of_its_ready_line(pods: Pods, tmp_path: Path) -> None:
     pod = pods.start("--http", "127.0.0.1:0")
     assert get(pod, "/readyz")[0] == 200
     made = Cortex(tmp_path, pods.dsn)("tokens", "create", "--name", "ana", "--role", "viewer")
@@ -49,7 +49,7 @@ def test_a_pod_serves_the_api_where_its_ready_line_says(pods: Pods, tmp_path: Pa
     assert pod.stop() == DRAINED
 
 
-def test_a_pod_serves_nothing_unless_asked(pods: Pods) -> None:
+def test_pod_serves_no_http_by_default(pods: Pods) -> None:
     assert pods.start().ready["http"] is None
 
 
@@ -61,9 +61,7 @@ def test_a_pod_that_strangers_could_reach_does_not_start(pods: Pods) -> None:
 
 
 @pytest.mark.smoke
-def test_readiness_ends_with_the_first_signal_and_a_hung_client_holds_nobody_up(
-    pods: Pods, gate: Path
-) -> None:
+def test_readiness_ends_with_the_first_signal_despite_hung_clients(pods: Pods, gate: Path) -> None:
     pod = pods.start("--http", "127.0.0.1:0", **end_of_pod(30))
     job_id = submit(pods.dsn, "gated", {"gate": str(gate)})
     until_job(pods.dsn, job_id, lambda row: row["checkpoint"].get("seq") == 1, "begun")

@@ -55,7 +55,7 @@ def opened(pods: Pods, folder: Path) -> Front:
     return Front(pod, pods.start(), made.out.strip())
 
 
-def test_who_waits_at_one_pod_is_told_what_another_one_did(
+def test_client_of_one_pod_gets_the_result_from_another(
     pods: Pods, gate: Path, tmp_path: Path
 ) -> None:
     front = opened(pods, tmp_path)
@@ -74,9 +74,7 @@ def test_who_waits_at_one_pod_is_told_what_another_one_did(
     assert job_row(pods.dsn, job_id)["pod"] == front.other.name
 
 
-def test_a_pod_that_is_told_to_end_keeps_nobody_waiting(
-    pods: Pods, gate: Path, tmp_path: Path
-) -> None:
+def test_stopping_pod_answers_its_waiting_clients(pods: Pods, gate: Path, tmp_path: Path) -> None:
     front = opened(pods, tmp_path)
     job_id = front.submit("gated", gate=str(gate))
     path = f"/v1/jobs/{job_id}"
@@ -95,9 +93,7 @@ def test_a_pod_that_is_told_to_end_keeps_nobody_waiting(
     assert front.pod.exit_code() == 0
 
 
-async def test_what_a_model_says_in_one_pod_is_heard_at_another_one(
-    pods: Pods, tmp_path: Path
-) -> None:
+async def test_model_output_of_one_pod_streams_from_another(pods: Pods, tmp_path: Path) -> None:
     heard: dict[float, float] = {}
     clock = trio.lowlevel.current_clock()
 

@@ -65,7 +65,7 @@ def test_an_agent_works_in_a_process_of_its_own(pods: Pods, agent: ScriptedAgent
     assert_one_truth(pods.dsn)
 
 
-def test_it_goes_on_in_another_one_when_the_one_that_forks_is_killed(
+def test_isolated_agent_continues_after_its_fork_server_is_killed(
     pods: Pods, agent: ScriptedAgent
 ) -> None:
     job_id, workspace = suspect(agent)

@@ -75,7 +75,7 @@ def test_a_stop_in_the_middle_of_writing_leaves_one_truth(pods: Pods, gate: Path
     assert_one_truth(pods.dsn)
 
 
-def test_a_short_pause_loses_nothing(pods: Pods, gate: Path) -> None:
+def test_short_pause_costs_no_attempt(pods: Pods, gate: Path) -> None:
     patient = SILENT | {"zombie_s": 60}
     paused = pods.start(**patient)
     begun(pods, gate)

@@ -46,7 +46,7 @@ def readiness(pod: Pod) -> Any:
         return json.load(connection.getresponse())
 
 
-def test_everything_works_and_silence_tells_of_a_death(
+def test_pods_behind_a_pooler_work_and_detect_death_by_silence(
     payments: Payments, pods: Pods, pooler: PgBouncer, gate: Path
 ) -> None:
     first = started(payments, pooler, http="127.0.0.1:0")

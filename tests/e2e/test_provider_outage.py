@@ -24,7 +24,7 @@ HANDFUL = 12
 """A few of each pod before the first refusal came back, and one probe each two seconds after."""
 
 
-def test_an_outage_costs_nobody_a_retry_and_the_provider_few_calls(pods: Pods) -> None:
+def test_provider_outage_costs_no_retries_and_few_calls(pods: Pods) -> None:
     outage = {"for_s": OUTAGE_S, "status": 429, "retry_after": RETRY_AFTER_S}
     with scripted_model("echo", rules=[outage]) as model:
         pods.environment |= model.environment

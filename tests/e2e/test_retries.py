@@ -77,7 +77,7 @@ def test_spent_retries_fail_the_job(pods: Pods) -> None:
     assert (row["attempt"], row["retry_count"]) == (3, 2)
 
 
-def test_both_layers_are_told_apart_and_a_person_can_hurry_them(pods: Pods) -> None:
+def test_both_retry_layers_are_shown_and_retry_now_works(pods: Pods) -> None:
     pods.start()
     infra = submit(pods.dsn, "flaky", {"how": "infra"})
     app = submit(pods.dsn, "flaky", {"how": "asked"})

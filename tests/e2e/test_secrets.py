@@ -134,7 +134,7 @@ def leaky(agent: ScriptedAgent, echo: HTTPServer, tmp_path: Path) -> ScriptedAge
 
 
 def receipts(pods: Pods, job_id: UUID) -> list[dict[str, Any]]:
-    """What a job's time-outs left, as machines read it."""
+    """The receipts of a job's time-outs as JSON."""
     ran = run_cli("jobs", "timeouts", str(job_id), "--jsonl", dsn=pods.dsn, folder=pods.folder)
     return [json.loads(line) for line in ran.stdout.splitlines()]
 
@@ -156,7 +156,7 @@ JOB_WAYS = {
 
 
 def shown(pods: Pods, job_ids: list[UUID]) -> Iterator[tuple[str, str]]:
-    """What the command line says of these jobs, to people and to machines."""
+    """The output of the command line about these jobs, for people and machines."""
     commands = [("dead", "ls"), ("facts",), ("jobs", "ls"), ("agents", "show", NAME)]
     for job_id in map(str, job_ids):
         commands += [("jobs", "show", job_id), ("why", job_id), ("dead", "show", job_id)]
@@ -228,7 +228,7 @@ def test_no_canary_is_in_the_record_the_logs_or_on_a_screen(
     assert_one_truth(pods.dsn)
 
 
-def test_a_replay_sees_what_the_first_run_recorded(leaky: ScriptedAgent) -> None:
+def test_replay_sees_the_redacted_record_of_the_first_run(leaky: ScriptedAgent) -> None:
     """Killed after the tools, with markers in the record: no step differs."""
     pods = leaky.pods
     pod = pods.start("--app", APP)
@@ -246,7 +246,7 @@ def test_a_replay_sees_what_the_first_run_recorded(leaky: ScriptedAgent) -> None
     assert [each for _, text in everything(pods.dsn) for each in found_in(text)] == []
 
 
-def test_the_checker_finds_what_it_looks_for() -> None:
+def test_canary_checker_finds_every_form_of_a_secret() -> None:
     """Else a canary that is everywhere would pass."""
     for value in (CANARY, FILE_CANARY):
         for form in forms(value).values():

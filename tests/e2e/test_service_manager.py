@@ -86,7 +86,7 @@ def start(pods: Pods, manager: Manager, listening: socket.socket, *, workers: in
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_it_reports_its_life_and_serves_the_given_socket(
+def test_pod_notifies_its_service_manager_and_serves_the_given_socket(
     pods: Pods, manager: Manager, listening: socket.socket, workers: int
 ) -> None:
     pod = start(pods, manager, listening, workers=workers)

@@ -95,7 +95,7 @@ def test_a_drain_lets_jobs_end_and_takes_no_more(pods: Pods, gate: Path) -> None
 
 @pytest.mark.smoke(case="SIGTERM")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: str(n.name))
-def test_what_has_not_ended_by_the_deadline_is_handed_back(
+def test_unfinished_job_is_handed_back_at_the_deadline(
     pods: Pods, gate: Path, number: signal.Signals
 ) -> None:
     leaving = pods.start(**end_of_pod(0.5))
@@ -138,7 +138,7 @@ def test_a_model_call_is_cut_and_asked_again_elsewhere(pods: Pods, agent: Script
     assert_one_truth(pods.dsn)
 
 
-def test_threads_and_children_that_hear_nothing_hold_nobody_up(
+def test_stubborn_threads_and_children_do_not_delay_shutdown(
     pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
     # Within its confinement it writes nothing outside and sees no process id that is ours.
@@ -219,7 +219,7 @@ JOBS_TO_FILL = 2_700
 """More than the committer takes: one batch under way and a full mailbox."""
 
 
-def test_a_committer_that_can_take_no_more_holds_nobody_up(pods: Pods) -> None:
+def test_blocked_committer_does_not_delay_shutdown(pods: Pods) -> None:
     async def leave_while_nothing_is_committed() -> None:
         holder = await asyncpg.connect(pods.dsn)
         async with holder.transaction():
@@ -281,7 +281,9 @@ def test_leaving_into_a_black_hole(database: str, tmp_path: Path, gate: Path) ->
             pods.close()
 
 
-def test_one_that_has_no_jobs_waits_for_no_database(database: str, tmp_path: Path) -> None:
+def test_pod_without_jobs_signs_off_without_waiting_for_the_database(
+    database: str, tmp_path: Path
+) -> None:
     """Its sessions are gone, and a request for a new one gets no answer: nothing was sent."""
     with proxy(database) as network, closing(Pods(network.dsn, tmp_path)) as pods:
         leaving = pods.start(**end_of_pod(60))

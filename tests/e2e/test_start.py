@@ -45,7 +45,7 @@ def test_a_pod_guards_its_event_loop_and_stores_the_version_of_its_code(pods: Po
     eventually(lambda: LoopGuard.name in pod.log, what="the guard is there")
 
 
-def test_a_pod_whose_threads_are_lost_starts_again(pods: Pods) -> None:
+def test_pod_with_lost_threads_restarts(pods: Pods) -> None:
     pods.is_forked = False
     pod = pods.start("--app", "tests.support.apps.worn_app", **end_of_pod(1))
     submit(pods.dsn, "stays")
@@ -56,7 +56,7 @@ def test_a_pod_whose_threads_are_lost_starts_again(pods: Pods) -> None:
     assert pod.stop() == 0
 
 
-def test_its_row_says_by_which_settings_its_silence_is_judged(pods: Pods) -> None:
+def test_pod_registers_its_liveness_settings(pods: Pods) -> None:
     settings = {"peer_check_s": 0.25, "heartbeat_s": 7, "zombie_s": 50, "sweep_s": 3}
     pod = pods.start("--code-version", "1.4.2", **settings)
     (row,) = sql(
@@ -83,7 +83,7 @@ def test_an_edited_migration_is_refused(database: str, tmp_path: Path) -> None:
     assert "migration 1 (base) is not the one that was applied" in error["message"]
 
 
-def test_reading_an_empty_database_says_how_to_fill_it(empty_database: str, tmp_path: Path) -> None:
+def test_reading_an_empty_database_suggests_migrate(empty_database: str, tmp_path: Path) -> None:
     error = run_cli("jobs", "ls", "--json", dsn=empty_database, folder=tmp_path).refused()
     assert "schema" in error["message"]
     assert "cortex migrate" in error["hint"]
@@ -127,7 +127,7 @@ SECRET = "hunter2"
     ],
 )
 @pytest.mark.parametrize("command", [UP, ("jobs", "ls", "--json")], ids=["up", "ls"])
-def test_a_wrong_address_is_told_without_its_password(
+def test_wrong_address_is_reported_without_its_password(
     command: tuple[str, ...], dsn: str, output: str, tmp_path: Path
 ) -> None:
     by_environment = run_cli(*command, dsn=dsn, folder=tmp_path)
@@ -138,9 +138,7 @@ def test_a_wrong_address_is_told_without_its_password(
 
 
 @pytest.mark.parametrize("more", [(), ("--debug",)], ids=["plain", "debug"])
-def test_a_password_on_the_command_line_is_shown_nowhere(
-    more: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_password_on_the_command_line_is_never_shown(more: tuple[str, ...], tmp_path: Path) -> None:
     dsn = f"postgresql://ana:{SECRET}@127.0.0.1:1/cortex"
     ran = run_cli("jobs", "ls", "--dsn", dsn, *more, dsn=None, folder=tmp_path)
     assert ran.exit_code == 1

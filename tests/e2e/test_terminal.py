@@ -137,7 +137,7 @@ def test_under_nohup_a_pod_outlives_its_terminal(pods: Pods) -> None:
 
 @contextmanager
 def nobody_hangs_up() -> Iterator[None]:
-    """As `nohup` does: what is started within ignores the signal."""
+    """Ignore SIGHUP in started programs, as `nohup` does."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield

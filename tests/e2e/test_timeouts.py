@@ -1,4 +1,4 @@
-"""Limits on real pods: which one fires, what its receipt says, and how the job continues."""
+"""Limits on real pods: which one fires, its receipt, and how the job continues."""
 
 import json
 import signal
@@ -102,9 +102,7 @@ def test_a_job_out_of_time_fails_and_leaves_a_letter_and_a_receipt(pods: Pods, g
     assert_one_truth(pods.dsn)
 
 
-def test_its_deadline_survives_its_pod_and_counts_the_time_that_it_ran(
-    pods: Pods, gate: Path
-) -> None:
+def test_job_deadline_survives_its_pod_and_counts_only_running_time(pods: Pods, gate: Path) -> None:
     limit_s = 12
     first = pods.start()
     job_id = submit(pods.dsn, "gated", {"gate": str(gate)}, timeout_s=limit_s)
@@ -262,7 +260,7 @@ def test_a_time_out_that_opens_the_breaker_ends_the_attempt(
     ]
 
 
-def test_of_a_tools_limit_the_model_is_told(pods: Pods, agent: ScriptedAgent, gate: Path) -> None:
+def test_tool_timeout_goes_to_the_model(pods: Pods, agent: ScriptedAgent, gate: Path) -> None:
     apply(agent, "wait_in_thread", tool_timeouts={"wait_in_thread": 0.5})
     start_warm(pods)
     asked = {"name": "wait_in_thread", "input": {"gate": str(gate)}}
@@ -283,7 +281,7 @@ def test_of_a_tools_limit_the_model_is_told(pods: Pods, agent: ScriptedAgent, ga
 # --- the outer limit holds
 
 
-def test_an_inner_limit_is_capped_by_what_is_left_of_the_job(pods: Pods, gate: Path) -> None:
+def test_step_limit_is_capped_by_the_remaining_time_of_the_job(pods: Pods, gate: Path) -> None:
     pods.start()
     payload = {"gate": str(gate), "limit_s": 600.0}
     job_id = submit(pods.dsn, "slow_step", payload, timeout_s=2)
@@ -295,7 +293,7 @@ def test_an_inner_limit_is_capped_by_what_is_left_of_the_job(pods: Pods, gate: P
 
 
 @pytest.mark.parametrize("phase", ["model", "tool"])
-def test_a_call_is_capped_by_what_is_left_of_its_step(
+def test_call_limit_is_capped_by_the_remaining_time_of_its_step(
     pods: Pods, agent: ScriptedAgent, gate: Path, phase: str
 ) -> None:
     postpone_retries(pods.dsn)
@@ -368,7 +366,7 @@ def resume(pods: Pods, job_id: UUID, *arguments: str) -> Ran:
     )
 
 
-def test_a_job_that_left_nothing_goes_on_from_its_last_checkpoint(
+def test_timed_out_job_without_leftovers_resumes_at_its_checkpoint(
     pods: Pods, agent: ScriptedAgent, gate: Path
 ) -> None:
     apply(agent, "wait_for", timeout_seconds=2)

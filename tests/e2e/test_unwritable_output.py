@@ -38,7 +38,7 @@ def pod_with(redirections: str, dsn: str, folder: Path) -> Iterator["subprocess.
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("redirections", [f">{FULL} 2>{FULL}", ">&- 2>&-"], ids=["full", "closed"])
-def test_it_runs_jobs_and_its_exit_code_is_0(
+def test_pod_with_unwritable_output_runs_jobs_and_exits_with_0(
     redirections: str, database: str, tmp_path: Path
 ) -> None:
     with pod_with(redirections, database, tmp_path) as pod:
@@ -61,7 +61,7 @@ def test_it_runs_jobs_and_its_exit_code_is_0(
         ("version --json", 0, "2>&-"),
     ],
 )
-def test_what_stderr_does_not_take_changes_no_exit_code(
+def test_unwritable_stderr_changes_no_exit_code(
     arguments: str, code: int, redirection: str, database: str, tmp_path: Path
 ) -> None:
     command = f'(trap "" PIPE; "$0" -m cortex {arguments}; echo $? >code) {redirection}'
@@ -75,7 +75,7 @@ def test_what_stderr_does_not_take_changes_no_exit_code(
     assert int((tmp_path / "code").read_text()) == code
 
 
-def test_a_reader_that_does_not_read_holds_nobody_up() -> None:
+def test_stalled_reader_of_the_log_does_not_block_the_pod() -> None:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     stream = LogStream(writing)

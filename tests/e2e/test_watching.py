@@ -29,7 +29,7 @@ HEARD_WITHIN_S = 0.3
 
 @asynccontextmanager
 async def another_pod(dsn: str) -> AsyncIterator[JobFeeds]:
-    """What serves followers in a pod that runs none of the jobs."""
+    """The feeds of a pod that runs none of the jobs."""
     rng = seeded_random()
     async with open_port(Profile(dsn=dsn, hot_path=True), rng=rng) as port:
         listener = AnswerListener(port, new_id=system_chance().new_id, rng=rng)
@@ -68,7 +68,7 @@ async def follow(
 
 
 @pytest.mark.alone
-async def test_tokens_reach_followers_in_another_pod_while_they_are_said(pods: Pods) -> None:
+async def test_tokens_reach_followers_in_another_pod_live(pods: Pods) -> None:
     latencies: list[float] = []
     endings: list[JobEvent] = []
 
@@ -92,7 +92,7 @@ async def test_tokens_reach_followers_in_another_pod_while_they_are_said(pods: P
     assert cuts[49] < HEARD_WITHIN_S
 
 
-async def test_a_follower_stays_when_the_pod_is_killed_and_another_one_goes_on(
+async def test_follower_stays_connected_over_a_takeover(
     pods: Pods,
 ) -> None:
     attempts: list[int] = []

@@ -48,14 +48,14 @@ def ready_workers(pods: Pods) -> dict[int, UUID]:
 
 
 def listed(pods: Pods) -> list[dict[str, Any]]:
-    """What `cortex pods ls` says."""
+    """The rows of `cortex pods ls`."""
     ran = run_cli("pods", "ls", "--json", dsn=pods.dsn, folder=pods.folder)
     found: list[dict[str, Any]] = ran.document["pods"]
     return found
 
 
 def scraped(pod: Pod, token: str) -> dict[str, float]:
-    """Its metrics by their series."""
+    """The pod's metrics by series."""
     connection = http.client.HTTPConnection(*address_of(pod), timeout=10)
     with closing(connection):
         connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {token}"})
@@ -73,9 +73,7 @@ def kill_a_worker(pod: Pod) -> None:
 
 
 @pytest.mark.smoke("A dead pod's jobs go on within two seconds")
-def test_a_worker_that_is_killed_loses_and_doubles_nothing_and_comes_back(
-    pods: Pods, gate: Path
-) -> None:
+def test_killed_worker_is_replaced_and_no_work_is_lost_or_doubled(pods: Pods, gate: Path) -> None:
     pod = pods.start("--workers", "2", "--slots", "20")
     (row,) = listed(pods)
     assert (row["name"], row["workers"], row["slots"]) == (pod.name, 2, 20)
@@ -134,9 +132,7 @@ def test_a_second_signal_hands_the_jobs_of_all_workers_back_at_once(pods: Pods, 
     assert [attempts(pods.dsn, each) for each in job_ids] == [[(1, "handed_back")]] * 2
 
 
-def test_a_killed_pod_takes_its_workers_along_and_another_one_goes_on(
-    pods: Pods, gate: Path
-) -> None:
+def test_killed_pod_ends_its_workers_and_another_pod_takes_over(pods: Pods, gate: Path) -> None:
     pod = pods.start("--workers", "2", "--slots", "2")
     job_ids = [submit(pods.dsn, "gated", {"gate": str(gate)}) for _ in range(2)]
     until_jobs(pods.dsn, "status = 'RUNNING' AND checkpoint->>'seq' = '1'", count=2)
@@ -221,7 +217,7 @@ def test_a_number_of_workers_that_cannot_be_is_refused_in_one_line(pods: Pods, n
     assert "workers" in ran.refused(exit_code=USAGE)["message"]
 
 
-def test_what_keeps_a_pod_from_starting_is_reported_once(pods: Pods) -> None:
+def test_startup_error_of_a_pod_with_workers_is_reported_once(pods: Pods) -> None:
     pod = pods.launch("--workers", "2", "--http", "0.0.0.0:0")
     assert pod.exit_code() == USAGE
     assert pod.log.count("there is no token yet") == 1

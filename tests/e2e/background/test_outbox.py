@@ -26,7 +26,7 @@ MESSAGES = 120
 @pytest.mark.parametrize(
     "point", ["after_outbox_claim", "after_message_sent", "after_outbox_record"]
 )
-def test_a_pod_killed_while_it_sends_loses_nothing(pods: Pods, point: str) -> None:
+def test_pod_killed_while_sending_loses_no_message(pods: Pods, point: str) -> None:
     """A message is sent twice at most by a death, and under the same id; each key in order."""
     pods.environment["CORTEX_HTTP_ALLOW"] = "127.0.0.0/8"
     pods.environment["HOOK"] = "whsec_" + base64.b64encode(bytes(32)).decode()

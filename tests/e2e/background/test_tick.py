@@ -99,7 +99,7 @@ def test_an_approval_is_decided_or_expires_between_ticks(pods: Pods) -> None:
     assert_one_truth(pods.dsn)
 
 
-def test_two_ticks_and_two_pods_at_once_do_nothing_twice(pods: Pods) -> None:
+def test_two_ticks_and_two_pods_at_once_repeat_no_work(pods: Pods) -> None:
     count = 400
     submit_many(pods.dsn, count, "steps", {"count": 3})
     submit_many(pods.dsn, count, "noop", {})
@@ -139,7 +139,7 @@ def test_a_killed_tick_is_taken_over_by_the_next_one(pods: Pods, gate: Path) -> 
         *("before_finish", "after_finish", "before_sign_off", "after_sign_off"),
     ],
 )
-def test_killed_at_any_write_the_next_tick_goes_on_where_it_was(pods: Pods, point: str) -> None:
+def test_tick_after_a_kill_at_any_write_continues_the_job(pods: Pods, point: str) -> None:
     job_id = submit(pods.dsn, "flaky", {"how": "app"})
     pods.tick()
     move_clock(pods.dsn, 61)
@@ -155,7 +155,7 @@ def test_killed_at_any_write_the_next_tick_goes_on_where_it_was(pods: Pods, poin
     assert_one_truth(pods.dsn)
 
 
-def test_what_does_not_end_in_time_is_handed_back(pods: Pods, gate: Path) -> None:
+def test_job_not_ended_within_a_tick_is_handed_back(pods: Pods, gate: Path) -> None:
     job_id = submit(pods.dsn, "gated", {"gate": str(gate)})
     done = pods.tick("--runner-max", "4s")
     assert (done.exit_code, done.runners["dispatch"]["items"]) == (0, 1)
@@ -211,7 +211,7 @@ def test_a_runner_that_fails_keeps_no_other_from_running(pods: Pods) -> None:
     assert counts == [(1, 0), (0, 1)]
 
 
-def test_without_its_database_it_exits_with_8_and_loses_nothing(pods: Pods, gate: Path) -> None:
+def test_tick_without_its_database_exits_with_8_and_loses_nothing(pods: Pods, gate: Path) -> None:
     job_id = submit(pods.dsn, "steps", {"count": 3, "gate": str(gate)})
     with proxy(pods.dsn) as line:
         beyond = Pods(line.dsn, pods.folder / "beyond")

@@ -169,7 +169,7 @@ def _by_name(spans: list[Received]) -> dict[str, Received]:
     return {each.name: each for each in spans}
 
 
-def test_workers_export_what_is_left_when_they_stop_and_a_dead_collector_delays_nothing(
+def test_stopping_workers_export_their_spans_and_ignore_a_dead_collector(
     pods: Pods, traces: Collector
 ) -> None:
     pod = pods.start("--workers", "2")
