@@ -66,9 +66,7 @@ def test_flag_over_environment_over_project_over_user(user_file: Path, project: 
     assert settings.heartbeat_s == Settings().heartbeat_s
 
 
-def test_a_flag_that_was_not_given_and_an_empty_variable_say_nothing(
-    user_file: Path, project: Path
-) -> None:
+def test_missing_flag_and_empty_variable_are_ignored(user_file: Path, project: Path) -> None:
     settings = load_in(project, {"CORTEX_SLOTS": "", "CORTEX_HTTP": ""}, toml="slots=7", slots=None)
     assert (settings.slots, settings.http) == (7, None)
 
@@ -106,7 +104,7 @@ def test_an_address_has_two_parts(address: str, parts: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("gone, instead", [("drain_s", "abort_s"), ("close_s", "closed_s")])
-def test_a_setting_of_a_former_version_is_refused_with_what_replaces_it(
+def test_former_setting_is_refused_with_its_replacement(
     project: Path, gone: str, instead: str
 ) -> None:
     variable = f"CORTEX_{gone.upper()}"
@@ -131,7 +129,7 @@ def test_an_unknown_key_is_refused_with_its_file_and_a_suggestion(
     assert caught.value.hint == "did you mean 'slots'?"
 
 
-def test_a_key_like_no_other_is_told_what_there_is(user_file: Path, project: Path) -> None:
+def test_unlike_key_is_refused_with_all_known_names(user_file: Path, project: Path) -> None:
     with pytest.raises(UsageError) as caught:
         load_in(project, toml="xyzzy = 1")
     assert caught.value.hint is not None

@@ -185,7 +185,7 @@ def test_each_point_is_described_once() -> None:
 
 
 @pytest.mark.parametrize("unset", [None, ""])
-def test_unset_nothing_happens(unset: str | None) -> None:
+def test_unarmed_crash_points_do_nothing(unset: str | None) -> None:
     arm(unset)
     for point in POINTS:
         crash_point(point)
@@ -194,9 +194,7 @@ def test_unset_nothing_happens(unset: str | None) -> None:
 @pytest.mark.parametrize(
     "how, number", [("", signal.SIGKILL), (":kill", signal.SIGKILL), (":stop", signal.SIGSTOP)]
 )
-def test_it_is_hit_at_the_right_passing_of_the_right_point(
-    how: str, number: signal.Signals
-) -> None:
+def test_crash_point_fires_at_its_nth_passing(how: str, number: signal.Signals) -> None:
     hits: list[signal.Signals] = []
     passed = crash_points(f"after_call:3{how}", hit=hits.append)
     for point in ("after_call", "before_intent", "after_call", "after_intent"):
@@ -252,7 +250,7 @@ def test_point_stands_before_each_method_after_a_write_of_its_operation(
     assert passed == ["store.look", "store.move", point, "store.record", "store.look"]
 
 
-def test_what_is_passed_is_recorded(tmp_path: Path) -> None:
+def test_recording_writes_the_passed_points(tmp_path: Path) -> None:
     passed = crash_points(f"{RECORD}:{tmp_path / 'a:b'}", hit=lambda _: pytest.fail("hit"))
     passed("after_call")
     passed("before_intent")
@@ -277,7 +275,7 @@ def test_a_setting_that_is_none_is_refused(setting: str) -> None:
         arm(setting)
 
 
-def test_it_is_a_kill_that_nothing_can_catch() -> None:
+def test_crash_point_kill_cannot_be_caught() -> None:
     code = """
 from cortex.crash_points import arm, crash_point
 arm("after_call:1")

@@ -1,4 +1,4 @@
-"""Folders of a pod's machine: which ones HTTP may name, and who may look into workspaces."""
+"""Folders of a pod's machine: those HTTP may name, and access to workspaces."""
 
 import os
 import stat
@@ -41,7 +41,7 @@ def test_a_folder_in_a_root_is_let_through_with_its_root(root: Path) -> None:
         assert named(folder, Path("/nowhere"), root)["within"] == str(root)
 
 
-def test_nothing_leads_out_of_a_root(root: Path) -> None:
+def test_no_folder_name_leads_out_of_a_root(root: Path) -> None:
     (root / "link").symlink_to(root.parent / "secret")
     beside = root.with_name("allowed-too")
     for folder in (
@@ -103,7 +103,7 @@ def test_workspaces_of_a_former_version_are_closed(tmp_path: Path) -> None:
     assert mode(workspace.parent) & 0o066 == 0
 
 
-def test_a_pod_that_starts_closes_what_a_former_version_left_open(tmp_path: Path) -> None:
+def test_starting_pod_closes_workspaces_of_a_former_version(tmp_path: Path) -> None:
     workspaces, elsewhere = tmp_path / "data" / "workspaces", tmp_path / "elsewhere"
     ended, beside = workspaces / str(new_id()), workspaces / "postgres"
     link = workspaces / str(new_id())

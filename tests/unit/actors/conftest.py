@@ -9,6 +9,6 @@ from structlog.testing import capture_logs
 
 @pytest.fixture(autouse=True)
 def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What was logged so far, one mapping a line."""
+    """Log lines so far, one mapping each."""
     with capture_logs() as lines:
         yield lines

@@ -47,7 +47,7 @@ def test_pauses_double_up_to_a_bound_and_differ(error: UnavailableError, backoff
         assert max(pauses) - min(pauses) > longest_s / 2, "pods do not come in step"
 
 
-def test_after_a_success_it_begins_anew() -> None:
+def test_success_resets_the_backoff() -> None:
     backoff = LoopBackoff(rng=Random(1))
     for _ in range(10):
         backoff.failed(LOG, "not done", GONE)

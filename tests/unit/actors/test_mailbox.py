@@ -36,7 +36,7 @@ async def test_receive_waits_for_the_first_item_and_for_no_more() -> None:
     assert batches == [[1, 2]]
 
 
-async def test_a_full_mailbox_refuses_send_nowait_and_keeps_what_it_has() -> None:
+async def test_full_mailbox_refuses_an_item_and_keeps_its_own() -> None:
     mailbox = Mailbox[str]("m", bound=1)
     mailbox.send_nowait("kept")
     with pytest.raises(trio.WouldBlock):
@@ -93,7 +93,7 @@ async def test_send_is_a_point_of_cancellation_even_when_there_is_room() -> None
 
 
 @pytest.mark.parametrize("queued", [[], [1, 2]])
-async def test_a_cancelled_receiver_has_taken_nothing(queued: list[int]) -> None:
+async def test_cancelled_receiver_leaves_items_in_the_mailbox(queued: list[int]) -> None:
     mailbox = Mailbox[int]("m", bound=5)
     for item in queued:
         await mailbox.send(item)
@@ -114,7 +114,7 @@ async def test_only_one_receiver_at_a_time() -> None:
         await mailbox.send(1)
 
 
-async def test_close_keeps_what_was_accepted_and_then_ends_the_receiver() -> None:
+async def test_closed_mailbox_delivers_accepted_items_then_ends() -> None:
     mailbox = Mailbox[int]("m", bound=5)
     await mailbox.send(1)
     await mailbox.send(2)

@@ -68,7 +68,7 @@ async def test_children_are_cancelled_when_the_grace_is_over(autojump_clock: Moc
     assert not log.is_clean
 
 
-async def test_leaving_tells_the_children(autojump_clock: MockClock) -> None:
+async def test_leaving_notifies_the_children(autojump_clock: MockClock) -> None:
     log = ShutdownLog()
     async with phase("jobs", grace_s=40, log=log) as jobs:
         jobs.nursery.start_soon(jobs.leaving.wait)
@@ -97,7 +97,7 @@ async def test_silly_grace_is_refused(grace_s: float) -> None:
             pass
 
 
-async def test_a_grace_can_be_what_is_left_when_the_body_ends(autojump_clock: MockClock) -> None:
+async def test_grace_can_be_computed_when_the_body_ends(autojump_clock: MockClock) -> None:
     log = ShutdownLog()
     async with phase("jobs", grace_s=lambda: 40 - trio.current_time(), log=log) as jobs:
         jobs.nursery.start_soon(trio.sleep_forever)
@@ -115,7 +115,7 @@ async def test_a_phase_with_no_time_left_is_cut_only_if_there_is_something_to_cu
     assert outcomes(log) == [("empty", Outcome.CLEAN, 0), ("full", Outcome.CUT, 0)]
 
 
-async def test_what_ends_beyond_its_deadline_though_by_plan_is_late(
+async def test_phase_ending_beyond_its_bound_is_late_but_clean(
     autojump_clock: MockClock,
 ) -> None:
     log = ShutdownLog()
@@ -127,7 +127,7 @@ async def test_what_ends_beyond_its_deadline_though_by_plan_is_late(
     assert log.is_clean, "nothing was cut off"
 
 
-async def test_a_stretch_is_logged_as_a_phase_and_says_how_it_ended(
+async def test_timed_block_is_logged_as_a_phase_with_its_outcome(
     autojump_clock: MockClock,
 ) -> None:
     log = ShutdownLog()
@@ -206,7 +206,7 @@ async def test_an_error_while_being_cut_is_raised(autojump_clock: MockClock) -> 
     assert outcomes(log) == [("jobs", Outcome.FAILED, 40)]
 
 
-async def test_what_is_not_an_exception_passes(autojump_clock: MockClock) -> None:
+async def test_base_exception_passes_through_a_phase(autojump_clock: MockClock) -> None:
     log = ShutdownLog()
     with pytest.RaisesGroup(KeyboardInterrupt):
         async with phase("jobs", grace_s=40, log=log) as jobs:

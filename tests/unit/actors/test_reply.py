@@ -7,7 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 from cortex.actors.reply import Reply
 
 
-async def test_wait_returns_the_value_whenever_it_comes() -> None:
+async def test_reply_delivers_its_value_before_or_after_the_wait() -> None:
     early = Reply[str]()
     early.set("before the wait")
     assert early.answered

@@ -20,7 +20,7 @@ MORE = TickResult(items=3, next_s=AT_ONCE)
 
 
 class Sweep(Runner):
-    """Returns or raises what it was given, one thing a tick, then nothing; notes when."""
+    """Returns or raises one given result per tick, then `NOTHING`; records the times."""
 
     name = "sweep"
     failure = "not swept"
@@ -61,7 +61,7 @@ async def test_without_work_the_pauses_double_from_one_second_to_thirty(
     assert len({round(pause % 1, 6) for pause in sweep.pauses}) > 10, "no two processes agree"
 
 
-async def test_after_work_it_goes_on_soon_and_then_idles_from_the_beginning(
+async def test_runner_returns_to_idle_pauses_after_work(
     autojump_clock: MockClock,
 ) -> None:
     sweep = Sweep(NOTHING, NOTHING, NOTHING, WORK, WORK, NOTHING)
@@ -70,7 +70,7 @@ async def test_after_work_it_goes_on_soon_and_then_idles_from_the_beginning(
     assert 1.0 <= sweep.pauses[5] <= 1.5
 
 
-async def test_a_tick_says_when_the_next_one_is_due_and_none_comes_earlier(
+async def test_tick_sets_the_time_of_the_next_one(
     autojump_clock: MockClock,
 ) -> None:
     sweep = Sweep(MORE, MORE, *[TickResult(next_s=20.0)] * 50)
@@ -143,7 +143,7 @@ async def test_a_wake_up_during_a_tick_asks_for_one_more(autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
 
-async def test_what_becomes_due_is_not_late_and_many_hints_are_one_tick(
+async def test_several_due_hints_cause_one_timely_tick(
     autojump_clock: MockClock,
 ) -> None:
     sweep = Sweep(*[TickResult(next_s=30.0)] * 9)
@@ -157,7 +157,7 @@ async def test_what_becomes_due_is_not_late_and_many_hints_are_one_tick(
     assert sweep.at == [0.0, 6.0]
 
 
-async def test_what_is_due_at_once_keeps_the_pause_after_work(autojump_clock: MockClock) -> None:
+async def test_immediate_due_hint_keeps_the_pause_after_work(autojump_clock: MockClock) -> None:
     """A pod that suspends jobs all the time must not ask the database all the time."""
     sweep = Sweep()
     async with trio.open_nursery() as nursery:
@@ -207,7 +207,7 @@ async def test_with_a_fixed_interval_an_error_is_a_crash() -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_it_is_ready_at_once_or_after_its_first_tick(at_once: bool) -> None:
+async def test_runner_is_ready_at_once_or_after_its_first_tick(at_once: bool) -> None:
     may_end, is_ready = trio.Event(), trio.Event()
 
     class Slow(Sweep):
@@ -236,7 +236,7 @@ async def test_a_tick_needs_no_loop() -> None:
     assert [await sweep.tick(budget), await sweep.tick(budget)] == [MORE, NOTHING]
 
 
-def test_what_need_not_wait_is_more() -> None:
+def test_partial_or_unlimited_result_means_more_is_due() -> None:
     part = TickResult(next_s=SOON_S, is_partial=True)
     results = [MORE, part, TickResult(next_s=SOON_S), TickResult(next_s=1.0), WORK, NOTHING]
     assert [each.is_more_due for each in results] == [True, True, False, False, False, False]

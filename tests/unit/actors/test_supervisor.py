@@ -1,4 +1,4 @@
-"""Supervision: restarts and their timing, escalation, cancellation, what is never absorbed."""
+"""Supervision: restarts and their timing, escalation, cancellation, base exceptions."""
 
 import random
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -402,7 +402,7 @@ async def test_a_permanent_child_may_return_when_it_is_cancelled(
 
 
 @pytest.mark.parametrize("run", [crash_when_cancelled, crash_in_nursery_when_cancelled])
-async def test_a_cancellation_from_outside_loses_no_error_and_restarts_nobody(
+async def test_outer_cancellation_keeps_errors_and_restarts_no_child(
     run: Callable[[Exception], Run], autojump_clock: MockClock
 ) -> None:
     actor = Scripted("a", run(ValueError("cleanup")))
@@ -422,7 +422,7 @@ class Stop(BaseException):
 
 @pytest.mark.parametrize("error", [Stop(), KeyboardInterrupt(), SystemExit(3)])
 @pytest.mark.parametrize("grouped", [False, True])
-async def test_what_is_not_an_exception_is_never_absorbed(
+async def test_base_exception_is_never_absorbed(
     error: BaseException, grouped: bool, autojump_clock: MockClock
 ) -> None:
     raised = BaseExceptionGroup("with it", [error, ValueError()]) if grouped else error
@@ -491,7 +491,9 @@ async def test_the_end_of_the_grace_cancels_children_that_back_off(
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_random_lives_leave_nothing_behind(seed: int, autojump_clock: MockClock) -> None:
+async def test_children_with_random_lives_end_in_their_earned_state(
+    seed: int, autojump_clock: MockClock
+) -> None:
     """Actors crash, return and are cancelled at random; each ends in the state that it earned."""
     trio._core._run._r.seed(seed)
     rng = random.Random(seed)

@@ -13,7 +13,7 @@ async def waits_for_a_letter(letter: trio.Event) -> None:
     await letter.wait()
 
 
-async def test_the_tree_tells_where_each_task_stands(nursery: trio.Nursery) -> None:
+async def test_task_tree_shows_where_each_task_waits(nursery: trio.Nursery) -> None:
     nursery.start_soon(waits_for_a_letter, trio.Event(), name="postman")
     await trio.testing.wait_all_tasks_blocked()
     lines = task_tree().splitlines()
@@ -47,7 +47,7 @@ class Broken:
         raise BrokenPipeError
 
 
-async def test_a_stderr_that_nobody_reads_any_more_ends_nothing(
+async def test_broken_stderr_does_not_end_the_dumper(
     nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Broken()

@@ -1,4 +1,4 @@
-"""What an agent does with answers that are cut, odd or too long: what runs, and what goes back."""
+"""Answers that are cut, odd or too long: the calls that run, and the messages sent back."""
 
 import re
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ async def test_calls_that_are_cut_again_and_again_fail_with_the_way_out(bench: B
     assert bench.ran == []
 
 
-async def test_recorded_cut_call_does_not_run_when_the_job_goes_on(bench: Bench) -> None:
+async def test_recorded_cut_call_does_not_run_on_replay(bench: Bench) -> None:
     turn = answer(block("clean", {}), stop_reason="max_tokens")
     with pytest.raises(IndexError):  # it dies when it asks the model again
         await bench.run(Script([turn]))
@@ -227,7 +227,9 @@ ODD: Sequence[Turn] = (
 
 
 @pytest.mark.parametrize("turn", ODD, ids=range(len(ODD)))
-async def test_odd_answer_is_repaired_when_it_goes_back(bench: Bench, turn: Turn) -> None:
+async def test_odd_answer_is_repaired_before_it_returns_to_the_model(
+    bench: Bench, turn: Turn
+) -> None:
     script = Script([turn, answer(block("clean", {"path": "z"})), says("done")])
     result = await bench.run(script)
     assert len(script.asked) == 3
@@ -239,7 +241,7 @@ async def test_odd_answer_is_repaired_when_it_goes_back(bench: Bench, turn: Turn
     assert again.asked[0].messages == sent[-1], "a replay sends the same"
 
 
-async def test_signed_thinking_goes_back_unchanged(bench: Bench) -> None:
+async def test_signed_thinking_returns_to_the_model_unchanged(bench: Bench) -> None:
     thought = {"type": "thinking", "thinking": " let me  \n", "signature": "c2ln+/="}
     script = Script([answer(thought, text(""), block("clean", {})), says("done")])
     await bench.run(script)
@@ -305,7 +307,7 @@ async def test_long_result_is_cut_for_the_model_and_kept_whole(bench: Bench) -> 
     assert piece == "0099999\n"
 
 
-async def test_result_too_large_for_the_record_comes_with_its_beginning_and_file(
+async def test_oversized_result_is_sent_as_its_beginning_and_a_file(
     bench: Bench,
 ) -> None:
     script = Script([answer(block("dump", {"size": 2_000_000})), says("done")])
@@ -345,7 +347,7 @@ async def test_full_context_shortens_the_oldest_results_in_one_recorded_step(
     assert again.asked[0].messages == script.asked[-1].messages
 
 
-async def test_context_that_stays_full_fails_when_nothing_is_left(bench: Bench) -> None:
+async def test_permanently_full_context_fails_once_results_are_shortened(bench: Bench) -> None:
     dumps = [answer(block("dump", {"size": 8_000}, f"t{n}")) for n in range(4)]
     script = Script([*dumps, *[too_long()] * 20])
     with pytest.raises(RejectedError, match=r"context of model 'm' is full.*210000 tokens"):
@@ -358,7 +360,7 @@ async def test_context_that_stays_full_fails_when_nothing_is_left(bench: Bench) 
     assert len(again.asked) == 1 < asked
 
 
-async def test_answer_that_fills_the_context_goes_on_with_shortened_results(bench: Bench) -> None:
+async def test_answer_that_fills_the_context_continues_with_shortened_results(bench: Bench) -> None:
     script = Script(
         [answer(block("dump", {"size": 8_000})), says("half", WINDOW), says(" and half")]
     )
@@ -373,6 +375,6 @@ async def test_answers_that_fill_the_context_again_and_again_fail(bench: Bench) 
         await bench.run(script)
 
 
-async def test_full_window_fails_if_the_agent_says_so(bench: Bench) -> None:
+async def test_full_window_fails_when_on_stop_is_fail(bench: Bench) -> None:
     with pytest.raises(InvalidOutputError, match=WINDOW):
         await bench.run(Script([says("x", WINDOW)]), on_stop=OnStop(context_window="fail"))

@@ -1,4 +1,4 @@
-"""Calls that people decided: which run, and what the model receives, also on a later attempt."""
+"""Calls decided by people: which run, and the result for the model on every attempt."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,7 +125,7 @@ class Attempts:
         return request
 
 
-async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
+async def test_approved_tool_does_not_run_before_the_decision(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     request = await attempts.asked()
     assert made == []
@@ -148,7 +148,7 @@ async def test_nothing_runs_before_a_person_decides(tmp_path: Path) -> None:
     ],
     ids=["approved", "edited", "denied"],
 )
-async def test_what_was_decided_runs_and_is_told(
+async def test_decision_determines_the_call_and_the_result_shown(
     tmp_path: Path, found: Decided, ran: list[tuple[str, float]], output: str
 ) -> None:
     """It receives the same words again when the attempt that received them was cut off."""
@@ -165,7 +165,7 @@ async def test_what_was_decided_runs_and_is_told(
     assert approvals == ({found.id} if ran else set())
 
 
-async def test_without_an_answer_nothing_runs_and_the_job_fails(tmp_path: Path) -> None:
+async def test_expired_approval_runs_nothing_and_fails_the_job(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     request = await attempts.asked()
     attempts.gateway.decided[request.key] = decided("EXPIRED")
@@ -177,7 +177,7 @@ async def test_without_an_answer_nothing_runs_and_the_job_fails(tmp_path: Path) 
 @pytest.mark.parametrize(
     "found", [decided("APPROVED"), decided("APPROVED", {**ASKED, "amount": 9})]
 )
-async def test_an_approved_call_waits_for_code_whose_tool_takes_its_arguments(
+async def test_approved_call_waits_for_code_that_accepts_its_arguments(
     tmp_path: Path, found: Decided
 ) -> None:
     """The model would hear of a misfit that it did not cause, and the approval would be void."""

@@ -1,4 +1,4 @@
-"""What a step left in the workspace is found, whatever it is called, and set aside unlost."""
+"""Files that a step left in the workspace are found under any name, and set aside unharmed."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def write(path: Path, text: str = "x") -> Path:
 
 
 def instant_after(path: Path) -> datetime:
-    """When a file was changed, and a little: what is written from then on is newer."""
+    """An instant just after a file's change; later writes are newer."""
     later_s = path.stat().st_ctime + 2 * artefacts.CLOCK_STEP_S
     probe = path.parent.parent / "probe"
     while write(probe).stat().st_ctime <= later_s:
@@ -41,7 +41,7 @@ def instant_after(path: Path) -> datetime:
     return datetime.fromtimestamp(later_s, UTC)
 
 
-def test_what_changed_since_is_found_with_its_size(workspace: Path) -> None:
+def test_files_changed_since_a_time_are_found_with_sizes(workspace: Path) -> None:
     since = instant_after(write(workspace / "old"))
     write(workspace / "new", "12345")
     write(workspace / "deep" / HOSTILE, "123")
@@ -71,7 +71,7 @@ def test_the_runtimes_own_file_is_no_artefact(workspace: Path) -> None:
     assert paths(look_through(workspace, since=LONG_AGO)) == {"sub/timeouts.jsonl"}
 
 
-def test_a_forged_time_hides_nothing(workspace: Path) -> None:
+def test_forged_modification_time_hides_no_file(workspace: Path) -> None:
     since = instant_after(write(workspace / "old"))
     os.utime(write(workspace / "new"), (0, 0))
     assert paths(look_through(workspace, since=since)) == {"new"}
@@ -95,7 +95,7 @@ def test_a_workspace_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
     assert found.problem == "the workspace cannot be read: Not a directory"
 
 
-def test_git_work_trees_are_told_apart(workspace: Path) -> None:
+def test_git_work_trees_are_listed_separately(workspace: Path) -> None:
     (workspace / "clone" / ".git").mkdir(parents=True)
     write(workspace / "clone" / "inside")
     write(workspace / "deep" / "linked" / ".git", "gitdir: ../elsewhere")
@@ -105,7 +105,7 @@ def test_git_work_trees_are_told_apart(workspace: Path) -> None:
     assert set(found.work_trees) == {workspace / "clone", workspace / "deep" / "linked"}
 
 
-def test_of_many_files_the_newest_are_listed(
+def test_long_list_of_artefacts_keeps_the_newest(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(artefacts, "LISTED_MAX", 2)
@@ -122,7 +122,7 @@ def test_of_many_files_the_newest_are_listed(
         ("WORK_TREES_MAX", "holds 3 git work trees"),
     ],
 )
-def test_a_walk_that_did_not_see_all_says_so(
+def test_incomplete_walk_reports_its_limit(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, what: str
 ) -> None:
     monkeypatch.setattr(artefacts, limit, 2)
@@ -136,7 +136,7 @@ def test_a_walk_that_did_not_see_all_says_so(
     assert what in (look_through(workspace, since=LONG_AGO).problem or "")
 
 
-def test_what_is_set_aside_is_moved_and_not_lost(workspace: Path, tmp_path: Path) -> None:
+def test_set_aside_files_are_moved_unchanged(workspace: Path, tmp_path: Path) -> None:
     write(workspace / "deep" / HOSTILE, "abc")
     write(workspace / "kept")
     left = look_through(workspace, since=LONG_AGO).artefacts
@@ -150,7 +150,7 @@ def test_what_is_set_aside_is_moved_and_not_lost(workspace: Path, tmp_path: Path
         set_aside(workspace, chosen, into=aside)
 
 
-def test_nothing_outside_of_the_workspace_is_set_aside(workspace: Path, tmp_path: Path) -> None:
+def test_set_aside_never_leaves_the_workspace(workspace: Path, tmp_path: Path) -> None:
     write(tmp_path / "elsewhere" / "secret")
     (workspace / "link").symlink_to(tmp_path / "elsewhere")
     now = LONG_AGO + timedelta(seconds=1)

@@ -35,7 +35,7 @@ class Stored:
 async def after_a_kill(
     folder: Path, terms: CommandTerms, *, verdict: str | None = "recheck"
 ) -> tuple[list[str], LedgerDesk]:
-    """Run an attempt that finds the intent of a killed one; return what the model receives."""
+    """Run an attempt that finds the intent of a killed one; return the results for the model."""
     spec = AgentSpec(name="a", model="m", system="s", tools=("run_command",), commands=terms)
     gateway = LedgerDesk(verdicts=[verdict] if verdict else [])
     script = Script([calls(("run_command", {"argv": ["touch", "ran"]})), says("done")])
@@ -56,7 +56,7 @@ def has_run(folder: Path) -> bool:
     return any(folder.rglob("ran"))
 
 
-async def test_the_model_is_told_that_it_may_have_run(tmp_path: Path) -> None:
+async def test_model_learns_that_the_command_may_have_run(tmp_path: Path) -> None:
     (output,), gateway = await after_a_kill(tmp_path, CommandTerms())
     assert (orjson.loads(output)["stderr"], orjson.loads(output)["exit_code"]) == (
         INTERRUPTED,
@@ -66,7 +66,7 @@ async def test_the_model_is_told_that_it_may_have_run(tmp_path: Path) -> None:
     assert [intent.tool for intent in gateway.intents] == ["run_command"]
 
 
-async def test_a_person_is_asked(tmp_path: Path) -> None:
+async def test_interrupted_command_can_be_left_to_a_person(tmp_path: Path) -> None:
     with pytest.raises(Suspended) as raised:
         await after_a_kill(tmp_path, CommandTerms(interrupted="ask"))
     assert raised.value.waiting_on.startswith("effect:")
@@ -76,7 +76,9 @@ async def test_a_person_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "terms", [CommandTerms(interrupted="rerun"), CommandTerms(read_only=["ls", "touch ran"])]
 )
-async def test_what_may_run_again_has_no_intent(tmp_path: Path, terms: CommandTerms) -> None:
+async def test_repeatable_command_runs_again_without_an_intent(
+    tmp_path: Path, terms: CommandTerms
+) -> None:
     (output,), gateway = await after_a_kill(tmp_path, terms)
     assert orjson.loads(output)["exit_code"] == 0
     assert has_run(tmp_path)

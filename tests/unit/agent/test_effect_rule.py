@@ -1,4 +1,4 @@
-"""What a tool declares of its effects: what follows for a call, and what makes no sense."""
+"""The effects that a tool declares: the rule for a call, and invalid declarations."""
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -37,14 +37,14 @@ def rule(of: Tool, **given: object) -> EffectRule | None:
     return of.effect_of(of.parse(given))
 
 
-def test_a_tool_has_no_effect_unless_it_says_so() -> None:
+def test_tool_has_no_effect_by_default() -> None:
     plain = made()
     assert rule(plain) is None
     assert plain.declared.mark == ToolMark()
     assert plain.gate(plain.parse({}), []) is None
 
 
-def test_what_is_declared_holds_for_all_calls() -> None:
+def test_constant_effect_rule_applies_to_every_call() -> None:
     pay = made(
         effect=True, idempotent=True, reconcile=ask, risk="HIGH", reversible=False, says="money"
     )
@@ -53,7 +53,7 @@ def test_what_is_declared_holds_for_all_calls() -> None:
     assert rule(made(effect=True)) == EffectRule(is_idempotent=False, reconcile=None)
 
 
-def test_what_is_declared_may_depend_on_the_arguments() -> None:
+def test_effect_rule_may_depend_on_the_arguments() -> None:
     pay = made(effect=lambda given: given.amount > 0, idempotent=lambda given: given.amount < 5)
     assert rule(pay, amount=0) is None
     assert rule(pay, amount=1) == EffectRule(is_idempotent=True, reconcile=None)
@@ -87,7 +87,7 @@ def test_a_function_that_gives_no_truth_value_stops_the_call() -> None:
         ({"effect": True, "reconcile": lambda _: None}, "reconcile is no async function"),
     ],
 )
-def test_what_makes_no_sense_is_refused_where_it_stands(words: dict[str, Any], output: str) -> None:
+def test_contradictory_declarations_are_refused(words: dict[str, Any], output: str) -> None:
     with pytest.raises(UsageError) as caught:
         made(**words)
     assert caught.value.message.startswith(f"tool 'pay': {output}")
@@ -109,7 +109,7 @@ def _one_too_few() -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("reconcile", [_one_too_many(), _one_too_few()], ids=["two", "none"])
-def test_reconcile_takes_the_invocation_and_nothing_else(reconcile: Callable[..., Any]) -> None:
+def test_reconcile_takes_exactly_the_invocation(reconcile: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="reconcile cannot be called"):
         made(effect=True, reconcile=reconcile)
 
@@ -177,7 +177,7 @@ async def everything(
     """Take one of each type."""
 
 
-def test_canonical_arguments_are_what_runs() -> None:
+def test_canonical_arguments_parse_to_the_same_call() -> None:
     given: dict[str, Any] = {
         "place": {"city": "Bern"},
         "at": "2026-01-31T12:00:00Z",

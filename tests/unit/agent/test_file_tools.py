@@ -1,4 +1,4 @@
-"""list_files, read_file and write_file: what they do, and that no path leads out of the folder."""
+"""list_files, read_file and write_file: their results, and no path leads out of the folder."""
 
 import contextlib
 import os
@@ -107,7 +107,7 @@ def test_each_way_out_is_named(path: str) -> None:
                 trio.run(tool.call, context, {"path": path, **given})
 
 
-async def test_a_folder_swapped_for_a_symlink_while_writing_leads_nowhere(
+async def test_folder_swapped_for_a_symlink_is_never_written_through(
     context: ToolContext, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -135,7 +135,7 @@ async def test_a_folder_swapped_for_a_symlink_while_writing_leads_nowhere(
     assert names(outside) == []
 
 
-async def test_a_file_swapped_for_a_symlink_while_reading_shows_nothing(
+async def test_file_swapped_for_a_symlink_is_never_read_through(
     context: ToolContext, tmp_path: Path
 ) -> None:
     outside, place = tmp_path / "outside", context.workspace / "place"
@@ -182,7 +182,7 @@ async def test_a_file_is_written_with_its_folders_and_read_back(context: ToolCon
     assert await call(read_file, context, path="a/b/c.txt") == "grüezi\n"
 
 
-async def test_replacing_keeps_the_permissions_and_leaves_nothing_else(
+async def test_replacing_a_file_keeps_its_permissions(
     context: ToolContext,
 ) -> None:
     script = context.workspace / "run.sh"
@@ -195,7 +195,7 @@ async def test_replacing_keeps_the_permissions_and_leaves_nothing_else(
 
 
 @pytest.mark.parametrize("path", ["x" * 256, "a/" * 65 + "f", "a/" * 3_000, "x/" * 1_000_000])
-async def test_a_path_that_is_too_long_makes_nothing(context: ToolContext, path: str) -> None:
+async def test_path_that_is_too_long_creates_nothing(context: ToolContext, path: str) -> None:
     for tool, given_ in ((read_file, {}), (write_file, {"content": "x"})):
         with pytest.raises(CortexError) as caught:
             await call(tool, context, path=path, **given_)
@@ -204,7 +204,7 @@ async def test_a_path_that_is_too_long_makes_nothing(context: ToolContext, path:
 
 
 @pytest.mark.parametrize("path", [".git", ".git/config", "a/.git", "a/.GIT/hooks/post-checkout"])
-async def test_git_is_told_nothing_by_a_model(context: ToolContext, path: str) -> None:
+async def test_model_cannot_write_files_of_git(context: ToolContext, path: str) -> None:
     """A file `.git` can lead to another repository, a configuration can name a program to run."""
     with pytest.raises(ForbiddenError, match="is git's own"):
         await call(write_file, context, path=path, content="gitdir: /elsewhere/.git\n")
@@ -221,7 +221,7 @@ async def test_a_hard_link_is_replaced_and_not_written_through(
     assert outside.read_text() == "outside"
 
 
-async def test_a_failed_write_leaves_nothing_behind(context: ToolContext) -> None:
+async def test_failed_write_leaves_no_files(context: ToolContext) -> None:
     (context.workspace / "folder").mkdir()
     for path in ("folder", ".", ""):
         with pytest.raises(RejectedError, match="cannot be written"):
@@ -262,7 +262,7 @@ async def test_a_write_that_was_given_up_does_not_land(
     assert names(context.workspace) == ["f"]
 
 
-async def test_reading_looks_in_the_folder_and_writing_in_the_workspace(
+async def test_tools_read_from_the_folder_and_write_to_the_workspace(
     context: ToolContext, tmp_path: Path
 ) -> None:
     folder = tmp_path / "elsewhere"
@@ -296,7 +296,7 @@ def test_the_pieces_of_a_file_make_the_whole(text: str, limit: int) -> None:
         assert "".join(pieces) == text
 
 
-async def test_a_long_file_says_how_to_go_on(context: ToolContext) -> None:
+async def test_long_file_is_truncated_with_the_next_offset(context: ToolContext) -> None:
     (context.workspace / "long").write_text("x" * (READ_BYTES_MAX + 5))
     text = await call(read_file, context, path="long", limit=10 * READ_BYTES_MAX)
     assert text == "x" * READ_BYTES_MAX + (
@@ -307,7 +307,7 @@ async def test_a_long_file_says_how_to_go_on(context: ToolContext) -> None:
         await call(read_file, context, path="long", offset=300_000)
 
 
-async def test_what_is_no_text_file_is_refused_politely(context: ToolContext) -> None:
+async def test_non_text_file_is_refused_with_a_reason(context: ToolContext) -> None:
     os.mkfifo(context.workspace / "fifo")
     (context.workspace / "folder").mkdir()
     (context.workspace / "binary").write_bytes(b"\x7fELF\0\0")
@@ -351,7 +351,7 @@ async def test_patterns(context: ToolContext, pattern: str, expected: list[str])
     assert listing == {"paths": expected, "truncated": False, "left_out": []}
 
 
-async def test_what_tools_fill_crowds_out_nothing(context: ToolContext) -> None:
+async def test_generated_folders_are_left_out_unless_named(context: ToolContext) -> None:
     """It is left out, with a note, unless it is asked for by name."""
     for path in (
         ".github/ci.yml",
@@ -378,7 +378,7 @@ async def test_what_tools_fill_crowds_out_nothing(context: ToolContext) -> None:
     assert inside["paths"] == ["web/node_modules/left/", "web/node_modules/left/pad.js"]
 
 
-async def test_a_long_listing_says_that_there_is_more(context: ToolContext) -> None:
+async def test_long_listing_is_marked_truncated(context: ToolContext) -> None:
     for number in range(4):
         (context.workspace / f"f{number}").touch()
     listing = await call(list_files, context, limit=3)

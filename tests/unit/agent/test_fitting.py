@@ -33,14 +33,14 @@ def limit_output(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 1_000, CHECKPOINT.bytes_max])
-async def test_what_fits_is_left_as_it_is(tmp_path: Path, size: int) -> None:
+async def test_output_within_the_limit_is_unchanged(tmp_path: Path, size: int) -> None:
     output = text_of(size)
     assert await fitted(output, workspace=tmp_path, key=KEY) is output
     assert not any(os.scandir(tmp_path))
 
 
 @pytest.mark.parametrize("size", [CHECKPOINT.bytes_max + 1, 9 * MIB])
-async def test_what_does_not_is_a_file_that_the_model_can_read(tmp_path: Path, size: int) -> None:
+async def test_oversized_output_becomes_a_readable_file(tmp_path: Path, size: int) -> None:
     output = text_of(size)
     report = await fitted(output, workspace=tmp_path, key=KEY)
     file = tmp_path / report["artefact"]
@@ -56,7 +56,7 @@ async def test_what_does_not_is_a_file_that_the_model_can_read(tmp_path: Path, s
     assert str(read).startswith("x" * 10)
 
 
-async def test_it_is_the_same_file_when_the_step_runs_again(tmp_path: Path) -> None:
+async def test_rerun_step_reuses_the_same_output_file(tmp_path: Path) -> None:
     output = text_of(2 * MIB)
     first = await fitted(output, workspace=tmp_path, key=KEY)
     assert await fitted(output, workspace=tmp_path, key=KEY) == first
@@ -68,7 +68,7 @@ async def test_it_is_the_same_file_when_the_step_runs_again(tmp_path: Path) -> N
     )
 
 
-async def test_what_is_no_text_is_json(tmp_path: Path) -> None:
+async def test_structured_output_becomes_a_json_file(tmp_path: Path) -> None:
     output = {"rows": [{"n": n, "name": f"größe {n}"} for n in range(60_000)]}
     report = await fitted(output, workspace=tmp_path, key=KEY)
     assert report["artefact"].endswith(".json")
@@ -107,7 +107,7 @@ async def test_secrets_are_in_neither(tmp_path: Path, monkeypatch: pytest.Monkey
         assert text.startswith("[secret TOKEN, 11 characters] x")
 
 
-async def test_beyond_the_limit_the_call_fails_and_says_what_to_do(
+async def test_output_over_the_hard_limit_fails_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_output(monkeypatch)
@@ -152,7 +152,9 @@ async def test_a_workspace_that_takes_no_file(tmp_path: Path, where: str) -> Non
 
 
 @pytest.mark.parametrize("output", [float("nan"), "deep"], ids=str)
-async def test_what_is_no_json_fails_a_call_but_no_effect(tmp_path: Path, output: Any) -> None:
+async def test_output_without_json_form_fails_a_call_but_no_effect(
+    tmp_path: Path, output: Any
+) -> None:
     if output == "deep":
         for _ in range(100):
             output = [output]

@@ -1,4 +1,4 @@
-"""http_request against servers on loopback: what is sent, what comes back, what is out of reach."""
+"""http_request against servers on loopback: requests, replies, and refused addresses."""
 
 import gzip
 import socket
@@ -34,7 +34,7 @@ def redirect(location: str, status: int = 302) -> bytes:
 
 
 class Server:
-    """Answers each path with the bytes that the test gave, and keeps what it was asked."""
+    """Answers each path with the test's bytes, and keeps the requests."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -100,7 +100,7 @@ async def call(context: ToolContext, url: str, **given: object) -> Any:
         return await http_request.call(context, {"url": url, **given})
 
 
-async def test_what_is_sent_and_what_comes_back(context: ToolContext, server: Server) -> None:
+async def test_request_and_reply_are_complete(context: ToolContext, server: Server) -> None:
     reply = await call(
         context, server.url("/"), method="POST", headers={"X-One": "1"}, body="grüezi"
     )
@@ -117,7 +117,7 @@ async def test_what_is_sent_and_what_comes_back(context: ToolContext, server: Se
     assert asked.endswith("\r\n\r\n" + "grüezi".encode().decode("latin-1"))
 
 
-async def test_where_a_body_is_cut_no_part_of_a_secret_is_left(
+async def test_cut_body_shows_no_part_of_a_secret(
     context: ToolContext, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, secret = Redactor(), "Zq7-Kx2_Wm9.Pv4"
@@ -193,7 +193,7 @@ async def test_redirects_are_followed_up_to_a_bound(context: ToolContext, server
     "status, method, body",
     [(302, "GET", ""), (303, "GET", ""), (307, "PUT", "x"), (308, "PUT", "x")],
 )
-async def test_what_a_redirect_does_to_the_method(
+async def test_redirect_keeps_or_changes_the_method_by_status(
     context: ToolContext, server: Server, status: int, method: str, body: str
 ) -> None:
     server.replies["/from"] = redirect("/", status)
@@ -240,13 +240,13 @@ async def test_a_redirect_to_something_else_is_refused(
         await call(context, server.url())
 
 
-async def test_one_private_address_among_public_ones_is_refused(context: ToolContext) -> None:
+async def test_host_with_one_private_address_is_refused(context: ToolContext) -> None:
     trio.socket.set_custom_hostname_resolver(Names(name_test=[["93.184.216.34", "10.0.0.1"]]))
     with pytest.raises(ForbiddenError, match=r"'name.test' is 10\.0\.0\.1"):
         await call(context, "http://name.test/")
 
 
-async def test_a_name_is_looked_up_once_and_the_address_kept(
+async def test_name_is_resolved_once_and_its_address_kept(
     context: ToolContext, server: Server
 ) -> None:
     """A second look-up could lead elsewhere (DNS rebinding); here it would have no answer."""
@@ -348,7 +348,7 @@ async def test_a_change_carries_its_key_and_its_fence(
     assert ATTEMPT in asked.lower()
 
 
-async def test_what_changes_nothing_carries_none(changing: ToolContext, server: Server) -> None:
+async def test_safe_method_sends_no_idempotency_key(changing: ToolContext, server: Server) -> None:
     server.replies["/"] = answer(503)
     assert (await call(changing, server.url()))["status"] == 503
     assert "idempotency-key" not in server.asked[0].lower()
@@ -386,7 +386,7 @@ async def test_an_answer_is_an_outcome(changing: ToolContext, server: Server, st
         (599, "server_error"),
     ],
 )
-async def test_a_status_that_settles_nothing_is_raised(
+async def test_inconclusive_status_is_raised(
     changing: ToolContext, server: Server, status: int, code: str
 ) -> None:
     server.replies["/"] = answer(status, "Retry-After: 17")
@@ -397,7 +397,7 @@ async def test_a_status_that_settles_nothing_is_raised(
     assert not changed_nothing(error)
 
 
-async def test_nobody_there_is_certain(
+async def test_failure_to_connect_is_certain_to_change_nothing(
     changing: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -435,7 +435,7 @@ async def test_a_server_that_hangs_up_leaves_it_open(changing: ToolContext, serv
     ],
 )
 @pytest.mark.parametrize("status", [302, 303, 307])
-async def test_after_a_redirect_nothing_is_certain(
+async def test_failure_after_a_redirect_is_never_certain(
     changing: ToolContext, server: Server, location: str, status: int
 ) -> None:
     """Each of these is certain by itself; but the first server has taken the request."""

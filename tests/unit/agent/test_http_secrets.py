@@ -1,4 +1,4 @@
-"""http_request with a secret in a header: only the host that it is for ever gets it."""
+"""http_request with a secret in a header: only the declared host receives it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -157,7 +157,7 @@ async def test_a_redirect_within_its_host_does(
     ],
     ids=["without hosts", "undeclared", "one of two"],
 )
-async def test_what_may_not_be_sent_at_all(
+async def test_secret_without_hosts_or_declaration_is_not_sent(
     context: ToolContext,
     servers: tuple[Server, Server],
     headers: dict[str, str],

@@ -1,4 +1,4 @@
-"""An agent's turns: what goes back to the model, what ends the job, how long one may take."""
+"""An agent's turns: messages to the model, ends of the job, and time limits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -45,13 +45,13 @@ async def add(one: int, other: int) -> int:
 
 @tool
 async def wrong(what: str) -> int:
-    """Return what is no number."""
+    """Return text in place of a number."""
     return what  # type: ignore[return-value]
 
 
 @tool(name="must", required=True)
 async def must(what: str) -> int:
-    """Return what is no number, though it is needed."""
+    """Return text in place of a number, from a required tool."""
     if what == "raise":
         raise ConnectionResetError(what)
     return what  # type: ignore[return-value]
@@ -64,7 +64,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run an agent on a script: a first attempt, or one that finds what is in the record."""
+    """Run an agent on a script: a first attempt, or one that replays a record."""
 
     async def run(
         script: Script,
@@ -96,7 +96,7 @@ async def test_results_go_to_the_model_in_the_order_of_its_calls(run: Run) -> No
     assert (result.text, result.steps) == ("7 and 3", 2)
 
 
-async def test_a_wrong_result_of_an_optional_tool_is_told_and_the_job_goes_on(run: Run) -> None:
+async def test_wrong_result_of_an_optional_tool_goes_to_the_model(run: Run) -> None:
     script = Script([calls(("wrong", {"what": "x"})), says("so be it")])
     assert (await run(script)).text == "so be it"
     assert "'wrong': the result must be a whole number" in script.last_results[0]
@@ -139,7 +139,7 @@ def _lack(error: object) -> str:
     ],
     ids=["text that raises", "text that interrupts", "parts that interrupt"],
 )
-async def test_an_error_that_cannot_be_read_goes_to_the_model(
+async def test_unreadable_error_of_a_tool_goes_to_the_model(
     run: Run, declared: dict[str, Any], parts: dict[str, Any], result: str
 ) -> None:
     @tool(name="odd", **declared)
@@ -164,7 +164,7 @@ async def test_a_tool_that_the_agent_was_not_given_is_not_called(run: Run) -> No
 # --- tools: what they are given
 
 
-async def test_input_that_does_not_fit_goes_back_twice_and_then_fails_the_job(run: Run) -> None:
+async def test_invalid_input_returns_twice_before_the_job_fails(run: Run) -> None:
     record = Record()
     turns = [
         calls(("add", '{"one": 1')),
@@ -211,7 +211,7 @@ async def test_an_empty_answer_is_asked_for_again_and_not_repeated_to_the_model(
     assert [each["role"] for each in script.asked[-1].messages] == ["user"] * 3
 
 
-async def test_nothing_more_to_say_ends_an_answer_that_was_cut_off(run: Run) -> None:
+async def test_empty_continuation_ends_a_cut_answer(run: Run) -> None:
     script = Script([says("all of it", "max_tokens"), says("")])
     assert (await run(script)).text == "all of it"
 
@@ -219,7 +219,7 @@ async def test_nothing_more_to_say_ends_an_answer_that_was_cut_off(run: Run) -> 
 @pytest.mark.parametrize(
     "turn, raw", [(says("more", "max_tokens"), "moremoremoremore"), (says(""), "")]
 )
-async def test_going_on_has_an_end(run: Run, turn: Turn, raw: str) -> None:
+async def test_number_of_continuations_is_limited(run: Run, turn: Turn, raw: str) -> None:
     script = Script([turn] * (CONTINUED_MAX + 1))
     with pytest.raises(InvalidOutputError, match="after being asked 3 times to go on") as caught:
         await run(script)
@@ -227,7 +227,7 @@ async def test_going_on_has_an_end(run: Run, turn: Turn, raw: str) -> None:
     assert len(script.asked) == CONTINUED_MAX + 1
 
 
-async def test_a_tool_call_begins_the_count_anew(run: Run) -> None:
+async def test_tool_call_resets_the_count_of_empty_answers(run: Run) -> None:
     use = calls(("add", {"one": 1, "other": 2}))
     script = Script([*[says("")] * 3, use, *[says("")] * 3, says("done")])
     assert (await run(script)).text == "done"
@@ -277,9 +277,7 @@ def hangs(clock: MockClock) -> dict[str, Tool]:
     return {**TOOLS, "hang": hang}
 
 
-async def test_a_step_that_takes_too_long_says_which_and_how_long(
-    run: Run, mock_clock: MockClock
-) -> None:
+async def test_step_timeout_names_step_and_limit(run: Run, mock_clock: MockClock) -> None:
     record = Record()
     script = Script([calls(("add", {"one": 1, "other": 2})), calls(("hang", {}))])
     with pytest.raises(TimedOutError, match="step 2 of agent 'a' took longer than 90") as caught:
@@ -288,7 +286,7 @@ async def test_a_step_that_takes_too_long_says_which_and_how_long(
     assert record.keys == ["1 model", "1 add", "2 model"]
 
 
-async def test_a_tool_that_takes_too_long_is_told_and_the_agent_may_say_how_long(
+async def test_tool_timeout_goes_to_the_model_after_the_agents_limit(
     run: Run, mock_clock: MockClock
 ) -> None:
     script = Script([calls(("hang", {})), says("done")])
@@ -325,7 +323,7 @@ async def test_calls_of_remote_tools_report_to_their_breaker(run: Run) -> None:
     assert reports["tool:wrong"] == [[]]
 
 
-async def test_an_open_breaker_suspends_the_job_and_nobody_is_told(run: Run) -> None:
+async def test_open_breaker_suspends_the_job_without_a_tool_result(run: Run) -> None:
     suspended = Suspended("tool:wrong", "it is open", delay_s=30)
     breakers = ClosedBreakers(suspended=suspended)
     record = Record()

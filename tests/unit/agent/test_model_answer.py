@@ -353,7 +353,7 @@ def test_calls_of_an_answer_without_a_stop_reason_run_if_they_are_whole(
         (ends(None), False),
     ],
 )
-def test_arguments_that_came_as_a_value_are_doubted_at_an_end_without_a_sign(
+def test_arguments_sent_as_a_value_count_as_cut_without_an_end(
     ending: list[dict[str, Any]], is_cut: bool
 ) -> None:
     """A gateway completes what a model began, so that only the end shows whether it is whole."""
@@ -498,7 +498,7 @@ def test_call_is_cut_unless_its_arguments_arrived_whole(
     assert again.is_cut(again.content[0]) is is_cut
 
 
-def test_call_cut_before_its_arguments_is_recorded_as_it_came() -> None:
+def test_call_cut_before_its_arguments_is_recorded_as_received() -> None:
     """So that one rule, `is_cut`, decides about it; the mutant `cut-call` breaks that rule."""
     (call,) = answer_from(wire(START, *tool(""), *ends("max_tokens"))).tool_calls
     assert call["input"] == {}

@@ -66,7 +66,7 @@ class Play:
 
 @define
 class PlayedClient:
-    """A model client that plays its plays, one a call; keeps when it was called, and with what."""
+    """A model client that plays one play per call, and keeps the times and requests."""
 
     plays: list[Play]
     asked: list[tuple[float, ModelRequest, CallLimits]] = field(factory=list)
@@ -259,7 +259,7 @@ async def test_the_last_failure_is_raised_and_not_recorded_twice(
     assert len(gateway.facts.failures) == 2, "the third one ends the attempt, which records it"
 
 
-async def test_what_can_never_succeed_is_not_repeated() -> None:
+async def test_permanent_failure_is_not_repeated() -> None:
     gateway = CallBench([Play(ending=refused(), opens=False)])
     with pytest.raises(ModelRejectedError):
         await gateway.respond()
@@ -309,7 +309,7 @@ async def test_a_server_that_asks_for_a_pause_gets_it(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("asked_s, call_count", [(25.0, 2), (31.0, 1)])
-async def test_a_pause_must_fit_into_what_is_left_of_the_step(
+async def test_requested_pause_must_fit_into_the_steps_time(
     autojump_clock: MockClock, asked_s: float, call_count: int
 ) -> None:
     gateway = CallBench([Play(ending=overloaded(asked_s)), Play()])
@@ -333,7 +333,7 @@ async def test_a_failure_that_opens_the_breaker_suspends_the_job_and_is_recorded
     assert (key, failure.code, output) == ("turn-1", "overloaded", f"the job waits for {BREAKER}")
 
 
-async def test_an_open_breaker_lets_nothing_begin() -> None:
+async def test_open_breaker_prevents_the_call() -> None:
     closed = ClosedBreakers(suspended=Suspended(BREAKER, "it is open", delay_s=30))
     gateway = CallBench([Play()], breakers=closed)
     with pytest.raises(Suspended):
@@ -350,7 +350,7 @@ async def test_an_open_breaker_lets_nothing_begin() -> None:
     ],
     ids=lambda refusal: type(refusal).__name__,
 )
-async def test_without_room_no_call_begins_and_the_breaker_hears_nothing(
+async def test_refused_reservation_prevents_the_call_without_a_breaker_report(
     refusal: BaseException,
 ) -> None:
     gateway = CallBench([Play()])
@@ -360,7 +360,7 @@ async def test_without_room_no_call_begins_and_the_breaker_hears_nothing(
     assert (gateway.client.asked, gateway.book.lines, gateway.reports) == ([], [], [])
 
 
-async def test_a_cancelled_call_is_booked_with_what_it_used_till_then(
+async def test_cancelled_call_is_booked_with_its_usage_so_far(
     autojump_clock: MockClock,
 ) -> None:
     gateway = CallBench([Play(ending=None)])
@@ -371,7 +371,7 @@ async def test_a_cancelled_call_is_booked_with_what_it_used_till_then(
     assert (gateway.reports, gateway.facts.failures) == ([], [])
 
 
-async def test_a_call_that_is_cancelled_before_it_began_is_booked_with_nothing(
+async def test_call_cancelled_before_it_began_is_booked_at_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gateway = CallBench([Play()])

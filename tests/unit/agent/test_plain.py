@@ -50,7 +50,7 @@ def test_values_get_their_json_form(value: object, expected: object) -> None:
         (len, "is builtin_function_or_method, which"),
     ],
 )
-def test_what_has_no_json_form_is_named(value: object, output: str) -> None:
+def test_value_without_json_form_is_named(value: object, output: str) -> None:
     with pytest.raises(MisfitError) as caught:
         plain(value)
     assert str(caught.value).startswith(output)

@@ -1,4 +1,4 @@
-"""Children end with the call that started them, whatever they do against it."""
+"""Children end with the call that started them, whatever they try."""
 
 import contextlib
 import os
@@ -116,7 +116,7 @@ async def test_a_stopped_child_is_killed(fifo: Path, monkeypatch: pytest.MonkeyP
     assert [await gone(pid) for pid in pids] == [True]
 
 
-async def test_what_a_child_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
+async def test_background_processes_of_a_child_end_with_it(tmp_path: Path) -> None:
     with trio.fail_after(WITHIN_S):
         done = await run("sh", "-c", "sleep 1000 & echo $!", folder=tmp_path)
     assert (done.exit_code, done.timed_out) == (0, False)

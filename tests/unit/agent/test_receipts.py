@@ -1,4 +1,4 @@
-"""A receipt is taken in bounded time, and what was not seen is never taken for clean."""
+"""A receipt is taken in bounded time, and an incomplete one is never clean."""
 
 import subprocess
 from datetime import datetime
@@ -53,7 +53,7 @@ async def test_files_and_work_trees_of_both_folders_are_in_it(
     assert (receipt.problem, receipt.is_clean) == (None, False)
 
 
-async def test_a_job_that_left_nothing_is_clean(workspace: Path) -> None:
+async def test_job_without_leftovers_is_clean(workspace: Path) -> None:
     receipt = await take(workspace, folder=workspace)
     assert receipt.is_clean
     assert (receipt.artefacts, receipt.work_trees) == ((), ())
@@ -69,7 +69,7 @@ async def test_the_data_folder_in_a_checkout_is_not_the_jobs_work(
     assert [tree.change_count for tree in receipt.work_trees] == [0]
 
 
-async def test_what_takes_too_long_is_not_clean(
+async def test_unfinished_examination_is_not_clean(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository(tmp_path / "checkout")

@@ -86,7 +86,7 @@ async def test_a_verdict_is_passed_on(said: Verdict, expected: Verdict) -> None:
         (Applied(b"x"), "reconcile says applied, but tool 'pay': the result is bytes"),
     ],
 )
-async def test_what_is_no_verdict_tells_nothing(said: object, output: str) -> None:
+async def test_invalid_verdict_counts_as_unknown(said: object, output: str) -> None:
     verdict = await asked(saying(said), INVOCATION)
     assert isinstance(verdict, Unknown)
     assert verdict.why.startswith(output)
@@ -101,7 +101,7 @@ async def test_what_is_no_verdict_tells_nothing(said: object, output: str) -> No
         (InvalidOutputError("no number", raw="x"), "reconcile failed: no number"),
     ],
 )
-async def test_a_mistake_in_it_tells_nothing(error: Exception, output: str) -> None:
+async def test_failing_reconcile_counts_as_unknown(error: Exception, output: str) -> None:
     verdict = await asked(failing(error), INVOCATION)
     assert isinstance(verdict, Unknown)
     assert verdict.why.startswith(output)
@@ -116,18 +116,18 @@ async def test_a_mistake_in_it_tells_nothing(error: Exception, output: str) -> N
         ExceptionGroup("g", [ConnectionResetError("cut")]),
     ],
 )
-async def test_what_passes_is_raised_to_be_asked_again(error: Exception) -> None:
+async def test_transient_error_of_reconcile_is_raised(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         await asked(failing(error), INVOCATION)
     assert caught.value is error
 
 
-async def test_control_flow_goes_through() -> None:
+async def test_control_flow_passes_through_reconcile() -> None:
     with pytest.raises(LeaseLost):
         await asked(failing(LeaseLost()), INVOCATION)
 
 
-async def test_without_a_function_nobody_knows() -> None:
+async def test_missing_reconcile_counts_as_unknown() -> None:
     assert await asked(made(None), INVOCATION) == Unknown("the tool has no reconcile")
 
 
@@ -163,7 +163,7 @@ async def test_a_question_that_ignores_its_cancellation_is_left_behind(
     await wait_all_tasks_blocked()
 
 
-async def test_it_can_be_cancelled() -> None:
+async def test_reconcile_can_be_cancelled() -> None:
     begun = trio.Event()
 
     async def hang(_: Invocation) -> Verdict:

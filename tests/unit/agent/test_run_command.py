@@ -37,7 +37,7 @@ async def test_no_secret_is_passed_on(
     assert any(line.startswith("PATH=") for line in done["stdout"].splitlines())
 
 
-async def test_a_time_out_is_told_with_the_output_so_far(
+async def test_timed_out_command_returns_its_output_so_far(
     context: ToolContext, mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     done: dict[str, Any] = {}

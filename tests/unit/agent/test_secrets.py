@@ -1,4 +1,4 @@
-"""Secrets: references in YAML that never show a value, and what a tool gets for them on its pod."""
+"""Secrets: references in YAML that never show a value, and their values on the pod."""
 
 import os
 import traceback
@@ -37,7 +37,7 @@ def at(path: Path, **more: Any) -> Secrets:
 # --- in a specification
 
 
-def test_references_are_stored_and_nothing_else_is() -> None:
+def test_stored_secrets_contain_only_references() -> None:
     text = (
         SMALL
         + """\
@@ -126,7 +126,7 @@ def test_only_hosts_are_hosts(host: str) -> None:
         )
 
 
-def test_so_many_secrets_and_no_more() -> None:
+def test_number_of_secrets_is_limited() -> None:
     text = "secrets:\n" + "".join(f"  S{n}: {{env: A}}\n" for n in range(SECRETS_MAX + 1))
     with pytest.raises(UsageError, match="has 33 secrets, at most 32"):
         parse_agents(SMALL + text, "f")
@@ -167,7 +167,7 @@ def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     assert at(tmp_path / "link").value("DB") == VALUE
 
 
-def test_what_is_not_there_is_told_with_reference_and_pod(
+def test_missing_secret_is_reported_with_reference_and_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TEST_MAIL_TOKEN", raising=False)
@@ -194,7 +194,7 @@ def test_what_is_not_there_is_told_with_reference_and_pod(
     ],
     ids=["short", "empty", "bytes", "NUL", "large"],
 )
-def test_what_cannot_be_a_secret_is_refused_without_being_shown(
+def test_invalid_secret_is_refused_without_being_shown(
     tmp_path: Path, content: bytes, output: str
 ) -> None:
     file = tmp_path / "secret"
@@ -204,7 +204,7 @@ def test_what_cannot_be_a_secret_is_refused_without_being_shown(
     assert "hjkl" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_only_what_the_agent_declares_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_declared_secrets_are_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTHER", VALUE)
     with pytest.raises(RejectedError, match="agent 'a' declares no secret 'OTHER'") as caught:
         Secrets.of(ENV).value("OTHER")
@@ -215,7 +215,7 @@ def test_only_what_the_agent_declares_is_reachable(monkeypatch: pytest.MonkeyPat
         Secrets.of({"name": "a"}).value("OTHER")
 
 
-def test_all_can_be_made_known_before_a_tool_comes_upon_them(
+def test_register_redacts_all_readable_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TEST_MAIL_TOKEN", raising=False)
@@ -277,7 +277,7 @@ def test_a_header_gets_a_secret_for_its_own_hosts_only(monkeypatch: pytest.Monke
     assert secrets.in_header("no secret: {secret}", elsewhere[0]) == "no secret: {secret}"
 
 
-def test_a_header_takes_no_secret_without_hosts_none_undeclared_and_no_line_break(
+def test_header_refuses_undeclared_hostless_and_multiline_secrets(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "secret"

@@ -1,4 +1,4 @@
-"""Agent specs: what YAML gives, what the database stores, and errors that lead to the line."""
+"""Agent specs: YAML, the stored form, and errors with their line."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ specs = st.builds(
 
 
 @given(specs)
-def test_what_is_stored_comes_back(spec: AgentSpec) -> None:
+def test_stored_spec_round_trips(spec: AgentSpec) -> None:
     assert AgentSpec.from_json(spec.to_json()) == spec
 
 
@@ -88,7 +88,7 @@ system: s
     assert writer.to_json()["limits"] == {}
 
 
-def test_everything_that_can_be_overridden_comes_through() -> None:
+def test_every_override_is_parsed_and_stored() -> None:
     text = (
         SMALL
         + """\
@@ -230,7 +230,7 @@ def test_rules_for_approvals_come_through() -> None:
     assert AgentSpec.from_json(json.loads(json.dumps(stored))) == agent
 
 
-def test_without_rules_the_record_is_what_it_was() -> None:
+def test_spec_without_approval_rules_stores_none() -> None:
     assert "approvals" not in AgentSpec(name="a", model="m", system="s").to_json()
 
 
@@ -324,7 +324,7 @@ def test_a_wrong_rule_for_approvals_is_refused_where_it_stands(text: str, output
         ("? [1]\n: 2\n", ":1: a key that is not text"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_line_field_and_value(text: str, output: str) -> None:
+def test_invalid_yaml_is_reported_with_line_and_field(text: str, output: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_agents(text, "agents.yaml")
     assert caught.value.message.removeprefix("agents.yaml").startswith(output)
@@ -381,6 +381,6 @@ def test_any_text_gives_agents_or_a_usage_error(text: str) -> None:
         ({"model": "m", "system": "s", "name": "a", "mood": 1}, "mood is unknown"),
     ],
 )
-def test_what_was_stored_is_checked_too(stored: dict[str, object], output: str) -> None:
+def test_stored_spec_is_validated(stored: dict[str, object], output: str) -> None:
     with pytest.raises(UnfitCodeError, match=output):
         AgentSpec.from_json(stored)

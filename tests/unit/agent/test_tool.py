@@ -236,7 +236,7 @@ async def test_a_child_that_ignores_sigterm_does_not_hold_the_call(
 async def test_control_flow_passes_through_an_async_tool(context: ToolContext) -> None:
     @tool
     async def stop() -> None:
-        """Raise what is no error."""
+        """Raise control flow in place of an error."""
         raise LeaseLost
 
     with pytest.raises(LeaseLost):
@@ -277,7 +277,7 @@ class Found:
 
 @tool
 async def find(places: Any, kind: Any = "town") -> Found | None:
-    """Return what it is given."""
+    """Return its argument."""
     return Found(places, kind) if isinstance(places, list) else places
 
 
@@ -318,7 +318,7 @@ async def test_a_result_that_does_not_fit_is_refused_and_kept(
     assert caught.value.raw == raw
 
 
-async def test_what_is_kept_of_a_result_is_bounded_and_storable(context: ToolContext) -> None:
+async def test_kept_part_of_an_invalid_result_is_bounded_and_storable(context: ToolContext) -> None:
     @tool
     async def flood() -> int:
         """Return text in place of a number."""
@@ -352,14 +352,14 @@ async def test_a_result_of_no_declared_type_is_not_checked(
     assert await tool(anything).call(context, {}) == {"a": [1, "b", None]}
 
 
-async def test_unparsable_input_is_told_as_it_came(context: ToolContext) -> None:
+async def test_unparsable_input_is_reported_verbatim(context: ToolContext) -> None:
     with pytest.raises(ToolInputError) as caught:
         await look_up.call(context, {"invalid_input": '{"place": '})
     assert "input is not a JSON object" in caught.value.message
     assert caught.value.raw == '{"place": '
 
 
-def test_a_tool_says_what_it_needs() -> None:
+def test_tool_declares_its_breaker_and_whether_it_is_required() -> None:
     @tool(local=True, required=True)
     def near() -> None:
         """Need nothing."""

@@ -36,5 +36,5 @@ def test_a_request_stands_behind_its_host(url: str, name: str | None) -> None:
         (run_command, {"argv": ["true"]}),
     ],
 )
-def test_what_needs_nothing_remote_stands_behind_none(tool: Tool, given: dict[str, object]) -> None:
+def test_local_tools_have_no_breaker(tool: Tool, given: dict[str, object]) -> None:
     assert tool.breaker_name(tool.parse(given)) is None

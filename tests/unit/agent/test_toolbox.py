@@ -1,4 +1,4 @@
-"""Calls of tools behind their circuit breakers: what is reported, and how long a job waits."""
+"""Calls of tools behind their circuit breakers: reports, and how long a job waits."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -84,7 +84,7 @@ async def test_a_job_that_meets_a_missing_tool_is_handed_back_uncounted(tmp_path
     assert ending == Misfit(lease=claim.lease, kind="tool", error=caught.value.reason)
 
 
-async def test_only_what_comes_from_the_other_side_counts_against_it(tmp_path: Path) -> None:
+async def test_only_remote_failures_count_against_a_breaker(tmp_path: Path) -> None:
     breakers = ClosedBreakers()
     ctx = a_job(tmp_path, breakers)
     assert await call(ctx, "fine", tmp_path) == "fine"
@@ -130,7 +130,7 @@ async def test_a_job_that_fails_for_good_names_the_breaker_that_its_letter_await
     assert (ending.status, ending.error_source) == (JobStatus.FAILED, source)
 
 
-async def test_a_job_waits_for_a_tool_only_so_often(tmp_path: Path) -> None:
+async def test_job_waits_for_a_tool_a_limited_number_of_times(tmp_path: Path) -> None:
     for waits_count, error in ((WAITS_MAX - 1, Suspended), (WAITS_MAX, TransientError)):
         with pytest.raises(error, match="breaker tool:remote is open"):
             await call(

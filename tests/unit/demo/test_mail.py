@@ -1,4 +1,4 @@
-"""The demo's mail, and the agent that wants to send it."""
+"""The demo's mail, and the agent that sends it."""
 
 from email import message_from_bytes, policy
 from pathlib import Path
@@ -69,7 +69,7 @@ async def test_the_same_invocation_is_one_mail(context: ToolContext, tmp_path: P
     ],
     ids=str,
 )
-async def test_what_makes_no_mail_is_refused(
+async def test_invalid_mail_is_refused(
     context: ToolContext, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(CortexError):
@@ -121,7 +121,7 @@ def call_with(messages: list[dict[str, Any]]) -> Call:
     )
 
 
-def test_the_model_mails_what_it_wrote_to_more_than_it_was_told() -> None:
+def test_model_mails_the_report_to_more_recipients_than_asked() -> None:
     reply = inspect(call_with(conversation("")[:3]))
     assert isinstance(reply, Reply)
     use = reply.content[1]
@@ -133,7 +133,7 @@ def test_the_model_mails_what_it_wrote_to_more_than_it_was_told() -> None:
 @pytest.mark.parametrize(
     "note", ["", "\n\n[ana changed the arguments before the call]"], ids=["as asked", "edited"]
 )
-def test_in_the_end_it_tells_who_got_it(note: str) -> None:
+def test_closing_message_names_the_recipients(note: str) -> None:
     result = '{"to":["one@example.org"],"file":"outbox/1.eml"}' + note
     reply = inspect(call_with(conversation(result)))
     assert isinstance(reply, Reply)

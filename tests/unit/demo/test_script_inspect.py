@@ -115,7 +115,7 @@ def make_project(folder: Path) -> str:
     ).stdout.strip()
 
 
-async def test_the_report_names_what_is_really_there(context: ToolContext, folder: Path) -> None:
+async def test_report_contains_facts_of_the_folder(context: ToolContext, folder: Path) -> None:
     short = make_project(folder)
     messages, said = await run(context)
     report = written_report(context)
@@ -139,7 +139,7 @@ async def test_the_report_names_what_is_really_there(context: ToolContext, folde
     assert (write, close) == (["write_file"], [])
 
 
-async def test_a_resumed_conversation_goes_on_the_same_way(
+async def test_resumed_conversation_continues_identically(
     context: ToolContext, folder: Path
 ) -> None:
     make_project(folder)
@@ -159,7 +159,7 @@ async def test_an_empty_folder(context: ToolContext) -> None:
     assert "not a git repository" in report
 
 
-async def test_what_tools_fill_is_not_counted(context: ToolContext, folder: Path) -> None:
+async def test_generated_folders_are_not_counted(context: ToolContext, folder: Path) -> None:
     """As `uv run` leaves a checkout: its environment holds more files than the project."""
     make_project(folder)
     packages = folder / ".venv" / "lib"
@@ -178,7 +178,7 @@ async def test_what_tools_fill_is_not_counted(context: ToolContext, folder: Path
     assert "at least" not in report + said
 
 
-async def test_a_list_that_was_cut_is_told(
+async def test_truncated_file_list_is_reported(
     context: ToolContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_project(folder)
@@ -192,7 +192,7 @@ async def test_a_list_that_was_cut_is_told(
     assert "at least 4 files" in said
 
 
-async def test_sources_that_were_not_measured_are_told(
+async def test_unmeasured_sources_are_reported(
     context: ToolContext, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, lines in (("a.py", 600), ("b.py", 30)):

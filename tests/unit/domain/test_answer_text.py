@@ -1,4 +1,4 @@
-"""What a model says on its way to a watcher: cut, packed, lost, doubled, put together."""
+"""Text of a model on its way to a watcher: cut, packed, lost, repeated, reassembled."""
 
 import json
 from collections.abc import Iterable
@@ -37,13 +37,13 @@ def a_piece(
 
 
 def shown(reader: AnswerReader, pieces: Iterable[AnswerPiece]) -> list[tuple[int, str, int]]:
-    """(offset, text, missing) of what comes out."""
+    """(offset, text, missing) of each piece read."""
     new = [reader.take(each) for each in pieces]
     return [(each.offset, each.text, each.missing) for each in new if each is not None]
 
 
 @given(st.lists(st.tuples(STORABLE, st.integers(1, 60)), max_size=8))
-def test_what_is_packed_comes_out_again_whole(texts: list[tuple[str, int]]) -> None:
+def test_packed_pieces_unpack_completely(texts: list[tuple[str, int]]) -> None:
     sent = [
         a_piece(0, text * times, key=f"step {number}") for number, (text, times) in enumerate(texts)
     ]
@@ -89,13 +89,13 @@ def test_a_lost_piece_is_a_gap() -> None:
     assert shown(AnswerReader(), [a_piece(0, "one "), a_piece(9, "on")])[1:] == [(9, "on", 5)]
 
 
-def test_what_came_already_is_left_out() -> None:
+def test_text_already_received_is_left_out() -> None:
     reader = AnswerReader()
     pieces = [a_piece(0, "one "), a_piece(0, "one "), a_piece(0, "one two"), a_piece(2, "e ")]
     assert shown(reader, pieces) == [(0, "one ", 0), (4, "two", 0)]
 
 
-def test_who_came_late_gets_the_beginning_that_is_sent_for_it() -> None:
+def test_late_reader_receives_the_beginning_when_it_is_sent() -> None:
     reader = AnswerReader()
     late = [a_piece(8, "three"), a_piece(0, "one two "), a_piece(8, "three"), a_piece(13, "!")]
     assert shown(reader, late) == [
@@ -106,7 +106,7 @@ def test_who_came_late_gets_the_beginning_that_is_sent_for_it() -> None:
     ]
 
 
-def test_a_call_made_again_begins_anew_and_the_one_before_is_not_heard_any_more() -> None:
+def test_repeated_call_replaces_the_text_of_the_one_before() -> None:
     reader = AnswerReader()
     pieces = [a_piece(0, "wrong"), a_piece(0, "right", call=2), a_piece(5, "er")]
     assert shown(reader, pieces) == [(0, "wrong", 0), (0, "right", 0)]
@@ -118,7 +118,7 @@ def test_a_later_attempt_silences_those_before() -> None:
     assert shown(reader, pieces) == [(0, "old", 0), (0, "new", 0)]
 
 
-def test_what_is_committed_is_the_truth() -> None:
+def test_committed_step_ends_its_text() -> None:
     reader = AnswerReader()
     assert shown(reader, [a_piece(0, "one")])
     reader.committed("ask")

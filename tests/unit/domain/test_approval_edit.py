@@ -25,7 +25,7 @@ SCHEMA: dict[str, Any] = {
         ('{"to": "\\u202e"}', '{"to":"\u202e"}'),
     ],
 )
-def test_what_fits_is_made_canonical(text: str, expected: str) -> None:
+def test_fitting_arguments_are_made_canonical(text: str, expected: str) -> None:
     assert edited_arguments(text, schema=SCHEMA) == expected
 
 
@@ -45,12 +45,12 @@ def test_what_fits_is_made_canonical(text: str, expected: str) -> None:
         ('{"to": "' + "x" * EDITED_BYTES_MAX + '"}', "more than"),
     ],
 )
-def test_what_does_not_fit_is_refused(text: str, output: str) -> None:
+def test_unfitting_arguments_are_refused(text: str, output: str) -> None:
     with pytest.raises(InvalidValueError, match=output):
         edited_arguments(text, schema=SCHEMA)
 
 
-def test_without_a_schema_nothing_is_edited() -> None:
+def test_arguments_without_a_schema_cannot_be_edited() -> None:
     with pytest.raises(RejectedError, match="cannot be edited"):
         edited_arguments("{}", schema=None)
 

@@ -56,7 +56,7 @@ def test_without_a_rule_the_mark_decides(mark: ToolMark, is_effect: bool, expect
     assert asks(call(mark=mark, is_effect=is_effect)) is expected
 
 
-def test_requests_expire_after_24_hours_as_the_manual_says() -> None:
+def test_requests_expire_after_24_hours_as_the_manual_states() -> None:
     assert EXPIRES_DEFAULT_S == 24 * 3600
     for ask in (Context.approve, ApprovalRule):
         default = inspect.signature(ask).parameters
@@ -116,7 +116,7 @@ def test_in_doubt_people_are_asked(arguments: dict[str, Any]) -> None:
     assert asks(marked, ApprovalRule(approve=False, when=when))
 
 
-def test_what_a_rule_does_not_say_the_tool_says_and_then_the_defaults() -> None:
+def test_rule_falls_back_to_the_tools_mark_and_then_defaults() -> None:
     mark = ToolMark(risk=Risk.LOW, effect="mail leaves", reversible=True)
     of_tool = gate_of(call(mark=mark), [ASK])
     assert of_tool == Gate(
@@ -163,7 +163,7 @@ def test_what_a_rule_does_not_say_the_tool_says_and_then_the_defaults() -> None:
     assert risky.reason == "tool 'send_mail' is of risk HIGH"
 
 
-def test_critical_takes_two_people_whatever_a_rule_says() -> None:
+def test_critical_call_takes_two_people_under_any_rule() -> None:
     for rule in (ASK, ApprovalRule(approve=True, people=1)):
         gate = gate_of(call(mark=ToolMark(risk=Risk.CRITICAL)), [rule])
         assert gate is not None
@@ -184,7 +184,7 @@ def test_critical_takes_two_people_whatever_a_rule_says() -> None:
         ({"reason": "x" * 501}, ("reason",), "must have from 1 to 500 characters, got 501"),
     ],
 )
-def test_what_is_wrong_in_a_rule_is_told(
+def test_invalid_rule_is_refused_with_its_field(
     changed: dict[str, Any], path: tuple[str, ...], output: str
 ) -> None:
     refusal = attrs.evolve(ASK, **changed).refusal()
@@ -214,7 +214,7 @@ PAYMENTS = (
         (1500, ApprovalTerms(Risk.CRITICAL, 2), None),
     ],
 )
-def test_an_edit_needs_what_its_call_would(
+def test_edit_needs_the_approval_its_call_would_need(
     euros: int, under: ApprovalTerms, needed: Risk | None
 ) -> None:
     first = 2000 if under.risk is Risk.CRITICAL else 15
@@ -222,7 +222,7 @@ def test_an_edit_needs_what_its_call_would(
     assert (None if found is None else found.risk) is needed
 
 
-def test_a_mark_that_nobody_knows_refuses_no_edit_that_it_may_allow() -> None:
+def test_unknown_mark_refuses_no_edit_it_might_allow() -> None:
     by_risk = (ApprovalRule(approve=True, risk_at_least=Risk.HIGH), ApprovalRule(approve=True))
     under = ApprovalTerms(Risk.MED, 1)
     assert beyond(call("pay", euros=1), {"euros": 2}, under=under, rules=by_risk) is None

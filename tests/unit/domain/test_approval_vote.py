@@ -96,7 +96,7 @@ def test_a_link_is_refused_also_after_the_end() -> None:
 
 
 @pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
-def test_the_end_of_the_id_is_typed_for_what_is_dangerous(risk: str) -> None:
+def test_dangerous_approval_needs_the_end_of_its_id(risk: str) -> None:
     row = a_row(risk=Risk(risk), people=Risk(risk).people_min)
     for typed, output in (
         (None, "missing"),
@@ -144,7 +144,9 @@ def test_a_reason_is_not_endless(*, is_approved: bool) -> None:
 
 @pytest.mark.parametrize("seen", [{"seen": b"\0" * 32}, {"version": 7}])
 @pytest.mark.parametrize("is_approved", [True, False])
-def test_a_vote_counts_for_what_was_seen_only(seen: dict[str, Any], *, is_approved: bool) -> None:
+def test_vote_counts_only_for_the_arguments_seen(
+    seen: dict[str, Any], *, is_approved: bool
+) -> None:
     row = a_row(risk=Risk.HIGH)
     with pytest.raises(ConflictError, match="have changed since they were shown"):
         counted(row, is_approved=is_approved, reason="x", **seen)
@@ -161,7 +163,7 @@ def test_an_edit_is_checked_and_made_canonical() -> None:
             counted(row, edited=wrong)
 
 
-def test_without_a_schema_nothing_is_edited() -> None:
+def test_request_without_a_schema_cannot_be_edited() -> None:
     row = a_row(schema=None)
     with pytest.raises(RejectedError, match="its arguments cannot be edited"):
         counted(row, edited=EDITED)
@@ -170,7 +172,7 @@ def test_without_a_schema_nothing_is_edited() -> None:
     check_editable([a_row()])
 
 
-def test_nobody_edits_without_signing_in_or_by_a_denial() -> None:
+def test_edit_needs_a_credential_and_an_approval() -> None:
     row = a_row()
     with pytest.raises(VoteError, match="sign in to change") as caught:
         counted(row, credential=None, edited=EDITED)
@@ -182,7 +184,7 @@ def test_nobody_edits_without_signing_in_or_by_a_denial() -> None:
 @pytest.mark.parametrize(
     "over", [{"status": ApprovalStatus.DENIED, "decided_by": "li"}, {"expires_at": NOW}]
 )
-def test_what_is_over_is_answered_by_how_it_ended(over: dict[str, Any]) -> None:
+def test_vote_on_an_ended_request_skips_other_checks(over: dict[str, Any]) -> None:
     """Not by what is wrong with the vote; and its unchecked edit goes no further."""
     row = a_row(risk=Risk.HIGH, **over)
     vote = counted(row, seen=b"", edited="{")
@@ -220,7 +222,7 @@ def test_every_vote_of_a_batch_keeps_the_rules() -> None:
 # --- why a vote does not count
 
 
-def test_a_late_vote_is_answered_by_who_decided_when_and_how() -> None:
+def test_late_vote_names_the_first_decision() -> None:
     denied = a_row(
         status=ApprovalStatus.DENIED, decided_by="li", decided_at=NOW, channel="page", reason="no"
     )

@@ -64,7 +64,7 @@ def test_names_cannot_pass_for_arguments_or_calls() -> None:
     assert "euros" not in outside(call_brief("pay", deep))
 
 
-def test_blanks_push_nothing_out_of_sight() -> None:
+def test_long_blanks_are_counted_instead_of_hiding_the_rest() -> None:
     memo = "thanks" + " " * 10_000 + "and more\u3000\n \n\t\u2003here"
     assert call_brief("pay", {"memo": memo, "amount": 7}) == (
         'pay(amount=7, memo="thanks⟦10,000 blanks⟧and more⟦6 blanks⟧here")'
@@ -88,7 +88,7 @@ def test_amounts_and_recipients_come_first_and_texts_are_cut_for_them() -> None:
     assert shown.endswith("more)")
 
 
-def test_of_many_amounts_the_largest_comes_first_and_the_others_are_counted() -> None:
+def test_largest_of_many_amounts_comes_first_and_others_are_counted() -> None:
     payments = [{"to": f"a{n}", "amount": 1 if n != 77 else 9_999} for n in range(400)]
     shown = call_brief("pay", {"payments": payments})
     assert shown.startswith("pay(payments[77].amount=9999, ")
@@ -105,18 +105,20 @@ def test_an_amount_is_whole_or_counted(cells: int) -> None:
         assert "to=" not in shown, "a text took the room of an amount"
 
 
-def test_a_number_without_room_says_how_long_it_is() -> None:
+def test_number_too_long_to_show_is_given_by_its_digits() -> None:
     assert call_brief("pay", {"amount": 10**999}) == "pay(amount=⟦1,000 digits⟧)"
 
 
-def test_a_large_call_is_briefed_from_what_stands_nearest() -> None:
+def test_large_call_is_briefed_from_its_outermost_arguments() -> None:
     decoys = {f"k{n}": {"amount": n} for n in range(30_000)}
     assert call_brief("pay", {"decoys": decoys, "amount": 5}).startswith("pay(amount=5, ")
 
 
 @given(ARGUMENTS, st.integers(20, BRIEF_CELLS))
 @example({"": ""}, 40)
-def test_nothing_outside_quotes_comes_from_a_text(arguments: dict[str, Any], cells: int) -> None:
+def test_text_of_an_argument_never_appears_outside_quotes(
+    arguments: dict[str, Any], cells: int
+) -> None:
     shown = argument_brief(arguments).fitted(cells)
     rest = outside(shown)
     assert '"' not in rest

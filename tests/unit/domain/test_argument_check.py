@@ -148,7 +148,7 @@ class Choice:
 @example((Choice, {"a": 1}))
 @example((Choice, {"a": 1.0}))
 @example((Choice, {"a": True}))
-def test_it_accepts_exactly_what_the_tool_accepts(made: tuple[type, Any]) -> None:
+def test_misfits_accept_exactly_the_tools_own_values(made: tuple[type, Any]) -> None:
     target, value = made
     schema = json.loads(json.dumps(object_schema(target)))  # as it comes back from the record
     assert (misfits(schema, value) == []) == accepts(target, value)
@@ -203,9 +203,7 @@ FITTING: dict[str, Any] = {"to": "x", "items": [{"name": "a", "count": 2}]}
         ),
     ],
 )
-def test_a_misfit_has_its_place_and_says_what_was_there(
-    changed: dict[str, Any], field: str, reason: str
-) -> None:
+def test_misfit_names_its_place_and_value(changed: dict[str, Any], field: str, reason: str) -> None:
     schema = object_schema(Order)
     assert misfits(schema, FITTING) == []
     assert misfits(schema, {**FITTING, **changed}) == [Misfit(field, reason)]
@@ -226,7 +224,7 @@ def test_all_misfits_are_found_at_once() -> None:
         ({"type": "string", "format": "email"}, 'must be of the format "email"'),
     ],
 )
-def test_a_schema_that_is_not_known_lets_nothing_through(schema: Schema, output: str) -> None:
+def test_unknown_schema_accepts_nothing(schema: Schema, output: str) -> None:
     (misfit,) = misfits(schema, "aaa")
     assert misfit.reason.startswith(output)
     (within,) = misfits({"type": "array", "items": schema}, ["aaa"])

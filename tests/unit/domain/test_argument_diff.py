@@ -18,7 +18,7 @@ values = st.recursive(
 
 
 @given(values, values)
-def test_no_change_is_told_only_of_what_is_the_same(old: Any, new: Any) -> None:
+def test_no_changes_means_equal_arguments(old: Any, new: Any) -> None:
     assert (changes(old, new) == []) == (canonical(old) == canonical(new))
 
 

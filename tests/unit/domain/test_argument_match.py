@@ -69,7 +69,7 @@ ARGUMENTS = {
         ("gone", {"in": [None]}, None),
     ],
 )
-def test_a_pattern_matches_or_not_or_cannot_tell(
+def test_pattern_gives_true_false_or_undecided(
     path: str, pattern: Any, answer: bool | None
 ) -> None:
     assert refusal(path, pattern) is None
@@ -109,7 +109,7 @@ def test_all_patterns_must_hold(patterns: dict[str, Any], answer: bool | None) -
         ("a", {"in": [[1]]}, "has in, which must be a list of text"),
     ],
 )
-def test_what_is_no_pattern_is_told(path: str, pattern: Any, output: str) -> None:
+def test_invalid_pattern_is_refused(path: str, pattern: Any, output: str) -> None:
     assert (refusal(path, pattern) or "").startswith(output)
 
 
@@ -121,13 +121,13 @@ values = scalars | st.lists(scalars, max_size=2) | st.dictionaries(st.text(), sc
     pattern=values | st.dictionaries(st.sampled_from(["gt", "le", "not", "in"]), values),
     value=values,
 )
-def test_what_is_not_refused_always_gives_an_answer(pattern: Any, value: Any) -> None:
+def test_valid_pattern_always_gives_an_answer(pattern: Any, value: Any) -> None:
     if refusal("a", pattern) is None:
         assert matches({"a": pattern}, {"a": value}) in (True, False, None)
 
 
 @given(pattern=scalars, value=values)
-def test_not_turns_an_answer_round_and_keeps_doubt(pattern: Any, value: Any) -> None:
+def test_not_inverts_an_answer_and_keeps_undecided(pattern: Any, value: Any) -> None:
     plain = matches({"a": pattern}, {"a": value})
     turned = matches({"a": {"not": pattern}}, {"a": value})
     assert turned is (None if plain is None else not plain)

@@ -39,7 +39,7 @@ def test_growth_by_parts() -> None:
     assert grown(16, 2.0, 1e9) < math.inf
 
 
-def test_a_limit_grows_is_lifted_and_begins_anew() -> None:
+def test_growing_limit_grows_lifts_and_restarts() -> None:
     limit = GrowingLimit(first=4, unlimited_from=10)
     assert limit.value == 4
     limit.grow_to(3)

@@ -83,7 +83,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-def test_it_opens_after_so_many_failures_in_a_row_and_for_so_long(kind: str) -> None:
+def test_breaker_opens_after_consecutive_failures_for_its_time(kind: str) -> None:
     policy = POLICIES[kind]
     before = after_failures(policy.opens_after - 1, f"{kind}:x", requests=10)
     assert before.state is BreakerState.CLOSED
@@ -108,7 +108,7 @@ def test_a_success_ends_the_row_but_not_the_volume() -> None:
 
 
 @pytest.mark.parametrize("cls", [each for each in FailureClass if not each.is_transient])
-def test_what_would_repeat_itself_does_not_count(cls: FailureClass) -> None:
+def test_permanent_failures_do_not_count(cls: FailureClass) -> None:
     breaker = after_failures(2)
     assert rules.failed(breaker, a_failure(cls=cls, retry_after_s=9.0), T0) is breaker
 
@@ -130,12 +130,12 @@ def test_a_longer_pause_is_believed_if_the_operator_permits_it() -> None:
 
 
 @pytest.mark.parametrize("asked_s", [0.0, -5.0, float("nan")])
-def test_a_pause_of_nothing_is_none(asked_s: float) -> None:
+def test_empty_pause_is_ignored(asked_s: float) -> None:
     counted = rules.failed(Breaker(name="llm:x"), a_failure(retry_after_s=asked_s), T0)
     assert (counted.state, counted.failures) == (BreakerState.CLOSED, 1)
 
 
-def test_a_longer_pause_lengthens_and_a_burst_of_equal_ones_writes_nothing() -> None:
+def test_longer_pause_extends_an_open_breaker_and_equal_ones_change_nothing() -> None:
     opened = rules.failed(Breaker(name="llm:x"), a_failure(retry_after_s=20.0), T0)
     for _ in range(4):
         opened = rules.failed(opened, a_failure(), T0)
@@ -166,7 +166,7 @@ def test_one_probe_at_a_time_until_it_counts_as_lost() -> None:
         assert late is taken
 
 
-def test_a_probe_that_fails_opens_it_again_and_the_outage_goes_on() -> None:
+def test_failed_probe_reopens_the_breaker_in_the_same_outage() -> None:
     breaker = half_open()
     opened = rules.failed(breaker, a_failure(), later(2), probe=breaker.probe)
     assert opened.state is BreakerState.OPEN
@@ -183,7 +183,7 @@ def test_a_failure_of_a_call_that_began_before_does_not_decide_for_the_probe() -
     assert (asked.state, asked.open_until) == (BreakerState.OPEN, later(9))
 
 
-def test_a_probe_that_said_nothing_is_given_back() -> None:
+def test_probe_without_an_outcome_is_given_back() -> None:
     breaker = half_open()
     permanent = a_failure(cls=FailureClass.PERMANENT)
     for free in (
@@ -195,7 +195,7 @@ def test_a_probe_that_said_nothing_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("kind", POLICIES)
-def test_it_closes_after_so_many_probes(kind: str) -> None:
+def test_breaker_closes_after_its_number_of_probes(kind: str) -> None:
     breaker = half_open(f"{kind}:x")
     for _ in range(POLICIES[kind].closes_after - 1):
         breaker = rules.succeeded(breaker, probe=breaker.probe)
@@ -224,7 +224,7 @@ def test_a_person_is_asked_once_an_outage() -> None:
     assert rules.closed(again).escalated_at is None
 
 
-def test_what_a_person_opened_only_a_person_closes() -> None:
+def test_breaker_opened_by_a_person_is_closed_only_by_a_person() -> None:
     held = rules.forced_open(half_open(), later(5), by="ana", reason="maintenance")
     assert held.state is BreakerState.OPEN
     assert not held.may_be_probed(later(1e6))
@@ -238,7 +238,7 @@ def test_what_a_person_opened_only_a_person_closes() -> None:
     assert rules.changes(held, closed, is_by_person=True) == ["breaker_forced_closed"]
 
 
-def test_a_hold_with_an_end_is_a_pause_that_nothing_changes() -> None:
+def test_timed_hold_stays_unchanged_until_its_end() -> None:
     held = rules.forced_open(after_failures(1), later(5), by="ana", reason="deploy", for_s=60.0)
     assert (held.state, held.open_until) == (BreakerState.OPEN, later(65))
     assert not held.may_be_probed(later(64))

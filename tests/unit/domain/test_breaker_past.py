@@ -12,7 +12,7 @@ NOW = datetime(2026, 3, 4, 12, 2, tzinfo=UTC)
 def past(
     *turns: tuple[float, str], state: str | None = None, known_s: float | None = None
 ) -> tuple[str, Past]:
-    """Turns are minutes ago and what it was from then on; before the first it was closed."""
+    """A past of (minutes ago, new state) turns; closed before the first."""
     befores = ["CLOSED", *(after for _, after in turns)]
     turned = tuple(
         Turn(at=NOW - timedelta(minutes=ago), before=before, after=after)

@@ -1,4 +1,4 @@
-"""What budgets are called, and what a call may take at most."""
+"""Names of budgets, and the most that a call may take."""
 
 from decimal import Decimal
 
@@ -57,7 +57,7 @@ def test_a_jobs_budget_has_its_id_in_its_name() -> None:
         f"agent:{'x' * 101}:usd:day",
     ],
 )
-def test_what_is_no_name_is_refused_with_its_value(name: str) -> None:
+def test_invalid_budget_name_is_refused_with_its_value(name: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a budget") as refused:
         Budget.parse(name)
     assert repr(name) in refused.value.message

@@ -33,7 +33,7 @@ def typed(value: Any) -> Any:
 
 
 @given(values)
-def test_what_is_written_comes_back_as_it_was(value: Any) -> None:
+def test_canonical_json_round_trips(value: Any) -> None:
     text = canonical(value)
     assert typed(parse(text)) == typed(value)
     assert canonical(parse(text)) == text
@@ -67,7 +67,7 @@ def test_the_form() -> None:
         (-(10**DIGITS_MAX), "arguments is a number of more than 1,000 digits"),
     ],
 )
-def test_what_no_record_can_hold_is_refused(value: Any, output: str) -> None:
+def test_unstorable_value_is_refused(value: Any, output: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         canonical(value)
     assert caught.value.message.startswith(output)

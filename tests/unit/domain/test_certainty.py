@@ -57,7 +57,7 @@ def test_a_refusal_by_status_is_certain(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [200, 302, 308, 408, 409, 425, 429, 500, 502, 503, 504, 529])
-def test_other_statuses_prove_nothing(status: int) -> None:
+def test_other_statuses_are_never_certain(status: int) -> None:
     assert not is_certain(failure_of(answered(status)))
 
 
@@ -78,7 +78,7 @@ def test_other_statuses_prove_nothing(status: int) -> None:
         ToolInputError("t", (Problem(("a",), "is missing"),), raw="{}"),
     ],
 )
-def test_what_ended_before_anybody_was_told_is_certain(error: Exception) -> None:
+def test_errors_before_any_request_was_sent_are_certain(error: Exception) -> None:
     assert is_certain(failure_of(error))
     assert changed_nothing(error)
 
@@ -109,18 +109,18 @@ def test_what_ended_before_anybody_was_told_is_certain(error: Exception) -> None
         UnsettledError("x", failure=failure_of(answered(425))),
     ],
 )
-def test_whatever_may_come_after_a_request_was_sent_proves_nothing(error: Exception) -> None:
+def test_errors_after_a_request_was_sent_are_uncertain(error: Exception) -> None:
     assert not is_certain(failure_of(error))
     assert not changed_nothing(error)
 
 
-def test_of_a_group_each_member_must_say_so() -> None:
+def test_group_is_certain_only_if_every_member_is() -> None:
     assert changed_nothing(ExceptionGroup("one", [RejectedError("x")]))
     assert changed_nothing(ExceptionGroup("two", [RejectedError("x"), NotSentError("y")]))
     assert not changed_nothing(ExceptionGroup("two", [RejectedError("x"), ValueError("y")]))
 
 
-def test_a_failure_of_its_own_decides_the_class_of_what_is_unsettled() -> None:
+def test_unsettled_error_has_the_class_of_its_own_failure() -> None:
     failure = failure_of(UnsettledError("x", failure=failure_of(answered(503))))
     assert (failure.cls, failure.code) == (FailureClass.TRANSIENT_APP, "service_unavailable")
     assert failure_of(UnsettledError("x")).cls is FailureClass.TRANSIENT_INFRA
@@ -131,7 +131,7 @@ def test_the_codes_are_those_of_the_tables() -> None:
     assert ToolInputError.code == MISFIT
 
 
-def test_what_nobody_has_judged_proves_nothing() -> None:
+def test_unknown_codes_are_uncertain() -> None:
     for cls in (FailureClass.VALID, FailureClass.TRANSIENT_APP, FailureClass.TRANSIENT_INFRA):
         assert not is_certain(Failure(cls=cls, code="new", message="x"))
     assert not is_certain(Failure(cls=FailureClass.BUDGET, code="budget", message="x"))

@@ -73,7 +73,7 @@ def test_an_http_status(status: int, expected: FailureClass) -> None:
 
 
 @pytest.mark.parametrize("status", [-1, 0, 42, 600, 999])
-def test_what_is_no_status_says_nothing(status: int) -> None:
+def test_invalid_status_is_an_infrastructure_error(status: int) -> None:
     assert class_of_status(status) is INFRA
 
 
@@ -83,7 +83,7 @@ def test_trouble_with_the_account_is_for_a_person_at_once(status: int) -> None:
     assert not failure_of(answered(404)).is_escalated
 
 
-def test_a_response_says_when_to_come_back() -> None:
+def test_retry_after_is_read_in_every_form() -> None:
     sent, due = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:40 GMT"
     now = datetime(2015, 10, 21, 7, 28, 30, tzinfo=UTC)
     assert failure_of(answered(429, retry_after="17")).retry_after_s == 17
@@ -158,7 +158,7 @@ def test_an_error_inside_a_stream_is_judged_by_its_own_type(
         ("host_unknown", None, PERMANENT),
     ],
 )
-def test_a_call_without_a_status_is_judged_by_what_happened(
+def test_call_error_without_a_status_is_classified_by_its_type(
     type_: str, scope: str | None, expected: FailureClass
 ) -> None:
     failure = failure_of(CallError(a_call(type_)))
@@ -176,7 +176,7 @@ def test_a_status_beats_a_type_but_not_a_bill() -> None:
     assert code("invalid_request_error", 400, "organization_on_hold") == "account_suspended"
 
 
-def test_what_an_error_carries_already_judged_is_kept() -> None:
+def test_classified_failure_of_an_error_is_kept() -> None:
     judged = Failure(cls=BUDGET, code="mine", message="x")
     assert failure_of(CallError(judged)) is judged
     assert failure_of(CallError("text")).code == "job_failed"
@@ -316,7 +316,7 @@ def web_reset() -> None:
     ],
     ids=lambda each: getattr(each, "__name__", None),
 )
-def test_what_the_system_really_raises(
+def test_real_system_errors_are_classified(
     happens: Callable[[], None], code: str, expected: FailureClass
 ) -> None:
     with pytest.raises(Exception) as caught:  # noqa: PT011 -- each raises its own
@@ -453,7 +453,7 @@ def test_an_error_of_trio(error: BaseException, code: str, expected: FailureClas
     assert (failure.code, failure.cls) == (code, expected)
 
 
-async def test_a_cancellation_says_less_than_any_error_beside_it() -> None:
+async def test_any_error_beside_a_cancellation_decides() -> None:
     cancelled: list[BaseException] = []
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -503,7 +503,7 @@ def test_our_own_errors_keep_their_codes(error: errors.CortexError, expected: Fa
     assert (failure.cls, failure.code, failure.message) == (expected, error.code, "x")
 
 
-def test_what_our_own_errors_know_is_told() -> None:
+def test_details_of_our_own_errors_are_kept() -> None:
     assert failure_of(errors.TransientError("x", retry_after_s=7)).retry_after_s == 7
     assert failure_of(errors.InvalidOutputError("x", raw="half")).raw == "half"
     assert failure_of(errors.ForbiddenError("x")).is_escalated
@@ -549,7 +549,7 @@ def test_an_error_that_is_badly_made_is_judged_all_the_same() -> None:
     ],
     ids=["lines", "key", "empty", "ours", "NUL", "untellable"],
 )
-def test_an_error_is_told_in_one_line_that_can_be_stored(error: Exception, line: str) -> None:
+def test_error_is_described_in_one_storable_line(error: Exception, line: str) -> None:
     assert describe(error) == line
     assert len(describe(ValueError("x" * 10_000))) == TEXT_MAX
 

@@ -33,7 +33,7 @@ def answered(status: int, **headers: str) -> httpx2.HTTPStatusError:
 # --- causes
 
 
-def test_a_cause_decides_only_where_the_error_says_nothing() -> None:
+def test_cause_decides_only_for_an_uninformative_error() -> None:
     gone = errors.RejectedError("never")
     assert classify(chained(ValueError("mine"), gone)) is INFRA
     assert classify(chained(httpx2.ReadTimeout("mine"), gone)) is APP
@@ -49,7 +49,7 @@ def test_causes_in_a_circle_come_to_an_end() -> None:
     assert len(list(causes(first))) == CAUSES_MAX
 
 
-def test_a_chain_longer_than_any_comes_to_an_end() -> None:
+def test_very_long_chain_of_causes_ends() -> None:
     error: BaseException = errors.RejectedError("never reached")
     for _ in range(10_000):
         error = chained(OSError("wrapped"), error)
@@ -93,12 +93,12 @@ def test_the_worst_member_decides_however_deep_it_lies(error: Exception) -> None
 
 
 @given(st.permutations(list(SAMPLES)))
-def test_the_order_of_members_changes_nothing(order: list[FailureClass]) -> None:
+def test_order_of_group_members_does_not_matter(order: list[FailureClass]) -> None:
     group = ExceptionGroup("g", [SAMPLES[each]() for each in order])
     assert classify(group) is PERMANENT
 
 
-def test_among_equals_the_one_that_a_person_must_hear_of_is_told() -> None:
+def test_most_important_of_equal_group_members_is_chosen() -> None:
     group = ExceptionGroup("g", [answered(404), answered(401)])
     assert failure_of(group).is_escalated
     pauses = ExceptionGroup("g", [answered(429, retry_after="3"), answered(429, retry_after="9")])

@@ -146,6 +146,6 @@ def test_a_payload_that_is_the_same_or_has_a_command_of_its_own_is_refused(
         PayloadEdit.of(job_type, {"n": 1}, payload)
 
 
-def test_what_an_operator_can_mend_is_a_code_that_errors_have() -> None:
+def test_remedies_cover_only_known_permanent_codes() -> None:
     assert set(REMEDIES) - set(CODES) == {UsageError.code, ForbiddenError.code}
     assert not [code for code in REMEDIES if code in CODES and CODES[code].cls.is_transient]

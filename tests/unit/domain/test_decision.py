@@ -1,4 +1,4 @@
-"""What a failure does to its job, by its class and by what was used."""
+"""The consequence of a failure for its job, by its class and the attempts used."""
 
 import random
 
@@ -60,7 +60,7 @@ def test_the_domain_is_the_application_layers_even_in_the_last_worker_attempt() 
     assert 0 <= ended.delay_s <= BACKOFF.base_s
 
 
-def test_a_server_is_heard() -> None:
+def test_retry_after_of_a_server_sets_the_delay() -> None:
     failure = a_failure(FailureClass.TRANSIENT_APP, retry_after_s=90)
     assert decided(failure, used()) == RetryLater(90)
 
@@ -91,7 +91,7 @@ def test_a_budget_asks_a_person() -> None:
     st.integers(0, 100),
     st.integers(0, 100),
 )
-def test_nothing_is_tried_again_beyond_its_limits(
+def test_failure_is_never_retried_beyond_its_limits(
     cls: FailureClass, spent: int, attempts: int, retries: int, retries_max: int
 ) -> None:
     chances = used(

@@ -23,12 +23,12 @@ def test_a_rate_of_few_is_never_bad() -> None:
     assert measure(health.FAILURE_RATE, 1.0, among=health.AMONG_MIN).word is Word.BAD
 
 
-def test_nothing_to_measure_is_ok() -> None:
+def test_rates_without_data_are_ok() -> None:
     rates = Rates(completed=0, failed=0, attempt_errors=0, call_retries=0, letters=0).measures()
     assert [(each.value, each.word) for each in rates] == [(None, Word.OK)] * 3
 
 
-def test_rates_are_parts_of_what_ended() -> None:
+def test_rates_divide_by_what_ended() -> None:
     rates = Rates(completed=80, failed=5, attempt_errors=20, call_retries=10, letters=3).measures()
     failure, churn, dead = rates
     assert (failure.value, failure.among) == (20 / 100, 100)
@@ -36,7 +36,7 @@ def test_rates_are_parts_of_what_ended() -> None:
     assert (dead.value, dead.among) == (3 / 85, 85)
 
 
-def test_jobs_that_failed_without_an_attempt_take_nothing_from_the_churn() -> None:
+def test_jobs_failed_without_an_attempt_do_not_lower_the_churn() -> None:
     rates = Rates(completed=90, failed=10, attempt_errors=4, call_retries=0, letters=0).measures()
     assert rates[1].value == 0
 

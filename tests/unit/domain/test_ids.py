@@ -13,7 +13,7 @@ SEEDS = st.integers()
 
 
 @given(early=MILLISECONDS, late=MILLISECONDS, seed=SEEDS)
-def test_a_later_millisecond_sorts_later_whatever_chance_gives(
+def test_later_millisecond_sorts_later_whatever_the_random_bits(
     early: int, late: int, seed: int
 ) -> None:
     rng = Random(seed)
@@ -24,7 +24,7 @@ def test_a_later_millisecond_sorts_later_whatever_chance_gives(
 
 
 @given(ms=MILLISECONDS, seed=SEEDS)
-def test_it_is_a_uuid_of_version_7_that_says_its_time(ms: int, seed: int) -> None:
+def test_id_is_a_version_7_uuid_with_its_time(ms: int, seed: int) -> None:
     made = uuid7(ms, Random(seed))
     assert made.version == 7
     assert made.variant == "specified in RFC 4122"
@@ -42,7 +42,7 @@ def test_all_74_random_bits_are_used() -> None:
     assert both_seen.bit_count() == 74
 
 
-def test_none_comes_twice_within_a_millisecond() -> None:
+def test_ids_within_a_millisecond_are_distinct() -> None:
     rng = system_chance().rng
     assert len({uuid7(1_700_000_000_000, rng) for _ in range(20_000)}) == 20_000
 
@@ -54,7 +54,7 @@ def test_two_processes_have_chances_of_their_own() -> None:
     assert one.new_id() != other.new_id()
 
 
-def test_chance_takes_clock_and_randomness_from_where_it_is_told() -> None:
+def test_chance_uses_the_given_clock_and_randomness() -> None:
     first, again = (Chance(Random(5), lambda: 1234) for _ in range(2))
     assert first.new_id() == again.new_id()
     assert first.new_id().int >> 80 == 1234

@@ -9,7 +9,7 @@ S = JobStatus
 
 
 @pytest.mark.parametrize("status", JobStatus)
-def test_what_has_not_ended_can_be_cancelled(status: JobStatus) -> None:
+def test_every_unfinished_job_can_be_cancelled(status: JobStatus) -> None:
     assert why_not_cancel(status) is (Refusal.ENDED if status.is_terminal else None)
 
 
@@ -32,7 +32,7 @@ def test_what_has_not_ended_can_be_cancelled(status: JobStatus) -> None:
         (S.WAITING_FOR_APPROVAL, "person:llm:x", "READY", False, Refusal.DUE),
     ],
 )
-def test_only_what_waits_for_its_next_try_is_tried_again(
+def test_only_jobs_waiting_for_their_next_attempt_can_be_retried(
     status: JobStatus,
     waiting_on: str | None,
     task_state: str | None,

@@ -33,7 +33,7 @@ def output(events: list[JobEvent]) -> list[str]:
     return [f"{each.kind.value} {each.position}" for each in events]
 
 
-def test_what_happened_comes_in_one_order() -> None:
+def test_events_of_all_kinds_come_in_one_order() -> None:
     happened = Happened(
         history=[move(7, "PENDING", 0, attempt=0), move(8, "RUNNING", 1), move(9, "COMPLETED", 9)],
         attempts=[ended(1, 4)],
@@ -52,13 +52,13 @@ def test_what_happened_comes_in_one_order() -> None:
     ]
 
 
-def test_each_kind_stays_in_its_own_order_whatever_the_clock_said() -> None:
+def test_each_kind_of_event_keeps_its_order_despite_the_clock() -> None:
     happened = Happened(history=[move(1, "RETRY", 5), move(2, "RUNNING", 3)], steps=[step(1, 4)])
     ids = [each.position.history_id for each in events_after(START, happened)]
     assert ids == sorted(ids)
 
 
-def test_the_end_waits_for_what_has_not_been_read_yet() -> None:
+def test_ending_waits_for_unread_events() -> None:
     happened = Happened(
         history=[move(1, "COMPLETED", 3)], steps=[step(1, 1)], is_ended=True, is_complete=False
     )
@@ -66,14 +66,14 @@ def test_the_end_waits_for_what_has_not_been_read_yet() -> None:
     assert not happened.is_over
 
 
-def test_the_end_comes_last_even_if_its_clock_was_early() -> None:
+def test_ending_comes_last_despite_an_early_clock() -> None:
     happened = Happened(history=[move(1, "CANCELLED", 1)], steps=[step(1, 2)], is_ended=True)
     events = events_after(START, happened)
     assert [each.is_ending for each in events] == [False, True]
     assert happened.is_over
 
 
-def test_a_claim_that_history_tells_is_told_once() -> None:
+def test_claim_already_in_the_history_appears_once() -> None:
     claim = {"attempt": 3, "at": at(2), "pod": "b"}
     happened = Happened(history=[move(4, "RUNNING", 2, attempt=3)], claim=claim)
     assert output(events_after(START, happened)) == ["moved 4.0.0.3"]
@@ -89,6 +89,6 @@ def test_a_position_survives_its_text(numbers: tuple[int, int, int, int]) -> Non
     "text",
     ["", "1", "1.2.3", "1.2.3.4.5", "1.2.3.-4", "1.2.3.x", "1.2.3.٣", "1.2.3.2147483648", "9" * 99],
 )
-def test_what_is_no_position_is_refused(text: str) -> None:
+def test_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no position"):
         Position.parse(text)

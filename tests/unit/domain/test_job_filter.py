@@ -1,4 +1,4 @@
-"""The filter for jobs: what people may type, and the errors for what is no filter."""
+"""The filter for jobs: its syntax, and the errors for invalid ones."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -92,7 +92,7 @@ def test_a_filter_is_read(text: str, which: JobFilter) -> None:
         ("type:" + ",".join("abc"[n % 3] for n in range(51)), "51 types are more than 50", ""),
     ],
 )
-def test_what_is_no_filter_is_told_why(text: str, message: str, hint: str) -> None:
+def test_invalid_filter_is_refused_with_a_hint(text: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_filter(text)
     assert message in caught.value.message
@@ -100,7 +100,7 @@ def test_what_is_no_filter_is_told_why(text: str, message: str, hint: str) -> No
 
 
 @given(st.text(max_size=200) | st.text(alphabet="status:<>,\"' *ageid019-", max_size=200))
-def test_any_text_is_a_filter_or_told_why(text: str) -> None:
+def test_any_text_is_a_filter_or_a_usage_error(text: str) -> None:
     with suppress(UsageError):
         assert isinstance(parse_filter(text), JobFilter)
 
@@ -130,7 +130,7 @@ def test_the_words_for_states_are_those_that_are_shown() -> None:
         (FAILED, "effect:0f", "✗ fail"),
     ],
 )
-def test_a_wait_for_a_person_is_named_by_what_is_waited_for(
+def test_waiting_state_names_what_the_job_waits_for(
     status: JobStatus, waiting_on: str | None, shown: str
 ) -> None:
     state = state_shown(status, waiting_on)

@@ -31,7 +31,7 @@ def test_three_states_are_terminal_and_no_way_leads_out_of_them() -> None:
     assert all(not TRANSITIONS[status] for status in TERMINAL)
 
 
-def test_every_state_has_its_row_and_nothing_returns_to_pending() -> None:
+def test_every_state_has_transitions_and_none_returns_to_pending() -> None:
     assert set(TRANSITIONS) == set(JobStatus)
     assert all(JobStatus.PENDING not in after for after in TRANSITIONS.values())
     assert all(before not in after for before, after in TRANSITIONS.items())
@@ -106,7 +106,7 @@ def test_our_own_policies_are_within_the_limits(job_type: str) -> None:
 
 
 @pytest.mark.parametrize("field", [*LIMITS, "timeout_s"])
-def test_a_policy_is_checked_at_both_ends_and_names_what_is_off(field: str) -> None:
+def test_policy_out_of_bounds_is_refused_with_its_field(field: str) -> None:
     low, high = LIMITS.get(field, (1, TIMEOUT_MAX_S))
     for fits in (low, high):
         with_field(field, fits).check("mine")

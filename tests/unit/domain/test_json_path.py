@@ -28,7 +28,7 @@ ORDER = {"lines": [{"price": 3}, {"price": None}], "a.b": 1, "to": "x", "0": "ze
         ("gone", MISSING),
     ],
 )
-def test_a_dotted_path_leads_to_one_place_or_nowhere(dotted: str, found: Any) -> None:
+def test_dotted_path_finds_one_place_or_nothing(dotted: str, found: Any) -> None:
     assert find(ORDER, dotted) is found or find(ORDER, dotted) == found != MISSING
 
 
@@ -44,5 +44,5 @@ def test_a_dotted_path_leads_to_one_place_or_nowhere(dotted: str, found: Any) ->
         (("x", "\ud800"), 'x["⟦U+D800⟧"]'),
     ],
 )
-def test_a_path_is_told_with_nothing_hidden(path: Path, output: str) -> None:
+def test_path_is_shown_with_nothing_hidden(path: Path, output: str) -> None:
     assert field_of(path) == output

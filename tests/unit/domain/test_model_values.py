@@ -1,4 +1,4 @@
-"""What a model is asked and answers, as values that survive the record."""
+"""Requests and responses of a model, as values that survive the record."""
 
 from typing import Any
 
@@ -48,14 +48,14 @@ def test_text_and_calls_are_found_among_other_blocks() -> None:
     assert response.tool_calls == (CALL,)
 
 
-def test_the_message_that_goes_back_holds_nothing_of_our_own() -> None:
+def test_message_sent_back_contains_only_api_fields() -> None:
     broken = {**CALL, "input": {}, INVALID_INPUT: "{"}
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     sent = a_response(thought, broken).as_message()
     assert sent == {"role": "assistant", "content": [thought, {**CALL, "input": {}}]}
 
 
-def test_a_request_names_only_what_is_set() -> None:
+def test_request_contains_only_set_fields() -> None:
     bare = ModelRequest(model="m", messages=({"role": "user", "content": "?"},), max_tokens=5)
     assert set(bare.to_json()) == {"model", "messages", "max_tokens"}
     full = ModelRequest(

@@ -1,4 +1,4 @@
-"""What a call costs, and when that is not known."""
+"""Costs of calls, known and unknown."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def test_each_kind_of_token_has_its_price() -> None:
         ("claude-sonnet-5-latest", "claude-sonnet-5"),
     ],
 )
-def test_a_release_costs_what_its_model_costs(model: str, same_as: str) -> None:
+def test_dated_release_costs_the_same_as_its_model(model: str, same_as: str) -> None:
     assert LIST_PRICES.cost(model, USAGE) == LIST_PRICES.cost(same_as, USAGE)
 
 
@@ -156,7 +156,7 @@ def _each_kind(
 # --- a person's own prices
 
 
-def test_a_model_of_ones_own_gets_a_price() -> None:
+def test_custom_model_gets_its_configured_price() -> None:
     table = LIST_PRICES.with_overrides({"local-llama": {"input": 0.1, "output": "0.4"}})
     usage = Usage(input_tokens=1_000_000, cache_read_tokens=1_000_000, output_tokens=1_000_000)
     assert table.cost("local-llama", usage) == Decimal("0.6")
@@ -166,14 +166,14 @@ def test_a_model_of_ones_own_gets_a_price() -> None:
     assert LIST_PRICES.cost("local-llama", usage) is None
 
 
-def test_of_a_known_model_only_what_is_given_changes() -> None:
+def test_override_of_a_known_model_changes_only_the_given_prices() -> None:
     table = LIST_PRICES.with_overrides({"claude-haiku-5-5": {"output": 7}})
     million = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
     assert table.cost("claude-haiku-5-5", million) == Decimal("7.1")  # no long-prompt price of ours
     assert table.cost("claude-haiku-5-5", Usage(cache_read_tokens=10**6)) == Decimal("0.01")
 
 
-def test_a_release_with_a_price_of_its_own_goes_before_its_model() -> None:
+def test_price_of_a_release_overrides_its_models() -> None:
     name = "claude-opus-5-20260101"
     table = LIST_PRICES.with_overrides({name: {"input": 1, "output": 1}})
     assert table.cost(name, Usage(input_tokens=10**6)) == 1

@@ -1,4 +1,4 @@
-"""Names of queues: what is shown is what can be typed."""
+"""Names of queues: the shown form can be typed back."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,23 +14,23 @@ from cortex.view.queues import parse_queue, pause_text, queue_shown
 
 
 @given(st.none() | st.text('abdeflut"', min_size=1, max_size=12) | st.just("default"))
-def test_what_is_shown_can_be_typed(queue: str | None) -> None:
+def test_shown_queue_name_parses_back(queue: str | None) -> None:
     assert parse_queue(queue_shown(queue)) == queue
 
 
-def test_the_default_queue_is_not_one_that_is_named_so() -> None:
+def test_default_queue_differs_from_a_queue_named_default() -> None:
     assert queue_shown(None) == "default"
     assert queue_shown("default") == '"default"'
     assert queue_shown("mail") == "mail"
 
 
 @pytest.mark.parametrize("text", ["", "x" * 101])
-def test_what_no_queue_can_be_named_is_refused(text: str) -> None:
+def test_invalid_queue_name_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="1 to 100 characters"):
         parse_queue(text)
 
 
-def test_a_pause_tells_who_when_and_why() -> None:
+def test_pause_text_names_person_time_and_reason() -> None:
     now = datetime(2026, 7, 3, 12, 30, tzinfo=UTC)
     at = now - timedelta(minutes=28)
     row = QueueRow(

@@ -1,4 +1,4 @@
-"""Quotas: their names, their words, how they are written, and what a call takes."""
+"""Quotas: names, text, syntax, and the amount that a call takes."""
 
 from decimal import Decimal
 from typing import Any
@@ -59,7 +59,9 @@ def test_a_quota_as_people_write_and_read_it(
         ("a" * 150, "1/day", "x" * 150, "is too long"),
     ],
 )
-def test_what_is_no_quota_is_told(tool: str, limit: str, argument: str | None, output: str) -> None:
+def test_invalid_quota_is_refused_with_a_reason(
+    tool: str, limit: str, argument: str | None, output: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         Quota.parse(tool, limit, argument=argument)
     assert output in caught.value.message
@@ -96,9 +98,7 @@ def test_an_argument_may_be_nested() -> None:
         ({"amount": 500.01}, "one call of 500.01 EUR is more than all of it"),
     ],
 )
-def test_what_cannot_be_held_to_the_limit_is_refused(
-    arguments: dict[str, Any], output: str
-) -> None:
+def test_invalid_amount_is_refused(arguments: dict[str, Any], output: str) -> None:
     with pytest.raises(RejectedError) as caught:
         PAY.amount(arguments)
     assert "tool 'pay' is limited to 500 EUR a day by amount" in caught.value.message
@@ -111,6 +111,6 @@ def test_every_amount_within_the_limit_is_taken_exactly(value: float) -> None:
 
 
 @given(st.decimals(0, 10**9, places=2))
-def test_words_say_the_whole_amount(amount: Decimal) -> None:
+def test_quota_text_shows_the_whole_amount(amount: Decimal) -> None:
     figure = PAY.worded(amount).removesuffix(" EUR").replace(",", "")
     assert Decimal(figure) == amount

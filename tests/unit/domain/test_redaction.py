@@ -75,7 +75,7 @@ def test_a_secret_is_found_however_it_is_written(write: Callable[[str], str], va
         assert redactor.redact(clean) == clean
 
 
-def test_while_nothing_is_known_text_is_the_same_object() -> None:
+def test_redactor_without_secrets_returns_the_same_object() -> None:
     redactor = Redactor()
     text = "anything " * 10
     texts = [text, None]
@@ -85,14 +85,14 @@ def test_while_nothing_is_known_text_is_the_same_object() -> None:
     assert redactor.secret_in(text) is None
 
 
-def test_what_holds_no_secret_is_the_same_object() -> None:
+def test_text_without_a_secret_is_the_same_object() -> None:
     redactor = knowing(TOKEN=PLAIN)
     texts = ["harmless", None, 5, b"bytes " + PLAIN.encode()]
     assert redactor.redact_each(texts) is texts
     assert redactor.redact(texts[0]) is texts[0]  # type: ignore[arg-type]
 
 
-def test_of_a_list_only_texts_are_changed() -> None:
+def test_redacting_a_list_changes_only_texts() -> None:
     redactor = knowing(TOKEN=PLAIN)
     given_ = [f"a {PLAIN}", None, 5, PLAIN.encode(), "b"]
     marker = "[secret TOKEN, 15 characters]"
@@ -100,7 +100,7 @@ def test_of_a_list_only_texts_are_changed() -> None:
 
 
 @given(TEXT, VALUES, TEXT)
-def test_no_value_survives_and_redacting_again_changes_nothing(
+def test_redaction_removes_every_value_and_is_idempotent(
     before: str, value: str, after: str
 ) -> None:
     redactor = knowing(TOKEN=value)
@@ -120,9 +120,7 @@ def test_no_value_survives_and_redacting_again_changes_nothing(
         max_leaves=8,
     ),
 )
-def test_json_stays_json_and_what_holds_no_secret_stays_as_it_was(
-    value: str, other: object
-) -> None:
+def test_redacted_json_stays_valid_and_otherwise_unchanged(value: str, other: object) -> None:
     redactor = knowing(TOKEN=value)
     text = json.dumps({"key": value, "other": other})
     clean = json.loads(redactor.redact(text))
@@ -164,13 +162,13 @@ def test_a_new_value_of_the_same_name_is_hidden_beside_the_old_one() -> None:
     assert clean == "[secret A, 11 characters], [secret A, 12 characters]"
 
 
-def test_a_value_too_short_to_be_told_from_text_is_refused_without_being_shown() -> None:
+def test_short_secret_is_refused_without_being_shown() -> None:
     with pytest.raises(InvalidValueError, match="secret PIN has 4 characters") as caught:
         Redactor().register("PIN", "hjkl")
     assert "hjkl" not in f"{caught.value} {caught.value.hint}"
 
 
-def test_a_pattern_hides_what_it_describes() -> None:
+def test_registered_pattern_is_redacted() -> None:
     redactor = knowing(A=PLAIN)
     redactor.register_pattern("API token", "cortex_[0-9a-f]{64}")
     token = "cortex_" + "0f" * 32
@@ -218,7 +216,7 @@ print(encode({"b": "a sk-3f9a7c21"}, what="v"), clean_text("x" * 8 + " sk-3f9a7c
 
 
 @given(TEXT, VALUES, TEXT, st.data())
-def test_wherever_a_text_is_cut_no_half_of_a_secret_goes_out(
+def test_cut_text_never_shows_half_a_secret(
     before: str, value: str, after: str, data: st.DataObject
 ) -> None:
     redactor = knowing(TOKEN=value)
@@ -230,7 +228,7 @@ def test_wherever_a_text_is_cut_no_half_of_a_secret_goes_out(
     assert lost >= len(before) + len(value)
 
 
-def test_what_begins_no_secret_is_not_held_back() -> None:
+def test_only_a_possible_secret_at_the_edge_is_held_back() -> None:
     redactor = knowing(TOKEN="correct horse battery")
     assert redactor.begun_in("the correct horse b") == len("correct horse b")
     assert redactor.begun_in("the correct horse is") == 0

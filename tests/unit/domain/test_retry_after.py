@@ -122,7 +122,7 @@ def test_other_headers_ask_for_a_pause(
     assert retry_after_of(httpx2.Headers(headers), now=NOW, status=status) == seconds
 
 
-def test_a_server_says_whether_a_retry_can_help() -> None:
+def test_should_retry_header_is_read() -> None:
     for value, meaning in (("true", True), ("false", False), (" False ", False), ("maybe", None)):
         assert should_retry_of(httpx2.Headers({"X-Should-Retry": value})) is meaning
     assert should_retry_of(httpx2.Headers()) is None

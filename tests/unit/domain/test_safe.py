@@ -37,7 +37,7 @@ TEXT = st.lists(st.one_of(st.text(), TREACHEROUS)).map("".join)
         ("half \ud83d", "half ⟦U+D83D⟧"),
     ],
 )
-def test_what_hides_or_acts_is_shown(text: str, shown: str) -> None:
+def test_hidden_and_control_characters_become_visible(text: str, shown: str) -> None:
     assert safe(text) == shown
 
 
@@ -52,7 +52,7 @@ def test_a_joiner_between_letters_is_shown() -> None:
     assert safe("pay\u200dpal") == "pay⟦U+200D⟧pal"
 
 
-def test_line_breaks_become_what_the_caller_wants() -> None:
+def test_line_breaks_become_the_callers_newline() -> None:
     assert safe("a\r\nb\nc") == "a b c"
     assert safe("a\r\nb\nc", newline="\n") == "a\nb\nc"
     assert safe("a\tb", newline="\n") == "a    b"
@@ -65,12 +65,12 @@ def test_marks_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize("mark", ["\u0e34", "\u20dd", "\u0941", "\u0903", "\u1161", "\U0001f3fd"])
-def test_what_takes_no_cell_has_a_bound(mark: str) -> None:
+def test_zero_width_marks_are_bounded(mark: str) -> None:
     shown = safe("a" + mark * 10_000)
     assert cell_len(shown) >= 10_000, "each one that is too many is seen"
 
 
-def test_nothing_without_a_cell_of_its_own_escapes_that_bound() -> None:
+def test_every_zero_width_character_is_bounded() -> None:
     for char in map(chr, chain(range(0x2_0000), range(0xE_0000, 0xE_1000))):  # all such are there
         if not char.isascii() and cell_len(char) == 0:
             assert safe("a" + char * 20) != "a" + char * 20, f"U+{ord(char):04X}"
@@ -82,20 +82,20 @@ def test_scripts_that_need_marks_are_untouched(word: str) -> None:
 
 
 @given(TEXT)
-def test_nothing_that_acts_or_hides_is_left(text: str) -> None:
+def test_safe_text_has_no_control_or_hidden_characters(text: str) -> None:
     for char in safe(text):
         assert unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 @given(TEXT)
-def test_lines_are_kept_and_nothing_else_breaks_them(text: str) -> None:
+def test_only_newlines_break_lines(text: str) -> None:
     kept = safe(text, newline="\n")
     assert kept.count("\n") == text.count("\n")
     assert kept.splitlines() == kept.split("\n") or kept.endswith("\n") or not kept
 
 
 @given(TEXT)
-def test_it_is_idempotent(text: str) -> None:
+def test_safe_is_idempotent(text: str) -> None:
     assert safe(safe(text)) == safe(text)
     assert safe(safe(text, newline="\n"), newline="\n") == safe(text, newline="\n")
 

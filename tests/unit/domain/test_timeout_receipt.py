@@ -71,7 +71,7 @@ from tests.support.records.receipts import (
         ),
     ],
 )
-def test_what_the_step_may_have_left_is_put_aside(
+def test_receipt_recommends_a_way_on(
     receipt: TimeoutReceipt, is_clean: bool, choice: Choice
 ) -> None:
     assert (receipt.is_clean, recommended_choice(receipt)) == (is_clean, choice)

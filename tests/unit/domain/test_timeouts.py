@@ -41,7 +41,7 @@ def test_the_hard_limit_itself_is_allowed(scope: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 901, float("nan"), float("inf")])
-def test_an_override_out_of_bounds_is_told_with_its_place_value_and_limit(value: float) -> None:
+def test_timeout_out_of_bounds_is_refused_with_place_and_limit(value: float) -> None:
     with pytest.raises(UsageError) as caught:
         check_timeout("step", value, "step 'fetch': timeout")
     assert caught.value.message == (

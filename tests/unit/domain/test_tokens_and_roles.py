@@ -34,7 +34,7 @@ def test_a_token_is_no_cookie() -> None:
     assert digest_of_cookie(token_text(bytes(32))) is None
 
 
-def test_what_each_role_brings() -> None:
+def test_each_role_grants_its_rights() -> None:
     table = {held: {needed for needed in Role if may(frozenset({held}), needed)} for held in Role}
     assert table == {
         Role.VIEWER: {Role.VIEWER},

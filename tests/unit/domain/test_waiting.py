@@ -1,4 +1,4 @@
-"""What a job waits for: parsed from the database's text, and shown in words."""
+"""The wait of a job: parsed from the database's text, and described."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -56,14 +56,14 @@ QUOTA = {
         ),
     ],
 )
-def test_it_is_told_in_words(seen: dict[str, Any], words: str, way_out: str) -> None:
+def test_wait_is_described_with_its_way_out(seen: dict[str, Any], words: str, way_out: str) -> None:
     awaited = awaited_of(seen)
     assert awaited is not None
     assert awaited.words == words
     assert awaited.ways_out[0] == way_out
 
 
-def test_a_name_does_not_pass_for_what_stands_around_it() -> None:
+def test_name_that_imitates_the_text_around_it_is_quoted() -> None:
     awaited = of(ApprovalWait, APPROVAL | {"what": "tea (LOW), asked for by li"})
     assert awaited.words == 'waits for a person to approve "tea (LOW), asked for by li" (HIGH)'
 
@@ -82,7 +82,7 @@ def test_a_quota_with_something_left_is_not_used_up() -> None:
     assert not attrs.evolve(quota, used=Decimal("19.5")).is_used_up
 
 
-def test_nothing_is_nothing() -> None:
+def test_job_without_a_wait_awaits_none() -> None:
     assert awaited_of(None) is None
 
 

@@ -102,7 +102,7 @@ def fits(job_type: JobType, value: Any) -> bool:
 
 
 @pytest.mark.parametrize("hint", [*EXACT, *LENIENT], ids=str)
-def test_a_schema_takes_what_the_handler_takes(hint: Any) -> None:
+def test_argument_schema_accepts_all_that_the_handler_accepts(hint: Any) -> None:
     job_type = taking(hint)
     for value in VALUES:
         try:

@@ -113,12 +113,12 @@ RICH: list[tuple[object, object]] = [
 
 
 @given(nested(STORABLE_TEXT))
-def test_json_comes_back_as_it_went_in(value: Any) -> None:
+def test_json_round_trips_through_the_codec(value: Any) -> None:
     assert decode(encode(value, what="v")) == value
 
 
 @given(nested(ANY_TEXT))
-def test_whatever_text_there_is_what_comes_out_can_be_stored(value: Any) -> None:
+def test_any_text_is_encoded_storably(value: Any) -> None:
     text = encode(value, what="v")
     assert "\\u0000" not in text.replace("\\\\", "")
     text.encode()  # no lone surrogates
@@ -131,9 +131,7 @@ def test_whatever_text_there_is_what_comes_out_can_be_stored(value: Any) -> None
     [lambda v: v, lambda v: [v], lambda v: {"v": v, "none": None}],
     ids=["alone", "in a list", "beside null"],
 )
-def test_rich_values_become_plain_wherever_they_stand(
-    value: object, plain: object, around: Any
-) -> None:
+def test_rich_values_become_plain_at_any_depth(value: object, plain: object, around: Any) -> None:
     assert decode(encode(around(value), what="v")) == around(plain)
 
 
@@ -181,12 +179,12 @@ def test_brackets_in_text_are_not_depth() -> None:
     [object(), lambda: 0, 2**64, -(2**63) - 1, 1j, {"deep": [object()]}],
     ids=["object", "function", "too large", "too small", "complex", "deep inside"],
 )
-def test_what_is_no_json_is_refused_by_name(value: object) -> None:
+def test_value_without_json_form_is_refused_by_name(value: object) -> None:
     with pytest.raises(InvalidValueError, match="the answer is not JSON"):
         encode(value, what="the answer")
 
 
-def test_size_is_limited_in_bytes_and_says_both_figures() -> None:
+def test_size_limit_in_bytes_is_reported_with_both_figures() -> None:
     limit = SizeLimit(bytes_max=100, way_out="return a path")
     assert len(encode("x" * 98, what="v", limit=limit)) == 100
     with pytest.raises(InvalidValueError, match=r"v is 101 bytes of JSON, more than 100") as caught:
@@ -326,7 +324,7 @@ def test_clean_text_can_be_stored_and_keeps_to_its_limit(text: str, limit: int) 
         assert cleaned.endswith("…")
 
 
-def test_clean_text_shortens_what_is_longer_than_an_error_may_be() -> None:
+def test_clean_text_is_cut_to_the_maximum() -> None:
     assert len(clean_text("x" * (TEXT_MAX + 1))) == TEXT_MAX
 
 
@@ -390,6 +388,6 @@ def test_a_value_takes_its_declared_shape(value: Any, shape: Any, expected: Any)
     assert (found, type(found)) == (expected, type(expected))
 
 
-def test_what_a_step_returned_can_be_given_its_shape_again() -> None:
+def test_recorded_output_structures_back_to_its_type() -> None:
     report = Report("t", AT, ("a", "b"), {"n": 1})
     assert structure_discreetly(decode(encode(report, what="v")), Report, what="v") == report

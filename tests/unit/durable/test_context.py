@@ -1,4 +1,4 @@
-"""What a handler does through its context: steps, model and tool calls, many of them at once."""
+"""A handler's context: steps, model and tool calls, many of them at once."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -113,7 +113,7 @@ async def test_another_function_with_the_same_values_is_the_same_step() -> None:
     assert await a_context(record).step("a", renamed, number=1) == 2
 
 
-async def test_another_length_of_a_timer_that_has_begun_changes_nothing(
+async def test_changed_length_of_a_started_timer_is_ignored(
     autojump_clock: object,
 ) -> None:
     record = Record()
@@ -158,7 +158,7 @@ async def test_a_step_without_a_limit_of_its_own_has_the_default(
 
 
 @pytest.mark.parametrize("limit_s", [None, 60.0])
-async def test_a_limit_that_the_jobs_own_comes_before_never_fires(
+async def test_limit_beyond_the_jobs_own_never_fires(
     autojump_clock: object, limit_s: float | None
 ) -> None:
     context = a_context(claim=a_claim(left_s=60.0), policies=KnownLimits())
@@ -335,7 +335,7 @@ async def test_a_lost_lease_ends_all_branches_past_job_code_that_swallows() -> N
         await ctx.gather(swallows(), wait_for_ever())
 
 
-async def test_a_cancelled_gather_is_cancelled_and_nothing_else() -> None:
+async def test_cancelled_gather_raises_only_the_cancellation() -> None:
     ctx = a_context()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -390,7 +390,7 @@ async def test_a_step_that_may_be_repeated_is_called_again_inside_the_step(
     assert 3 <= trio.current_time() - began <= 4.5
 
 
-async def test_a_step_is_not_repeated_unasked_nor_for_what_never_passes_nor_without_time(
+async def test_step_is_repeated_only_on_request_for_transient_errors_with_time(
     autojump_clock: object,
 ) -> None:
     calls = 0
@@ -413,7 +413,7 @@ async def test_a_step_is_not_repeated_unasked_nor_for_what_never_passes_nor_with
     assert calls == 5
 
 
-async def test_one_who_must_wait_lets_the_others_end_first() -> None:
+async def test_suspended_branch_lets_the_others_end_first() -> None:
     record, gate = Record(), trio.Event()
 
     async def deploy() -> str:
@@ -532,7 +532,7 @@ async def test_the_first_of_several_timers_wakes_the_job_on_time(autojump_clock:
     assert record.keys[-1] == "ring"
 
 
-async def test_a_sleep_until_an_instant_records_nothing(autojump_clock: object) -> None:
+async def test_sleep_until_an_instant_records_no_step(autojump_clock: object) -> None:
     record = Record()
     ctx = a_context(record)
     instant = await ctx.services.clock.now() + timedelta(seconds=4)

@@ -1,4 +1,4 @@
-"""`@job(schedule=…)`: what a job type declares, and which declarations are refused."""
+"""`@job(schedule=…)`: valid and refused declarations."""
 
 from datetime import datetime
 from typing import Any

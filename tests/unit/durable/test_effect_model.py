@@ -139,7 +139,7 @@ class World:
         return fault is not Fault.DIES_AFTER
 
     def ends(self) -> None:
-        """The job has failed: what is open then stays unknown."""
+        """Fail the job: an open call stays unknown."""
         if self.status is not EffectStatus.ABANDONED:
             assert self.honours_key, "what cannot be repeated ends as it is, or with a person"
             assert self.is_open
@@ -218,7 +218,7 @@ async def run(world: World, *, can_ask: bool, idempotent: bool) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(FAULTS, WORDS, st.booleans())
-def test_what_cannot_be_repeated_is_never_called_while_its_outcome_is_open(
+def test_unrepeatable_call_is_never_repeated_while_open(
     faults: list[Fault], gives_up: list[bool], can_ask: bool
 ) -> None:
     world = World(faults, honours_key=False, gives_up=gives_up)
@@ -227,7 +227,7 @@ def test_what_cannot_be_repeated_is_never_called_while_its_outcome_is_open(
 
 @settings(max_examples=EXAMPLES)
 @given(FAULTS, st.booleans())
-def test_what_honours_its_key_is_applied_once_and_nobody_is_asked(
+def test_idempotent_call_is_applied_once_without_asking_people(
     faults: list[Fault], can_ask: bool
 ) -> None:
     world = World(faults, honours_key=True, gives_up=[])

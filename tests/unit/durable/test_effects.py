@@ -1,4 +1,4 @@
-"""One call that happens once: what each answer of the ledger and of the other side leads to."""
+"""One call that happens once: the outcome for each answer of the ledger and the other side."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -64,7 +64,7 @@ def a_call(side: OtherSide, **fields: Any) -> EffectCall:
 
 
 async def performed(side: OtherSide, *verdicts: str, **fields: Any) -> Done | NotDone:
-    """What becomes of a call when the ledger answers so; `can_ask` lets it be reconciled."""
+    """The outcome of a call for these ledger answers; `can_ask` lets it be reconciled."""
     if fields.pop("can_ask", False):
         fields["reconcile"] = side.reconcile
     gateway = fields.pop("gateway", None) or LedgerDesk(verdicts=list(verdicts))
@@ -75,7 +75,7 @@ async def performed(side: OtherSide, *verdicts: str, **fields: Any) -> Done | No
 # --- leave
 
 
-async def test_the_call_gets_what_the_ledger_holds() -> None:
+async def test_call_receives_the_arguments_in_the_ledger() -> None:
     side, gateway = OtherSide(), LedgerDesk()
     ended = await performed(side, gateway=gateway)
     (intent,), (invocation,) = gateway.intents, side.called
@@ -86,7 +86,7 @@ async def test_the_call_gets_what_the_ledger_holds() -> None:
     assert invocation.arguments == {"amount": 12.5, "to": "ana"}
 
 
-async def test_what_is_done_is_not_called() -> None:
+async def test_completed_effect_is_not_called() -> None:
     side = OtherSide()
     ended = await performed(side, "done")
     assert isinstance(ended, Done)
@@ -100,7 +100,7 @@ async def test_what_is_done_is_not_called() -> None:
         ("no_amount", "pay: quota q finds no amount in its arguments"),
     ],
 )
-async def test_what_no_quota_can_let_through_was_not_intended(verdict: str, output: str) -> None:
+async def test_effect_that_no_quota_allows_is_not_done(verdict: str, output: str) -> None:
     side = OtherSide()
     ended = await performed(side, verdict)
     assert isinstance(ended, NotDone)
@@ -111,7 +111,7 @@ async def test_what_no_quota_can_let_through_was_not_intended(verdict: str, outp
     "verdict, waiting_on, delay_s", [("frozen", "effects:all", 0.0), ("quota", "quota:q", 60.0)]
 )
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_what_must_wait_is_not_called(
+async def test_frozen_or_limited_effect_suspends_without_a_call(
     verdict: str, waiting_on: str, delay_s: float, *, idempotent: bool
 ) -> None:
     side = OtherSide()
@@ -130,7 +130,7 @@ async def test_what_must_wait_is_not_called(
         ("a new word", AssertionError),
     ],
 )
-async def test_what_can_never_go_on_is_not_called(verdict: str, error: type[Exception]) -> None:
+async def test_final_verdict_raises_without_a_call(verdict: str, error: type[Exception]) -> None:
     side = OtherSide()
     with pytest.raises(error):
         await performed(side, verdict)
@@ -183,7 +183,7 @@ async def test_an_open_call_with_other_arguments_diverges(to: str, *, is_named: 
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_what_was_applied_is_recorded_and_not_called(*, idempotent: bool) -> None:
+async def test_reconciled_as_applied_is_recorded_without_a_call(*, idempotent: bool) -> None:
     side = OtherSide(says=[Applied("earlier")])
     gateway = LedgerDesk(verdicts=["recheck"])
     ended = await performed(side, gateway=gateway, can_ask=True, is_idempotent=idempotent)
@@ -192,7 +192,7 @@ async def test_what_was_applied_is_recorded_and_not_called(*, idempotent: bool) 
     assert [intent.is_sure for intent in gateway.intents] == [False]
 
 
-async def test_what_was_not_applied_is_called_under_the_same_id() -> None:
+async def test_reconciled_as_not_applied_is_called_under_the_same_id() -> None:
     side = OtherSide(says=[NotApplied()])
     gateway = LedgerDesk(verdicts=["recheck"])
     ended = await performed(side, gateway=gateway, can_ask=True)
@@ -201,7 +201,7 @@ async def test_what_was_not_applied_is_called_under_the_same_id() -> None:
     assert [intent.is_sure for intent in gateway.intents] == [False, True]
 
 
-async def test_what_was_not_applied_still_waits_for_the_end_of_a_freeze() -> None:
+async def test_reconciled_as_not_applied_still_respects_a_freeze() -> None:
     side = OtherSide(says=[NotApplied()])
     with pytest.raises(Suspended, match="frozen"):
         await performed(side, "recheck", "frozen", can_ask=True)
@@ -209,7 +209,7 @@ async def test_what_was_not_applied_still_waits_for_the_end_of_a_freeze() -> Non
 
 
 @pytest.mark.parametrize("can_ask", [True, False])
-async def test_what_nobody_knows_is_a_persons(*, can_ask: bool) -> None:
+async def test_unknown_outcome_suspends_for_a_person(*, can_ask: bool) -> None:
     side = OtherSide(says=[Unknown("two look like it")])
     gateway = LedgerDesk(verdicts=["recheck"])
     with pytest.raises(Suspended) as caught:
@@ -230,7 +230,7 @@ async def test_an_idempotent_one_is_called_again_without_asking_anybody() -> Non
     assert [intent.is_sure for intent in gateway.intents] == [False, True]
 
 
-async def test_a_certain_failure_of_a_repeated_call_says_nothing_of_the_one_before() -> None:
+async def test_certain_failure_of_a_repeated_call_proves_nothing_about_the_first() -> None:
     """That the password does not fit any more is no proof that it did not then."""
     side, gateway = OtherSide(ends=[RejectedError("no")]), LedgerDesk(verdicts=["recheck"])
     with pytest.raises(RejectedError):
@@ -238,7 +238,7 @@ async def test_a_certain_failure_of_a_repeated_call_says_nothing_of_the_one_befo
     assert gateway.reports == []
 
 
-async def test_an_idempotent_one_is_called_again_when_the_other_side_cannot_tell() -> None:
+async def test_idempotent_effect_is_called_again_when_reconcile_is_unsure() -> None:
     side = OtherSide(says=[Unknown("?")])
     ended = await performed(side, "recheck", can_ask=True, is_idempotent=True)
     assert isinstance(ended, Done)
@@ -265,7 +265,9 @@ async def test_a_decision_is_not_lost_between_two_questions() -> None:
 
 @pytest.mark.parametrize("can_ask", [True, False])
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_certain_failure_needs_nobody(*, can_ask: bool, idempotent: bool) -> None:
+async def test_certain_failure_is_not_done_without_reconcile(
+    *, can_ask: bool, idempotent: bool
+) -> None:
     error = RejectedError("no such account")
     side, gateway = OtherSide(ends=[error]), LedgerDesk()
     ended = await performed(side, gateway=gateway, can_ask=can_ask, is_idempotent=idempotent)
@@ -297,7 +299,7 @@ async def test_an_open_failure_is_asked_for_at_once(said: Verdict, expected: typ
 
 
 @pytest.mark.parametrize("can_ask", [True, False])
-async def test_an_open_failure_that_nobody_can_tell_of_is_a_persons(*, can_ask: bool) -> None:
+async def test_uncertain_failure_without_an_answer_suspends_for_a_person(*, can_ask: bool) -> None:
     side = OtherSide(ends=[UNSURE], says=[Unknown("?")])
     with pytest.raises(Suspended) as caught:
         await performed(side, can_ask=can_ask)
@@ -325,7 +327,7 @@ async def test_an_answer_of_the_wrong_type_was_applied() -> None:
     assert ended.is_applied
 
 
-async def test_what_changes_nothing_has_changed_nothing() -> None:
+async def test_failure_of_a_call_that_changes_nothing_is_not_applied() -> None:
     error = TransientError("not now")
     side = OtherSide(ends=[error])
     ended = await performed(side, is_idempotent=True, changes_nothing=True)
@@ -334,7 +336,7 @@ async def test_what_changes_nothing_has_changed_nothing() -> None:
 
 
 @pytest.mark.parametrize("error", [LeaseLost("gone"), KeyboardInterrupt(), SystemExit(3)])
-async def test_what_is_no_failure_passes(error: BaseException) -> None:
+async def test_control_flow_passes_through_an_effect(error: BaseException) -> None:
     side = OtherSide(ends=[error])
     with pytest.raises(type(error)):
         await performed(side, can_ask=True)
@@ -357,13 +359,13 @@ async def for_ever(_: Invocation) -> Any:
     await trio.sleep_forever()
 
 
-async def test_cancelled_while_it_asks_for_leave_it_calls_nobody() -> None:
+async def test_cancellation_while_intending_prevents_the_call() -> None:
     side = OtherSide()
     await cancelled(lambda: performed(side, gateway=Slow()))
     assert not side.called
 
 
-async def test_cancelled_in_the_call_nothing_is_told() -> None:
+async def test_cancellation_during_the_call_reports_no_outcome() -> None:
     """The intent is in the ledger without an outcome: the next attempt asks."""
     gateway = LedgerDesk()
     side = OtherSide()
@@ -371,7 +373,7 @@ async def test_cancelled_in_the_call_nothing_is_told() -> None:
     assert (gateway.reports, side.asked) == ([], [])
 
 
-async def test_cancelled_in_the_question_nothing_is_called() -> None:
+async def test_cancellation_during_reconcile_prevents_the_call() -> None:
     side = OtherSide()
     await cancelled(lambda: performed(side, "recheck", reconcile=for_ever))
     assert not side.called

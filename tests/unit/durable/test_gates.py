@@ -1,4 +1,4 @@
-"""Gates: what is asked of people, what their decisions mean, and who asks for them."""
+"""Gates: requests to people, and the meaning of their decisions."""
 
 import json
 from typing import Any
@@ -36,7 +36,7 @@ REQUEST = a_request()
 
 
 def wish(found: Any, request: ApprovalRequest = REQUEST) -> Suspended:
-    """The wish to wait that a job has to whom this is what was found."""
+    """The suspension of a job that finds this decision."""
     with pytest.raises(Suspended) as caught:
         decided(request, found, job_id=JOB)
     assert caught.value.delay_s is None
@@ -46,13 +46,13 @@ def wish(found: Any, request: ApprovalRequest = REQUEST) -> Suspended:
 # --- what was found
 
 
-def test_what_was_never_asked_is_asked() -> None:
+def test_new_gate_makes_a_request() -> None:
     asked = wish(None)
     assert (asked.requests, asked.awaited) == ((REQUEST,), ())
     assert asked.waiting_on == f"approval:{REQUEST.id}"
 
 
-def test_what_waits_is_waited_for_and_not_asked_again() -> None:
+def test_pending_request_is_awaited_and_not_repeated() -> None:
     earlier = a_request()
     found = decided_on(earlier, ApprovalStatus.PENDING, job_id=JOB)
     waits = wish(found)
@@ -84,7 +84,7 @@ def test_a_yes_to_an_earlier_job_counts_only_if_as_much_was_asked(less: dict[str
     assert decided(now, same, job_id=JOB).is_approved, "this job was asked so"
 
 
-def test_a_cancelled_request_is_asked_anew_and_never_waited_for() -> None:
+def test_cancelled_request_is_made_again() -> None:
     """Nobody can decide on it any more: to wait for it would be to wait for ever."""
     found = decided_on(REQUEST, ApprovalStatus.CANCELLED, job_id=JOB)
     assert wish(found).requests == (REQUEST,)
@@ -107,7 +107,7 @@ def test_a_decision_as_asked(status: ApprovalStatus) -> None:
     assert Decision.from_json(stored, asked=DETAIL) == decision
 
 
-def test_an_edited_decision_keeps_what_was_made_of_it() -> None:
+def test_edited_decision_round_trips() -> None:
     edited = {"text": "hello", "amount": 10}
     found = decided_on(REQUEST, ApprovalStatus.APPROVED, job_id=JOB, edited=edited)
     decision = decided(REQUEST, found, job_id=JOB)
@@ -115,7 +115,7 @@ def test_an_edited_decision_keeps_what_was_made_of_it() -> None:
     assert Decision.from_json(decision.to_json(), asked=DETAIL) == decision
 
 
-def test_a_denial_says_who_and_why() -> None:
+def test_denial_names_person_and_reason() -> None:
     found = decided_on(REQUEST, ApprovalStatus.DENIED, job_id=JOB, reason="too dear")
     error = refused(decided(REQUEST, found, job_id=JOB), "pay")
     assert isinstance(error, DeniedError)
@@ -136,7 +136,7 @@ def test_a_denial_says_who_and_why() -> None:
         {"x": "x" * ARGUMENTS.bytes_max},
     ],
 )
-def test_what_no_record_can_hold_is_not_asked(arguments: dict[str, Any]) -> None:
+def test_unstorable_arguments_are_not_asked_about(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError, match="arguments of pay"):
         frozen_arguments(arguments, what="arguments of pay")
 
@@ -149,7 +149,7 @@ def attempt(record: Record, gateway: LedgerDesk) -> Context:
 
 
 async def asked_by(ctx: Context, *names: str, **terms: Any) -> Suspended:
-    """What it wishes when it asks for these gates at once."""
+    """The suspension of a job that asks for these gates at once."""
     with pytest.raises(Suspended) as caught:
         await ctx.gather(*(ctx.approve(name, detail=DETAIL, **terms) for name in names))
     return caught.value
@@ -183,7 +183,7 @@ async def test_gates_at_once_are_asked_at_once() -> None:
     assert sorted(request.key for request in asked.requests) == names
 
 
-async def test_what_is_decided_goes_on_while_the_rest_waits() -> None:
+async def test_decided_gate_is_recorded_while_another_waits() -> None:
     record, gateway = Record(), LedgerDesk()
     ctx = attempt(record, gateway)
     first, second = sorted(

@@ -1,4 +1,4 @@
-"""The record of a job's steps: what is in it is never done again, and nothing else is in it."""
+"""The record of a job's steps: recorded steps never run again, and nothing else is recorded."""
 
 from decimal import Decimal
 from typing import Any
@@ -27,7 +27,7 @@ def a_given_step(key: str, *, seq: int = 1, output: str = "null") -> Step:
 
 
 def a_journal(record: Record) -> Journal:
-    """That of a new attempt, which finds what earlier ones recorded."""
+    """The journal of a new attempt, on the steps that earlier ones recorded."""
     return Journal(a_lease(), record, list(record.steps))
 
 
@@ -122,7 +122,7 @@ async def test_a_refused_step_leaves_no_gap_and_no_cost(refused_at: int) -> None
     assert orjson.loads(record.heads[-1] or "")["input_tokens"] == 10
 
 
-async def test_the_next_attempt_goes_on_where_the_record_ends() -> None:
+async def test_next_attempt_numbers_steps_after_the_last_recorded() -> None:
     for second in (2, 3):  # a gap
         record = Record([a_given_step("a", seq=1), a_given_step("b", seq=second)])
         journal = a_journal(record)
@@ -250,7 +250,7 @@ async def test_usage_and_cost_count_all_attempts() -> None:
     }
 
 
-async def test_a_head_without_model_calls_speaks_of_no_tokens() -> None:
+async def test_head_without_model_calls_has_no_tokens() -> None:
     record = Record()
     await once(a_journal(record), "a", StepOutcome(value=1))
     assert record.heads == [None]  # the database makes it of the step
@@ -263,7 +263,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "a#2", "a#3", "a#2#2", "b#2"]), max_
 
 
 @given(NAMES)
-def test_no_two_steps_share_a_key_even_if_a_name_looks_like_one(names: list[str]) -> None:
+def test_steps_never_share_a_key_whatever_their_names(names: list[str]) -> None:
     journal = a_journal(Record())
     keys = [journal.key(name) for name in names]
     assert len(set(keys)) == len(keys)

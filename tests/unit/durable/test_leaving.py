@@ -17,7 +17,7 @@ NOTHING = StepInput(b"", b"[]")
 
 
 class Pod:
-    """What a journal knows of its pod."""
+    """The state of a pod that a journal reads."""
 
     def __init__(self) -> None:
         self.record = Record()
@@ -49,7 +49,7 @@ async def test_the_next_step_does_not_begin() -> None:
     assert pod.record.keys == ["a"]
 
 
-async def test_what_is_in_the_record_is_still_found() -> None:
+async def test_recorded_step_is_replayed_on_a_leaving_pod() -> None:
     pod = Pod()
     await pod.step("a")
     pod.is_leaving = True
@@ -102,7 +102,7 @@ async def test_a_step_inside_a_step_is_part_of_it() -> None:
     assert pod.record.keys == ["inner", "outer"]
 
 
-async def test_a_step_that_fails_leaves_it_to_its_job_what_follows() -> None:
+async def test_failing_step_on_a_leaving_pod_does_not_stop_the_job() -> None:
     pod, opened = Pod(), trio.Event()
 
     async def fails() -> None:
@@ -138,7 +138,7 @@ WISH = Suspended("llm:x", "to be asked later", delay_s=1.0)
 
 
 @pytest.mark.parametrize("error", [KeyError("broken"), WISH], ids=["error", "wish"])
-async def test_when_the_last_one_under_way_breaks_off_nobody_is_waited_for(
+async def test_leaving_job_stops_when_its_last_running_step_breaks_off(
     autojump_clock: trio.testing.MockClock,
     error: BaseException,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Effects of a job's own code, and what its steps record of them."""
+"""Effects of a job's own code, and the steps that record them."""
 
 from typing import Any
 
@@ -107,7 +107,7 @@ async def test_a_function_without_an_invocation_is_called_as_it_is() -> None:
     assert await attempt(Record(), LedgerDesk()).effect("pay", plain, amount=5) == 5
 
 
-async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
+async def test_certain_failure_is_reported_before_it_is_raised() -> None:
     record, gateway = Kept(), LedgerDesk()
     with pytest.raises(RejectedError, match="no such account"):
         await attempt(record, gateway).effect("pay", Calls(RejectedError("no such account")).pay, 5)
@@ -117,7 +117,7 @@ async def test_a_certain_failure_is_told_before_it_is_raised() -> None:
     assert record.operations == []
 
 
-async def test_what_returned_is_done_even_if_no_record_can_hold_it() -> None:
+async def test_effect_that_returned_is_applied_even_if_unstorable() -> None:
     too_long = "x" * CHECKPOINT.bytes_max
     for result in (object(), float("nan"), too_long):
         gateway = LedgerDesk()
@@ -127,7 +127,7 @@ async def test_what_returned_is_done_even_if_no_record_can_hold_it() -> None:
         assert text.is_applied
 
 
-async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
+async def test_wrongly_typed_result_keeps_its_text() -> None:
     gateway = LedgerDesk()
     error = InvalidOutputError("no number", raw="sev\0en")
     with pytest.raises(InvalidOutputError):
@@ -136,7 +136,7 @@ async def test_an_answer_of_the_wrong_type_keeps_what_came() -> None:
     assert (text.is_applied, text.result) == (True, '"sev\ufffden"')
 
 
-async def test_a_lease_that_is_lost_while_telling_ends_the_attempt() -> None:
+async def test_lease_lost_while_reporting_ends_the_attempt() -> None:
     class LostDesk(LedgerDesk):
         async def record(self, operation: EffectReport) -> None:
             raise LeaseLost(str(operation.id))
@@ -209,7 +209,7 @@ async def test_a_certain_failure_from_the_first_on_is_certain(autojump_clock: ob
 # --- an outage around the call
 
 
-async def test_what_is_needed_after_the_call_is_there_before_it() -> None:
+async def test_limits_are_read_before_an_effect_is_intended() -> None:
     """Else an outage would make an open outcome of a certain one."""
 
     class NoPolicies:

@@ -1,4 +1,4 @@
-"""`ctx.patched`: which branch a job takes is decided once, and on record before what follows."""
+"""`ctx.patched`: the branch of a job is decided once, and recorded before later steps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ SAME_CODE = Past(is_same_code=True)
 
 
 def resumed(record: Record, past: Past, effects: Sequence[OpenEffect] = ()) -> Context:
-    """That of an attempt after others, of which this is known."""
+    """The context of an attempt after others with this past."""
     claim = a_claim()
     journal = Journal(claim.lease, record, list(record.steps), effects=effects, past=past)
     return Context(claim, journal, services(gateway=LedgerDesk()))
@@ -102,7 +102,7 @@ async def test_an_open_effect_or_question_shows_that_the_place_was_passed(
     assert ctx.patched("new way") is False
 
 
-async def test_a_question_that_was_asked_again_before_the_place_shows_nothing() -> None:
+async def test_repeated_question_before_the_place_takes_the_new_branch() -> None:
     ctx = resumed(Record(), Past(questions=("publish",)))
     with pytest.raises(Suspended):
         await ctx.approve("publish")

@@ -1,4 +1,4 @@
-"""What a model has said so far, for clients that watch it."""
+"""Text of a model so far, for clients that watch it."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ def test_any_part_of_it_can_be_asked_for(pieces: list[str], data: st.DataObject)
     assert answer.since(offset) == ([(offset, whole[offset:])] if whole[offset:] else [])
 
 
-def test_of_a_long_answer_the_beginning_and_the_latest_are_kept() -> None:
+def test_long_answer_keeps_its_beginning_and_its_latest_part() -> None:
     answer = said(*(f"{n:9d} " for n in range(20_000)))
     (at, beginning), (latest_at, latest) = answer.since(0)
     assert (at, len(beginning)) == (0, ANSWER_CHARS_MAX)
@@ -45,18 +45,18 @@ def test_of_a_long_answer_the_beginning_and_the_latest_are_kept() -> None:
     assert answer.since(199_995) == [(199_995, "9999 ")]
 
 
-def test_where_beginning_and_latest_meet_there_is_no_seam() -> None:
+def test_beginning_and_latest_part_join_without_a_seam() -> None:
     answer = said("x" * (ANSWER_CHARS_MAX - 1), "ab", "c")
     assert answer.since(ANSWER_CHARS_MAX - 2) == [(ANSWER_CHARS_MAX - 2, "xabc")]
 
 
-def test_a_piece_beyond_all_bounds_does_not_grow_what_is_kept() -> None:
+def test_oversized_piece_does_not_grow_the_kept_text() -> None:
     answer = said("x" * 10 * ANSWER_CHARS_MAX)
     kept = sum(len(text) for _, text in answer.since(0))
     assert kept == ANSWER_CHARS_MAX + LATEST_CHARS_MAX
 
 
-def test_a_call_made_again_has_another_number_and_begins_anew() -> None:
+def test_repeated_call_starts_a_new_answer_with_a_new_number() -> None:
     answer = said("one")
     first = answer.call
     answer.begin()("two")
@@ -65,7 +65,7 @@ def test_a_call_made_again_has_another_number_and_begins_anew() -> None:
     assert said().call > answer.call
 
 
-def test_only_steps_in_which_a_model_has_spoken_are_told() -> None:
+def test_progress_lists_only_steps_with_model_text() -> None:
     progress = Progress(0, None)
     silent, speaking = (progress.begin(StepKind.MODEL, key, now=0.0) for key in ("a", "b"))
     silent.answer.begin()

@@ -1,4 +1,4 @@
-"""Job types: what a payload must look like, and what cannot be a job type."""
+"""Job types: their payloads, and invalid declarations."""
 
 from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar
@@ -63,13 +63,13 @@ def test_a_payload_that_does_not_fit_names_the_argument(payload: str, names: lis
     assert all(name in caught.value.message for name in names), caught.value.message
 
 
-def test_a_misspelt_key_is_told_the_right_one() -> None:
+def test_misspelt_argument_is_suggested() -> None:
     with pytest.raises(InvalidValueError) as caught:
         fetch.arguments('{"urls": [], "retires": 3}')
     assert caught.value.hint == "did you mean 'retries'?"
 
 
-def test_the_context_is_no_argument_whatever_it_is_called() -> None:
+def test_context_is_never_an_argument() -> None:
     with pytest.raises(InvalidValueError, match="unknown key 'ctx'"):
         fetch.arguments('{"urls": [], "ctx": 1}')
 
@@ -78,7 +78,7 @@ async def test_a_job_type_can_be_called_like_the_function_that_it_is() -> None:
     assert await fetch(None, ["a"], retries=5) == (["a"], None, 5, None)
 
 
-def test_policy_is_what_is_asked_for_over_that_of_the_name() -> None:
+def test_policy_combines_the_given_limits_with_those_of_the_name() -> None:
     @job("run_agent", retry=Retry(max=0), timeout=30)
     async def mine(ctx: Any) -> None: ...
 
@@ -113,7 +113,7 @@ async def by_place_only(ctx: Any, given: int, /) -> None: ...
 @pytest.mark.parametrize(
     "handler", [not_async, no_context, any_keywords, any_number, by_place_only]
 )
-def test_what_no_payload_could_call_is_no_job_type(handler: Any) -> None:
+def test_handler_that_no_payload_can_call_is_refused(handler: Any) -> None:
     with pytest.raises(UsageError, match="job type 'odd'"):
         job("odd")(handler)
 
@@ -138,7 +138,7 @@ def test_one_name_is_one_job_type() -> None:
     assert registry.get("fetch") is fetch
 
 
-def test_a_module_gives_its_job_types_and_nothing_else() -> None:
+def test_module_registers_only_its_job_types() -> None:
     module = ModuleType("app")
     module.fetch = module.alias = fetch  # type: ignore[attr-defined]
     module.number = 5  # type: ignore[attr-defined]
@@ -218,7 +218,7 @@ def test_a_word_that_is_none_of_a_literal_is_refused() -> None:
 
 
 @pytest.mark.parametrize("final", [KeyError, [KeyError], (KeyError("a"),), (BaseException,)])
-def test_what_is_final_is_a_tuple_of_exceptions(final: Any) -> None:
+def test_final_must_be_a_tuple_of_exception_classes(final: Any) -> None:
     async def handler(ctx: Any) -> None:
         pass
 

@@ -1,4 +1,4 @@
-"""What a replay must come by before anything new leaves the job, whatever its code does."""
+"""The recorded steps a replay must pass before a new effect leaves the job."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -22,7 +22,7 @@ Handler = Callable[[Context], Awaitable[Any]]
 
 @attrs.define
 class World:
-    """A job on its pods, one attempt after the other, and what it did outside."""
+    """A job's attempts, one after the other, and its effects outside."""
 
     record: Record = attrs.field(factory=Record)
     open: list[OpenEffect] = attrs.field(factory=list)
@@ -76,7 +76,7 @@ async def test_a_renamed_effect_is_not_applied_twice() -> None:
     assert world.done == ["mail"]
 
 
-async def test_an_effect_that_was_only_begun_binds_too() -> None:
+async def test_open_effect_binds_the_replay() -> None:
     world = World(open=[OpenEffect("send", "PENDING")])
 
     async def new(ctx: Context) -> None:
@@ -87,7 +87,7 @@ async def test_an_effect_that_was_only_begun_binds_too() -> None:
     assert world.done == []
 
 
-async def test_the_open_effect_itself_goes_on() -> None:
+async def test_replay_continues_the_open_effect_itself() -> None:
     world = World(open=[OpenEffect("send", "PENDING")])
 
     async def same(ctx: Context) -> None:
@@ -155,7 +155,7 @@ async def test_a_branch_that_takes_its_time_is_waited_for(autojump_clock: MockCl
     assert world.done == [f"pay after {1.5 * PATIENCE_S:.0f} s"]
 
 
-async def test_but_not_for_ever(autojump_clock: MockClock) -> None:
+async def test_replay_waits_a_bounded_time_for_a_recorded_effect(autojump_clock: MockClock) -> None:
     world = World()
 
     async def ticks() -> None:
@@ -178,7 +178,7 @@ async def test_but_not_for_ever(autojump_clock: MockClock) -> None:
     assert world.done == ["mail"]
 
 
-async def test_first_attempts_wait_for_nothing() -> None:
+async def test_first_attempt_waits_for_nothing() -> None:
     world = World()
 
     async def handler(ctx: Context) -> None:
@@ -269,7 +269,7 @@ async def test_a_step_that_stood_in_for_a_failed_one_does_not_bind() -> None:
     assert world.done == ["mirror", "fetch", "publish"]
 
 
-async def test_unless_the_replay_stands_in_the_same_trouble() -> None:
+async def test_step_of_a_failed_branch_binds_a_replay_with_the_same_failure() -> None:
     world = World(fails={"fetch"})
 
     async def handler(ctx: Context, name: str) -> None:
@@ -302,7 +302,7 @@ async def test_a_second_try_of_a_failed_step_does_not_bind() -> None:
     assert world.done == ["fetch", "publish", "fetch", "publish"]
 
 
-async def test_cleaning_up_does_not_bind_the_attempt_that_goes_well() -> None:
+async def test_cleanup_step_does_not_bind_a_successful_attempt() -> None:
     world = World()
     is_down = True
 
@@ -335,7 +335,7 @@ async def fetches_in_parts(world: World, ctx: Context) -> None:
     await ctx.step("fetch", fetch)
 
 
-async def test_what_a_step_on_record_did_inside_does_not_bind() -> None:
+async def test_inner_steps_of_a_recorded_step_do_not_bind() -> None:
     world = World(fails={"publish"})
 
     async def handler(ctx: Context) -> None:
@@ -350,7 +350,7 @@ async def test_what_a_step_on_record_did_inside_does_not_bind() -> None:
     assert sorted(world.done) == ["count 0", "count 1", "joined", "publish"]
 
 
-async def test_a_branch_whose_inner_steps_are_on_record_binds_no_other() -> None:
+async def test_branch_with_recorded_inner_steps_binds_no_other() -> None:
     world = World(fails={"joined"})
 
     async def handler(ctx: Context) -> None:
@@ -443,7 +443,7 @@ async def test_the_end_is_not_reached_without_an_effect_on_record() -> None:
         await world.attempt(without_effect)
 
 
-async def test_the_error_shows_what_changed() -> None:
+async def test_divergence_shows_the_changed_values() -> None:
     world = World()
     kept: dict[str, str | None] = {}
 

@@ -1,4 +1,4 @@
-"""What a step may record: so much of it, and no secret, neither in its output nor in its name."""
+"""Limits of a step's record: its size, and no secret in output or name."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_the_figures() -> None:
         (StepKind.MODEL, 4 * MIB),  # it is paid for
     ],
 )
-async def test_a_step_records_so_much_and_an_error_says_what_to_do(
+async def test_step_output_over_its_limit_is_refused_with_a_hint(
     kind: StepKind, bytes_max: int
 ) -> None:
     record = Record()
@@ -62,7 +62,7 @@ async def test_a_step_records_so_much_and_an_error_says_what_to_do(
     assert record.keys == ["fits"]
 
 
-def test_a_payload_is_of_so_many_bytes() -> None:
+def test_payload_over_its_limit_is_refused_with_a_hint() -> None:
     with pytest.raises(
         InvalidValueError, match=r"payload is 262,145 bytes of JSON, more"
     ) as caught:
@@ -70,7 +70,7 @@ def test_a_payload_is_of_so_many_bytes() -> None:
     assert caught.value.hint == "keep large data in a file and pass its path"
 
 
-async def test_what_a_step_returns_is_what_its_replay_will_see() -> None:
+async def test_live_output_equals_its_redacted_replay() -> None:
     redaction.register("TOKEN", VALUE)
     record = Record()
     live = await once(a_journal(record), StepKind.STEP, "say", {"said": f"it is {VALUE}"})

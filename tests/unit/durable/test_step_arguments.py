@@ -1,4 +1,4 @@
-"""What makes a step the same step: the values that it is given, by name, and nothing else."""
+"""The identity of a step: the values it is given, by name, and nothing else."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""The scope that the steps of a task share: who has one of its own, and what a time-out leaves."""
+"""The cancel scope shared by the steps of a task, exceptions to it, and time-outs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -100,7 +100,7 @@ async def times_out(context: Context, name: str) -> float:
     return trio.current_time() - began - STEP_S
 
 
-async def test_the_handler_goes_on_after_a_step_that_was_too_slow(autojump_clock: object) -> None:
+async def test_handler_continues_after_a_timed_out_step(autojump_clock: object) -> None:
     async with a_life() as life:
         for name in ("slow", "as slow"):
             late_s = await times_out(life.context, name)
@@ -147,7 +147,7 @@ async def test_steps_inside_steps_and_beside_others_have_their_own(autojump_cloc
         assert life.shares == 1
 
 
-async def test_of_two_steps_that_began_together_the_outer_one_times_out(
+async def test_outer_of_two_steps_begun_together_times_out(
     autojump_clock: object,
 ) -> None:
     """Its scope is cancelled a little late: the step inside it must not fail before."""
@@ -176,7 +176,7 @@ async def test_a_limit_of_its_own_ends_a_step_on_time(autojump_clock: object) ->
         assert life.shares == 0
 
 
-async def test_a_result_that_comes_with_the_time_out_counts(autojump_clock: object) -> None:
+async def test_result_at_the_moment_of_the_timeout_counts(autojump_clock: object) -> None:
     async with a_life() as life:
 
         async def last_moment() -> int:
@@ -189,7 +189,7 @@ async def test_a_result_that_comes_with_the_time_out_counts(autojump_clock: obje
         assert life.shares == 2
 
 
-async def test_whoever_stops_the_job_ends_its_step_without_a_time_out(
+async def test_stopped_job_ends_its_step_without_a_timeout(
     autojump_clock: object,
 ) -> None:
     with trio.CancelScope() as job:

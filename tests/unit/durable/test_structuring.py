@@ -65,7 +65,7 @@ shapes = st.builds(
 
 
 @given(shapes)
-def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
+def test_plain_value_structures_back(shape: Shape) -> None:
     assert structure(plain(shape), Shape) == shape
 
 
@@ -99,7 +99,7 @@ def test_what_was_made_plain_is_structured_back(shape: Shape) -> None:
         ([], "must be a mapping, got []"),
     ],
 )
-def test_a_misfit_names_its_path_and_what_was_there(value: object, output: str) -> None:
+def test_misfit_is_reported_with_its_path(value: object, output: str) -> None:
     with pytest.raises(MisfitError) as caught:
         structure(value, Shape)
     assert str(caught.value).startswith(output)
@@ -140,7 +140,7 @@ WRITTEN = Written(
 )
 
 
-def test_what_json_writes_as_text_comes_back() -> None:
+def test_values_written_as_text_structure_back() -> None:
     assert structure(plain(WRITTEN), Written) == WRITTEN
 
 
@@ -156,7 +156,7 @@ def test_what_json_writes_as_text_comes_back() -> None:
         ({"size": 0}, "is refused: 'size' must be >= 1: 0"),
     ],
 )
-def test_what_is_written_wrongly_is_told(changed: dict[str, object], output: str) -> None:
+def test_wrongly_written_value_is_reported(changed: dict[str, object], output: str) -> None:
     written: Any = plain(WRITTEN)
     with pytest.raises(MisfitError) as caught:
         structure({**written, **changed}, Written)
@@ -194,7 +194,7 @@ class Name(str):
     ],
     ids=str,
 )
-def test_a_value_becomes_what_is_declared(value: object, target: Any, expected: object) -> None:
+def test_value_becomes_the_declared_type(value: object, target: Any, expected: object) -> None:
     found = structure(value, target)
     assert (found, type(found)) == (expected, type(expected))
 
@@ -218,7 +218,7 @@ def test_only_a_list_becomes_a_collection(value: object, target: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_recorded_names_the_place_and_never_shows_the_value(
+def test_discreet_error_names_the_place_and_never_the_value(
     value: object, target: Any, message: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:

@@ -1,4 +1,4 @@
-"""Calls of tools: what the record keeps, what people are asked, what the model receives."""
+"""Calls of tools: their record, requests to people, and results for the model."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -60,7 +60,7 @@ class Job:
         return a_context(self.record, self.claim, **lent)
 
     async def call(self, *, tells: bool = False, **given: Any) -> Any:
-        """What one attempt gets of the call."""
+        """The result of the call in one attempt."""
         return await self.attempt().tool(
             "pay",
             "pay",
@@ -84,7 +84,7 @@ class Job:
 # --- effects
 
 
-async def test_a_pure_tool_intends_nothing() -> None:
+async def test_pure_tool_makes_no_intent() -> None:
     job = Job(EchoTools())
     assert await job.call() == GIVEN
     assert (job.gateway.intents, job.record.keys) == ([], ["pay"])
@@ -105,7 +105,7 @@ async def test_an_effect_is_intended_as_it_is_called() -> None:
     assert len(job.tools.called) == 1
 
 
-async def test_what_the_model_is_told_of_a_failure_is_recorded_with_it() -> None:
+async def test_failure_shown_to_the_model_is_recorded_with_its_step() -> None:
     job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
     expected = {"tool_error": "RejectedError: no"}
     assert [await job.call(tells=True) for _ in range(2)] == [expected] * 2
@@ -113,7 +113,7 @@ async def test_what_the_model_is_told_of_a_failure_is_recorded_with_it() -> None
     assert [resolution for _, _, resolution in job.facts.failures] == ["reported to the model"]
 
 
-async def test_a_failure_that_is_raised_is_told_first() -> None:
+async def test_raised_failure_is_reported_first() -> None:
     job = Job(EchoTools(effect=BLIND, error=RejectedError("no")))
     with pytest.raises(RejectedError):
         await job.call()
@@ -127,7 +127,7 @@ async def test_a_failure_that_is_raised_is_told_first() -> None:
     assert job.record.keys == []
 
 
-async def test_the_model_is_never_told_of_what_nobody_knows() -> None:
+async def test_unknown_outcome_never_goes_to_the_model() -> None:
     job = Job(EchoTools(effect=BLIND, error=ConnectionResetError("cut")))
     with pytest.raises(Suspended) as caught:
         await job.call(tells=True)
@@ -135,7 +135,7 @@ async def test_the_model_is_never_told_of_what_nobody_knows() -> None:
     assert job.record.keys == []
 
 
-async def test_what_was_applied_although_it_failed_is_a_result() -> None:
+async def test_effect_applied_despite_an_error_returns_its_result() -> None:
     asks = EffectTerms(is_idempotent=False, reconcile=applied)
     job = Job(EchoTools(effect=asks, error=ConnectionResetError("cut")))
     assert await job.call(tells=True) == "earlier"
@@ -201,7 +201,7 @@ async def test_an_approved_call_uses_up_its_decision() -> None:
 
 
 @pytest.mark.parametrize("effect", [BLIND, None])
-async def test_edited_arguments_run_and_the_model_hears_the_same_on_every_attempt(
+async def test_edited_arguments_run_and_are_noted_on_every_attempt(
     effect: EffectTerms | None,
 ) -> None:
     edited = {"amount": 3, "to": "ana"}
@@ -228,7 +228,7 @@ class Filling(EchoTools):
         return attrs.evolve(plan, arguments=filled)
 
 
-async def test_what_a_person_wrote_is_let_through_to_the_letter() -> None:
+async def test_edited_arguments_are_intended_verbatim() -> None:
     """The decision covers the arguments as edited, not as the tool would write them."""
     edited = {"amount": 3}
     job = Job(Filling(effect=BLIND, gate=Gate(schema={})))
@@ -250,7 +250,7 @@ class Graded(EchoTools):
 
 
 @pytest.mark.parametrize("asked, edited, is_made", [(5, 5_000, False), (5_000, 5, True)])
-async def test_an_edit_lets_nothing_through_that_needs_more_people(
+async def test_edit_beyond_its_approval_is_refused(
     *, asked: int, edited: int, is_made: bool
 ) -> None:
     """One person must not make a call of a small one that two people are to decide on."""
@@ -268,7 +268,7 @@ async def test_an_edit_lets_nothing_through_that_needs_more_people(
     assert len(job.gateway.intents) == len(job.tools.called) == int(is_made)
 
 
-async def test_a_denial_is_told_or_fails() -> None:
+async def test_denial_goes_to_the_model_or_fails_the_job() -> None:
     job = Job(EchoTools(effect=BLIND, gate=Gate()))
     job.decide(await job.asks(), ApprovalStatus.DENIED, reason="too dear")
     results = [await job.call(tells=True) for _ in range(2)]
@@ -281,7 +281,7 @@ async def test_a_denial_is_told_or_fails() -> None:
         assert (each.tools.called, each.gateway.intents) == ([], [])
 
 
-async def test_nobodys_decision_is_told_or_fails() -> None:
+async def test_expired_approval_goes_to_the_model_or_fails_the_job() -> None:
     job = Job(EchoTools(effect=BLIND, gate=Gate()))
     job.decide(await job.asks(), ApprovalStatus.EXPIRED)
     assert "in time" in (await job.call(tells=True))["tool_error"]
@@ -291,7 +291,7 @@ async def test_nobodys_decision_is_told_or_fails() -> None:
         await fails.call(tells=True)
 
 
-async def test_a_call_that_changes_nothing_may_fail_after_it_was_approved() -> None:
+async def test_approved_call_without_effect_may_fail() -> None:
     """Its intent only uses up the decision: the model receives its error, as without a gate."""
     job = Job(EchoTools(gate=Gate(), error=TransientError("not now")))
     job.decide(await job.asks(), ApprovalStatus.APPROVED)

@@ -1,4 +1,4 @@
-"""The expressions of flows: what they mean, what they refuse, and that they reach nothing else."""
+"""The expressions of flows: values, errors, and no reach beyond their scope."""
 
 import time
 from typing import Any
@@ -71,7 +71,7 @@ def value(text: str) -> Any:
         ("text(inputs.list)", "[1,2,3]"),
     ],
 )
-def test_what_an_expression_means(text: str, expected: Any) -> None:
+def test_expression_evaluates(text: str, expected: Any) -> None:
     found = value(text)
     assert (found, type(found)) == (expected, type(expected))
 
@@ -103,7 +103,7 @@ def test_what_an_expression_means(text: str, expected: Any) -> None:
         ("length(" * (DEPTH_MAX + 1) + "a" + ")" * (DEPTH_MAX + 1), "deeper than 32"),
     ],
 )
-def test_what_cannot_be_read(text: str, message: str) -> None:
+def test_malformed_expression_is_refused(text: str, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
         parse(text)
 
@@ -133,12 +133,12 @@ def test_what_cannot_be_read(text: str, message: str) -> None:
         ("parse_json('[')", "cannot read this"),
     ],
 )
-def test_what_cannot_be_evaluated(text: str, message: str) -> None:
+def test_expression_reaches_nothing_outside_its_scope(text: str, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
         value(text)
 
 
-def test_every_function_says_what_it_does() -> None:
+def test_every_function_is_documented() -> None:
     assert all(each.doc and each.counts[0] <= each.counts[1] for each in FUNCTIONS.values())
 
 

@@ -149,7 +149,7 @@ async def test_inputs_are_checked(inputs: dict[str, Any], message: str) -> None:
     assert message in (await run.error()).message
 
 
-async def test_steps_begin_when_what_they_need_has_ended() -> None:
+async def test_flow_step_begins_when_its_needs_have_ended() -> None:
     run = Run(
         [
             tool("a", needs=[]),
@@ -174,7 +174,7 @@ async def test_a_long_chain_needs_no_deep_stack() -> None:
     assert [key for key, _ in run.tools.seen][-2:] == ["s199", "s199"]
 
 
-async def test_a_step_whose_condition_does_not_hold_is_skipped() -> None:
+async def test_step_with_a_false_condition_is_skipped() -> None:
     run = Run(
         [
             tool("a"),
@@ -266,7 +266,7 @@ async def test_a_list_of_skipped_items_does_not_block_the_pod() -> None:
     assert passes > 100
 
 
-async def test_what_is_no_list_is_refused() -> None:
+async def test_for_each_over_no_list_is_refused() -> None:
     run = Run([tool("a", for_each="${{ inputs }}")])
     assert "for_each is no list" in (await run.error()).message
 
@@ -292,7 +292,7 @@ async def decide(run: Run, status: ApprovalStatus) -> None:
         run.gateway.decided[request.key] = decided
 
 
-async def test_a_gate_lets_go_on_what_people_agree_to() -> None:
+async def test_approved_gate_lets_the_flow_continue() -> None:
     run = Run([tool("a"), approve(), tool("b", arguments={"by": "${{ steps.agree.result.by }}"})])
     await decide(run, ApprovalStatus.APPROVED)
     assert (await run.attempt()).result == {"by": "ana"}
@@ -322,7 +322,7 @@ async def test_all_questions_of_a_list_are_asked_at_once_and_other_branches_go_o
 # --- failures
 
 
-async def test_a_failure_ends_the_flow_unless_the_step_goes_on() -> None:
+async def test_failed_step_ends_the_flow_unless_on_error_is_continue() -> None:
     run = Run([tool("a"), tool("b")])
     run.tools.errors["a"] = [RejectedError("no")]
     assert (await run.error()).message == "no"
@@ -337,7 +337,7 @@ async def test_a_failure_ends_the_flow_unless_the_step_goes_on() -> None:
     assert [resolution for _, _, resolution in lax.facts.failures] == ["the flow goes on"]
 
 
-async def test_a_step_whose_tries_are_spent_has_the_code_of_its_last_failure() -> None:
+async def test_step_with_spent_retries_has_the_code_of_its_last_failure() -> None:
     run = Run([tool("a", retry={"max": 1}, on_error="continue")])
     run.tools.errors["a"] = [TransientError("1"), UnavailableError("2")]
     await run.waits()
@@ -367,7 +367,7 @@ async def test_a_retry_leaves_the_pod_and_keeps_the_key() -> None:
     assert [key for key, _ in run.tools.seen] == ["a", "a", "a", "b"]
 
 
-async def test_when_all_tries_are_spent_it_has_failed() -> None:
+async def test_flow_fails_when_all_retries_are_spent() -> None:
     run = Run([tool("a", retry={"max": 1})])
     run.tools.errors["a"] = [TransientError("1"), TransientError("2")]
     await run.waits()

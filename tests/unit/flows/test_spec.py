@@ -1,4 +1,4 @@
-"""Flows in YAML: what fits, and what is refused with file, line, value and limit."""
+"""Flows in YAML: valid ones, and errors with file, line, value and limit."""
 
 from textwrap import dedent
 from typing import Any
@@ -60,7 +60,7 @@ def one(step: str) -> str:
     return "name: x\nsteps:\n- name: a\n  uses: tool\n  with: {tool: t}\n" + step
 
 
-def test_what_is_stored_comes_back() -> None:
+def test_stored_flow_round_trips() -> None:
     spec = flow(WHOLE)
     stored = spec.to_json()
     assert FlowSpec.from_json(stored) == spec
@@ -77,7 +77,7 @@ def test_what_is_stored_comes_back() -> None:
     }
 
 
-def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
+def test_step_needs_the_one_above_or_those_it_names() -> None:
     spec = flow(WHOLE)
     needs = [spec.needs(index) for index in range(len(spec.steps))]
     assert needs == [(), ("fetch",), (), ("check", "notify"), ("agree",)]
@@ -217,7 +217,7 @@ def test_a_step_begins_after_the_one_above_or_after_what_it_names() -> None:
         (f"{SMALL}\n---\n{SMALL}", "is taken by a flow further up"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(text: str, message: str) -> None:
+def test_invalid_flow_is_refused_with_line_and_limit(text: str, message: str) -> None:
     assert message in refused(text)
 
 

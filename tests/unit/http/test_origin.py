@@ -1,4 +1,4 @@
-"""Where a request came from: what a proxy here adds counts, what anybody else claims does not."""
+"""The origin of a request: headers added by a local proxy count, others do not."""
 
 import pytest
 from starlette.requests import Request

@@ -31,7 +31,7 @@ class Colour(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Inner:
-    """What is inside."""
+    """An inner shape."""
 
     at: datetime
 
@@ -118,7 +118,7 @@ def test_a_query_that_does_not_fit_is_wrong_usage(pairs: list[tuple[str, str]]) 
         from_query(pairs, Query)
 
 
-def test_the_schema_tells_the_same() -> None:
+def test_schema_matches_the_shape() -> None:
     components: dict[str, Schema] = {}
     assert schema_of(Outer, components) == {"$ref": "#/components/schemas/Outer"}
     outer = components["Outer"]

@@ -1,4 +1,4 @@
-"""Work for clients begins while the jobs have none, bit by bit, and no kind of it waits for all."""
+"""Work for clients begins when jobs are idle, piece by piece, and in bounded time."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ def still_clock() -> MockClock:
     return MockClock()
 
 
-async def test_a_job_goes_on_before_any_of_many_requests_begins(still_clock: MockClock) -> None:
+async def test_job_continues_before_any_of_many_requests_begins(still_clock: MockClock) -> None:
     turns = Turns()
     begun: list[int] = []
 
@@ -55,7 +55,7 @@ async def test_one_begins_when_the_one_before_has_come_to_its_first_wait(
             nursery.start_soon(client)
 
 
-async def test_a_loop_that_is_never_idle_keeps_nobody_out(still_clock: MockClock) -> None:
+async def test_busy_loop_does_not_keep_requests_out(still_clock: MockClock) -> None:
     turns = Turns()
     rounds = 0
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Which addresses are public, and what the operator's exceptions open."""
+"""Public addresses, and the operator's exceptions."""
 
 import ipaddress
 
@@ -42,14 +42,14 @@ from cortex.http_client.addresses import AllowedAddresses, is_public, resolve
         "64:ff9b:1::1",
     ],
 )
-def test_what_is_inside_is_not_public(address: str) -> None:
+def test_internal_addresses_are_not_public(address: str) -> None:
     assert not is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize(
     "address", ["93.184.216.34", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 )
-def test_what_is_outside_is_public(address: str) -> None:
+def test_external_addresses_are_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
@@ -80,7 +80,7 @@ async def test_the_operator_can_allow(setting: str, host: str, port: int) -> Non
 @pytest.mark.parametrize(
     "setting", ["localhost:81", "127.0.0.2", "10.0.0.0/8", "localhost.:80", ""]
 )
-async def test_what_is_allowed_opens_nothing_else(setting: str) -> None:
+async def test_exception_opens_only_its_own_address(setting: str) -> None:
     with pytest.raises(ForbiddenError) as caught:
         await resolve("localhost", 80, AllowedAddresses.parse(setting))
     assert caught.value.hint == "the operator can allow localhost:80 in CORTEX_HTTP_ALLOW"

@@ -1,4 +1,4 @@
-"""The HTTP client: its limits, its connections, and what an answer leaves open."""
+"""The HTTP client: limits, connections, and uncertain answers."""
 
 import socket
 from typing import Any

@@ -1,4 +1,4 @@
-"""Proxies: which one a request takes, what it is asked, and what it is never asked."""
+"""Proxies: the choice for a request, and the requests they receive."""
 
 import pytest
 import trio
@@ -135,7 +135,7 @@ async def test_a_redirect_through_a_proxy_is_checked_too(server: WebServer) -> N
     assert len(server.asked) == 1
 
 
-async def test_a_proxy_that_refuses_has_sent_nothing(server: WebServer) -> None:
+async def test_refusal_by_a_proxy_means_nothing_was_sent(server: WebServer) -> None:
     way = proxies(ALL_PROXY=f"127.0.0.1:{server.port}")
     for reply, url in (
         (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", "https://hooks.test/"),

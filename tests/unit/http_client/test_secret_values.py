@@ -35,7 +35,7 @@ async def test_a_permitted_secret_is_sent_and_redacted(server: Server, before: s
     assert VALUE not in redact(asked)
 
 
-async def test_a_file_is_read_anew_for_each_request(server: Server, tmp_path: Path) -> None:
+async def test_secret_file_is_read_again_for_each_request(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "hook"
     reference = f"file:{file}"
     secrets = PermittedSecrets.parse(f"{reference}@http://127.0.0.1:{server.port}")
@@ -48,7 +48,7 @@ async def test_a_file_is_read_anew_for_each_request(server: Server, tmp_path: Pa
 @pytest.mark.parametrize(
     "permitted", ["", "env:OTHER@http://127.0.0.1:{port}", "env:CRM_TOKEN@127.0.0.1:{port}"]
 )
-async def test_nothing_else_leaves_the_pod(server: Server, permitted: str) -> None:
+async def test_unpermitted_secret_is_never_sent(server: Server, permitted: str) -> None:
     secrets = PermittedSecrets.parse(permitted.format(port=server.port))
     with pytest.raises(ForbiddenError, match="may not be sent to") as caught:
         await send(server, secrets, "env:CRM_TOKEN")

@@ -28,7 +28,7 @@ def test_the_signature_is_that_of_the_scheme() -> None:
     }
 
 
-def test_while_secrets_change_both_verify() -> None:
+def test_both_secrets_verify_during_a_rotation() -> None:
     headers = sent(SECRET, OTHER)
     assert len(headers["webhook-signature"].split()) == 2
     for secret in (SECRET, OTHER):

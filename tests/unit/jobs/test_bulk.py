@@ -51,7 +51,7 @@ async def test_ten_thousand_are_changed_once_and_counted(autojump_clock: object)
     assert len(changes.changed) == LIMIT_MAX
 
 
-async def test_a_slice_that_was_too_large_is_followed_by_larger_ones(
+async def test_bulk_slices_grow_again_after_one_was_too_large(
     autojump_clock: object,
 ) -> None:
     record, changes = Record(), BulkList(ids(1000), sizes=[50])
@@ -80,7 +80,7 @@ async def test_the_rate_is_kept_by_slices_of_half_a_second_across_a_kill(
     assert changes.changed == list(ids(60))
 
 
-async def test_after_an_outage_little_is_made_up_for_and_nobody_else_waits(
+async def test_little_is_made_up_for_after_an_outage(
     autojump_clock: object,
 ) -> None:
     record, changes = Record(), BulkList(ids(100))
@@ -149,7 +149,7 @@ LETTERS = DeadLetterFilter(type="work")
         ({"jobs": "", "reason": "x" * 501}, "reason is 501"),
     ],
 )
-def test_what_makes_no_sense_is_refused(fields: dict[str, Any], message: str) -> None:
+def test_contradictory_bulk_request_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         BulkRequest(**{"verb": BulkVerb.RETRY, "reason": ""} | fields).submission(UUID(int=1))
 

@@ -1,4 +1,4 @@
-"""What built-in job types refuse before a job is submitted."""
+"""Payloads that built-in job types refuse before a job is submitted."""
 
 from typing import Any
 

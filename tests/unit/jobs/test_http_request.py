@@ -1,4 +1,4 @@
-"""The job type `http_request`: what is sent, recorded, repeated and refused."""
+"""The job type `http_request`: requests sent, recorded, repeated and refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -71,7 +71,7 @@ async def test_an_answer_is_recorded_and_asked_for_once(server: WebServer) -> No
     assert list(job.breakers.admissions) == ["http:127.0.0.1"]
 
 
-async def test_json_goes_both_ways(server: WebServer) -> None:
+async def test_json_is_sent_and_received(server: WebServer) -> None:
     server.reply = answer(201, b'{"id": 7}', "Content-Type: application/problem+json")
     result = await Job(server).run(method="POST", json={"a": "ü"})
     assert (result.json, result.body) == ({"id": 7}, None)
@@ -160,7 +160,7 @@ async def test_expected_statuses_are_results(server: WebServer) -> None:
     assert "status 200, expected 201" in error.message
 
 
-async def test_a_body_that_json_would_swell_is_cut_and_says_so(server: WebServer) -> None:
+async def test_body_that_grows_as_json_is_cut_and_marked(server: WebServer) -> None:
     server.reply = answer(200, b"\x01" * 400_000)
     result = await Job(server).run()
     assert result.is_truncated
@@ -189,7 +189,7 @@ async def test_an_endless_body_is_cut(server: WebServer) -> None:
         ({"expect": [99]}, "expect has 99"),
     ],
 )
-async def test_nonsense_is_refused_and_nothing_sent(
+async def test_invalid_request_is_refused_and_not_sent(
     server: WebServer, given: Mapping[str, Any], message: str
 ) -> None:
     error = await Job(server).error(**given)

@@ -85,7 +85,7 @@ async def test_a_channel_that_fails_is_tried_again_and_holds_up_no_other() -> No
 
 
 @pytest.mark.parametrize("failure, retry_count", [(BUSY, 5), (GONE, 0)])
-async def test_when_the_retries_are_spent_the_content_is_logged_and_the_job_degrades(
+async def test_undeliverable_notification_is_logged_and_degrades_the_job(
     failure: Failure, retry_count: int
 ) -> None:
     job = Job(mail=[failure], page=[])

@@ -63,7 +63,7 @@ async def test_prompt_or_messages(given: dict[str, Any]) -> None:
         await llm_generate(a_context(), model="m", **given)
 
 
-async def test_a_tool_is_an_effect_if_it_says_so() -> None:
+async def test_tool_with_an_effect_is_called_once() -> None:
     record, gateway = Record(), LedgerDesk()
     tools = EchoTools(effect=EffectTerms(is_idempotent=False, reconcile=None))
     for _ in range(2):
@@ -85,7 +85,7 @@ async def test_a_tool_that_this_pod_lacks_is_for_another_one() -> None:
         await execute_tool(a_context(tools=NoTools()), "pya")
 
 
-async def test_people_are_asked_where_its_policy_says_so() -> None:
+async def test_tool_policy_asks_for_approval() -> None:
     tools = EchoTools(gate=own_gate("pay", risk="HIGH", people=None))
     with pytest.raises(Suspended) as caught:
         await execute_tool(a_context(tools=tools), "pay", {"amount": 5})

@@ -61,7 +61,7 @@ async def test_after_a_death_it_is_sent_again_with_its_id(server: WebServer) -> 
     assert received(server)["webhook-id"] == "order-7"
 
 
-async def test_a_secret_for_another_host_signs_nothing(server: WebServer) -> None:
+async def test_secret_for_another_host_signs_nothing(server: WebServer) -> None:
     with pytest.raises(ForbiddenError, match="env:ELSEWHERE may not be sent"):
         await run(server, LedgerDesk(), secret="env:ELSEWHERE")
     assert server.asked == []

@@ -16,7 +16,7 @@ JOBS = 300
 
 
 class Callers:
-    """Tasks that ask for a place; what became of them, in order."""
+    """Tasks that ask for a permit, and their outcomes in order."""
 
     def __init__(self, ramp: SlowStart, nursery: trio.Nursery) -> None:
         self.ramp = ramp
@@ -59,7 +59,7 @@ async def test_each_round_of_answers_lets_four_times_as_many_go(nursery: trio.Nu
     assert rounds == [4, 16, 64, 216]  # 300 streams wait for four first answers, not for 300
 
 
-async def test_they_go_in_order_of_their_coming(nursery: trio.Nursery) -> None:
+async def test_calls_are_admitted_in_order(nursery: trio.Nursery) -> None:
     ramp = SlowStart()
     order: list[int] = []
 
@@ -87,7 +87,7 @@ async def test_an_end_without_an_answer_lets_one_go_but_no_more(nursery: trio.Nu
     assert len(callers.inside) == START + 1
 
 
-async def test_who_waits_is_turned_away_at_once(nursery: trio.Nursery) -> None:
+async def test_waiting_calls_are_turned_away_at_once(nursery: trio.Nursery) -> None:
     callers = Callers(SlowStart(), nursery)
     callers.ask(20)
     await wait_all_tasks_blocked()
@@ -138,7 +138,7 @@ async def test_a_cancelled_wait_leaves_no_place_taken(
     assert len(callers.inside) - before == START
 
 
-async def test_all_that_are_cancelled_together_leave_nothing_behind(nursery: trio.Nursery) -> None:
+async def test_calls_cancelled_together_release_their_permits(nursery: trio.Nursery) -> None:
     ramp = SlowStart()
 
     async def call() -> None:
@@ -160,7 +160,7 @@ async def test_all_that_are_cancelled_together_leave_nothing_behind(nursery: tri
     assert len(callers.inside) == START
 
 
-async def test_what_was_known_grows_cold(
+async def test_idle_slow_start_begins_again_with_few_calls(
     autojump_clock: MockClock,
     nursery: trio.Nursery,
 ) -> None:

@@ -1,4 +1,4 @@
-"""After an outage a pod begins slowly; otherwise nothing holds it back."""
+"""After an outage a pod claims slowly at first; otherwise without a limit."""
 
 import math
 
@@ -17,7 +17,7 @@ def test_without_an_outage_there_is_no_ramp() -> None:
     assert ramp.room(0.0) == math.inf
 
 
-def test_it_begins_when_the_database_is_back_and_not_before() -> None:
+def test_slow_start_begins_when_the_database_is_back() -> None:
     ramp = ClaimSlowStart()
     ramp.broken()
     ramp.broken()
@@ -27,7 +27,7 @@ def test_it_begins_when_the_database_is_back_and_not_before() -> None:
     assert ramp.room(100.0 + DOUBLES_IN_S) == FIRST
 
 
-def test_it_is_over_after_its_climb() -> None:
+def test_slow_start_ends_after_its_climb() -> None:
     ramp = ClaimSlowStart()
     ramp.broken()
     ramp.room(0.0)
@@ -61,7 +61,7 @@ def test_hints_do_not_make_it_steeper(looks: list[float]) -> None:
 
 
 @pytest.mark.parametrize("count", [FIRST, 1])
-def test_what_was_not_claimed_may_be_claimed_later(count: int) -> None:
+def test_unused_room_can_be_claimed_later(count: int) -> None:
     ramp = ClaimSlowStart()
     ramp.broken()
     ramp.room(0.0)
@@ -69,7 +69,7 @@ def test_what_was_not_claimed_may_be_claimed_later(count: int) -> None:
     assert ramp.room(0.0) == FIRST - count
 
 
-def test_it_is_over_however_late_it_is_asked_again() -> None:
+def test_slow_start_ends_even_if_asked_much_later() -> None:
     """A pod that is asked to drain right after an outage claims nothing for hours."""
     ramp = ClaimSlowStart()
     ramp.broken()

@@ -30,7 +30,7 @@ SHORTAGES = [each for each in Trouble if each.is_shortage]
 
 
 class Calls:
-    """A watch, and what its owner learns from it."""
+    """A watch, and the reports to its owner."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -61,7 +61,7 @@ def calls() -> Calls:
 
 
 async def later(clock: Clock, seconds: float) -> None:
-    """Let time pass, and what waited for it happen."""
+    """Advance the clock, and run the tasks that waited for it."""
     clock.jump(seconds)
     await trio.testing.wait_all_tasks_blocked()
 
@@ -86,7 +86,7 @@ async def test_any_answer_shows_that_it_can_be_reached(
 
 
 @pytest.mark.parametrize("trouble", [*SHORTAGES, Trouble.READ_ONLY])
-async def test_only_the_call_that_failed_shows_that_it_lacks_nothing_any_more(
+async def test_shortage_ends_only_when_the_failed_call_succeeds(
     mock_clock: Clock, calls: Calls, trouble: Trouble
 ) -> None:
     calls.fails(trouble, partial(sorted, "a row"))
@@ -96,7 +96,7 @@ async def test_only_the_call_that_failed_shows_that_it_lacks_nothing_any_more(
     assert calls.watch.report is None
 
 
-async def test_a_shortage_is_told_once_and_once_a_minute(
+async def test_shortage_is_logged_at_its_start_and_once_a_minute(
     mock_clock: Clock, calls: Calls, log_lines: Lines
 ) -> None:
     tries = 200
@@ -113,7 +113,7 @@ async def test_a_shortage_is_told_once_and_once_a_minute(
     assert calls.changes == 2
 
 
-async def test_what_comes_and_goes_is_told_once(
+async def test_flapping_trouble_is_logged_once(
     mock_clock: Clock, calls: Calls, log_lines: Lines
 ) -> None:
     for _ in range(20):
@@ -127,7 +127,7 @@ async def test_what_comes_and_goes_is_told_once(
     assert calls.changes == 41
 
 
-async def test_what_nobody_tries_again_is_forgotten(
+async def test_trouble_without_a_retry_is_forgotten(
     mock_clock: Clock, calls: Calls, log_lines: Lines, nursery: trio.Nursery
 ) -> None:
     await nursery.start(calls.watch.run)
@@ -164,7 +164,7 @@ async def test_silence_is_trouble_before_any_call_has_failed(
     assert events(log_lines) == [BEGUN, OVER]
 
 
-async def test_a_call_that_was_given_up_tells_nothing(mock_clock: Clock, calls: Calls) -> None:
+async def test_abandoned_call_is_no_answer(mock_clock: Clock, calls: Calls) -> None:
     calls.fails(Trouble.UNREACHABLE)
     calls.watch.sent()
     calls.watch.given_up()

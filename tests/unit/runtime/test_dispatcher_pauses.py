@@ -1,4 +1,4 @@
-"""The dispatcher's loop rests when there is nothing that it could do, whatever it would like to."""
+"""The dispatcher's loop rests while it cannot claim."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +41,7 @@ def never(nursery: trio.Nursery, job: RunningJob) -> None:
     [(False, False, 70), (True, True, 70), (True, False, 3400)],
     ids=["not sure of itself", "unable to write", "without a slot"],
 )
-async def test_it_rests(
+async def test_dispatcher_rests_when_it_cannot_claim(
     autojump_clock: object, is_sure: bool, is_held_up: bool, per_minute: int
 ) -> None:
     self_fence = SelfFence(fence_s=600.0, settle_s=0.0)

@@ -35,7 +35,7 @@ async def test_deadlines_count_from_the_signal(mock_clock: MockClock) -> None:
     assert {drain.left_s(phase) for phase in (JOBS, HAND_BACK, FLUSH, SIGN_OFF)} == {0}
 
 
-async def test_an_early_abort_draws_the_later_deadlines_near_and_nothing_moves_them_away(
+async def test_early_abort_only_brings_later_deadlines_forward(
     mock_clock: MockClock,
 ) -> None:
     drain = a_drain()
@@ -71,7 +71,7 @@ async def test_a_pod_that_crashes_has_all_the_time_that_closing_gets(mock_clock:
     assert a_drain().left_s(SIGN_OFF) == 10
 
 
-async def test_what_is_claimed_by_a_pod_that_leaves_is_handed_back_at_once() -> None:
+async def test_claim_of_a_leaving_pod_is_handed_back_at_once() -> None:
     running = RunningJobs(slots=5)
     before = running.add(a_claim())
     running.leaving.set()

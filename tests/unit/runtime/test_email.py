@@ -60,7 +60,7 @@ async def send(
     return await send_within(sender, message)
 
 
-async def test_a_mail_goes_encrypted_to_all_recipients_under_one_id(smtp: SmtpServer) -> None:
+async def test_mail_is_encrypted_for_all_recipients_under_one_id(smtp: SmtpServer) -> None:
     assert (
         await send(smtp, subject="late: {payload.order}", template="order {payload.order}") is None
     )
@@ -112,7 +112,7 @@ async def test_an_address_that_refuses_is_followed_by_the_next(
     assert await send(smtp) is None
 
 
-async def test_when_one_of_two_recipients_is_refused_it_is_not_sent_again(
+async def test_mail_refused_for_one_of_two_recipients_is_not_repeated(
     smtp: SmtpServer,
 ) -> None:
     smtp.replies = {"RCPT li@example.org": "450 full"}

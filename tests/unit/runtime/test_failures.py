@@ -1,4 +1,4 @@
-"""What a handler's error does to its job: tried again, failed for good, or given up."""
+"""The consequence of a handler's error for its job: a retry, a failure, or a suspension."""
 
 import random
 from collections.abc import Iterator, MutableMapping
@@ -60,7 +60,7 @@ class BadlyMadeError(Exception):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("spent", [1, 2])
-def test_what_may_pass_is_tried_again_after_its_delay(error: BaseException, spent: int) -> None:
+def test_transient_error_releases_the_job_after_its_delay(error: BaseException, spent: int) -> None:
     claim = a_claim(attempts_spent=spent, max_attempts=3)
     ending = failed(claim, error)
     assert isinstance(ending, Release)
@@ -92,7 +92,7 @@ def test_the_last_attempt_fails_the_job() -> None:
     ],
     ids=lambda error: error.code,
 )
-def test_what_can_never_succeed_fails_at_once_under_its_own_code(error: UsageError) -> None:
+def test_permanent_error_fails_the_job_under_its_code(error: UsageError) -> None:
     ending = failed(a_claim(), error)
     assert isinstance(ending, Finish)
     assert (ending.status, ending.code, ending.error) == (JobStatus.FAILED, error.code, "x")
@@ -145,11 +145,11 @@ def test_the_worst_of_a_group_decides_at_any_depth() -> None:
     ],
     ids=["alone", "with others", "twice"],
 )
-def test_a_lost_lease_says_nothing_to_the_database(error: BaseException) -> None:
+def test_lost_lease_writes_no_ending(error: BaseException) -> None:
     assert failed(a_claim(), error) is None
 
 
-def test_a_wish_to_wait_uses_no_retry_and_names_what_is_waited_for() -> None:
+def test_suspension_uses_no_retry_and_names_its_wait() -> None:
     error = Suspended("llm:x", "breaker llm:x is open", delay_s=20)
     ending = failed(a_claim(attempts_spent=3, retry_count=5, max_retries=5), error)
     assert isinstance(ending, Suspend)
@@ -157,7 +157,7 @@ def test_a_wish_to_wait_uses_no_retry_and_names_what_is_waited_for() -> None:
     assert ending.error == "breaker llm:x is open"
 
 
-def test_a_wish_to_wait_is_stronger_than_what_may_pass_and_weaker_than_what_never_will() -> None:
+def test_suspension_outranks_transient_and_yields_to_permanent_errors() -> None:
     wish = Suspended("llm:x", "open", delay_s=20)
     for passing in (OSError("x"), TransientError("x"), BaseExceptionGroup("g", [OSError("y")])):
         ending = failed(a_claim(), BaseExceptionGroup("g", [passing, wish]))
@@ -175,7 +175,7 @@ def test_an_application_error_uses_a_retry() -> None:
     assert (ending.error, ending.code, ending.error_class) == ("busy", "transient", "TRANSIENT_APP")
 
 
-def test_the_record_keeps_the_stack_and_what_was_used() -> None:
+def test_fact_keeps_the_stack_and_the_limits_used() -> None:
     with pytest.raises(ValueError, match="deep down") as caught:
         raise ValueError("deep down")
     ending = failed(a_claim(attempts_spent=2, retry_count=1), caught.value)
@@ -188,7 +188,7 @@ def test_the_record_keeps_the_stack_and_what_was_used() -> None:
     assert expected.items() <= fact.items()
 
 
-def test_a_stack_that_cannot_be_told_is_told_without_the_error() -> None:
+def test_unprintable_error_still_leaves_a_bounded_stack() -> None:
     for error in (BadlyMadeError(), ValueError("x" * 100_000), ValueError("\0\ud800")):
         ending = failed(a_claim(), error)
         assert isinstance(ending, Release)
@@ -211,7 +211,7 @@ def test_a_stack_that_cannot_be_told_is_told_without_the_error() -> None:
     ],
     ids=["half", "bytes", "long", "text", "words", "nan", "decimal", "endless"],
 )
-def test_what_a_badly_made_error_holds_can_be_stored(error: Exception) -> None:
+def test_fields_of_a_malformed_error_are_storable(error: Exception) -> None:
     ending = failed(a_claim(attempts_spent=3), error)
     assert isinstance(ending, Finish | Suspend | Release)
     assert ending.fact is not None
@@ -289,7 +289,7 @@ def test_answers_that_always_break_in_the_middle_use_retries(
     assert (ending.is_own_failure, ending.is_broken_answer) == (True, is_paid)
 
 
-def test_one_who_only_waits_is_never_to_blame() -> None:
+def test_job_that_only_waits_is_not_blamed() -> None:
     wish = Suspended("llm:x", "open", delay_s=30, opened_unix_s=501.0)
     ending = failed(a_claim(own_failure_unix_s=500.0), wish)
     assert isinstance(ending, Suspend)

@@ -1,4 +1,4 @@
-"""What is counted, under which labels, and that neither grows without a bound."""
+"""Counted events and their labels, both bounded."""
 
 from decimal import Decimal
 from typing import Any
@@ -50,7 +50,7 @@ def completed(claim: Claim) -> Finish:
     return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result="1")
 
 
-def test_a_name_is_declared_once_and_says_its_unit() -> None:
+def test_metric_names_are_unique_and_show_their_unit() -> None:
     names = [metric.name for metric in METRICS]
     assert len(set(names)) == len(names) > 30
     for metric in METRICS:
@@ -60,7 +60,7 @@ def test_a_name_is_declared_once_and_says_its_unit() -> None:
         assert list(metric.buckets) == sorted(set(metric.buckets))
 
 
-def test_what_a_pod_counts_is_what_is_declared() -> None:
+def test_pod_counts_exactly_the_declared_metrics() -> None:
     """All but the gauges, which the page adds."""
     output = {each.name for each in Metrics().families()}
     declared = {m.name.removesuffix("_total") for m in METRICS if m.kind != "gauge"}
@@ -85,7 +85,7 @@ def test_a_histogram_counts_into_buckets_that_add_up() -> None:
     assert page["cortex_x_seconds_sum"] == pytest.approx(7.7)
 
 
-def test_the_series_of_one_metric_have_a_bound_and_nothing_is_lost() -> None:
+def test_number_of_series_is_bounded_without_loss() -> None:
     counts = Counts(Metric("cortex_x_total", "counter", "x", ("a", "b")))
     histograms = Histograms(Metric("cortex_y", "histogram", "y", ("a",), (1,)))
     for n in range(2 * SERIES_MAX):
@@ -141,7 +141,7 @@ def test_a_failed_job_is_an_error_and_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("code", ["made_up_by_a_job", "", None])
-def test_a_code_that_nobody_knows_is_other(code: str | None) -> None:
+def test_unknown_error_code_counts_as_other(code: str | None) -> None:
     metrics = Metrics()
     claim = a_claim()
     ending = Finish(lease=claim.lease, status=JobStatus.FAILED, error="no", code=code)
@@ -176,9 +176,7 @@ CLAIM = a_claim()
         (suspend(CLAIM, waiting_on="llm:gone"), {"cortex_suspensions_total"}),
     ],
 )
-def test_the_end_of_an_attempt_is_counted_as_what_it_is(
-    ending: Operation | None, rises: set[str]
-) -> None:
+def test_each_ending_raises_its_own_counters(ending: Operation | None, rises: set[str]) -> None:
     metrics = Metrics()
     metrics.ended(CLAIM, ending, ran_s=1.0)
     page = page_of(metrics)
@@ -190,7 +188,7 @@ def test_the_end_of_an_attempt_is_counted_as_what_it_is(
     "waiting_on, kind",
     [("llm:x", "llm"), ("budget:ana", "budget"), ("what:ever", "other"), (None, "other")],
 )
-def test_what_is_waited_for_is_told_by_its_kind(waiting_on: str | None, kind: str) -> None:
+def test_suspensions_are_labelled_by_kind(waiting_on: str | None, kind: str) -> None:
     metrics = Metrics()
     metrics.ended(CLAIM, suspend(CLAIM, waiting_on=waiting_on), ran_s=0)
     assert page_of(metrics)["cortex_suspensions_total", kind] == 1
@@ -295,7 +293,7 @@ def test_the_rest_is_counted_under_its_labels() -> None:
     assert page["cortex_http_requests_total", "other", "other", "404"] == 1
 
 
-def test_no_label_holds_what_jobs_or_people_write() -> None:
+def test_no_label_holds_free_text() -> None:
     free = {"id", "job", "job_id", "tenant", "agent", "key", "path", "user", "message", "pod"}
     assert not {label for metric in METRICS for label in metric.labels} & free
     assert metrics_catalogue.OTHER == "other"

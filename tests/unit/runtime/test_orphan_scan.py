@@ -1,4 +1,4 @@
-"""When a pod looks for what it owns and does not run."""
+"""When a pod looks for jobs that it owns and does not run."""
 
 from cortex.runtime.jobs.dispatcher import APART_S, LATE_S, OrphanScan
 
@@ -14,7 +14,7 @@ def looks_in(looks: OrphanScan, *, begin: float, end: float, lost_count: int = 0
     return found
 
 
-def test_after_a_doubt_it_looks_at_each_poll_for_as_long_as_a_claim_may_take() -> None:
+def test_scan_repeats_after_a_doubt_for_as_long_as_a_claim_may_take() -> None:
     looks = OrphanScan(apart_s=1.0)
     assert looks_in(looks, begin=0, end=10) == [0.0]
     looks.doubted(10.0)
@@ -23,13 +23,13 @@ def test_after_a_doubt_it_looks_at_each_poll_for_as_long_as_a_claim_may_take() -
     ]
 
 
-def test_without_a_doubt_it_looks_now_and_then() -> None:
+def test_scan_without_a_doubt_is_rare() -> None:
     looks = OrphanScan(apart_s=1.0)
     found = looks_in(looks, begin=0, end=3 * APART_S)
     assert found == [0.0, APART_S, 2 * APART_S]
 
 
-def test_who_ended_without_a_word_is_looked_for_at_once() -> None:
+def test_lost_ending_triggers_a_scan_at_once() -> None:
     looks = OrphanScan(apart_s=1.0)
     assert looks_in(looks, begin=0, end=1) == [0.0]
     assert looks_in(looks, begin=1, end=2, lost_count=1) == [1.0]

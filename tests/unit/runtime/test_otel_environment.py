@@ -30,7 +30,7 @@ def read(**environ: str) -> tuple[ExportSettings | None, list[str]]:
         {"EXPORTER_OTLP_ENDPOINT": "http://c:4318", "TRACES_EXPORTER": "none"},
     ],
 )
-def test_nothing_is_exported_unless_asked_for(environ: dict[str, str]) -> None:
+def test_spans_are_exported_only_on_request(environ: dict[str, str]) -> None:
     assert read(**environ) == (None, [])
 
 
@@ -112,7 +112,7 @@ def test_a_wrong_value_is_warned_of_and_stops_no_pod(
     assert (settings is None) is is_off
 
 
-def test_a_warning_goes_by_the_configuration_of_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_warning_uses_the_configured_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "rubbish")
     given: Any = None  # not used: nothing is exported
     events: list[Any] = []

@@ -64,6 +64,6 @@ async def test_only_the_type_that_needs_a_channel_reaches_it(job_type: str, meth
     assert (channels.sent, channels.reminded) == ([], [])
 
 
-async def test_a_job_calls_nothing_else() -> None:
+async def test_remote_job_can_call_only_its_channels() -> None:
     with pytest.raises(RejectedError):
         await answer(ChannelList(), a_claim(), "__init__", {"id": str(UUID(int=1))})

@@ -159,7 +159,7 @@ async def test_a_newer_attempt_of_a_job_ends_the_older_one_and_keeps_its_place()
     assert running.leases == [newer.lease]
 
 
-async def test_what_the_database_does_not_confirm_is_stopped_and_told() -> None:
+async def test_unconfirmed_jobs_are_stopped_and_returned() -> None:
     running = RunningJobs(slots=3)
     kept, lost, ended = (a_claim() for _ in range(3))
     jobs = [running.add(claim) for claim in (kept, lost, ended)]
@@ -178,7 +178,7 @@ async def test_a_job_claimed_again_meanwhile_is_not_ended_by_an_old_answer() -> 
     assert new.stop is None
 
 
-async def test_waiting_until_nothing_runs() -> None:
+async def test_wait_until_empty_returns_when_no_job_runs() -> None:
     running = RunningJobs(slots=3)
     await running.wait_until_empty()
     jobs = [running.add(a_claim()) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What a pod may believe about itself, by its own clock."""
+"""A pod's certainty about its own liveness, by its own clock."""
 
 import pytest
 import trio
@@ -8,7 +8,7 @@ from cortex.runtime.self_fence import SelfFence
 
 
 def a_standing() -> SelfFence:
-    """That of a pod with the settings of production."""
+    """The self-fence of a pod with production settings."""
     return SelfFence(fence_s=180.0, settle_s=5.0, lease_s=270.0, fresh_s=60.0)
 
 
@@ -19,7 +19,7 @@ def beating() -> SelfFence:
     return self_fence
 
 
-async def test_it_is_sure_only_with_its_lock_and_a_heartbeat_since(mock_clock: MockClock) -> None:
+async def test_pod_is_sure_only_with_its_lock_and_a_later_heartbeat(mock_clock: MockClock) -> None:
     self_fence = a_standing()
     assert not self_fence.is_sure
     assert not self_fence.may_judge
@@ -52,7 +52,7 @@ async def test_silence_counts_from_when_the_last_good_beat_was_sent(mock_clock: 
     assert self_fence.is_sure
 
 
-async def test_it_judges_others_from_its_first_heartbeat_on(mock_clock: MockClock) -> None:
+async def test_pod_may_judge_from_its_first_heartbeat(mock_clock: MockClock) -> None:
     """A pod that is killed and started again is the only one to find its jobs."""
     self_fence = beating()
     assert self_fence.may_judge
@@ -60,7 +60,7 @@ async def test_it_judges_others_from_its_first_heartbeat_on(mock_clock: MockCloc
 
 
 @pytest.mark.parametrize("trouble", ["lost", "missed", "fenced"])
-async def test_after_trouble_it_judges_others_when_its_own_link_has_been_well_for_a_while(
+async def test_pod_judges_again_a_while_after_its_own_trouble(
     mock_clock: MockClock, trouble: str
 ) -> None:
     self_fence = beating()

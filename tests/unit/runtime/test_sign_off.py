@@ -1,4 +1,4 @@
-"""The last word of a pod that leaves."""
+"""The sign-off of a pod that leaves."""
 
 import pytest
 import trio
@@ -33,13 +33,13 @@ async def test_a_pod_that_may_own_jobs_still_asks_until_the_database_is_back(
 @pytest.mark.parametrize(
     "may_owe, error", [(False, UnavailableError("away")), (True, RejectedError("no"))]
 )
-async def test_others_go_at_once(may_owe: bool, error: Exception) -> None:
+async def test_other_pods_sign_off_at_once(may_owe: bool, error: Exception) -> None:
     say = Goodbye(error)
     await sign_off(say, may_owe=may_owe, rng=seeded_random())
     assert say.said_count == 0
 
 
-async def test_its_deadline_ends_it(autojump_clock: object) -> None:
+async def test_sign_off_ends_at_its_deadline(autojump_clock: object) -> None:
     say = Goodbye(*[UnavailableError("away")] * 1000)
     with trio.move_on_after(5) as phase:
         await sign_off(say, may_owe=True, rng=seeded_random())

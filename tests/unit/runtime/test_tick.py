@@ -35,7 +35,7 @@ class Recorder:
 
 
 class Fake(Runner):
-    """Takes so long for each tick, and returns or raises what it was given, then nothing."""
+    """Takes this long per tick, and returns or raises one given result, then `NOTHING`."""
 
     failure = "not done"
 
@@ -71,7 +71,7 @@ def outcomes(report: TickReport) -> dict[str, Outcome]:
     return {each.name: each.outcome for each in report.runners}
 
 
-async def test_each_runs_once_and_dispatch_after_what_makes_jobs_due(
+async def test_runners_run_once_with_dispatch_after_those_that_make_jobs_due(
     autojump_clock: MockClock,
 ) -> None:
     asked: list[tuple[float, int]] = []
@@ -90,7 +90,7 @@ async def test_each_runs_once_and_dispatch_after_what_makes_jobs_due(
     assert not report.has_failed
 
 
-async def test_it_goes_on_while_more_is_due_within_its_items(autojump_clock: MockClock) -> None:
+async def test_runner_repeats_while_more_is_due_within_its_items(autojump_clock: MockClock) -> None:
     more, part = TickResult(items=90, next_s=AT_ONCE), TickResult(is_partial=True, next_s=0.25)
     behind, parts = Fake("behind", *[more] * 9), Fake("parts", part, part, TickResult(items=1))
     soon = Fake("soon", *[TickResult(items=1, next_s=0.25)] * 9)
@@ -100,7 +100,7 @@ async def test_it_goes_on_while_more_is_due_within_its_items(autojump_clock: Moc
     assert [each.items for each in report.runners] == [270, 1, 1]
 
 
-async def test_who_takes_too_long_is_cancelled_and_the_tick_ends_in_time(
+async def test_slow_runner_is_cancelled_and_the_tick_ends_in_time(
     autojump_clock: MockClock,
 ) -> None:
     terms = TickTerms(max_s=90.0, runner_max_s=60.0, items=200)
@@ -129,9 +129,7 @@ async def test_a_failure_keeps_no_other_from_running(autojump_clock: MockClock) 
 
 
 @pytest.mark.parametrize("by", ["a runner", "dispatch", "a pod that cannot begin", "the record"])
-async def test_without_the_database_nothing_more_is_tried(
-    by: str, autojump_clock: MockClock
-) -> None:
+async def test_tick_stops_when_the_database_is_gone(by: str, autojump_clock: MockClock) -> None:
     async def dispatch(left_s: float, items: int) -> int:
         if by == "dispatch":
             raise GONE

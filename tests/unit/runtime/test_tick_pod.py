@@ -44,12 +44,12 @@ async def left_after_s(dead: DeadPods) -> float:
     return trio.current_time() - began_at
 
 
-async def test_it_leaves_as_soon_as_nothing_was_due_for_a_while(autojump_clock: object) -> None:
+async def test_tick_pod_leaves_after_a_quiet_while(autojump_clock: object) -> None:
     now = trio.current_time()
     assert QUIET_S <= await left_after_s(DeadPods(judges_at=now, taken_at=now)) < QUIET_S + 0.2
 
 
-async def test_on_a_new_server_it_waits_until_dead_pods_are_judged_and_what_they_left_is_due(
+async def test_tick_pod_waits_until_dead_pods_are_judged_and_their_jobs_due(
     autojump_clock: object,
 ) -> None:
     """An embedded server starts with each tick, and no pod judges another one soon after."""

@@ -23,7 +23,7 @@ def schema(**keywords: Any) -> dict[str, Any]:
     ],
     ids=["top", "list", "definition", "items"],
 )
-def test_a_code_stays_the_same_when_only_what_refuses_no_value_differs(
+def test_code_digest_ignores_annotations_of_schemas(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     first, second = (Code(version="1", arguments={"digest": each}) for each in (one, other))

@@ -80,7 +80,7 @@ def test_each_column_becomes_the_type_of_its_field() -> None:
     assert type(row_of(Whole, RECORD, label="more").colour) is Colour
 
 
-def test_null_stays_none_whatever_the_type() -> None:
+def test_null_becomes_none_for_any_type() -> None:
     null = dict.fromkeys(RECORD)
     assert set(attrs.asdict(row_of(Whole, null, label=None)).values()) == {None}
 

@@ -51,7 +51,7 @@ def test_in_the_order_of_due_times_every_job_that_is_not_shown_is_new() -> None:
     assert jobs.new_count == 1
 
 
-def test_an_invalid_filter_changes_nothing() -> None:
+def test_invalid_filter_keeps_the_list_unchanged() -> None:
     jobs = JobList(text="type:digest")
     jobs.marks.take_all()
     before = jobs.which
@@ -67,7 +67,7 @@ def test_a_filter_clears_marks_on_jobs_that_it_may_not_list() -> None:
     assert not jobs.marks
 
 
-def test_a_selection_of_all_says_what_the_order_leaves_out() -> None:
+def test_selection_of_all_includes_the_filter_of_its_order() -> None:
     jobs = JobList(text="type:digest", order=Order.DUE)
     jobs.marks.take_all()
     selection = jobs.selection

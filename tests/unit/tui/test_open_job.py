@@ -39,7 +39,7 @@ def at_cursor(job: OpenJob) -> int | None:
     return None if job.window.current is None else job.window.current.number
 
 
-def test_nothing_is_shown_of_a_job_that_was_not_read() -> None:
+def test_unread_job_shows_nothing() -> None:
     job = OpenJob(id=UUID(int=1))
     job.rearrange(End.NEWEST, follows=True)
     assert (job.window.rows, job.detail_version, job.is_over) == ([], None, False)
@@ -65,7 +65,7 @@ def test_a_cursor_on_the_newest_step_follows_and_one_elsewhere_stays() -> None:
         assert at_cursor(job) == end
 
 
-def test_a_call_folds_with_its_answer_and_the_cursor_goes_there() -> None:
+def test_folded_call_takes_the_cursor_to_itself() -> None:
     job = opened()
     job.window.move_to(2)
     assert job.fold(is_open=False)
@@ -83,7 +83,7 @@ def test_an_answer_without_calls_does_not_fold() -> None:
     assert job.folded == frozenset()
 
 
-def test_a_movement_to_an_end_that_is_not_loaded_goes_beyond() -> None:
+def test_movement_to_an_unloaded_end_goes_beyond() -> None:
     job = opened(count=2)
     assert job.goes_beyond("end")
     assert not job.goes_beyond("top")

@@ -37,11 +37,11 @@ def labels(lines_max: int) -> list[str]:
         (9, "started, done, failed, wait p50, wait p95, model p50, cost an hour, spent"),
     ],
 )
-def test_the_most_telling_stay_and_all_keep_their_order(lines_max: int, shown: str) -> None:
+def test_most_important_sparks_stay_in_order(lines_max: int, shown: str) -> None:
     assert labels(lines_max) == shown.split(", ")
 
 
-def test_as_many_lines_are_wanted_as_there_are() -> None:
+def test_lines_wanted_equals_the_lines_shown() -> None:
     wanted = lines_wanted(PULSE)
     assert len(labels(wanted)) == len(labels(wanted + 9)) == wanted - 1
     assert len(list(spark_lines(Pulse(), 80, lines_max=9))) == lines_wanted(Pulse())

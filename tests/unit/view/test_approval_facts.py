@@ -1,4 +1,4 @@
-"""What a person must see of a request: the same facts for every surface."""
+"""The facts of a request that a person must see, the same on every surface."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -53,7 +53,7 @@ def a_vote(row: Approval, **fields: Any) -> ApprovalVote:
     return ApprovalVote(**defaults | fields)
 
 
-def test_it_says_who_asks_for_what_and_what_it_cost_so_far() -> None:
+def test_facts_name_requester_arguments_and_cost() -> None:
     facts = facts_of(a_row())
     assert (facts.title, facts.is_call, facts.effect) == ("refund", True, "money out")
     assert (facts.agent, facts.submitted_by) == ("refund-bot v9", "li")
@@ -75,7 +75,7 @@ def test_a_gate_in_a_jobs_own_code_has_neither_agent_nor_tool() -> None:
     assert facts.if_denied == "publish does not run; the job's code is informed and goes on"
 
 
-def test_a_denied_step_of_a_flow_says_when_the_flow_fails() -> None:
+def test_denied_flow_step_describes_when_the_flow_fails() -> None:
     step = {"tool": None, "key": "agree", "agent": None, "agent_id": None, "job_type": "run_flow"}
     denied = facts_of(a_row(**step)).if_denied
     assert denied == "agree does not run; the flow fails, unless the step has on_error: continue"
@@ -94,7 +94,7 @@ def test_everything_in_it_is_harmless() -> None:
     assert facts_of(row).hidden_count == 4
 
 
-def test_time_that_has_passed_ends_it_whatever_the_row_says() -> None:
+def test_expired_time_ends_a_pending_request_only() -> None:
     row = a_row(expires_at=NOW)
     assert facts_of(row).status is ApprovalStatus.EXPIRED
     assert not row.is_open
@@ -113,7 +113,9 @@ def test_time_that_has_passed_ends_it_whatever_the_row_says() -> None:
         (Risk.CRITICAL, 2, True, True),
     ],
 )
-def test_what_is_dangerous_takes_more(risk: Risk, people: int, digits: bool, sign_in: bool) -> None:
+def test_risk_decides_confirmation_and_sign_in(
+    risk: Risk, people: int, digits: bool, sign_in: bool
+) -> None:
     row = a_row(risk=risk, people=people)
     facts = facts_of(row)
     assert (facts.needs_last_digits, facts.why_sign_in is not None) == (digits, sign_in)
@@ -150,5 +152,5 @@ def test_time_left_in_words(seconds: float, words: str) -> None:
     assert countdown(seconds) == words
 
 
-def test_there_are_five_usual_reasons() -> None:
+def test_deny_reasons_are_five() -> None:
     assert len(set(DENY_REASONS)) == 5

@@ -39,7 +39,7 @@ def shown(value: Any) -> list[tuple[str, str]]:
     return [(row.field, row.value) for row in argument_rows(value)]
 
 
-def test_each_value_has_a_row_that_says_where_it_stands() -> None:
+def test_each_value_has_a_row_with_its_path() -> None:
     value = {"to": {"name": "cus_88", "tags": ["a", {"b": None}]}, "n": 1.0, "e": [], "o": {}}
     assert shown(value) == [
         ("to.name", "cus_88"),
@@ -56,18 +56,18 @@ def test_no_arguments_have_no_row() -> None:
     assert argument_rows({}) == []
 
 
-def test_text_keeps_its_lines_and_shows_what_it_hides() -> None:
+def test_text_keeps_its_lines_and_shows_hidden_characters() -> None:
     (row,) = argument_rows({"me\u200bmo": "pay\n\u202etxt\x1b[2J"})
     assert (row.field, row.value) == ('["me⟦U+200B⟧mo"]', "pay\n⟦U+202E⟧txt⟦U+001B⟧[2J")
     assert row.hidden_count == 3
 
 
 @pytest.mark.parametrize("text", ["a⟦U+202E⟧b", "plain", "naïve 日本語", "👩\u200d💻", "a\nb\tc"])
-def test_what_anybody_sees_is_not_counted(text: str) -> None:
+def test_visible_characters_are_not_counted_as_hidden(text: str) -> None:
     assert hidden_count(text) == 0
 
 
-def test_long_values_say_so() -> None:
+def test_long_values_are_marked() -> None:
     rows = argument_rows({"a": "x" * LONG_CHARS, "b": "x" * (LONG_CHARS + 1), "c": "x\n" * 8})
     assert [row.is_long for row in rows] == [False, True, True]
 
@@ -82,7 +82,7 @@ def test_no_value_is_left_out_and_all_are_harmless(value: dict[str, Any]) -> Non
 
 
 @given(VALUES)
-def test_json_to_edit_hides_nothing_and_comes_back_as_it_was(value: Any) -> None:
+def test_editable_json_hides_nothing_and_round_trips(value: Any) -> None:
     text = visible_json(value)
     assert json.loads(text) == value
     assert all(safe(char) == char for char in text if char != "\n")

@@ -1,4 +1,4 @@
-"""From what was seen to how serious it is, and to the way out."""
+"""The doctor's findings: from facts to a grade and a fix."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def of_pods(*pods: PodFacts, due: int = 0) -> list[tuple[str, Grade]]:
         ({"fsync": False}, Grade.WARN),
     ],
 )
-def test_what_is_acknowledged_must_be_kept(seen: dict[str, Any], grade: Grade) -> None:
+def test_unsafe_durability_settings_are_graded(seen: dict[str, Any], grade: Grade) -> None:
     found = doctor.of_writes(attrs.evolve(SERVER, **seen))
     assert found.grade is grade
     assert (found.fix is None) == (grade is Grade.OK)
@@ -108,7 +108,7 @@ def test_an_old_snapshot_makes_claims_slow(
         assert named.get(kind, "'its-name'") in str(found.fix)
 
 
-def test_the_worst_of_several_snapshots_is_told() -> None:
+def test_worst_of_several_snapshots_is_shown() -> None:
     """Since when is not known of each: neither order alone finds the one that matters."""
     fresh = SnapshotFacts(kind="session", name="fresh", pid=1, held_s=1.0, xids=1)
     hidden = SnapshotFacts(kind="session", name="hidden", pid=2, held_s=None, xids=10**7)
@@ -120,7 +120,7 @@ def test_the_worst_of_several_snapshots_is_told() -> None:
     "name, literal",
     [("it's", "'it''s'"), (r"a\b", r"'a\b'"), ("é'\n\\", r"E'\U000000E9''\U0000000A\\'")],
 )
-def test_what_is_to_be_pasted_is_quoted(name: str, literal: str) -> None:
+def test_pasted_name_is_quoted(name: str, literal: str) -> None:
     kind = "prepared transaction"
     seen = SnapshotFacts(kind=kind, name=name, pid=None, held_s=301.0, xids=0)
     assert doctor.of_snapshots([seen]).fix == f"end it: ROLLBACK PREPARED {literal}"
@@ -158,7 +158,7 @@ def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> No
     assert (named.grade, "odd" in named.found, "one" in named.found) == (Grade.WARN, True, False)
 
 
-def test_a_pod_whose_calls_fail_is_ill_however_it_beats() -> None:
+def test_pod_with_failing_calls_is_ill_despite_its_heartbeat() -> None:
     full = attrs.evolve(POD, name="two", trouble="disk_full")
     found = doctor.of_pods([POD, full], version="1.0", due=0)
     (ill,) = (each for each in found if each.grade is Grade.FAIL)
@@ -204,7 +204,7 @@ def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
         (doctor.of_effects(3), Grade.WARN),
     ],
 )
-def test_what_is_not_well_has_a_way_out(finding: Finding, grade: Grade) -> None:
+def test_every_bad_finding_has_a_fix(finding: Finding, grade: Grade) -> None:
     assert finding.grade is grade
     assert (finding.fix is None) == (grade is Grade.OK)
 

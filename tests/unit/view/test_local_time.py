@@ -36,7 +36,7 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     time.tzset()
 
 
-def test_what_people_see_names_its_zone(zone: str) -> None:
+def test_times_for_people_name_their_zone(zone: str) -> None:
     day, clock = {
         "UTC": ("13:46:55Z", "13:46:55.1Z"),
         "Europe/Berlin": ("14:46:55 CET", "14:46:55.1 CET"),
@@ -47,7 +47,7 @@ def test_what_people_see_names_its_zone(zone: str) -> None:
 
 
 @pytest.mark.usefixtures("zone")
-def test_what_programs_read_is_utc() -> None:
+def test_times_for_programs_are_utc() -> None:
     assert at_instant(AT, is_tty=False) == "2026-11-23T13:46:55.120Z"
 
 

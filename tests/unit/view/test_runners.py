@@ -49,14 +49,14 @@ def test_each_state_has_a_word() -> None:
     assert words == ["● ok", "✗ failed", "! late 7m", "! late 1h", "○ skipped"]
 
 
-def test_one_line_names_the_late_ones_first() -> None:
+def test_pulse_line_names_late_runners_first() -> None:
     assert pulse_text([]) == "no runner has run yet"
     assert pulse_text([OK]) == "1 runner ok"
     assert pulse_text([OK, SKIPPED]) == "2 runners ok"
     assert pulse_text([OK, FAILED, LATE]) == "late: schedules · failed: outbox"
 
 
-def test_an_alert_names_since_when_and_why_and_hides_nothing_hostile() -> None:
+def test_alert_names_age_and_error_safely() -> None:
     trouble = Trouble(
         kind="runner", name="outbox", word="LATE", at=NOW - timedelta(minutes=5), error="no\x1b[2J"
     )
@@ -65,13 +65,13 @@ def test_an_alert_names_since_when_and_why_and_hides_nothing_hostile() -> None:
     assert "\x1b" not in text
 
 
-def test_the_doctor_fails_for_late_and_warns_for_failed_ones() -> None:
+def test_doctor_fails_for_late_and_warns_for_failed_runners() -> None:
     grades = [of_runners(each).grade for each in ([OK], [OK, FAILED], [FAILED, LATE], [])]
     assert grades == [Grade.OK, Grade.WARN, Grade.FAIL, Grade.OK]
     assert "schedules" in of_runners([FAILED, LATE]).found
 
 
-def test_the_doctor_shows_what_is_kept_and_why_nothing_is_deleted() -> None:
+def test_doctor_shows_retention_and_why_it_is_held() -> None:
     setting = Retention(
         completed_s=30 * 86_400.0,
         facts_s=400 * 86_400.0,

@@ -1,4 +1,4 @@
-"""Why a job is not running: each cause by the facts that make it, and which goes first."""
+"""Why a job is not running: each cause by its facts, and their order."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -404,17 +404,17 @@ FIRST: list[tuple[WhyFacts, Cause]] = [
 
 
 @pytest.mark.parametrize("seen, cause", FIRST)
-def test_what_goes_first_is_told(seen: WhyFacts, cause: Cause) -> None:
+def test_most_important_cause_wins(seen: WhyFacts, cause: Cause) -> None:
     assert why(seen).cause is cause
 
 
-def test_a_queue_without_a_head_asks_for_nothing_but_its_turn() -> None:
+def test_queue_without_a_head_needs_only_its_turn() -> None:
     idle = QueueFacts(name="mail", head_id=None, is_head_running=False)
     assert why(in_queue(queue=idle, ahead_count=1)).cause is Cause.QUEUE
     assert why(in_queue(queue=idle)).cause is Cause.READY
 
 
-def test_ways_out_name_what_they_act_on() -> None:
+def test_ways_out_are_commands_with_their_targets() -> None:
     output = {cause: why(seen).ways_out for seen, cause, _, _ in CASES}
     assert output[Cause.APP_RETRY] == (f"cortex jobs retry {JOB}",)
     assert output[Cause.PAUSED] == ("cortex queues resume mail",)

@@ -67,7 +67,7 @@ def test_the_table_has_as_many_cases_as_it_promises() -> None:
         ("* * * * *", "a\0b", "tz", r"'a\x00b' is not a time zone", ""),
     ],
 )
-def test_what_cannot_fire_is_refused(
+def test_invalid_cron_or_zone_is_refused_with_a_hint(
     expression: str, zone: str, field: str, message: str, hint: str
 ) -> None:
     with pytest.raises(CronError) as refused:
@@ -119,7 +119,7 @@ def test_any_text_fires_in_order_or_is_refused(fields: list[str]) -> None:
 @pytest.mark.parametrize(
     "expression", ["30 2 * * *", "*/20 2 * * *", "30 * * * *", "15,45 1-3 * * *"]
 )
-def test_instants_are_the_same_from_wherever_the_search_begins(expression: str, day: str) -> None:
+def test_instants_do_not_depend_on_where_the_search_begins(expression: str, day: str) -> None:
     """After an outage it begins in the middle of a change of clocks."""
     cron = Cron.parse(expression, "Europe/Berlin")
     midnight = datetime.fromisoformat(day).replace(tzinfo=UTC)

@@ -64,7 +64,7 @@ def test_a_job_gets_its_instant() -> None:
     assert made.arguments_at(THREE) == {"a": 1, "at": "2026-01-01T03:00:00+00:00"}
 
 
-def test_nothing_fires_early() -> None:
+def test_schedule_never_fires_early() -> None:
     plan = schedule().plan(THREE, now=THREE - timedelta(microseconds=1), limit=9)
     assert (plan.fire, plan.missed, plan.next_at) == ((), None, THREE)
 
@@ -92,7 +92,7 @@ def test_the_backfill_period_is_filled_oldest_first() -> None:
     assert plan.next_at == THREE + 10 * HOUR
 
 
-def test_at_most_so_many_fire_at_once_and_the_rest_is_left() -> None:
+def test_plan_fires_up_to_its_limit_and_keeps_the_rest() -> None:
     plan = schedule(cron="* * * * *", backfill="6h").plan(THREE, now=THREE + 2 * HOUR, limit=20)
     assert plan.fire == tuple(THREE + n * MINUTE for n in range(20))
     assert plan.next_at == THREE + 20 * MINUTE
