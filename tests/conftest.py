@@ -99,7 +99,7 @@ def database(shared_postgres: SharedPostgres) -> Iterator[str]:
 
 @pytest.fixture
 def life(database: str) -> Iterator[Life]:
-    """What pods do, on the same database."""
+    """Acts of pods on the same database."""
     with open_session(Profile(dsn=database)) as call:
         yield Life(call, database)
 
@@ -158,7 +158,7 @@ def _is_worker(config: pytest.Config) -> bool:
 
 @pytest.fixture(autouse=True)
 def _no_secret_stays_known() -> Iterator[None]:
-    """What one test lets the process know, the next one must not find known."""
+    """Forget the secrets that a test registered."""
     process = redaction._process
     values, patterns, known = dict(process._values), dict(process._patterns), process._known
     yield

@@ -36,7 +36,7 @@ def metric_of(name: str) -> Metric | None:
     return KNOWN.get(name) or KNOWN.get(SUFFIXES.sub("", name))
 
 
-def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
+def test_each_important_condition_has_an_alert() -> None:
     output = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
     assert output == {
         "CortexErrorRate": "warning",
@@ -53,7 +53,7 @@ def test_each_thing_that_must_not_go_unseen_has_a_rule() -> None:
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
-def test_a_rule_names_what_exists(rule: dict[str, Any]) -> None:
+def test_rule_names_existing_metrics_and_a_runbook(rule: dict[str, Any]) -> None:
     names = set(re.findall(r"\bcortex_\w+", rule["expr"] + rule["annotations"]["description"]))
     assert names
     assert [name for name in names if metric_of(name) is None] == []

@@ -1,4 +1,4 @@
-"""What the tests of each folder may cost, by what they use: the whole run has to stay short.
+"""CPU budgets of the test folders, by the fixtures that tests use, so that runs stay short.
 
 A test costs what the dearest of its fixtures does: figures that were measured, in seconds of CPU,
 so that the sums are the same on every machine and under every load. A folder that exceeds its

@@ -16,7 +16,7 @@ FRAGMENTS: Final = sorted((ROOT / "docs" / "changes").glob("*.md"))
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of what a release changes, outside of git."""
+    """A copy of the files that a release changes, outside of git."""
     shutil.copytree(ROOT / "docs" / "changes", tmp_path / "docs" / "changes")
     for name in ("pyproject.toml", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path / name)

@@ -20,14 +20,14 @@ def pins() -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in PIN.findall(TEXT)}
 
 
-def test_the_file_has_nothing_but_names_versions_and_hashes() -> None:
+def test_constraints_contain_only_names_versions_and_hashes() -> None:
     head, _, rest = TEXT.partition("\n")
     assert head == "# Written by .ci/lock."
     assert PIN.sub("", rest) == "", RENEW
     assert len(pins()) == len(PIN.findall(TEXT))
 
 
-def test_what_pyproject_asks_for_is_pinned_within_its_bounds() -> None:
+def test_every_requirement_is_pinned_within_its_bounds() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project, groups = document["project"], document["dependency-groups"]
     extras = [line for each in project["optional-dependencies"].values() for line in each]

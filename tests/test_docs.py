@@ -119,7 +119,7 @@ def commands_below(words: str) -> list[str]:
 
 
 def shell(command: str, folder: Path, **environment: str) -> str:
-    """Run a command as typed; return what it wrote."""
+    """Run a command as typed; return its output."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -141,7 +141,7 @@ def shell(command: str, folder: Path, **environment: str) -> str:
     return ended.stdout
 
 
-def test_pictures_are_there_and_ask_the_network_for_nothing() -> None:
+def test_pictures_are_used_and_load_nothing_from_the_network() -> None:
     shown = [
         each
         for page in PAGES
@@ -284,7 +284,7 @@ def test_the_rooms_of_the_architecture_are_all_there() -> None:
             assert (ROOT / room / folder).is_dir(), line
 
 
-def test_decisions_are_listed_and_say_what_was_compared() -> None:
+def test_decisions_are_listed_and_have_all_their_sections() -> None:
     """Each is a page of at most 60 lines; the index has them in the order of their numbers."""
     folder = ROOT / "docs" / "adr"
     pages = sorted(folder.glob("0*.md"))
@@ -305,7 +305,7 @@ def test_decisions_are_listed_and_say_what_was_compared() -> None:
     "page, start",
     [("CONTRIBUTING.md", "git clone …"), ("docs/internals/testing.md", "uv run pytest")],
 )
-def test_commands_for_developers_name_what_exists(page: str, start: str) -> None:
+def test_commands_for_developers_name_existing_files(page: str, start: str) -> None:
     words = re.sub("#.*", "", block_of(page, start)).split()
     for word in words:
         assert "/" not in word or (ROOT / word).exists(), word

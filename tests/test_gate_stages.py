@@ -14,7 +14,7 @@ def stage(folder: Path, limit_s: int, command: str) -> tuple[int, list[int]]:
     return ended.returncode, [int(each) for each in (folder / "status").read_text().split()]
 
 
-def test_a_stage_measures_what_it_started_orphans_too(tmp_path: Path) -> None:
+def test_stage_measures_its_orphans_too(tmp_path: Path) -> None:
     compute = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.6: pass'"
     status, (written, _, cpu_s) = stage(tmp_path, 60, f"({compute} &); exit 3")
     assert status == written == 3

@@ -1,4 +1,4 @@
-"""What the hosting site reads in `.github/`: the workflow and the templates."""
+"""Files that the hosting site reads in `.github/`: the workflow and the templates."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def steps(workflow: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "workflow", sorted((HOSTING / "workflows").iterdir()), ids=lambda path: path.name
 )
-def test_a_workflow_may_read_only_and_pins_what_it_uses(workflow: Path) -> None:
+def test_workflow_has_read_permission_and_pinned_actions(workflow: Path) -> None:
     assert yaml.safe_load(workflow.read_text("utf-8"))["permissions"] == {"contents": "read"}
     uses = [step["uses"] for step in steps(workflow) if "uses" in step]
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each) for each in uses), uses

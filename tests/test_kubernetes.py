@@ -50,7 +50,7 @@ def containers() -> Iterator[tuple[Any, Any]]:
             yield pod, container
 
 
-def test_they_start_this_version() -> None:
+def test_manifests_start_this_version() -> None:
     chart = manifest("chart/Chart.yaml")
     (image,) = manifest("components/common/kustomization.yaml")["images"]
     tags = {chart["appVersion"], manifest("chart/values.yaml")["image"]["tag"], image["newTag"]}
@@ -71,7 +71,7 @@ def test_the_autoscaler_reads_a_metric_that_exists() -> None:
     assert metric["external"]["metric"]["name"] in {each.name for each in METRICS}
 
 
-def test_probes_ask_what_is_answered_without_postgres() -> None:
+def test_probes_use_routes_that_need_no_postgres() -> None:
     (container,) = spec_of("base/deployment.yaml")["containers"]
     kinds = ("startup", "liveness", "readiness")
     probed = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in kinds}
@@ -166,7 +166,7 @@ def test_the_guide_has_every_value_of_the_chart() -> None:
     assert named == [*leaves(manifest("chart/values.schema.json"))]
 
 
-def test_overlays_chart_and_guide_agree_on_what_was_measured() -> None:
+def test_overlays_chart_and_guide_agree_on_measured_memory() -> None:
     measured = manifest("chart/values.yaml")["resources"]
     guide = (FOLDER.parents[1] / "docs/guides/kubernetes.md").read_text("utf-8")
     rows = guide.partition("| container | request | limit |")[2].splitlines()[2:4]

@@ -158,7 +158,7 @@ def age(*paths: Path) -> None:
         os.utime(path, (LONG_AGO, LONG_AGO))
 
 
-def test_it_unpacks_once_and_becomes_python(one: Version, cache: Path) -> None:
+def test_launcher_unpacks_once_and_becomes_python(one: Version, cache: Path) -> None:
     process = start(one.path, "jobs", "a b", cache=cache)
     runtime = cache / one.runtime
     code, out, errors = end(process)
@@ -275,7 +275,7 @@ def test_a_relative_folder_is_refused(one: Version) -> None:
     assert errors.startswith("error: cannot unpack: CORTEX_CACHE_DIR is not an absolute path")
 
 
-def test_a_new_version_removes_what_nobody_used_for_a_month(
+def test_new_version_removes_versions_unused_for_a_month(
     one: Version, two: Version, cache: Path
 ) -> None:
     running = start(one.path, "wait", cache=cache)

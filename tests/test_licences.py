@@ -7,7 +7,7 @@ from cortex.cli.licences import components
 from tests.support.in_process import run_here
 
 
-def test_it_lists_what_cortex_needs_and_nothing_else(tmp_path: Path) -> None:
+def test_licences_list_exactly_the_dependencies(tmp_path: Path) -> None:
     found = {each.name: each for each in components(tmp_path)}
     assert {"cortex-durable", "trio", "textual", "asyncpg", "h11", "linkify-it-py"} <= found.keys()
     assert not {"pytest", "mypy", "ruff"} & found.keys()
@@ -15,7 +15,7 @@ def test_it_lists_what_cortex_needs_and_nothing_else(tmp_path: Path) -> None:
     assert "Apache License" in found["cortex-durable"].text
 
 
-def test_what_the_binary_bundles_is_listed_with_its_text(tmp_path: Path) -> None:
+def test_bundled_components_are_listed_with_their_text(tmp_path: Path) -> None:
     folder = tmp_path / "share" / "cortex"
     folder.mkdir(parents=True)
     bundled = {"name": "zlib", "version": "1.2", "licence": "Zlib", "text": "as is"}

@@ -1,4 +1,4 @@
-"""What `pip install cortex-durable` puts on a disk: read from a wheel built from this tree."""
+"""The files that `pip install cortex-durable` installs: read from a wheel built from this tree."""
 
 import ast
 import re

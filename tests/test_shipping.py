@@ -1,4 +1,4 @@
-"""What is cheap to check of the binary and the image; packaging/*/check_*.py try the real ones."""
+"""Cheap checks of the binary and the image; packaging/*/check_*.py try the real ones."""
 
 import os
 import plistlib
@@ -58,7 +58,7 @@ def test_the_example_for_launchd_has_known_keys_and_consistent_deadlines() -> No
     assert settings.pre_stop_s == 0
 
 
-def test_the_binary_has_locked_what_the_package_requires() -> None:
+def test_binary_locks_every_requirement_of_the_package() -> None:
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text("utf-8"))
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["project"]["dependencies"], *extras["embedded"], *extras["otel"]]

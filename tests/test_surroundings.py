@@ -17,7 +17,7 @@ from tests.support.surroundings import OURS
 ROOT = Path(__file__).parent.parent
 POISON = "no TOML, and no setting either"
 SEEN_BY = (
-    "tests/test_surroundings.py::test_nothing_of_the_users_is_in_sight",
+    "tests/test_surroundings.py::test_tests_see_no_settings_of_the_user",
     "tests/test_surroundings.py::test_started_programs_ignore_no_signal",
     "tests/cli/test_doctor.py::test_a_server_that_does_not_answer_and_a_secret_that_does_not_show",
     "tests/unit/test_config.py",
@@ -61,7 +61,7 @@ def own_mounts(command: list[str]) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", script] if may else command
 
 
-def test_nothing_of_the_users_is_in_sight() -> None:
+def test_tests_see_no_settings_of_the_user() -> None:
     settings = {
         name for name in os.environ if name.startswith(("ANTHROPIC_", "CORTEX_", "PG", "XDG_"))
     }

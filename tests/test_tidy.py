@@ -155,7 +155,7 @@ def holds_sql(source: Source) -> Iterator[str]:
 
 
 def yields_inside_a_scope(source: Source) -> Iterator[str]:
-    """As ASYNC101 of flake8-async: a generator's scope must not enclose its caller's code."""
+    """ASYNC101 of flake8-async: a generator's scope must not enclose its caller's code."""
     if not any(isinstance(node, ast.Yield) for node in source.nodes):
         return
     for node in source.nodes:
@@ -184,7 +184,7 @@ def _opens_a_scope(block: ast.With | ast.AsyncWith) -> bool:
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield all that is below a node, without what a function in it holds."""
+    """Yield all nodes below a node, except those inside functions."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -347,7 +347,7 @@ def test_the_tree_is_walked() -> None:
     assert {"cortex/__init__.py", "tests/test_tidy.py"} <= paths
 
 
-def test_what_still_returns_dict_rows_exists() -> None:
+def test_every_listed_dict_row_function_exists() -> None:
     found = {f"{each.path} {name}" for each in sources() for name, _ in dict_row_functions(each)}
     assert not DICT_ROWS - found, "typed by now: take them off the list"
 

@@ -50,7 +50,7 @@ BINARY: Final = "packaging/binary/check_binary.py::"
 DOCKER: Final = "packaging/image/check_docker.py::"
 WHEEL: Final = "packaging/wheel/check_wheel.py::"
 INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
-DEVELOPERS: Final = By(f"{DOCS}test_commands_for_developers_name_what_exists")
+DEVELOPERS: Final = By(f"{DOCS}test_commands_for_developers_name_existing_files")
 SCORECARD: Final = By(f"{DOCS}test_the_scorecard_has_every_rule")
 IMPORTED: Final = Run("python $BLOCK")
 RELEASE: Final = Run(release=True)
