@@ -49,7 +49,7 @@ def approve(server: HttpServer, token: str, request: ApprovalRequest, **more: An
 # --- reading
 
 
-def test_what_waits_is_listed_by_danger_and_page_by_page(
+def test_pending_approvals_are_listed_by_risk_in_pages(
     own_server: HttpServer, own_askers: Askers
 ) -> None:
     token = own_server.token("viewer")
@@ -67,7 +67,7 @@ def test_what_waits_is_listed_by_danger_and_page_by_page(
     assert found == expected
 
 
-def test_decided_ones_are_listed_by_state_the_newest_first(
+def test_decided_approvals_are_listed_by_state_newest_first(
     own_server: HttpServer, own_askers: Askers
 ) -> None:
     token = own_server.token("viewer")
@@ -99,7 +99,7 @@ def test_a_query_that_does_not_fit_is_refused(server: HttpServer, query: str, st
     assert server.get(f"{LIST}?{query}", token=server.token("viewer")).status == status
 
 
-def test_a_cursor_of_nothing_is_no_first_page(server: HttpServer, askers: Askers) -> None:
+def test_unknown_cursor_is_not_found(server: HttpServer, askers: Askers) -> None:
     askers.asked()
     output = server.get(f"{LIST}?cursor={new_id()}", token=server.token("viewer"))
     assert (output.status, output.json["code"]) == (404, "not_found")
@@ -127,9 +127,7 @@ def test_one_request_is_shown_in_full(server: HttpServer, askers: Askers) -> Non
 # --- deciding
 
 
-def test_a_yes_is_recorded_with_who_and_from_where(
-    server: HttpServer, askers: Askers, ana: str
-) -> None:
+def test_approval_records_person_and_origin(server: HttpServer, askers: Askers, ana: str) -> None:
     request = askers.asked()
     output = server.post(
         at(request, "approve"),
@@ -147,7 +145,7 @@ def test_a_yes_is_recorded_with_who_and_from_where(
     assert job_row(askers.dsn, row.job_id)["task_state"] == "READY"
 
 
-def test_a_no_says_why(server: HttpServer, askers: Askers, ana: str) -> None:
+def test_denial_requires_and_records_a_reason(server: HttpServer, askers: Askers, ana: str) -> None:
     request = askers.asked()
     for body in (wish(request), wish(request, reason=""), wish(request, reason="  ")):
         output = server.post(at(request, "deny"), token=ana, json_body=body)
@@ -157,7 +155,7 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, ana: str) -> None:
     assert row_of(askers.call, request).reason == "no"
 
 
-def test_who_comes_second_is_documented_who_when_and_how(
+def test_second_decider_gets_a_conflict_naming_the_first(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked()
@@ -183,7 +181,7 @@ def test_expired_is_documented_as_expired(own_server: HttpServer, own_askers: As
 
 
 @pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
-def test_the_dangerous_ones_want_the_end_of_the_id(
+def test_dangerous_approval_needs_the_end_of_its_id(
     server: HttpServer, askers: Askers, ana: str, risk: str
 ) -> None:
     request = askers.asked(risk=risk)
@@ -201,7 +199,7 @@ def test_the_dangerous_ones_want_the_end_of_the_id(
     )
 
 
-def test_critical_takes_two_people_and_not_the_one_who_asked(
+def test_critical_approval_takes_two_people_besides_the_submitter(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="li")
@@ -215,7 +213,7 @@ def test_critical_takes_two_people_and_not_the_one_who_asked(
     assert output.json == {"id": str(request.id), "outcome": "approved", "agreed": 2}
 
 
-def test_edited_arguments_are_checked_and_kept_with_the_old_ones(
+def test_edited_arguments_are_validated_and_kept_beside_the_originals(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked()
@@ -248,7 +246,7 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(
     assert (row.status, row.edited_by) == ("PENDING", None)
 
 
-def test_a_decision_counts_for_what_was_seen_only(
+def test_decision_counts_only_for_the_arguments_seen(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request = askers.asked(risk="CRITICAL")
@@ -277,7 +275,7 @@ def test_a_decision_counts_for_what_was_seen_only(
         {"digest": "0" * 64, "version": "1"},
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_malformed_decision_is_refused(
     server: HttpServer, askers: Askers, ana: str, body: dict[str, Any]
 ) -> None:
     request = askers.asked()
@@ -285,7 +283,7 @@ def test_what_does_not_fit_is_refused(
     assert row_of(askers.call, request).status == "PENDING"
 
 
-def test_under_a_key_it_is_done_once_and_told_again(
+def test_decision_under_a_key_is_made_once_and_replayed(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     request, key = askers.asked(), {"Idempotency-Key": "k1"}
@@ -299,7 +297,7 @@ def test_under_a_key_it_is_done_once_and_told_again(
     assert (other.status, other.json["code"]) == (422, "key_reused")
 
 
-def test_of_fifty_at_once_one_decides(server: HttpServer, askers: Askers) -> None:
+def test_one_of_fifty_simultaneous_decisions_wins(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     tokens = [server.token("approver", name=f"p{n}") for n in range(10)]
     found: list[Answered] = []
@@ -348,7 +346,7 @@ def test_a_batch_of_one_shape_is_decided_whole(
     assert {row_of(askers.call, each).status for each in more} == {"DENIED"}
 
 
-def test_a_batch_with_one_that_does_not_count_decides_nothing(
+def test_batch_with_an_invalid_vote_decides_nothing(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     asked = [askers.asked() for _ in range(3)]
@@ -361,7 +359,7 @@ def test_a_batch_with_one_that_does_not_count_decides_nothing(
     assert {row_of(askers.call, each).status for each in (asked[0], asked[2])} == {"PENDING"}
 
 
-def test_a_batch_is_refused_where_each_needs_a_look_of_its_own(
+def test_batch_of_dissimilar_or_dangerous_requests_is_refused(
     own_server: HttpServer, own_askers: Askers
 ) -> None:
     ana = own_server.token("approver")
@@ -408,9 +406,7 @@ def test_a_link_is_documented_once_and_opens_the_page(
     assert server.post(at(askers.asked(risk="HIGH"), "link"), token=ana).json["needs_sign_in"]
 
 
-def test_a_link_to_what_is_decided_is_not_made(
-    server: HttpServer, askers: Askers, ana: str
-) -> None:
+def test_decided_request_gets_no_link(server: HttpServer, askers: Askers, ana: str) -> None:
     request = askers.asked()
     askers.decide(request, by="li")
     output = server.post(at(request, "link"), token=ana)
@@ -421,9 +417,7 @@ def test_a_link_to_what_is_decided_is_not_made(
 # --- rights
 
 
-def test_who_may_only_look_or_act_on_jobs_decides_nothing(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_viewers_and_operators_cannot_decide(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     for role in ("viewer", "operator"):
         token = server.token(role)

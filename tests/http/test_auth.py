@@ -1,4 +1,4 @@
-"""Who gets in: every declared route refuses whom it should, and guessing ends soon."""
+"""Access: every declared route refuses clients without the right, and guessing ends soon."""
 
 import re
 
@@ -58,7 +58,7 @@ def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> Non
                 assert refused(output, 403, "forbidden"), (route.path, role)
 
 
-def test_each_role_opens_what_it_should(database: str) -> None:
+def test_each_role_opens_its_routes(database: str) -> None:
     async def act(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
@@ -105,13 +105,13 @@ NO_TOKENS = (
 )
 
 
-def test_what_is_no_token_opens_nothing(server: HttpServer) -> None:
+def test_malformed_token_is_unauthenticated(server: HttpServer) -> None:
     for header in NO_TOKENS:
         output = server.get("/v1/pods", headers={"Authorization": header})
         assert refused(output, 401, "unauthenticated"), header
 
 
-def test_a_token_that_was_revoked_opens_nothing(server: HttpServer) -> None:
+def test_revoked_token_is_unauthenticated(server: HttpServer) -> None:
     token = server.token("admin")
     assert server.get("/v1/pods", token=token).status == 200
 
@@ -125,7 +125,7 @@ def test_a_token_that_was_revoked_opens_nothing(server: HttpServer) -> None:
     assert "was revoked" in server.get("/v1/pods", token=token).json["detail"]
 
 
-def test_a_token_that_has_expired_opens_nothing(server: HttpServer, database: str) -> None:
+def test_expired_token_is_unauthenticated(server: HttpServer, database: str) -> None:
     token = server.token("viewer", expires_s=60)
     assert server.get("/v1/pods", token=token).status == 200
     move_clock(database, 61)
@@ -133,7 +133,7 @@ def test_a_token_that_has_expired_opens_nothing(server: HttpServer, database: st
     assert "has expired" in server.get("/v1/pods", token=token).json["detail"]
 
 
-def test_what_changes_something_never_trusts_a_token_from_memory(database: str) -> None:
+def test_writing_route_never_trusts_a_cached_token(database: str) -> None:
     async def act(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
@@ -174,7 +174,7 @@ def test_a_token_that_is_no_more_is_no_guess(server: HttpServer, database: str) 
     assert server.get("/v1/pods", token=server.token("viewer", name="li")).status == 200
 
 
-async def test_nobody_waits_one_by_one_for_a_database_that_is_silent(
+async def test_token_checks_fail_together_while_the_database_is_silent(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.http.framework.auth.LOOK_WAIT_S", 0.1)
@@ -205,7 +205,7 @@ def test_a_missing_token_is_no_guess(server: HttpServer) -> None:
         assert server.get("/v1/pods").status == 401
 
 
-def test_the_token_is_nowhere_in_the_database(server: HttpServer, database: str) -> None:
+def test_token_is_stored_only_as_a_digest(server: HttpServer, database: str) -> None:
     token = server.token("admin")
     server.get("/v1/pods", token=token)
     (row,) = sql(database, "SELECT digest, t::text AS whole FROM cortex.api_token t")

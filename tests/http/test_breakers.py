@@ -34,7 +34,7 @@ def test_a_breaker_is_held_open_and_closed_again(server: HttpServer, operator: s
     assert {fact["by"] for fact in facts} == {"ana"}
 
 
-def test_what_happened_to_a_breaker_lately_is_documented(server: HttpServer, operator: str) -> None:
+def test_breaker_shows_recent_turns_and_errors(server: HttpServer, operator: str) -> None:
     busy = Failure(cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy")
     for _ in range(3):
         server.store(lambda db: breakers.failed(db, "llm:m", failure=busy, requests=1, probe=None))
@@ -67,13 +67,13 @@ NO_BREAKERS: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-def test_what_is_no_breaker_is_documented(server: HttpServer, operator: str) -> None:
+def test_invalid_breaker_request_is_refused(server: HttpServer, operator: str) -> None:
     for body, status in NO_BREAKERS:
         assert post(server, operator, "/v1/breakers/open", **body).status == status, ascii(body)
         assert server.get("/v1/breakers", token=operator).json["breakers"] == [], ascii(body)
 
 
-def test_a_breaker_that_nobody_knows_cannot_be_closed(server: HttpServer, operator: str) -> None:
+def test_unknown_breaker_cannot_be_closed(server: HttpServer, operator: str) -> None:
     output = post(server, operator, "/v1/breakers/close", name="llm:m", reason="x")
     assert (output.status, output.json["code"]) == (404, "not_found")
 
@@ -93,7 +93,7 @@ def test_effects_are_frozen_and_let_go(server: HttpServer, operator: str) -> Non
     assert (blank.status, "is blank" in blank.json["detail"]) == (422, True), blank.json
 
 
-def test_who_only_reads_holds_nothing_open(server: HttpServer) -> None:
+def test_viewers_cannot_open_breakers_or_freeze(server: HttpServer) -> None:
     token = server.token("viewer", "approver")
     for path in ("/v1/freeze/on", "/v1/freeze/off", "/v1/breakers/open", "/v1/breakers/close"):
         assert post(server, token, path, name="llm:m", reason="x").status == 403

@@ -90,12 +90,12 @@ NO_FILTERS: list[str] = [
 ]
 
 
-def test_what_is_no_filter_is_refused(server: HttpServer, operator: str) -> None:
+def test_invalid_dead_letter_filter_is_refused(server: HttpServer, operator: str) -> None:
     for query in NO_FILTERS:
         assert server.get(f"{PATH}?{query}", token=operator).status == 400, ascii(query)
 
 
-def test_a_letter_tells_why(server: HttpServer, operator: str) -> None:
+def test_dead_letter_shows_cause_and_consequences(server: HttpServer, operator: str) -> None:
     (job_id,) = fail(server.dsn, steps=1, submitted={"payload": '{"a": 1}'})
     shown = server.get(f"{PATH}/{job_id}", token=operator)
     assert shown.status == 200
@@ -106,7 +106,7 @@ def test_a_letter_tells_why(server: HttpServer, operator: str) -> None:
         assert server.get(f"{PATH}/{unknown}", token=operator).status == 404
 
 
-def test_one_is_retried_once_and_the_next_one_is_documented_by_whom(
+def test_dead_letter_is_settled_once_and_a_conflict_names_the_person(
     server: HttpServer, operator: str
 ) -> None:
     (job_id,) = fail(server.dsn, steps=2)
@@ -164,7 +164,7 @@ def test_a_version_that_no_agent_has_is_documented(server: HttpServer, operator:
 
 
 def request_of(server: HttpServer, job_id: str) -> dict[str, Any]:
-    """What the job of a bulk operation was asked for."""
+    """Request that the job of a bulk operation was submitted with."""
     row = job_row(server.dsn, UUID(job_id))
     assert (row["type"], row["queue_name"], row["submitted_by"]) == ("bulk", "bulk", "ana")
     request: dict[str, Any] = json.loads(row["payload"])["request"]
@@ -227,7 +227,7 @@ def test_a_letter_is_retried_with_another_payload(server: HttpServer, operator: 
     )
 
 
-def test_a_retry_says_why_its_job_waits_for_code(server: HttpServer, operator: str) -> None:
+def test_retry_reports_that_its_job_waits_for_code(server: HttpServer, operator: str) -> None:
     (typo,) = fail(server.dsn, submitted={"type": "digest", "payload": '{"typo": 1}'})
     (other,) = fail(server.dsn, submitted={"type": "unknown"})
     done = act(server, operator, f"/{typo}/retry", {})
@@ -257,7 +257,7 @@ def test_a_job_of_that_type_is_submitted_in_no_other_way(server: HttpServer, ope
     assert "is for bulk operations" in refused.json["detail"]
 
 
-def test_of_many_named_ones_each_has_its_own_outcome(server: HttpServer, operator: str) -> None:
+def test_each_named_letter_has_its_own_outcome(server: HttpServer, operator: str) -> None:
     good, settled = fail(server.dsn, 2)
     act(server, operator, f"/{settled}/discard", {})
     unknown = new_id()
@@ -281,7 +281,9 @@ CHOSEN_BY_NOBODY: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-def test_nothing_is_done_to_letters_that_nobody_chose(server: HttpServer, operator: str) -> None:
+def test_dead_letters_without_a_valid_selection_stay_open(
+    server: HttpServer, operator: str
+) -> None:
     fail(server.dsn)
     for body, status in CHOSEN_BY_NOBODY:
         for path in ("/retry", "/discard"):
@@ -307,7 +309,7 @@ def test_under_a_key_one_job_is_submitted(server: HttpServer, operator: str) -> 
     assert act(server, operator, "/discard", body, headers=headers).json["code"] == "key_reused"
 
 
-def test_under_a_key_many_named_ones_are_settled_once(server: HttpServer, operator: str) -> None:
+def test_named_letters_under_a_key_are_settled_once(server: HttpServer, operator: str) -> None:
     body = {"job_ids": [str(each) for each in fail(server.dsn, 2)]}
     headers = {"Idempotency-Key": "k"}
     first = act(server, operator, "/retry", body, headers=headers)
@@ -318,7 +320,7 @@ def test_under_a_key_many_named_ones_are_settled_once(server: HttpServer, operat
     assert states(server.dsn) == ["RETRIED", "RETRIED"]
 
 
-def test_retries_of_named_ones_become_due_at_the_rate(server: HttpServer, operator: str) -> None:
+def test_retries_of_named_letters_become_due_at_the_rate(server: HttpServer, operator: str) -> None:
     ids = [str(each) for each in fail(server.dsn, 2)]
     assert act(server, operator, "/retry", {"job_ids": ids, "rate": 1.0}).json["done_count"] == 2
     query = "SELECT run_at - created_at AS delay FROM cortex.job WHERE origin_id IS NOT NULL"
@@ -326,7 +328,7 @@ def test_retries_of_named_ones_become_due_at_the_rate(server: HttpServer, operat
     assert delays == [0.0, 1.0]
 
 
-def test_who_only_reads_settles_nothing(server: HttpServer) -> None:
+def test_viewers_cannot_settle_dead_letters(server: HttpServer) -> None:
     (job_id,) = fail(server.dsn)
     token = server.token("viewer")
     assert server.get(f"{PATH}/{job_id}", token=token).status == 200

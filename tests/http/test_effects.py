@@ -80,7 +80,7 @@ def test_an_effect_is_shown_with_every_digit(
         ("give-up", "ABANDONED", None),
     ],
 )
-def test_what_a_person_says_lets_the_job_go_on(
+def test_resolution_of_an_effect_resumes_the_job(
     server: HttpServer, doers: Doers, said: str, status: str, result: Any
 ) -> None:
     operator = server.token("operator", name="ana")
@@ -103,14 +103,14 @@ SAYING_NOTHING: list[tuple[dict[str, Any], int]] = [
 ]
 
 
-def test_what_says_nothing_is_refused(server: HttpServer, operator: str, doers: Doers) -> None:
+def test_invalid_resolution_is_refused(server: HttpServer, operator: str, doers: Doers) -> None:
     _, effect_id = unknown(doers)
     for body, status in SAYING_NOTHING:
         assert resolve(server, operator, effect_id, **body).status == status, ascii(body)
         assert doers.row(effect_id)["status"] == "UNKNOWN", ascii(body)
 
 
-def test_who_only_reads_says_nothing(server: HttpServer, doers: Doers) -> None:
+def test_viewers_and_approvers_cannot_resolve_effects(server: HttpServer, doers: Doers) -> None:
     _, effect_id = unknown(doers)
     for role in ("viewer", "approver"):
         token = server.token(role)

@@ -1,4 +1,4 @@
-"""How the server starts and stops: where it may listen, and that no client holds it up."""
+"""Start and stop of the server: addresses it may listen on, and clients that cannot delay it."""
 
 import socket
 import threading
@@ -42,7 +42,7 @@ async def listen(database: str, host: str, number: int = 0) -> str:
         return server.url
 
 
-async def test_nothing_listens_beyond_the_machine_before_there_is_a_token(database: str) -> None:
+async def test_server_without_tokens_refuses_to_listen_beyond_loopback(database: str) -> None:
     for host in (EVERYWHERE, "::"):
         with pytest.RaisesGroup(UsageError, flatten_subgroups=True) as caught:
             await listen(database, host)
@@ -52,12 +52,12 @@ async def test_nothing_listens_beyond_the_machine_before_there_is_a_token(databa
         assert "cortex tokens create" in (error.hint or "")
 
 
-async def test_with_a_token_it_may(database: str) -> None:
+async def test_server_with_a_token_listens_everywhere(database: str) -> None:
     HttpServer(database).token("viewer")
     assert (await listen(database, EVERYWHERE)).startswith("http://0.0.0.0:")
 
 
-async def test_a_token_that_opens_nothing_is_none(database: str) -> None:
+async def test_expired_token_does_not_permit_listening_everywhere(database: str) -> None:
     HttpServer(database).token("viewer", expires_s=0.0)
     with pytest.RaisesGroup(UsageError, flatten_subgroups=True):
         await listen(database, EVERYWHERE)
@@ -71,7 +71,7 @@ async def test_loopback_needs_no_token_to_listen(database: str, host: str) -> No
     assert not url.endswith(":0")
 
 
-async def test_a_port_that_is_taken_and_a_host_that_is_not_there_are_said(database: str) -> None:
+async def test_taken_port_and_unknown_host_are_reported(database: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         with pytest.RaisesGroup(UsageError, flatten_subgroups=True) as caught:
@@ -127,7 +127,7 @@ def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) ->
             server.connect()
 
 
-def test_what_is_under_way_ends_within_its_grace(database: str) -> None:
+def test_running_request_ends_within_its_grace(database: str) -> None:
     begun, go = threading.Event(), threading.Event()
 
     async def wait(_: CheckedRequest[None, None], __: Api) -> Response:

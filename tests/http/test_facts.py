@@ -20,7 +20,7 @@ def viewer(server: HttpServer) -> str:
     return server.token("viewer")
 
 
-def test_pages_tell_each_fact_once(server: HttpServer, viewer: str) -> None:
+def test_pages_show_each_fact_once(server: HttpServer, viewer: str) -> None:
     sql(server.dsn, INSERT)
     seen: list[int] = []
     more = ""
@@ -35,7 +35,9 @@ def test_pages_tell_each_fact_once(server: HttpServer, viewer: str) -> None:
     assert 0 < len(costs) < 5
 
 
-def test_those_of_a_job_and_what_is_no_filter(server: HttpServer, viewer: str) -> None:
+def test_facts_are_filtered_by_job_and_invalid_filters_refused(
+    server: HttpServer, viewer: str
+) -> None:
     (job_id,) = fail(server.dsn)
     sql(
         server.dsn,

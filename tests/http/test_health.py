@@ -32,7 +32,7 @@ def test_a_pod_that_takes_work_is_ready(server: HttpServer) -> None:
     }
 
 
-def test_a_pod_that_leaves_says_how_far_it_has_come(server: HttpServer) -> None:
+def test_leaving_pod_reports_its_progress(server: HttpServer) -> None:
     server.drain()
     server.leaving = DrainStatus(
         phase=DrainPhase.JOBS, jobs_left=3, abort_in_s=28.04, closed_in_s=38.04
@@ -44,7 +44,9 @@ def test_a_pod_that_leaves_says_how_far_it_has_come(server: HttpServer) -> None:
 
 
 @pytest.mark.parametrize("jobs_left, word", [(2, "draining"), (0, "drained")])
-def test_a_pod_that_a_person_drains_says_so(server: HttpServer, jobs_left: int, word: str) -> None:
+def test_drained_pod_reports_its_drain_request(
+    server: HttpServer, jobs_left: int, word: str
+) -> None:
     server.drain_request = DrainRequest(jobs_left)
     output = server.get("/readyz")
     assert (output.status, output.json["not_draining"]) == (503, False)
@@ -53,7 +55,7 @@ def test_a_pod_that_a_person_drains_says_so(server: HttpServer, jobs_left: int, 
 
 
 @pytest.mark.parametrize("missing", ["database", "claiming", "not_draining", "workers"])
-def test_a_pod_says_why_it_is_not_ready(server: HttpServer, missing: str) -> None:
+def test_unready_pod_names_the_failed_check(server: HttpServer, missing: str) -> None:
     server.is_sure = missing != "database"
     server.is_claiming = missing != "claiming"
     server.are_workers_ready = missing != "workers"
@@ -70,7 +72,7 @@ def test_health_needs_no_database_and_has_no_limit(server: HttpServer) -> None:
     assert {server.get("/readyz").status for _ in range(connection_count)} == {200}
 
 
-def test_the_document_tells_every_route_that_is_no_page(server: HttpServer) -> None:
+def test_openapi_document_lists_every_api_route(server: HttpServer) -> None:
     document = server.get("/v1/openapi.json").json
     assert document["openapi"] == "3.1.0"
     output = {(method.upper(), path) for path, each in document["paths"].items() for method in each}

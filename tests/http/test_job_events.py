@@ -90,7 +90,7 @@ def following(server: HttpServer, count: int) -> None:
     eventually(lambda: len(server.hall.feeds) == count, what=f"{count} follow")
 
 
-def test_the_whole_story_comes_in_order_and_ends(
+def test_event_stream_is_ordered_and_ends(
     server: HttpServer, follow_job: Follow, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -111,9 +111,7 @@ def test_the_whole_story_comes_in_order_and_ends(
     following(server, 0)
 
 
-def test_who_comes_back_gets_what_followed_and_nothing_twice(
-    follow_job: Follow, database: str
-) -> None:
+def test_reconnecting_client_gets_only_later_events(follow_job: Follow, database: str) -> None:
     job_id = submit(database, "digest")
     run(database, job_id)
     sql(database, STEPS, job_id, 1, 5)
@@ -139,14 +137,14 @@ def test_an_id_that_no_event_had_is_refused(server: HttpServer, viewer: str, dat
         assert (output.status, output.json["code"]) == (400, "usage"), ascii(after)
 
 
-def test_there_are_no_events_of_no_job(server: HttpServer, viewer: str) -> None:
+def test_events_of_an_unknown_job_are_not_found(server: HttpServer, viewer: str) -> None:
     for headers in ({}, {"Last-Event-ID": "1.0.0.0"}):
         output = server.get(f"/v1/jobs/{new_id()}/events", token=viewer, headers=headers)
         assert (output.status, output.json["code"]) == (404, "not_found")
     assert len(server.hall.feeds) == 0
 
 
-def test_what_a_model_says_comes_between_and_gaps_are_told(
+def test_model_output_and_gaps_are_streamed_between_events(
     server: HttpServer, follow_job: Follow, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -189,7 +187,7 @@ def test_a_reader_that_leaves_is_forgotten(
     eventually(lambda: not server.hall.answers._wanted, what="nobody listens")
 
 
-def test_when_the_pod_drains_streams_end(
+def test_streams_end_when_the_pod_drains(
     server: HttpServer, follow_job: Follow, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -200,7 +198,7 @@ def test_when_the_pod_drains_streams_end(
     following(server, 0)
 
 
-def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(
+def test_stalled_reader_is_cut_off_without_delaying_others(
     server: HttpServer,
     viewer: str,
     follow_job: Follow,
@@ -239,7 +237,7 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_holds_up_nobody(
             assert names(quick.until("end"))[-2:] == ["COMPLETED", "end COMPLETED"]
 
 
-def test_so_many_streams_of_a_token_and_no_more(
+def test_number_of_streams_per_token_is_limited(
     server: HttpServer, follow_job: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.http.framework.stream_limits.OF_TOKEN_MAX", 2)
@@ -258,7 +256,7 @@ def test_so_many_streams_of_a_token_and_no_more(
         assert again.response.status == 200
 
 
-def test_so_many_streams_of_a_pod_and_no_more(
+def test_number_of_streams_per_pod_is_limited(
     server: HttpServer, follow_job: Follow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.job_feeds.FEEDS_MAX", 1)
@@ -287,7 +285,7 @@ def test_many_readers_share_few_statements(
         assert server.calls.counts["since"] - counted < 20
 
 
-def test_a_stream_tells_nothing_more_when_its_token_was_revoked(
+def test_stream_of_a_revoked_token_ends_silently(
     server: HttpServer, follow_job: Follow, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.http.framework.auth.CACHED_S", 0.0)

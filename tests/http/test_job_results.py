@@ -83,7 +83,7 @@ def test_a_job_that_was_cancelled_is_another_one(
     assert (output.json["cancelled_by"], output.json["cancel_reason"]) == ("li", "enough")
 
 
-def test_a_job_that_goes_on_is_to_be_asked_for_again(
+def test_unfinished_job_answers_202_with_retry_after(
     server: HttpServer, viewer: str, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -107,7 +107,7 @@ def test_limits(server: HttpServer, viewer: str) -> None:
         assert server.get(path(new_id(), wait_ms), token=viewer).status == 400
 
 
-def test_who_waits_is_documented_as_soon_as_it_ends(
+def test_waiting_clients_are_answered_when_the_job_ends(
     server: HttpServer, viewer: str, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -131,7 +131,7 @@ def test_a_client_that_leaves_is_forgotten_at_once(
     assert server.get("/v1/pods", token=viewer).status == 200
 
 
-def test_when_the_pod_drains_all_are_answered_at_once(
+def test_waiting_clients_are_answered_when_the_pod_drains(
     server: HttpServer, viewer: str, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -149,7 +149,7 @@ def test_when_the_pod_drains_all_are_answered_at_once(
     assert server.get(path(job_id, 30_000), token=viewer).status == 200
 
 
-def test_when_too_many_wait_the_others_are_told_so(
+def test_too_many_waiting_clients_get_503(
     server: HttpServer, viewer: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex.runtime.clients.result_waiters.WAITERS_MAX", 1)

@@ -133,7 +133,7 @@ NO_JOBS: list[tuple[Any, int, str]] = [
 ]
 
 
-def test_what_is_no_job_is_documented_why(server: HttpServer, operator: str) -> None:
+def test_invalid_submission_is_refused_with_a_reason(server: HttpServer, operator: str) -> None:
     for body, status, why in NO_JOBS:
         message = server.post("/v1/jobs", token=operator, json_body=body)
         assert (message.status, job_count(server.dsn, "true")) == (status, 0), message
@@ -241,9 +241,7 @@ def test_the_same_key_means_the_same_on_the_command_line(
 # --- finding
 
 
-def test_pages_go_on_where_they_ended_whatever_comes_meanwhile(
-    server: HttpServer, operator: str, database: str
-) -> None:
+def test_pages_continue_despite_new_jobs(server: HttpServer, operator: str, database: str) -> None:
     made = [str(submit(database, "digest")) for _ in range(7)]
     seen: list[str] = []
     more: dict[str, Any] = {}
@@ -272,7 +270,7 @@ def test_a_list_takes_the_filter_of_the_command_line(
     assert row["created_at"].endswith("Z")
 
 
-def test_hostile_filters_find_nothing_and_break_nothing(
+def test_hostile_filter_finds_nothing_and_breaks_nothing(
     server: HttpServer, operator: str, database: str
 ) -> None:
     submit(database, "digest")
@@ -283,20 +281,20 @@ def test_hostile_filters_find_nothing_and_break_nothing(
         assert len(listed(server, operator)["jobs"]) == 1, ascii(text)
 
 
-def test_what_is_no_filter_is_refused(server: HttpServer, operator: str) -> None:
+def test_invalid_job_filter_is_refused(server: HttpServer, operator: str) -> None:
     for text in REFUSED:
         message = server.get(f"/v1/jobs?filter={quote(text)}", token=operator)
         assert (message.status, message.json["code"]) == (400, "usage"), text
 
 
-def test_what_is_no_cursor_is_refused_or_the_end(server: HttpServer, operator: str) -> None:
+def test_invalid_cursor_is_refused_or_empty(server: HttpServer, operator: str) -> None:
     for cursor in ["x", "AAAA", "é", "_" * 32, "-" * 64, "'", "A" * 22]:
         message = server.get(f"/v1/jobs?cursor={quote(cursor)}", token=operator)
         assert message.status in {200, 400}, ascii(cursor)
         assert message.status == 400 or message.json["jobs"] == [], ascii(cursor)
 
 
-def test_a_page_that_is_short_says_so(
+def test_truncated_page_is_marked_short(
     server: HttpServer, operator: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_pages, "LOOKED_MAX", 2)
@@ -325,9 +323,7 @@ def test_a_job_is_shown_as_the_command_line_shows_it(
         assert server.get(f"/v1/jobs/no-id{path}", token=operator).status == 404, path
 
 
-def test_why_tells_what_the_command_line_tells(
-    server: HttpServer, operator: str, database: str
-) -> None:
+def test_why_matches_the_command_line(server: HttpServer, operator: str, database: str) -> None:
     message = server.get(f"/v1/jobs/{submit(database, 'digest')}/why", token=operator).json
     assert (message["cause"], message["facts"]["status"]) == ("no_pods", "PENDING")
     assert message["sentence"]
@@ -390,7 +386,7 @@ def test_a_job_is_cancelled_with_a_reason(server: HttpServer, operator: str, dat
     assert server.post(f"/v1/jobs/{new_id()}/cancel", token=operator).status == 404
 
 
-def test_of_a_running_job_its_pod_is_asked(
+def test_cancelling_a_running_job_asks_its_pod(
     server: HttpServer, operator: str, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -447,7 +443,7 @@ def test_a_job_that_waits_is_tried_again_now(
     assert (facts[-1]["data"]["by"], facts[-1]["data"]["reason"]) == ("ana", "x")
 
 
-def test_who_only_reads_changes_nothing(server: HttpServer, database: str) -> None:
+def test_viewers_and_approvers_cannot_change_jobs(server: HttpServer, database: str) -> None:
     job_id = submit(database, "digest")
     for role in ("viewer", "approver"):
         token = server.token(role)

@@ -78,9 +78,7 @@ def everything(shared_postgres: SharedPostgres) -> Iterator[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", LOOKS)
 @on_asyncio
-async def test_an_answer_holds_what_it_promises_whichever_column_is_null(
-    everything: str, path: str
-) -> None:
+async def test_answer_fits_its_schema_with_any_column_null(everything: str, path: str) -> None:
     route = LOOKS[path]
     async with reading(everything) as rows:
         for given in parameters(everything, path):

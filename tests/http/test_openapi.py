@@ -57,7 +57,7 @@ def known_ids(server: HttpServer, askers: Askers, doers: Doers) -> dict[str, lis
 
 
 def config_of(known: dict[str, list[str]]) -> str:
-    """What schemathesis needs to know: words that fit their schema may still mean nothing."""
+    """Settings of schemathesis: words that fit their schema may still mean nothing."""
     accepted = ["2xx", "400", "401", "403", "404", "409", "422"]
     # test_requests.py tries other methods: they are refused before any route is looked at.
     lines = ["[phases]", "examples.enabled = false", "stateful.enabled = false"]

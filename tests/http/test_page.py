@@ -40,9 +40,7 @@ def askers(shared_askers: Askers) -> Askers:
 # --- links
 
 
-def test_the_first_look_takes_the_token_out_of_the_address(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_first_visit_moves_the_link_token_into_a_cookie(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     token = link_to(askers.call, request)
     reader = Reader(server)
@@ -74,7 +72,7 @@ def test_behind_a_proxy_with_tls_cookies_are_secure(server: HttpServer, askers: 
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_looking_decides_nothing_and_uses_nothing_up(
+def test_viewing_decides_nothing_and_consumes_no_link(
     server: HttpServer, askers: Askers, method: str
 ) -> None:
     request = askers.asked()
@@ -117,7 +115,7 @@ def test_wrong_replaced_and_foreign_links_are_answered_alike(
     assert b"This link is not valid" in body
 
 
-def test_a_cookie_of_another_request_opens_nothing(server: HttpServer, askers: Askers) -> None:
+def test_cookie_of_another_request_opens_nothing(server: HttpServer, askers: Askers) -> None:
     request, other = askers.asked(), askers.asked()
     reader = by_link(server, askers.call, other)
     output = reader.look(request)
@@ -126,7 +124,7 @@ def test_a_cookie_of_another_request_opens_nothing(server: HttpServer, askers: A
     assert reader.look(request).status == 303
 
 
-def test_guessing_is_locked_out_and_who_signs_in_is_not(
+def test_guessing_links_is_locked_out_but_signed_in_people_are_not(
     own_server: HttpServer, own_askers: Askers
 ) -> None:
     request = own_askers.asked()
@@ -144,7 +142,7 @@ def test_guessing_is_locked_out_and_who_signs_in_is_not(
     assert own_server.get(f"{path_of(request)}?t={token}", headers=elsewhere).status == 303
 
 
-def test_after_the_decision_a_link_tells_how_it_ended_and_decides_nothing(
+def test_link_shows_the_outcome_after_the_decision(
     own_server: HttpServer, own_askers: Askers
 ) -> None:
     request = own_askers.asked()
@@ -161,9 +159,7 @@ def test_after_the_decision_a_link_tells_how_it_ended_and_decides_nothing(
     assert Reader(own_server).open_link(request.id, token).status == 403, "not for ever"
 
 
-def test_an_expired_request_says_that_nothing_was_executed(
-    own_server: HttpServer, own_askers: Askers
-) -> None:
+def test_expired_request_page_says_nothing_ran(own_server: HttpServer, own_askers: Askers) -> None:
     request = own_askers.asked(expires_s=60.0)
     reader = by_link(own_server, own_askers.call, request)
     move_clock(own_askers.dsn, 61)
@@ -192,12 +188,12 @@ def test_strangers_sign_in_first_and_come_back(server: HttpServer, askers: Asker
 @pytest.mark.parametrize(
     "wish", ["//evil.example", "https://evil.example", "/approvals/../x", "/\\evil", "javascript:x"]
 )
-def test_signing_in_leads_nowhere_else(server: HttpServer, wish: str) -> None:
+def test_sign_in_redirects_only_to_own_pages(server: HttpServer, wish: str) -> None:
     output = Reader(server).send("/sign-in", {"token": server.token("viewer"), "next": wish})
     assert (output.status, output.headers["location"]) == (303, "/approvals")
 
 
-def test_a_wrong_token_signs_nobody_in_and_is_not_shown(server: HttpServer) -> None:
+def test_wrong_token_is_refused_and_not_shown(server: HttpServer) -> None:
     guess = "cortex_" + "ab" * 32
     output = Reader(server).sign_in(guess)
     assert (output.status, "set-cookie" in output.headers) == (401, False)
@@ -212,7 +208,7 @@ def test_only_a_page_of_ours_signs_in(server: HttpServer) -> None:
         assert (output.status, "set-cookie" in output.headers) == (403, False)
 
 
-def test_signing_out_takes_a_form_of_ones_own(server: HttpServer) -> None:
+def test_sign_out_needs_a_form_of_the_same_session(server: HttpServer) -> None:
     ana, li = approver(server), approver(server, "li")
     form = fields_in(ana.get("/approvals"), "/sign-out")
     assert li.send("/sign-out", form).status == 403
@@ -221,7 +217,7 @@ def test_signing_out_takes_a_form_of_ones_own(server: HttpServer) -> None:
     assert ana.get("/approvals").status == 303
 
 
-def test_a_viewer_sees_it_all_and_decides_nothing(server: HttpServer, askers: Askers) -> None:
+def test_viewer_sees_the_request_without_buttons(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     viewer = approver(server, "kim", "viewer")
     page = viewer.look(request)
@@ -231,7 +227,7 @@ def test_a_viewer_sees_it_all_and_decides_nothing(server: HttpServer, askers: As
     assert (output.status, row_of(askers.call, request).status) == (403, "PENDING")
 
 
-def test_what_does_not_exist_is_not_there(server: HttpServer) -> None:
+def test_unknown_approval_page_is_not_found(server: HttpServer) -> None:
     ana = approver(server)
     assert ana.get(f"/approvals/{new_id()}").status == 404
     assert ana.get("/approvals/nothing").status == 404
@@ -240,7 +236,7 @@ def test_what_does_not_exist_is_not_there(server: HttpServer) -> None:
 # --- what is shown
 
 
-def test_it_shows_all_that_decides(server: HttpServer, askers: Askers) -> None:
+def test_page_shows_everything_a_decision_needs(server: HttpServer, askers: Askers) -> None:
     arguments = {
         "to": {"name": "cus_88", "tags": ["a", {"deep": True}]},
         "amount": 1240.0,
@@ -275,9 +271,7 @@ def test_it_shows_all_that_decides(server: HttpServer, askers: Askers) -> None:
     assert buttons_in(page, path_of(request)) == {"approve", "deny", "review"}
 
 
-def test_it_shows_them_in_the_order_in_which_they_are_read(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_page_sections_are_in_reading_order(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     words = words_of(approver(server).look(request))
     wanted = (
@@ -309,9 +303,7 @@ def test_hidden_characters_are_seen_and_counted(server: HttpServer, askers: Aske
     assert json.loads(draft) == arguments, "and they come back as they were"
 
 
-def test_of_very_many_values_it_says_how_many_stand_in_the_json_only(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_page_counts_values_listed_only_in_the_json(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(arguments={"rows": list(range(1, 1501))})
     page = approver(server).look(request)
     assert "500 more values are not listed: the JSON below" in words_of(page)
@@ -319,9 +311,7 @@ def test_of_very_many_values_it_says_how_many_stand_in_the_json_only(
     assert request.arguments.replace('"', "&#34;").encode() in page.body
 
 
-def test_an_edit_is_shown_from_what_was_asked_to_what_stands(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_page_shows_an_edit_with_old_and_new_values(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     edited = '{"amount":9,"customer":"cus_88"}'
     askers.decide(request, by="kim", edited=edited, reason="less")
@@ -333,7 +323,7 @@ def test_an_edit_is_shown_from_what_was_asked_to_what_stands(
     )
 
 
-def test_the_inbox_lists_what_waits_by_danger(own_server: HttpServer, own_askers: Askers) -> None:
+def test_inbox_lists_pending_requests_by_risk(own_server: HttpServer, own_askers: Askers) -> None:
     for risk in Risk:
         own_askers.asked(risk=risk, tool=f"tool_{risk.lower()}")
     own_askers.decide(done := own_askers.asked(tool="done"))
@@ -345,7 +335,7 @@ def test_the_inbox_lists_what_waits_by_danger(own_server: HttpServer, own_askers
     assert Reader(own_server).get("/approvals").status == 303
 
 
-def test_the_inbox_goes_on(own_server: HttpServer, own_askers: Askers) -> None:
+def test_inbox_continues_on_a_second_page(own_server: HttpServer, own_askers: Askers) -> None:
     claim = own_askers.claimed()
     own_askers.suspend(claim, *(a_request(key=f"{n}", tool=f"tool{n}") for n in range(103)))
     reader = approver(own_server)
@@ -383,7 +373,7 @@ def test_every_answer_keeps_to_itself(server: HttpServer, askers: Askers) -> Non
     assert "unsafe" not in CSP
 
 
-def test_pages_load_nothing_from_elsewhere_and_hold_no_script(
+def test_pages_have_no_inline_scripts_or_foreign_resources(
     server: HttpServer, askers: Askers
 ) -> None:
     page = approver(server).look(askers.asked()).body.decode()
@@ -431,9 +421,7 @@ def test_the_token_is_in_no_log_and_no_row(
         assert secret not in rows
 
 
-def test_addresses_are_those_that_a_proxy_here_adds_and_not_what_clients_claim(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_recorded_address_comes_from_the_local_proxy(server: HttpServer, askers: Askers) -> None:
     for claimed, recorded in (
         (None, "127.0.0.1"),
         ("203.0.113.7", "203.0.113.7"),
@@ -449,7 +437,7 @@ def test_addresses_are_those_that_a_proxy_here_adds_and_not_what_clients_claim(
         assert row_of(askers.call, request).address == recorded
 
 
-def test_it_is_well_formed(server: HttpServer, askers: Askers) -> None:
+def test_page_is_accessible_and_well_formed(server: HttpServer, askers: Askers) -> None:
     """Every label has its field, every reference its target, every id is there once."""
     page = approver(server).look(askers.asked(risk="CRITICAL")).body.decode()
     ids = re.findall(r'\sid="([^"]+)"', page)

@@ -49,7 +49,7 @@ def outcome(askers: Askers, request: ApprovalRequest) -> tuple[str, str | None, 
 # --- yes and no
 
 
-def test_who_signed_in_approves(server: HttpServer, askers: Askers) -> None:
+def test_signed_in_person_approves(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     ana = approver(server)
     headers = {**ana.origin, "User-Agent": "Lynx/2.9"}
@@ -94,7 +94,9 @@ def test_a_typed_name_must_be_one(server: HttpServer, askers: Askers) -> None:
 
 @pytest.mark.parametrize("reason", ["", "twelve forty, not more"])
 @pytest.mark.parametrize("canned", ["", DENY_REASONS[0]])
-def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: str) -> None:
+def test_denial_on_the_page_requires_and_records_a_reason(
+    server: HttpServer, askers: Askers, canned: str, reason: str
+) -> None:
     request = askers.asked()
     ana = approver(server)
     output = ana.answer(request, "deny", canned=canned, reason=reason)
@@ -112,7 +114,9 @@ def test_a_no_says_why(server: HttpServer, askers: Askers, canned: str, reason: 
     )
 
 
-def test_what_was_typed_is_there_again_after_a_mistake(server: HttpServer, askers: Askers) -> None:
+def test_typed_values_survive_a_mistake_except_the_confirmation(
+    server: HttpServer, askers: Askers
+) -> None:
     request = askers.asked(risk="HIGH")
     ana = approver(server)
     output = ana.answer(
@@ -150,7 +154,7 @@ def test_high_risk_needs_signing_in_and_the_end_of_the_id(
 @pytest.mark.parametrize(
     "fields", [{"risk": "HIGH"}, {"risk": "CRITICAL"}, {"risk": "LOW", "people": 2}]
 )
-def test_a_forged_form_of_a_link_decides_nothing_dangerous(
+def test_link_cannot_decide_dangerous_requests(
     server: HttpServer, askers: Askers, fields: dict[str, Any]
 ) -> None:
     """Neither what is HIGH, nor what needs two: one person could give two names."""
@@ -164,9 +168,7 @@ def test_a_forged_form_of_a_link_decides_nothing_dangerous(
     assert outcome(askers, request)[0] == "PENDING"
 
 
-def test_critical_needs_two_people_and_not_the_one_who_asked(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_critical_approval_on_the_page_takes_two_people(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="li")
     confirm = request.id.hex[-4:]
     ana, ana_too, li, kim = (approver(server, name) for name in ("ana", "Ana", "li", "kim"))
@@ -192,7 +194,7 @@ def test_critical_needs_two_people_and_not_the_one_who_asked(
 # --- others were first, or the request changed
 
 
-def test_who_comes_second_is_documented_who_was_first(server: HttpServer, askers: Askers) -> None:
+def test_second_decider_sees_the_first_decision(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     by_page, link = approver(server), by_link(server, askers.call, request)
     forms = by_page.fields(request), link.fields(request)
@@ -262,7 +264,7 @@ def test_a_digest_of_one_version_does_not_decide_another(
 
 
 @pytest.mark.parametrize("_", range(3))
-def test_of_many_at_once_one_decides_whichever_way_they_come(
+def test_one_of_many_simultaneous_answers_wins_on_any_channel(
     server: HttpServer, askers: Askers, _: int
 ) -> None:
     request = askers.asked()
@@ -343,7 +345,7 @@ def test_an_edit_that_crosses_a_rules_threshold_is_refused(
 
 
 def test_an_edit_is_never_approved_unseen(server: HttpServer, askers: Askers) -> None:
-    """Who edits and then presses the wrong button sees the change first."""
+    """A person who edits and then presses the wrong button sees the change first."""
     request = askers.asked()
     ana = approver(server)
     output = ana.answer(request, "approve", draft=LESS)
@@ -375,7 +377,7 @@ def test_the_same_json_in_other_words_is_no_edit(server: HttpServer, askers: Ask
         ('{"customer": "a\\u0000b", "amount": 9}', "NUL"),
     ],
 )
-def test_an_edit_that_does_not_fit_says_where(
+def test_unfitting_edit_is_refused_with_its_place(
     server: HttpServer, askers: Askers, draft: str, told_of: str
 ) -> None:
     request = askers.asked()
@@ -385,7 +387,7 @@ def test_an_edit_that_does_not_fit_says_where(
     assert '<details class="edit" open>' in output.body.decode()
 
 
-def test_a_typed_name_edits_nothing(server: HttpServer, askers: Askers) -> None:
+def test_person_with_a_link_cannot_edit(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     reader = by_link(server, askers.call, request)
     assert "draft" not in reader.fields(request)
@@ -396,9 +398,7 @@ def test_a_typed_name_edits_nothing(server: HttpServer, askers: Askers) -> None:
     assert outcome(askers, request)[0] == "PENDING"
 
 
-def test_where_nothing_says_how_they_must_look_nobody_edits(
-    server: HttpServer, askers: Askers
-) -> None:
+def test_request_without_a_schema_cannot_be_edited(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(schema=None)
     ana = approver(server)
     assert "draft" not in ana.fields(request)
@@ -421,7 +421,7 @@ def test_where_nothing_says_how_they_must_look_nobody_edits(
         {"Sec-Fetch-Site": "none"},
     ],
 )
-def test_what_another_page_sends_decides_nothing(
+def test_cross_site_form_decides_nothing(
     server: HttpServer, askers: Askers, headers: dict[str, str]
 ) -> None:
     request = askers.asked()
@@ -476,7 +476,7 @@ def test_a_form_ends_with_the_session(server: HttpServer, askers: Askers) -> Non
         {"reason": "a\0b", "act": "deny"},
     ],
 )
-def test_what_no_page_of_ours_sends_is_refused(
+def test_tampered_form_is_refused(
     server: HttpServer, askers: Askers, broken: dict[str, str]
 ) -> None:
     request = askers.asked()

@@ -144,7 +144,7 @@ def test_without_scripts_an_edit_is_seen_and_then_approved(
     assert row_of(askers.call, request).arguments["amount"] == 9
 
 
-def test_over_plain_http_between_machines_forms_still_say_where_they_stood(
+def test_form_over_plain_http_is_accepted_by_its_origin(
     browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     """There, browsers send no Sec-Fetch-Site; and by the strictest referrer policy no Origin."""
@@ -172,7 +172,7 @@ def test_after_a_decision_the_way_back_leads_to_no_form(
     assert len(posts(page)) == 1
 
 
-def test_the_token_of_a_link_stays_nowhere_that_scripts_or_neighbours_see(
+def test_link_token_stays_out_of_history_and_scripts(
     browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked()
@@ -211,7 +211,7 @@ def test_enter_in_a_field_decides_nothing(
 def test_buttons_count_after_a_quiet_moment_only(
     browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
-    """What is pressed at every frame from the first one on passes after 400 ms, not before."""
+    """A button pressed at every frame from the first one on acts after 400 ms, not before."""
     request = askers.asked(risk="HIGH")
     page = at(browser.page(profile=profile), server, request)
     press_always = """
@@ -240,7 +240,7 @@ def test_buttons_count_after_a_quiet_moment_only(
     assert posts(page) == []
 
 
-def test_nothing_is_focused_and_the_way_by_key_ends_with_deny_and_approve(
+def test_page_focuses_nothing_and_tab_order_ends_with_deny_and_approve(
     browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     request = askers.asked(risk="HIGH")
@@ -284,7 +284,7 @@ def test_the_time_left_ticks_and_is_documented_each_minute(
     assert page.evaluate(f"{live}.textContent") == f"{left} left"
 
 
-def test_when_time_is_over_there_is_nothing_left_to_press(
+def test_expired_page_hides_its_buttons(
     browser: Browser, server: HttpServer, askers: Askers
 ) -> None:
     request = askers.asked(expires_s=4.0)
@@ -317,7 +317,7 @@ SCREENS: list[dict[str, Any]] = [
 ]
 
 
-def test_nothing_is_wider_than_the_screen(
+def test_page_is_never_wider_than_the_screen(
     browser: Browser, server: HttpServer, askers: Askers, profile: str
 ) -> None:
     request = askers.asked(arguments=LONG, risk="CRITICAL", schema={"type": "object"})

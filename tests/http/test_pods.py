@@ -24,7 +24,7 @@ def test_pods_are_listed_with_how_they_feel(server: HttpServer) -> None:
     assert output.json["now"] >= found["heartbeat_at"]
 
 
-def test_what_pods_hold_and_where_the_jobs_of_a_drained_one_went(server: HttpServer) -> None:
+def test_pods_show_leases_and_where_drained_jobs_moved(server: HttpServer) -> None:
     with open_session(Profile(dsn=server.dsn)) as call:
         life = Life(call, server.dsn)
         life.type()

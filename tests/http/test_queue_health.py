@@ -27,7 +27,7 @@ def test_the_retention_is_shown(server: HttpServer) -> None:
     assert (shown["changed_by"], shown["reason"], shown["held_until"]) == ("ana", "why", None)
 
 
-def test_it_is_not_public(server: HttpServer) -> None:
+def test_queue_health_needs_a_token(server: HttpServer) -> None:
     assert server.get("/v1/health").status == 401
 
 

@@ -1,4 +1,4 @@
-"""What requests and answers may be: paths, methods, bodies, limits, faults, headers."""
+"""Requests and answers that are allowed: paths, methods, bodies, limits, faults, headers."""
 
 import contextlib
 import http.client
@@ -121,19 +121,19 @@ def server(shared_database: str) -> Iterator[HttpServer]:
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/v1/pods/", "/v1//pods", "/v1/pods%2f", "/../etc/passwd", "/v1/%00"]
 )
-def test_there_is_nothing_at_other_paths(server: HttpServer, path: str) -> None:
+def test_unknown_path_is_not_found(server: HttpServer, path: str) -> None:
     told_ = server.get(path, token=server.token("admin"))
     assert (told_.status, told_.json["code"]) == (404, "not_found")
 
 
-def test_other_methods_are_told_which_there_are(server: HttpServer) -> None:
+def test_unknown_method_lists_the_allowed_ones(server: HttpServer) -> None:
     for method in ("POST", "DELETE", "PATCH", "TRACE", "BREW"):
         told_ = server.ask(method, "/v1/pods")
         assert (told_.status, told_.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
         assert told_.json["code"] == "method_not_allowed"
 
 
-def test_options_tells_the_methods_and_nothing_else(server: HttpServer) -> None:
+def test_options_returns_only_the_allowed_methods(server: HttpServer) -> None:
     told_ = server.ask("OPTIONS", "/v1/t/notes", headers={"Origin": "https://evil.example"})
     assert (told_.status, told_.headers["allow"], told_.body) == (204, "OPTIONS, POST", b"")
     assert not [name for name in told_.headers if name.startswith("access-control")]
@@ -148,7 +148,7 @@ def test_head_is_get_without_a_body(server: HttpServer) -> None:
     assert (streamed.status, streamed.body) == (200, b"")
 
 
-def test_a_path_holds_an_id_or_nothing_is_there(server: HttpServer) -> None:
+def test_malformed_id_in_a_path_is_not_found(server: HttpServer) -> None:
     good = "01a1f84b-0000-7000-8000-000000000000"
     assert server.get(f"/v1/t/things/{good}").json == {"id": good}
     for bad in ("x", good[:-1], good.replace("-", ""), f"{{{good}}}", "%E2%80%AE" + good[1:]):
@@ -251,7 +251,7 @@ def test_a_body_that_does_not_end_is_not_waited_for(
     assert server.get("/healthz").status == 200
 
 
-def test_large_bodies_of_strangers_have_an_end_and_keep_nobody_else_out(
+def test_held_large_bodies_are_bounded_and_block_no_others(
     server: HttpServer,
 ) -> None:
     """Each is sent but for its last byte, so that all have to be held at once."""
@@ -277,9 +277,7 @@ def test_large_bodies_of_strangers_have_an_end_and_keep_nobody_else_out(
     )
 
 
-def test_a_body_that_nobody_wants_costs_its_sender_and_nobody_else(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_body_costs_only_its_sender(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pieces fill every queue on their way before the handler answers without them."""
     monkeypatch.setattr("cortex.http.framework.gate.UNREAD_BOUND_S", 0.1)
     go = threading.Event()
@@ -372,7 +370,7 @@ def test_an_error_out_of_a_nursery_is_the_same(server: HttpServer) -> None:
     assert (told_.status, told_.json["detail"]) == (409, "it was decided by li")
 
 
-def test_of_a_fault_nothing_is_documented_but_its_number(server: HttpServer) -> None:
+def test_fault_reveals_only_its_number(server: HttpServer) -> None:
     for name in ("bug", "InvalidOutputError"):
         told_ = server.get(f"/v1/t/fail/{name}")
         assert (told_.status, told_.json["code"]) == (500, "internal")
@@ -386,7 +384,7 @@ def test_a_handler_gets_its_time_and_no_more(server: HttpServer) -> None:
     assert (told_.status, told_.json["code"]) == (504, "timed_out")
 
 
-def test_an_answer_that_fails_in_the_middle_does_not_look_whole(server: HttpServer) -> None:
+def test_broken_stream_never_looks_complete(server: HttpServer) -> None:
     with pytest.raises((http.client.IncompleteRead, ConnectionError)):
         server.get("/v1/t/stream")
     assert server.get("/healthz").status == 200
@@ -443,7 +441,7 @@ def test_every_answer_keeps_browsers_from_doing_anything_with_it(server: HttpSer
         assert "server" not in headers
 
 
-def test_the_log_has_no_secrets_and_nothing_that_a_terminal_obeys(
+def test_access_log_has_no_secrets_or_control_characters(
     database: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with http_server(database, routes=ROUTES) as server:

@@ -39,7 +39,7 @@ def test_schedules_are_listed_by_name(server: HttpServer, operator: str) -> None
     assert len(server.get("/v1/schedules?limit=1", token=operator).json["schedules"]) == 1
 
 
-def test_a_schedule_shows_what_became_of_its_instants(server: HttpServer, operator: str) -> None:
+def test_schedule_shows_the_outcome_of_its_instants(server: HttpServer, operator: str) -> None:
     next_at = server.get("/v1/schedules/a", token=operator).json["schedule"]["next_at"]
     stop_clock(server.dsn, datetime.fromisoformat(next_at) + timedelta(seconds=1))
     server.store(lambda db: fire_due(db, limit=9))
@@ -79,7 +79,7 @@ def test_an_unknown_schedule_is_not_found(server: HttpServer, operator: str) -> 
         assert post(server, operator, f"x/{verb}", reason="y").status == 404
 
 
-def test_a_viewer_only_looks(server: HttpServer, operator: str) -> None:
+def test_viewer_can_read_schedules_only(server: HttpServer, operator: str) -> None:
     viewer = server.token("viewer", name="li")
     assert server.get("/v1/schedules", token=viewer).status == 200
     assert post(server, viewer, "a/pause", reason="x").status == 403

@@ -74,7 +74,7 @@ def signed_in(server: HttpServer, token: str) -> dict[str, str]:
     return {"Cookie": cookie.partition(";")[0]}
 
 
-def test_who_signs_in_is_known_on_pages(server: HttpServer) -> None:
+def test_signed_in_person_is_known_on_pages(server: HttpServer) -> None:
     cookie = signed_in(server, server.token("approver", name="ana"))
     assert server.get("/t/page", headers=cookie).json == {"who": "ana"}
     assert server.post("/t/page", headers=cookie | ORIGIN).json == {"who": "ana"}
@@ -91,7 +91,7 @@ def test_a_token_opens_no_page(server: HttpServer) -> None:
     assert server.get("/t/page", token=server.token("admin")).status == 303
 
 
-def test_a_stranger_is_sent_to_sign_in_and_comes_back_to_the_path_only(server: HttpServer) -> None:
+def test_stranger_is_sent_to_sign_in_with_the_path_only(server: HttpServer) -> None:
     output = server.get("/t/page?secret=1")
     assert (output.status, output.headers["location"]) == (303, "/sign-in?next=/t/page")
     assert server.post("/t/page", headers=ORIGIN).status == 401
@@ -109,7 +109,7 @@ FOREIGN: list[dict[str, str]] = [
 ]
 
 
-def test_what_another_page_sends_is_refused(server: HttpServer) -> None:
+def test_cross_site_request_is_refused(server: HttpServer) -> None:
     cookie = signed_in(server, server.token("approver"))
     for headers in FOREIGN:
         sent = {"Host": ORIGIN["Host"]} | cookie | headers
@@ -143,13 +143,13 @@ def test_signing_in_with_guesses_is_locked_out(server: HttpServer) -> None:
     assert server.post("/t/in", body=f"token={late}".encode()).status == 429
 
 
-def test_other_cookies_are_nobody(server: HttpServer) -> None:
+def test_unknown_cookie_is_redirected_to_sign_in(server: HttpServer) -> None:
     for value in ["x", "0" * 64, "' OR 1=1 --", ""]:
         headers = {"Cookie": f"{COOKIE_NAME}={value}"}
         assert server.get("/t/page", headers=headers).status == 303, ascii(value)
 
 
-def test_the_cookie_is_nowhere_in_the_database(server: HttpServer, database: str) -> None:
+def test_cookie_is_stored_only_as_a_digest(server: HttpServer, database: str) -> None:
     cookie = signed_in(server, server.token("approver"))["Cookie"].partition("=")[2]
     rows = str(sql(database, "SELECT s::text FROM cortex.api_session s"))
     facts = str(sql(database, "SELECT f::text FROM cortex.fact f"))

@@ -78,7 +78,7 @@ async def test_large_bodies_take_turns_in_another_thread() -> None:
     assert threading.get_ident() not in threads
 
 
-async def test_who_waits_too_long_for_a_turn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_body_that_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Apart()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""What clients send, and what is sent to those who follow a job, takes turns."""
+"""Requests of clients, and messages to followers of a job, take turns."""
 
 import pytest
 

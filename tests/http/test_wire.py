@@ -1,4 +1,4 @@
-"""What comes over the wire and is no honest request: refused, and the connection ends."""
+"""Malformed and hostile requests are refused, and the connection ends."""
 
 import re
 import socket
@@ -87,7 +87,7 @@ def test_a_request_that_could_be_read_in_two_ways_is_refused(
         b"\r\n" * 40 + b"x\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_refused(server: HttpServer, sent: bytes) -> None:
+def test_malformed_request_is_refused(server: HttpServer, sent: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
@@ -103,7 +103,7 @@ def test_a_head_that_is_too_large_is_refused(server: HttpServer) -> None:
     assert statuses(server.raw(GET + many + b"\r\n")) == [431]
 
 
-def test_http2_and_websockets_are_not_spoken(server: HttpServer) -> None:
+def test_upgrades_to_http2_and_websocket_are_ignored(server: HttpServer) -> None:
     upgrades = (
         b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
         (
@@ -133,7 +133,7 @@ def test_a_stranger_is_refused_before_his_body_is_read(server: HttpServer) -> No
         assert statuses(connection.recv(65_536)) == [405]
 
 
-def test_too_many_connections_are_told_so(database: str) -> None:
+def test_excess_connections_get_503(database: str) -> None:
     with http_server(database, connections_max=2) as server:
         with server.connect() as one, server.connect() as two:
             for each in (one, two):
@@ -179,7 +179,7 @@ def test_a_request_that_waits_long_for_its_turn_is_answered(
         assert server.get("/healthz").status == 200
 
 
-def test_a_client_that_has_gone_keeps_no_connection(database: str) -> None:
+def test_half_closed_client_keeps_no_connection(database: str) -> None:
     with http_server(database, connections_max=1) as server:
         for sent in (b"", GET, GET + b"\r\n"):
             with server.connect() as connection:
@@ -189,7 +189,7 @@ def test_a_client_that_has_gone_keeps_no_connection(database: str) -> None:
             eventually(lambda: server.get("/healthz").status == 200, what="there is room")
 
 
-def test_a_client_that_resets_its_connection_harms_nobody(server: HttpServer) -> None:
+def test_connection_reset_harms_no_other_client(server: HttpServer) -> None:
     for sent in (b"", GET, GET + b"\r\n", POST + b"Content-Length: 100\r\n\r\nabc"):
         connection = server.connect()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
