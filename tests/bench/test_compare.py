@@ -104,7 +104,7 @@ def test_both_versions_are_measured_in_turns(repository: Repository) -> None:
     assert len(repository.git("worktree", "list").splitlines()) == 1
 
 
-def test_figures_of_the_newest_release_stand_beside_the_measured_ones(
+def test_recorded_figures_of_the_newest_release_are_shown(
     repository: Repository,
 ) -> None:
     folder = repository.root / "docs" / "internals" / "figures"

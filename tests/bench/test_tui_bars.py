@@ -35,7 +35,7 @@ def test_changes_and_memory_are_measured(cortex: Cortex) -> None:
         assert bars[bar]["measured"] != 0
 
 
-def test_a_bar_says_nothing_under_too_little_load() -> None:
+def test_bar_under_too_little_load_is_not_ok() -> None:
     few, enough = (
         Bar("processor", 1.0, "%", below=10, under="x events/s", of=of)
         for of in (LOAD_LEAST - 0.01, LOAD_LEAST)

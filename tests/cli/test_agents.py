@@ -28,7 +28,7 @@ def test_applying_makes_versions_only_of_changes(cortex: Cortex) -> None:
     assert apply("a.yaml") == [("researcher", 2, "updated")]
 
 
-def test_who_applied_a_new_version_and_why_is_recorded(cortex: Cortex, life: Life) -> None:
+def test_applied_version_records_person_and_reason(cortex: Cortex, life: Life) -> None:
     for _ in range(2):
         applied = ("agents", "apply", "-", "--as", "ana", "--reason", "cheaper")
         assert cortex(*applied, stdin=RESEARCHER + "budget: {usd: 9}").code == 0
@@ -47,7 +47,7 @@ def test_from_stdin(cortex: Cortex) -> None:
     assert cortex("agents", "ls", "-o", "name").out == "researcher\n"
 
 
-def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
+def test_one_wrong_file_prevents_the_whole_apply(cortex: Cortex) -> None:
     (cortex.folder / "a.yaml").write_text(RESEARCHER)
     (cortex.folder / "b.yaml").write_text(RESEARCHER.replace("tools:", "tolls:"))
     (cortex.folder / "c.yaml").write_bytes(b"name: x\nsystem: \xff")
@@ -87,7 +87,7 @@ def test_a_declared_budget_is_set_with_the_version(cortex: Cortex, life: Life) -
     assert apply("budget: {usd: 0.2, per: day}") == ([(day, None, 0.2)], [run])
 
 
-def test_people_are_told_of_budgets_that_still_hold(cortex: Cortex) -> None:
+def test_apply_warns_of_budgets_that_still_apply(cortex: Cortex) -> None:
     budget = "budget: {usd: 0.5}"
     first = cortex("agents", "apply", "-", stdin=RESEARCHER + budget)
     assert first.err == "budget agent:researcher:usd:run is $0.50\n"
@@ -98,7 +98,7 @@ def test_people_are_told_of_budgets_that_still_hold(cortex: Cortex) -> None:
     assert "cortex budgets rm agent:researcher:usd:run" in second.err
 
 
-def test_applying_is_all_or_nothing_and_once_under_a_key(cortex: Cortex, life: Life) -> None:
+def test_apply_is_atomic_and_idempotent_under_a_key(cortex: Cortex, life: Life) -> None:
     life.sql("ALTER TABLE cortex.budget ADD CONSTRAINT test CHECK (limit_amount < 5)")
     two = RESEARCHER.replace("researcher", "first") + "---" + RESEARCHER + "budget: {usd: 9}"
     assert cortex("agents", "apply", "-", stdin=two).code != 0

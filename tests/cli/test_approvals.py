@@ -33,7 +33,7 @@ def listed(cortex: Cortex, *options: str) -> list[dict[str, Any]]:
 # --- looking
 
 
-def test_what_waits_is_listed_by_danger(cortex: Cortex, askers: Askers) -> None:
+def test_pending_approvals_are_listed_by_risk(cortex: Cortex, askers: Askers) -> None:
     low, high, soon = (
         askers.asked(risk=risk, expires_s=expires_s)
         for risk, expires_s in (("LOW", 60.0), ("HIGH", 900.0), ("HIGH", 300.0))
@@ -67,17 +67,17 @@ def test_what_waits_is_listed_by_danger(cortex: Cortex, askers: Askers) -> None:
     assert "nothing waits" not in terminal.text
 
 
-def test_an_empty_inbox_says_so(cortex: Cortex) -> None:
+def test_empty_inbox_prints_a_message(cortex: Cortex) -> None:
     ended = cortex("approvals", "ls")
     assert (ended.code, ended.out, ended.err) == (0, "", "nothing waits for a person\n")
 
 
-def test_what_is_listed_is_said_once(cortex_nowhere: Cortex) -> None:
+def test_contradictory_status_filters_are_refused(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("approvals", "ls", "--all", "--status", "denied")
     assert (ended.code, "exclude each other" in ended.err) == (2, True), ended.err
 
 
-def test_show_leaves_nothing_out(cortex: Cortex, askers: Askers) -> None:
+def test_show_prints_every_fact_of_a_request(cortex: Cortex, askers: Askers) -> None:
     long = "x" * 3000
     request = askers.asked(
         arguments={"customer": long, "memo": "pay \u202eeno\x1b[31m", "amount": 1.0, "n": 1},
@@ -154,7 +154,7 @@ def test_no_text_of_a_request_passes_for_a_line_of_ours(
     assert [row for row in rows if re.match(r"\s{0,6}\"amount", row)] == ['    "amount": 900.0']
 
 
-def test_what_the_model_said_stands_behind_a_bar(cortex: Cortex, askers: Askers) -> None:
+def test_model_text_is_shown_behind_a_bar(cortex: Cortex, askers: Askers) -> None:
     said = "fine\n  people        2 of 2 people agreed\n" + "x\n" * 60
     page = cortex("approvals", "show", str(askers.asked(said=said).id)).out
     _, _, output = page.partition("do not decide by it\n")
@@ -171,7 +171,7 @@ def test_in_a_narrow_list_no_argument_is_cut_in_half(cortex: Cortex, askers: Ask
     assert re.search(r"refund\(amount=1234567\.0[^()]*\) ", terminal.text), terminal.text
 
 
-def test_show_tells_how_it_ended(cortex: Cortex, askers: Askers) -> None:
+def test_show_prints_the_outcome_of_a_request(cortex: Cortex, askers: Askers) -> None:
     edited, expired, void = askers.asked(), askers.asked(), askers.asked(expires_s=9000.0)
     askers.decide(edited, edited='{"amount":9,"customer":"cus_88"}', address="10.0.0.7")
     move_clock(askers.dsn, 3601)
@@ -194,7 +194,7 @@ def test_show_tells_how_it_ended(cortex: Cortex, askers: Askers) -> None:
 # --- deciding
 
 
-def test_a_yes_needs_a_word_and_is_told(cortex: Cortex, askers: Askers) -> None:
+def test_approval_needs_yes_and_prints_its_consequence(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
     refused = cortex("approvals", "approve", str(request.id), "--json")
     assert (refused.code, refused.error["hint"]) == (2, "add --yes")
@@ -208,7 +208,7 @@ def test_a_yes_needs_a_word_and_is_told(cortex: Cortex, askers: Askers) -> None:
     assert job_row(askers.dsn, shown.job_id)["task_state"] == "READY"
 
 
-def test_the_loser_of_a_race_is_told_who_won(cortex: Cortex, askers: Askers) -> None:
+def test_second_decider_gets_the_first_decision(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
     askers.decide(request, is_approved=False, by="li", reason="too much", channel="page")
     ended = cortex("approvals", "approve", str(request.id), "--yes", "--json")
@@ -227,7 +227,7 @@ def test_a_no_needs_a_reason(cortex: Cortex, askers: Askers) -> None:
     assert (row["status"], row["error_message"]) == ("FAILED", "refund was denied by li: no")
 
 
-def test_who_comes_too_late_is_told_that_nothing_ran(cortex: Cortex, askers: Askers) -> None:
+def test_late_decision_reports_that_nothing_ran(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
     move_clock(askers.dsn, 3601)
     ended = cortex("approvals", "approve", str(request.id), "--yes", "--json")
@@ -236,7 +236,7 @@ def test_who_comes_too_late_is_told_that_nothing_ran(cortex: Cortex, askers: Ask
     assert cortex("approvals", "approve", str(new_id()), "--yes").code == 3
 
 
-def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers) -> None:
+def test_dangerous_approval_needs_the_end_of_its_id(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="HIGH")
     name, last = str(request.id), request.id.hex[-4:]
     wrong = "0000" if last != "0000" else "1111"
@@ -248,7 +248,7 @@ def test_what_is_dangerous_is_confirmed_by_its_id(cortex: Cortex, askers: Askers
 
 
 @pytest.mark.parametrize("empty", ["", " "])
-def test_an_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: str) -> None:
+def test_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: str) -> None:
     request = askers.asked(risk="LOW")
     refused = cortex("approvals", "approve", str(request.id), "--confirm", empty)
     assert (refused.code, "--confirm is empty" in refused.err) == (2, True)
@@ -295,7 +295,7 @@ def test_on_a_terminal_a_person_types_the_answer(cortex: Cortex, askers: Askers)
         assert (terminal.end(), askers.row(high).status) == (code, status)
 
 
-def test_what_changes_while_a_person_thinks_is_not_decided(cortex: Cortex, askers: Askers) -> None:
+def test_change_during_the_question_prevents_the_decision(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(people=2)
     terminal = cortex.on_terminal("approvals", "approve", str(request.id))
     terminal.read_until(lambda text: "[y/N]" in text, what="the question")
@@ -362,7 +362,7 @@ def test_arguments_are_edited_in_an_editor(cortex: Cortex, askers: Askers) -> No
     assert askers.row(request).arguments == {"amount": 8, "customer": "cus_88"}
 
 
-def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None:
+def test_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
     edit = ("approvals", "approve", str(request.id), "--edit-in-editor")
     terminal = cortex.on_terminal(*edit, env={"EDITOR": "false"})
@@ -381,7 +381,7 @@ def test_a_broken_editor_decides_nothing(cortex: Cortex, askers: Askers) -> None
         ("kill -9 $$", "the editor failed: "),
     ],
 )
-def test_an_editor_that_gives_nothing_back_is_no_fault(
+def test_editor_without_a_result_is_a_usage_error(
     cortex: Cortex, askers: Askers, does: str, output: str
 ) -> None:
     request = askers.asked()
@@ -396,7 +396,7 @@ def test_an_editor_that_gives_nothing_back_is_no_fault(
     assert askers.row(request).status == "PENDING"
 
 
-def test_who_edits_nothing_agrees_to_what_stands(cortex: Cortex, askers: Askers) -> None:
+def test_unchanged_edit_approves_the_original_arguments(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
     terminal = cortex.on_terminal(
         "approvals", "approve", str(request.id), "--edit-in-editor", env={"EDITOR": "true"}
@@ -408,7 +408,7 @@ def test_who_edits_nothing_agrees_to_what_stands(cortex: Cortex, askers: Askers)
     assert askers.row(request).edited_by is None
 
 
-def test_what_cannot_be_checked_is_not_edited(cortex: Cortex, askers: Askers) -> None:
+def test_request_without_a_schema_cannot_be_edited(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(schema=None)
     ended = cortex(
         "approvals", "approve", str(request.id), "--edit", "-", "--yes", "--json", stdin="{}"
@@ -433,7 +433,9 @@ def test_several_of_one_shape_are_decided_together(cortex: Cortex, askers: Asker
     assert {askers.row(each).status for each in requests} == {"APPROVED"}
 
 
-def test_of_several_all_are_decided_or_none(cortex: Cortex, askers: Askers) -> None:
+def test_several_requests_are_decided_together_or_not_at_all(
+    cortex: Cortex, askers: Askers
+) -> None:
     requests = [askers.asked() for _ in range(3)]
     names = [str(each.id) for each in requests]
     other = askers.asked(tool="mail")
@@ -450,7 +452,7 @@ def test_of_several_all_are_decided_or_none(cortex: Cortex, askers: Askers) -> N
 # --- again, links, watching
 
 
-def test_under_its_key_a_decision_is_told_again(cortex: Cortex, askers: Askers) -> None:
+def test_decision_under_a_key_is_replayed(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked()
     command = ("approvals", "approve", str(request.id), "--yes", *ANA, "--json")
     key = ("--idempotency-key", "once")
@@ -464,7 +466,7 @@ def test_under_its_key_a_decision_is_told_again(cortex: Cortex, askers: Askers) 
     assert len(votes) == 1
 
 
-def test_a_link_is_shown_once_and_stored_nowhere(cortex: Cortex, askers: Askers) -> None:
+def test_link_is_printed_once_and_stored_only_as_a_digest(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="HIGH")
     base = ("--base-url", "https://cortex.example.org/")
     ended = cortex("approvals", "link", str(request.id), *base, *ANA, "--reason", "for bo")
@@ -488,7 +490,7 @@ def test_a_link_is_shown_once_and_stored_nowhere(cortex: Cortex, askers: Askers)
         assert cortex("approvals", "link", str(request.id), "--base-url", wrong).code == 2
 
 
-def test_watching_tells_what_is_asked_and_decided(cortex: Cortex, askers: Askers) -> None:
+def test_watch_prints_requests_and_decisions(cortex: Cortex, askers: Askers) -> None:
     earlier = askers.asked()
     with cortex.start("approvals", "watch", "--json") as process:
         assert process.stdout is not None
@@ -511,7 +513,7 @@ def test_watching_tells_what_is_asked_and_decided(cortex: Cortex, askers: Askers
         assert process.wait(WITHIN_S) == 130
 
 
-def test_watching_on_a_terminal_shows_what_waits(cortex: Cortex, askers: Askers) -> None:
+def test_watch_on_a_terminal_shows_pending_requests(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(arguments={"customer": "\x1b[31mred", "amount": 1})
     terminal = cortex.on_terminal("approvals", "watch", columns=140)
     terminal.read_until(lambda text: "◆ 1 waits, first expires in 59m" in text, what="the inbox")

@@ -26,7 +26,7 @@ def reasons(life: Life, name: str) -> list[tuple[str, str, str]]:
     return [(subtype, data["by"], data["reason"]) for subtype, data in facts if "by" in data]
 
 
-def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Life) -> None:
+def test_breakers_ls_shows_state_reason_and_time(cortex: Cortex, life: Life) -> None:
     fail(life, "http:well.example")
     for _ in range(4):
         fail(life, "llm:claude", asked_s=90.0, message="\x1b[31mbusy")
@@ -64,7 +64,7 @@ def test_the_list_says_what_is_open_why_and_until_when(cortex: Cortex, life: Lif
     assert "last_hour" not in found["llm:claude"]
 
 
-def test_hostile_errors_do_nothing(cortex: Cortex, life: Life) -> None:
+def test_hostile_error_text_is_escaped(cortex: Cortex, life: Life) -> None:
     fail(life, "llm:claude", message="\x1b[2Jgone")
     terminal = cortex.on_terminal("breakers", "ls", env={"NO_COLOR": "1"})
     assert terminal.end() == 0
@@ -72,7 +72,7 @@ def test_hostile_errors_do_nothing(cortex: Cortex, life: Life) -> None:
     assert "\x1b[2J" not in terminal.text
 
 
-def test_nothing_failed(cortex: Cortex) -> None:
+def test_empty_list_of_breakers_prints_a_message(cortex: Cortex) -> None:
     ended = cortex("breakers", "ls")
     assert (ended.code, ended.out) == (0, "")
     assert "no breaker is open; no recent failures" in ended.err
@@ -111,7 +111,7 @@ def test_a_person_opens_for_some_time(cortex: Cortex, life: Life) -> None:
 
 
 @pytest.mark.parametrize("verb", ["open", "close"])
-def test_what_is_no_breaker_or_has_no_reason_is_refused(cortex: Cortex, verb: str) -> None:
+def test_invalid_breaker_name_or_missing_reason_is_refused(cortex: Cortex, verb: str) -> None:
     ended = cortex("breakers", verb, "claude", "--reason", "r", "--yes")
     assert ended.code == 2
     assert "'claude' is not the name of a circuit breaker" in ended.err
@@ -130,7 +130,7 @@ def test_closing_an_unknown_one_names_the_known(cortex: Cortex, life: Life) -> N
     assert ended.error["hint"] == "there are: llm:claude"
 
 
-def test_nothing_is_opened_unasked(cortex: Cortex, life: Life) -> None:
+def test_opening_a_breaker_asks_for_confirmation(cortex: Cortex, life: Life) -> None:
     ended = cortex("breakers", "open", "llm:claude", "--reason", "r")
     assert ended.code == 2
     assert "hint: add --yes" in ended.err
@@ -153,7 +153,7 @@ def test_the_name_to_type_is_whole_on_a_narrow_terminal(cortex: Cortex, life: Li
     assert all(len(line) <= 80 for line in terminal.text.splitlines())
 
 
-def test_a_name_that_nothing_uses_is_told(cortex: Cortex, life: Life) -> None:
+def test_unused_breaker_name_gets_a_warning(cortex: Cortex, life: Life) -> None:
     life.agent()  # its model is called claude, its tool read_file
     fail(life, "http:api.example.com")
     given = ("--reason", "r", "--yes")

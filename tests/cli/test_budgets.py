@@ -59,7 +59,7 @@ def test_a_limit_is_set_for_an_agent_a_tenant_and_a_job(cortex: Cortex, life: Li
     assert (row["changed_by"], row["reason"], row["left"]) == (getpass.getuser(), "a test", 5.0)
 
 
-def test_a_job_that_goes_on_from_another_shares_its_budget(cortex: Cortex, life: Life) -> None:
+def test_continued_job_shares_the_budget_of_its_lineage(cortex: Cortex, life: Life) -> None:
     first, second = life.job(), life.job()
     life.sql(
         "UPDATE cortex.job_record SET origin_id = $1, lineage_id = $1 WHERE id = $2", first, second
@@ -84,7 +84,7 @@ def test_a_named_budget_is_set_in_its_own_unit(cortex: Cortex, life: Life) -> No
     assert newest.data["before"] == 2
 
 
-def test_what_is_left_and_who_waits_is_listed(cortex: Cortex, life: Life) -> None:
+def test_budgets_ls_shows_the_rest_and_the_waiting_jobs(cortex: Cortex, life: Life) -> None:
     cortex("budgets", "set", DAY, "--usd", "5", *WHY)
     cortex("budgets", "set", "--tenant", "default", "--tokens", "9000", *WHY)
     use(life, DAY, spent="4.5", reserved="1")
@@ -183,7 +183,7 @@ def test_many_budgets_come_in_pages(cortex: Cortex, life: Life) -> None:
         (("raise", DAY, "--to", "5", *WHY), 3, f"budget '{DAY}' does not exist"),
     ],
 )
-def test_wrong_calls_change_nothing(
+def test_invalid_budget_commands_change_nothing(
     cortex: Cortex, life: Life, arguments: tuple[str, ...], code: int, output: str
 ) -> None:
     ended = cortex("budgets", *arguments)

@@ -43,7 +43,7 @@ def operations(dsn: str) -> list[UUID]:
 # --- before anything is done
 
 
-def test_a_dry_run_counts_and_changes_nothing(cortex: Cortex, life: Life) -> None:
+def test_dry_run_counts_and_changes_nothing(cortex: Cortex, life: Life) -> None:
     for queue in ("mail", "mail", None):
         submit(life.dsn, "work", queue_name=queue)
     done = cortex("jobs", "cancel", "--filter", "queue:mail", "--dry-run")
@@ -53,7 +53,7 @@ def test_a_dry_run_counts_and_changes_nothing(cortex: Cortex, life: Life) -> Non
     assert (left(life.dsn), operations(life.dsn)) == (3, [])
 
 
-def test_a_dry_run_names_all_letters_also_unreadable_ones(cortex: Cortex, database: str) -> None:
+def test_dry_run_counts_letters_of_every_cause(cortex: Cortex, database: str) -> None:
     fail(database, 40, error_message="page 4 is gone")
     fail(database, 3, **UNREADABLE)
     dry = cortex("dead", "retry", "--type", "work", "--limit", "30", "--dry-run")
@@ -65,7 +65,7 @@ def test_a_dry_run_names_all_letters_also_unreadable_ones(cortex: Cortex, databa
     assert operations(database) == []
 
 
-def test_where_nothing_matches_no_job_is_submitted(cortex: Cortex, database: str) -> None:
+def test_empty_match_submits_no_job(cortex: Cortex, database: str) -> None:
     done = cortex(*CANCEL, "--yes")
     assert (done.code, done.out) == (0, "0 cancelled\n")
     assert "no dead letter has code" in cortex("dead", "retry", "--code", "job_failed", *WHY).err
@@ -98,7 +98,7 @@ def test_over_a_hundred_the_number_is_typed(cortex: Cortex, life: Life, typed: s
         (("--filter", "age<1h", "--limit", "10001"), "10001"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_contradictory_bulk_options_are_refused(
     cortex: Cortex, words: tuple[str, ...], output: str
 ) -> None:
     for verb in ("cancel", "retry"):
@@ -147,7 +147,7 @@ def test_jobs_are_cancelled_counted_and_kept_in_the_record(
     assert {each["id"] for each in listed} == {str(each) for each in operations(life.dsn)}
 
 
-def test_what_comes_while_the_person_reads_the_question_stays(
+def test_bulk_cancel_leaves_jobs_submitted_during_the_question(
     cortex: Cortex, life: Life, pods: Pods
 ) -> None:
     ended, other = submit(life.dsn, "work"), submit(life.dsn, "work")
@@ -180,7 +180,7 @@ def test_letters_are_retried_and_discarded(cortex: Cortex, database: str, pods: 
     assert letter(database, other)["state"] == "DISCARDED"
 
 
-def test_who_leaves_is_told_how_to_come_back_and_a_pod_goes_on(
+def test_interrupted_command_names_its_job_and_the_pod_continues(
     cortex: Cortex, life: Life, pods: Pods
 ) -> None:
     submit_many(life.dsn, 30, "work", {})
@@ -199,9 +199,7 @@ def test_who_leaves_is_told_how_to_come_back_and_a_pod_goes_on(
     assert rest == f"{30 - changed} cancelled\n"
 
 
-def test_an_operation_that_is_cancelled_reports_how_far_it_came(
-    cortex: Cortex, life: Life, pods: Pods
-) -> None:
+def test_cancelled_operation_reports_its_progress(cortex: Cortex, life: Life, pods: Pods) -> None:
     submit_many(life.dsn, 30, "work", {})
     pods.start()
     terminal = cortex.on_terminal(*CANCEL, *WHY, "--rate", "4", columns=200)

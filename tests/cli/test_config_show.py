@@ -56,7 +56,7 @@ def test_a_password_in_the_public_url_is_refused_and_not_shown(cortex_nowhere: C
     assert SECRET not in ended.out + ended.err
 
 
-def test_it_lists_all_settings_as_a_pod_reads_them(cortex_nowhere: Cortex) -> None:
+def test_config_show_lists_all_settings(cortex_nowhere: Cortex) -> None:
     env = {f"{PREFIX}{name.upper()}": text for name, text in EXAMPLES.items()}
     assert {*EXAMPLES} == {*NAMES}
     settings = load({}, environ=env, cwd=cortex_nowhere.folder)

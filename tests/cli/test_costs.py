@@ -63,7 +63,7 @@ def test_total_differs_from_a_group_without_a_terminal(cortex: Cortex, life: Lif
     assert [line.split("\t")[0] for line in lines] == ["", "total"]  # "": calls without an agent
 
 
-def test_an_unknown_price_is_never_nothing(cortex: Cortex, life: Life) -> None:
+def test_unknown_price_is_never_shown_as_zero(cortex: Cortex, life: Life) -> None:
     called(life, life.job(), None, model="a")
     called(life, life.job(), "2", model="b")
     called(life, life.job(), None, model="b", outcome="lost")
@@ -121,7 +121,7 @@ def test_only_as_far_back_as_asked(cortex: Cortex, life: Life) -> None:
     assert [day["cost_usd"] for day in days] == [2.0, 1.0]
 
 
-def test_without_calls_it_says_so(cortex: Cortex, life: Life) -> None:
+def test_empty_costs_print_a_message(cortex: Cortex, life: Life) -> None:
     ended = cortex("costs")
     assert (ended.code, ended.out) == (0, "")
     assert "no model was called in the last 30d" in ended.err
@@ -145,14 +145,14 @@ def test_wrong_calls_are_refused(
     assert output in ended.err
 
 
-def test_names_do_nothing_to_a_terminal(cortex: Cortex, life: Life) -> None:
+def test_names_in_costs_are_escaped(cortex: Cortex, life: Life) -> None:
     called(life, life.job(), "1", tenant="evil\x1b[2J")
     terminal = cortex.on_terminal("costs", "--by", "tenant")
     assert terminal.end() == 0
     assert "\x1b[2J" not in terminal.text
 
 
-def test_a_call_that_used_nothing_cost_nothing(cortex: Cortex, life: Life) -> None:
+def test_call_without_usage_costs_zero(cortex: Cortex, life: Life) -> None:
     called(life, life.job(), None, model="unpriced", outcome="failed", usage=Usage())
     called(life, life.job(), "1")
     ended = cortex("costs", "--by", "model", "--json")

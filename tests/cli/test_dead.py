@@ -77,7 +77,7 @@ def test_letters_are_listed_one_by_one_with_filters_and_pages(
         assert cortex("dead", "ls", *wrong).code == 2
 
 
-def test_the_last_page_says_so(cortex: Cortex, database: str) -> None:
+def test_last_page_of_letters_is_marked(cortex: Cortex, database: str) -> None:
     old, middle, new = (fail(database)[0] for _ in range(3))
     pages = ((new, "1", f"older ones: --before …{str(middle)[-6:]}"), (new, "2", "no older ones"))
     for before, limit, output in pages:
@@ -89,9 +89,7 @@ def test_the_last_page_says_so(cortex: Cortex, database: str) -> None:
     assert (beyond.code, beyond.out, beyond.err.strip()) == (0, "", "no older ones")
 
 
-def test_what_no_letter_ever_had_is_told_with_what_may_be_meant(
-    cortex: Cortex, database: str, life: Life
-) -> None:
+def test_unknown_filter_value_gets_a_suggestion(cortex: Cortex, database: str, life: Life) -> None:
     fail(database, submitted={"tenant": "acme"})
     for verb in (("ls",), ("ls", "--each"), ("retry", "--dry-run"), ("discard", *WHY)):
         for asked, output in (
@@ -147,7 +145,7 @@ def test_a_letter_is_a_short_post_mortem(cortex: Cortex, life: Life) -> None:
     assert [each["outcome"] for each in document["attempts"]] == ["failed"]
 
 
-def test_what_came_instead_of_an_output_can_be_read(cortex: Cortex, database: str) -> None:
+def test_raw_response_of_a_letter_is_shown(cortex: Cortex, database: str) -> None:
     (job_id,) = fail(database, error_class="INVALID_OUTPUT", error_code="invalid_output")
     raw = "I can't \x1b[2J\n" + "x" * 5000
     fact = "INSERT INTO cortex.fact (type, subtype, job_id, data) VALUES ('error', 'x', $1, $2)"
@@ -167,7 +165,7 @@ def test_one_letter_has_no_columns(cortex: Cortex, database: str) -> None:
     assert "one dead letter has no columns" in ended.err
 
 
-def test_without_a_reason_none_is_told(cortex: Cortex, database: str) -> None:
+def test_settlement_without_a_reason_shows_none(cortex: Cortex, database: str) -> None:
     (job_id,) = fail(database)
     assert cortex("jobs", "resume", str(job_id), "--as", "ana").code == 0
     (line,) = [
@@ -202,7 +200,7 @@ def test_a_letter_is_retried_once(cortex: Cortex, database: str) -> None:
     assert f"mended · {heir} is PENDING" in shown
 
 
-def test_a_real_pod_goes_on_after_the_last_step(
+def test_pod_continues_a_retried_job_after_its_last_step(
     cortex: Cortex, database: str, pods: Pods, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -217,9 +215,7 @@ def test_a_real_pod_goes_on_after_the_last_step(
     assert_one_truth(database)
 
 
-def test_nothing_is_done_unasked_unexplained_or_to_everything(
-    cortex: Cortex, database: str
-) -> None:
+def test_dead_retry_needs_confirmation_reason_and_selection(cortex: Cortex, database: str) -> None:
     (job_id,) = fail(database)
     name = str(job_id)
     for wrong, output in (
@@ -249,7 +245,7 @@ def test_nothing_is_done_unasked_unexplained_or_to_everything(
     assert letter(database, job_id)["state"] == "RETRIED"
 
 
-def test_a_version_that_is_not_there_is_told(cortex: Cortex, life: Life) -> None:
+def test_unknown_agent_version_is_refused(cortex: Cortex, life: Life) -> None:
     life.agent()
     (job_id,) = fail(life.dsn, submitted={"agent": "researcher"})
     ended = cortex("dead", "retry", str(job_id), *WHY, "--agent-version", "9")
@@ -258,7 +254,7 @@ def test_a_version_that_is_not_there_is_told(cortex: Cortex, life: Life) -> None
     assert cortex("dead", "retry", str(job_id), *WHY, "--agent-version", "latest").code == 0
 
 
-def test_under_a_key_it_is_done_once_and_told_again(cortex: Cortex, database: str) -> None:
+def test_retry_under_a_key_is_made_once_and_replayed(cortex: Cortex, database: str) -> None:
     ids = [str(each) for each in fail(database, 3)]
     ask = ("dead", "retry", *ids, *WHY, "--idempotency-key", "k1", "--json")
     first = cortex(*ask).document["letters"]
@@ -268,7 +264,7 @@ def test_under_a_key_it_is_done_once_and_told_again(cortex: Cortex, database: st
     assert job_count(database, "origin_id IS NOT NULL") == 3
 
 
-def test_retries_of_named_ones_become_due_at_the_rate(cortex: Cortex, database: str) -> None:
+def test_retries_of_named_letters_become_due_at_the_rate(cortex: Cortex, database: str) -> None:
     ids = [str(each) for each in fail(database, 40)]
     done = cortex("dead", "retry", *ids, "--rate", "10", *WHY)
     assert done.code == 0

@@ -32,7 +32,7 @@ UNHEALTHY = 8
 
 
 def checks(ended: Ended) -> dict[str, dict[str, Any]]:
-    """What it found, by the name of the check."""
+    """Return the findings by the name of the check."""
     document = ended.document
     found = {each["check"]: each for each in document["checks"]}
     assert len(found) == len(document["checks"])
@@ -71,7 +71,7 @@ def transaction(dsn: str, *queries: str) -> Iterator[None]:
         thread.join()
 
 
-def test_without_a_database_it_says_so_and_how_to_get_one(cortex_nowhere: Cortex) -> None:
+def test_doctor_without_a_database_suggests_a_fix(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("doctor", "--json", "--data", str(cortex_nowhere.folder))
     assert ended.code == UNHEALTHY
     assert grades(ended, "FAIL") == {"database"}
@@ -98,7 +98,7 @@ def test_settings_that_make_no_sense_are_a_finding(cortex: Cortex) -> None:
     assert "CORTEX_SLOTS" in checks(ended)["config"]["found"]
 
 
-def test_a_variable_that_sets_nothing_is_a_finding(cortex_nowhere: Cortex) -> None:
+def test_unknown_variable_is_a_finding(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("doctor", "--json", env={"CORTEX_SLOT": "9"})
     assert "config" in grades(ended, "warn")
     config = checks(ended)["config"]
@@ -126,14 +126,14 @@ def test_an_unusable_environment_is_a_finding(
     assert "hunter2" not in ended.out
 
 
-def test_a_schema_that_is_not_there(tmp_path: Path, empty_database: str) -> None:
+def test_missing_schema_is_a_finding(tmp_path: Path, empty_database: str) -> None:
     ended = Cortex(tmp_path, empty_database)("doctor", "--json")
     assert grades(ended, "FAIL") == {"schema"}
     assert "cortex migrate" in checks(ended)["schema"]["fix"]
     assert checks(ended)["connections"]["grade"] == "ok"
 
 
-def test_all_is_looked_at(cortex: Cortex, life: Life) -> None:
+def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
     (cortex.folder / "cortex.toml").write_text("zombie_s = 200\n")
     ended = cortex("doctor", "--json")
     found = checks(ended)
@@ -178,7 +178,7 @@ def test_quick_asks_only_whether_a_pod_of_this_host_works(cortex: Cortex, life: 
     assert checks(ended)["pods"]["found"] == f"alive: {name}"
 
 
-def test_jobs_that_wait_for_nobody_are_ill(cortex: Cortex, life: Life) -> None:
+def test_due_jobs_without_a_pod_are_a_failure(cortex: Cortex, life: Life) -> None:
     life.job()
     move_clock(life.dsn, 120)
     ended = cortex("doctor", "--json")
@@ -230,7 +230,7 @@ def plain_dsn(database: str) -> Iterator[str]:
     sql(database, f"DROP ROLE {name}")
 
 
-def test_an_open_snapshot_is_seen_with_who_holds_it(database: str, plain_dsn: str) -> None:
+def test_open_snapshot_is_found_with_its_session(database: str, plain_dsn: str) -> None:
     held = "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND state = 'idle in transaction'"
     began = ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT pg_backend_pid()")
     with transaction(database, *began):
@@ -296,7 +296,7 @@ END_LISTENERS = """
 """
 
 
-def test_a_folder_that_cannot_be_looked_at(cortex_nowhere: Cortex) -> None:
+def test_unreadable_data_folder_is_a_failure(cortex_nowhere: Cortex) -> None:
     """Its name is too long, which holds for root, too."""
     folder = str(cortex_nowhere.folder / ("x" * 300))
     ended = cortex_nowhere("doctor", "--json", "--data", folder)
@@ -322,7 +322,7 @@ def test_columns_make_no_sense(cortex: Cortex) -> None:
     assert "no columns" in ended.err
 
 
-def test_requests_that_nobody_was_notified_of_are_found(
+def test_approvals_without_a_notification_are_found(
     cortex: Cortex, life: Life, database: str
 ) -> None:
     askers = Askers(life.call, database)

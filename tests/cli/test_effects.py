@@ -59,14 +59,14 @@ def test_filters_and_pages(cortex: Cortex, doers: Doers) -> None:
     assert "did you mean 'unknown'?" in ended.err
 
 
-def test_an_empty_ledger_says_so(cortex: Cortex) -> None:
+def test_empty_list_of_effects_prints_a_message(cortex: Cortex) -> None:
     empty = cortex("effects", "ls")
     assert (empty.code, empty.out) == (0, "")
     assert "no job has changed anything outside yet" in empty.err
     assert "no effect matches" in cortex("effects", "ls", "--tool", "x").err
 
 
-def test_the_list_says_what_stands_how_and_what_to_do(cortex: Cortex, doers: Doers) -> None:
+def test_effects_ls_shows_status_and_way_out(cortex: Cortex, doers: Doers) -> None:
     _, effect = unknown(doers)
     terminal = cortex.on_terminal("effects", "ls", columns=160, env={"NO_COLOR": "1"})
     assert terminal.end() == 0
@@ -76,7 +76,9 @@ def test_the_list_says_what_stands_how_and_what_to_do(cortex: Cortex, doers: Doe
     assert "\u202e" not in terminal.text
 
 
-def test_an_unknown_one_is_shown_with_what_each_word_would_do(cortex: Cortex, doers: Doers) -> None:
+def test_unknown_effect_is_shown_with_the_consequences_of_each_resolution(
+    cortex: Cortex, doers: Doers
+) -> None:
     claim, effect = unknown(doers, can_reconcile=True)
     shown = cortex("effects", "show", f"…{effect[-6:]}")
     assert shown.code == 0
@@ -138,7 +140,7 @@ def test_a_word_lets_the_job_go_on_and_is_recorded(cortex: Cortex, doers: Doers)
     )
 
 
-def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> None:
+def test_result_is_read_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> None:
     (cortex.folder / "result.json").write_text('{"receipt": 8}')
     for source, stdin in (("result.json", ""), ("-", '{"receipt": 8}')):
         claim, effect = unknown(doers)
@@ -161,7 +163,7 @@ def test_a_result_comes_from_a_file_or_stdin(cortex: Cortex, doers: Doers) -> No
         (("applied", "--result-file", "nowhere"), "cannot read the result from nowhere"),
     ],
 )
-def test_wrong_words_change_nothing(
+def test_invalid_resolution_changes_nothing(
     cortex: Cortex, doers: Doers, arguments: tuple[str, ...], report: str
 ) -> None:
     _, effect = unknown(doers)
@@ -171,7 +173,7 @@ def test_wrong_words_change_nothing(
     assert listed(cortex, "--status", "unknown") == [effect]
 
 
-def test_nothing_is_said_unasked_and_for_no_reason(cortex: Cortex, doers: Doers) -> None:
+def test_resolving_needs_confirmation_and_a_reason(cortex: Cortex, doers: Doers) -> None:
     _, effect = unknown(doers)
     given = ("effects", "resolve", effect, "not-applied")
     assert "--reason" in cortex(*given, "--yes").err
@@ -184,7 +186,7 @@ def test_nothing_is_said_unasked_and_for_no_reason(cortex: Cortex, doers: Doers)
     assert listed(cortex, "--status", "unknown") == [effect]
 
 
-def test_nobody_is_heard_twice(cortex: Cortex, doers: Doers) -> None:
+def test_second_resolution_is_refused(cortex: Cortex, doers: Doers) -> None:
     _, effect = unknown(doers)
     key = ("--idempotency-key", "k-1", "--json")
     first = cortex("effects", "resolve", effect, "give-up", *WHY, *key)
@@ -197,7 +199,7 @@ def test_nobody_is_heard_twice(cortex: Cortex, doers: Doers) -> None:
     assert cortex("effects", "resolve", "ffffff", "applied", *WHY).code == 3
 
 
-def test_of_a_job_that_ended_it_is_told_what_follows(cortex: Cortex, doers: Doers) -> None:
+def test_resolution_for_an_ended_job_explains_its_consequence(cortex: Cortex, doers: Doers) -> None:
     claim, effect = unknown(doers)
     doers.call(jobs.cancel, claim.lease.job_id, by="bo", reason="enough")
     assert "a job that goes on from this one calls again" in cortex("effects", "show", effect).out
@@ -206,9 +208,7 @@ def test_of_a_job_that_ended_it_is_told_what_follows(cortex: Cortex, doers: Doer
     assert "is CANCELLED" in ended.out
 
 
-def test_the_job_tells_of_its_effects_and_of_what_it_waits_for(
-    cortex: Cortex, doers: Doers
-) -> None:
+def test_job_shows_its_unknown_effect_and_its_wait(cortex: Cortex, doers: Doers) -> None:
     claim, effect = unknown(doers)
     job = str(claim.lease.job_id)
     waits = "waits for a person to say whether pay was applied: no ⟦U+001B⟧[31manswer"
@@ -230,7 +230,7 @@ def test_the_job_tells_of_its_effects_and_of_what_it_waits_for(
     assert retried.error["hint"] == f"cortex effects show {effect}"
 
 
-def test_the_job_tells_of_its_approvals(cortex: Cortex, doers: Doers) -> None:
+def test_job_shows_its_approvals(cortex: Cortex, doers: Doers) -> None:
     askers = Askers(doers.call, doers.dsn, doers.pod_id)
     request = a_request(risk="CRITICAL", key="refund approval")
     job = str(askers.ask(request))

@@ -43,7 +43,7 @@ def test_one_line_and_the_way_out(
     "arguments", [["jobs", "show"], ["dead", "ls", "--fingerprint"], ["jobs", "cancel", "--rate"]]
 )
 @pytest.mark.parametrize("typed", ["x" * 60_000, "x " * 30_000])
-def test_what_was_typed_is_told_in_a_length_that_people_read(
+def test_long_typed_values_are_clipped_in_errors(
     cortex_nowhere: Cortex, arguments: list[str], typed: str
 ) -> None:
     for shape in ([], ["--json"]):
@@ -76,7 +76,7 @@ def test_json_errors_of_the_store(cortex: Cortex) -> None:
     assert ended.error["message"] == "agent 'nobody' does not exist"
 
 
-def test_what_stands_after_dashes_is_no_option() -> None:
+def test_words_after_dashes_are_no_options() -> None:
     assert wants_json(["jobs", "--json"])
     assert not wants_json(["jobs", "show", "--", "--json"])
 
@@ -135,7 +135,7 @@ def test_a_traceback_only_with_debug(cortex: Cortex) -> None:
     assert "Traceback" in cortex("agents", "show", "nobody", "--debug").err
 
 
-def test_a_group_of_known_errors_is_told_by_its_first() -> None:
+def test_group_of_known_errors_reports_its_first() -> None:
     group = ExceptionGroup("nursery", [ConflictError("first"), NotFoundError("second")])
     failure = failure_of(ExceptionGroup("outer", [group, UnavailableError("third")]))
     assert (failure.code, failure.message, failure.exit_code) == ("conflict", "first", 5)
@@ -154,7 +154,7 @@ def test_ctrl_c_in_a_group() -> None:
 
 
 def test_streams_that_are_closed_are_no_terminal(cortex: Cortex) -> None:
-    """As a daemon or a script closes them."""
+    """Daemons and scripts close them."""
     remove = 'exec "$0" -m cortex quotas rm x --reason r <&-'
     asked = subprocess.run(
         ["sh", "-c", remove, sys.executable],

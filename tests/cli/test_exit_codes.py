@@ -63,7 +63,7 @@ def test_2_wrong_usage(cortex_nowhere: Cortex, arguments: str) -> None:
     assert ended.err
 
 
-def test_3_what_does_not_exist(cortex: Cortex) -> None:
+def test_3_an_unknown_job_or_agent(cortex: Cortex) -> None:
     for arguments in (
         ["jobs", "show", NOBODY],
         ["jobs", "watch", "ffff"],
@@ -135,7 +135,7 @@ def test_130_ctrl_c(cortex: Cortex, life: Life) -> None:
     assert (watching.returncode, out, err) == (130, "", "")
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(cortex: Cortex, life: Life) -> None:
+def test_closed_output_ends_the_command_quietly(cortex: Cortex, life: Life) -> None:
     job_id = life.job()
     life.many_steps(job_id, 3000)
     watching = cortex.start("jobs", "watch", str(job_id))

@@ -27,7 +27,7 @@ def found(cortex: Cortex, *arguments: str) -> list[int]:
     return [int(line) for line in ended.out.split()]
 
 
-def test_facts_are_found_by_what_they_are_of(cortex: Cortex, life: Life) -> None:
+def test_facts_are_filtered_by_job_source_type_and_age(cortex: Cortex, life: Life) -> None:
     job, other = life.job(), life.job()
     first = record(life, job_id=job)
     move_clock(life.dsn, 7200)
@@ -57,7 +57,7 @@ def test_pages_show_each_fact_once(cortex: Cortex, life: Life, of: str) -> None:
     assert "no fact matches" in unknown.err
 
 
-def test_people_read_who_why_and_what_it_cost(cortex: Cortex, life: Life) -> None:
+def test_facts_show_person_reason_and_cost(cortex: Cortex, life: Life) -> None:
     job = life.job()
     record(life, job_id=job, step="turn-1", data={"class": "TRANSIENT_APP", "message": "\x1b[2Jno"})
     usage = {"input_tokens": 1200, "output_tokens": 34}
@@ -94,14 +94,14 @@ def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
     )
 
 
-def test_nothing_and_wrong_calls(cortex: Cortex) -> None:
+def test_empty_facts_print_a_message_and_invalid_options_are_refused(cortex: Cortex) -> None:
     assert "nothing is recorded" in cortex("facts").err
     for wrong in (("--type", "rumour"), ("--since", "yesterday"), ("--limit", "0")):
         assert cortex("facts", *wrong).code == 2
     assert cortex("facts", "--job", "abcdef").code == 3
 
 
-def test_a_job_shows_what_people_did_among_its_history(cortex: Cortex, life: Life) -> None:
+def test_job_shows_lifecycle_facts_in_its_history(cortex: Cortex, life: Life) -> None:
     pod, job_id = life.pod(), life.job()
     budget = "tenant:default:usd:run"
     (claim,) = life.call(tasks.claim, pod_id=pod, types=["digest"], limit=1, config_id=1)

@@ -45,7 +45,7 @@ def test_applying_makes_versions_only_of_changes(cortex: Cortex, life: Life) -> 
     assert [fact["source"] for fact in facts] == ["flow:invoices", "flow:other", "flow:invoices"]
 
 
-def test_one_wrong_file_and_nothing_is_applied(cortex: Cortex) -> None:
+def test_one_wrong_flow_prevents_the_whole_apply(cortex: Cortex) -> None:
     (cortex.folder / "a.yaml").write_text(INVOICES)
     (cortex.folder / "b.yaml").write_text(INVOICES.replace("60000", "2700001"))
     limit = "2700000, the hard limit of a flow in milliseconds, got 2700001"

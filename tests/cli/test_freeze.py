@@ -76,7 +76,7 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
     ]
 
 
-def test_who_waits_is_counted_so_far(cortex: Cortex, doers: Doers) -> None:
+def test_frozen_jobs_are_counted_up_to_a_bound(cortex: Cortex, doers: Doers) -> None:
     assert cortex("freeze", "on", *WHY).code == 0
     for _ in range(0, breakers.COUNT_MAX + 1, CLAIMED_MAX):
         doers.claimed_many(CLAIMED_MAX)
@@ -87,7 +87,7 @@ def test_who_waits_is_counted_so_far(cortex: Cortex, doers: Doers) -> None:
     assert document["waiting_jobs"] == breakers.COUNT_MAX
 
 
-def test_whoever_freezes_last_is_told_as_the_one(cortex: Cortex, doers: Doers) -> None:
+def test_last_person_to_freeze_is_recorded(cortex: Cortex, doers: Doers) -> None:
     for name in ("ana", "bo"):
         assert cortex("freeze", "on", "--reason", f"{name}'s", "--as", name).code == 0
     assert doers.call(breakers.frozen).by == "bo"
@@ -97,9 +97,7 @@ def test_whoever_freezes_last_is_told_as_the_one(cortex: Cortex, doers: Doers) -
     assert again.error["message"] == "effects are not frozen"
 
 
-def test_it_is_asked_before_they_begin_again_and_a_reason_is_needed(
-    cortex: Cortex, doers: Doers
-) -> None:
+def test_freeze_needs_a_reason_and_unfreezing_a_confirmation(cortex: Cortex, doers: Doers) -> None:
     assert "--reason" in cortex("freeze", "on").err
     assert "it is empty" in cortex("freeze", "on", "--reason", "  ").err
     assert cortex("freeze", "on", *WHY).code == 0
@@ -122,7 +120,7 @@ def test_under_a_key_it_is_done_once(cortex: Cortex, doers: Doers) -> None:
     assert not doers.call(breakers.frozen).is_frozen
 
 
-def test_jobs_say_who_holds_them_and_how_to_let_them_go(cortex: Cortex, doers: Doers) -> None:
+def test_frozen_job_names_the_person_and_the_way_out(cortex: Cortex, doers: Doers) -> None:
     cortex("freeze", "on", *WHY, "--as", "ana")
     job = frozen(doers)
     words = "waits until effects may begin: ana froze them at 20"
@@ -142,7 +140,7 @@ def test_jobs_say_who_holds_them_and_how_to_let_them_go(cortex: Cortex, doers: D
     assert "cortex freeze off --reason TEXT" in retried.err
 
 
-def test_it_is_no_circuit_breaker(cortex: Cortex, doers: Doers) -> None:
+def test_freeze_is_not_a_circuit_breaker(cortex: Cortex, doers: Doers) -> None:
     cortex("freeze", "on", *WHY)
     assert cortex("breakers", "ls").out == ""
     for verb in ("open", "close"):

@@ -22,7 +22,7 @@ def yaml() -> str:
     return str(text)
 
 
-def test_the_flow_fits_and_begins_as_it_says() -> None:
+def test_flow_of_the_guide_has_its_described_order() -> None:
     (flow,) = parse_flows(yaml(), "flows.md")
     assert [flow.needs(index) for index in range(4)] == [(), ("fetch",), ("check",), ("agree",)]
 

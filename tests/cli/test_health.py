@@ -15,7 +15,7 @@ RUNNER = """
 """
 
 
-def test_a_system_that_is_well(cortex: Cortex, life: Life) -> None:
+def test_healthy_system_exits_with_0(cortex: Cortex, life: Life) -> None:
     life.sql(RUNNER, 4.0, None)
     ended = cortex("health", "--json")
     assert ended.code == 0
@@ -41,7 +41,7 @@ def test_a_system_that_is_well(cortex: Cortex, life: Life) -> None:
     assert cortex("health", "-o", "name").out == "ok\n"
 
 
-def test_something_doubtful_is_no_alarm(cortex: Cortex, life: Life) -> None:
+def test_warning_exits_with_0(cortex: Cortex, life: Life) -> None:
     life.type()
     life.failed()
     ended = cortex("health")
@@ -51,7 +51,7 @@ def test_something_doubtful_is_no_alarm(cortex: Cortex, life: Life) -> None:
     assert "warn: dead-letter rate" in ended.out.splitlines()
 
 
-def test_something_bad_ends_with_8(cortex: Cortex, life: Life) -> None:
+def test_bad_runner_exits_with_8(cortex: Cortex, life: Life) -> None:
     life.sql(RUNNER, 400.0, "it broke")
     ended = cortex("health")
     assert ended.code == 8
@@ -76,7 +76,7 @@ def test_types_that_wait_for_code_are_named_with_the_way_out(cortex: Cortex, lif
     assert cortex("health", "--json").document["stranded_types"][0] == "gone-2"
 
 
-def test_it_has_no_columns(cortex: Cortex) -> None:
+def test_health_has_no_columns(cortex: Cortex) -> None:
     assert cortex("health", "--columns", "name").code == 2
 
 

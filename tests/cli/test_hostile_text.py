@@ -439,7 +439,7 @@ def test_documents_hold_the_exact_text(record: Record) -> None:
     assert [step["key"] for step in document["steps"]] == [f"step {HOSTILE}"]
 
 
-def test_what_is_followed_lets_none_of_it_through(record: Record, tmp_path: Path) -> None:
+def test_followed_output_is_escaped(record: Record, tmp_path: Path) -> None:
     cortex = Cortex(tmp_path, record.cortex.dsn)
     for arguments in (["--plain"], ["--json"]):
         with cortex.start(*FOLLOWS.split(), *arguments) as process:
@@ -451,7 +451,7 @@ def test_what_is_followed_lets_none_of_it_through(record: Record, tmp_path: Path
         assert not treacherous(line + rest + said)
 
 
-def test_what_is_looked_for_is_found() -> None:
+def test_treacherous_text_is_found() -> None:
     for piece in (*PIECES.values(), "a\rb", "\t", "\x1b[31m"):
         assert treacherous(f"before {piece} after")
     assert treacherous("\x1b[31mred\x1b[0m")

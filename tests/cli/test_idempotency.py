@@ -116,7 +116,7 @@ def test_a_day_later_it_is_another_job(cortex: Cortex, life: Life, database: str
     assert job_count(database, "true") == 2
 
 
-def test_an_error_is_told_again_although_it_could_be_done_now(cortex: Cortex, life: Life) -> None:
+def test_error_is_replayed_although_its_cause_is_gone(cortex: Cortex, life: Life) -> None:
     life.type()
     first = submit(cortex, "--agent", "researcher")
     life.agent()
@@ -126,7 +126,7 @@ def test_an_error_is_told_again_although_it_could_be_done_now(cortex: Cortex, li
     assert "to try it anew, take another key" in again.err
 
 
-def test_jobs_are_cancelled_once_and_the_failures_told_again(cortex: Cortex, life: Life) -> None:
+def test_cancel_under_a_key_replays_successes_and_failures(cortex: Cortex, life: Life) -> None:
     failed, waiting = str(life.failed()), str(life.job())
     command = ("jobs", "cancel", failed, waiting, "--yes", "--as", "ana", *KEY)
     first, again = cortex(*command), cortex(*command)
@@ -144,7 +144,9 @@ def test_jobs_are_cancelled_once_and_the_failures_told_again(cortex: Cortex, lif
     assert len(life.sql("SELECT FROM cortex.job_history WHERE new = 'CANCELLED'")) == 1
 
 
-def test_the_order_of_jobs_does_not_matter_who_asks_does(cortex: Cortex, life: Life) -> None:
+def test_order_of_jobs_does_not_change_a_request_but_its_person_does(
+    cortex: Cortex, life: Life
+) -> None:
     one, two = str(life.job()), str(life.job())
     cancel = ("jobs", "cancel", "--yes", *KEY)
     assert cortex(*cancel, one, two, "--as", "ana").code == 0
@@ -241,7 +243,7 @@ def test_a_lost_connection_is_made_good_under_a_key(call: Session, database: str
     assert job_count(database, f"id = '{job_id}'") == job_count(database, "true") == 1
 
 
-def test_it_is_not_tried_for_ever(call: Session, database: str) -> None:
+def test_lost_replies_are_retried_a_bounded_number_of_times(call: Session, database: str) -> None:
     with pytest.raises(OutcomeUnknownError, match="the outcome is unknown") as caught:
         a_write(call, lost_count=3)
     assert caught.value.hint is not None
@@ -249,7 +251,7 @@ def test_it_is_not_tried_for_ever(call: Session, database: str) -> None:
     assert job_count(database, "true") == 0
 
 
-def test_without_a_key_nothing_is_done_twice(call: Session, database: str) -> None:
+def test_command_without_a_key_is_never_repeated(call: Session, database: str) -> None:
     with pytest.raises(OutcomeUnknownError):
         a_write(call, key=None, lost_count=1)
     assert job_count(database, "true") == 1

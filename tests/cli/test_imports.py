@@ -1,4 +1,4 @@
-"""What commands import: imports are most of the time that they take to start."""
+"""Imports of commands: they are most of the time that a command takes to start."""
 
 import subprocess
 import sys

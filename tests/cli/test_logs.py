@@ -38,7 +38,7 @@ logging.getLogger("a.library").warning("\x1b[2J")
 PIECES = ("0f9e8d7c", "sk-")
 
 
-def test_as_json_lines() -> None:
+def test_log_lines_are_json_without_secrets() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, cwd=ROOT
     )

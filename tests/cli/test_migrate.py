@@ -3,7 +3,9 @@ from pathlib import Path
 from tests.support.command_line import Cortex
 
 
-def test_migrating_says_what_it_did_and_does_it_once(tmp_path: Path, empty_database: str) -> None:
+def test_migrate_reports_applied_versions_and_is_idempotent(
+    tmp_path: Path, empty_database: str
+) -> None:
     cortex = Cortex(tmp_path, empty_database)
     assert cortex("migrate", "--check").code == 1
     first = cortex("migrate", "--json").document

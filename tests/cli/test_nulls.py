@@ -94,7 +94,7 @@ MACHINES: Final = ("--json",)
 
 @attrs.frozen
 class Calls:
-    """What commands take for a session: their statements see one transaction."""
+    """Session given to the commands: their statements see one transaction."""
 
     rows: Reading
     loop: asyncio.AbstractEventLoop
@@ -183,7 +183,7 @@ async def test_a_command_acts_whichever_column_is_null(
 
 
 async def shown(run: Callable[..., Any], words: Sequence[str]) -> list[Ended]:
-    """What a command shows to people and to machines."""
+    """Output of a command for people and for machines."""
     return [await run(words, is_tty=True), await run([*words, *MACHINES], is_tty=False)]
 
 

@@ -81,7 +81,7 @@ def test_redirected_output_is_exact_and_without_colours(cortex: Cortex, life: Li
     assert head.count("\t") == row.count("\t") == 10
 
 
-def test_long_text_ends_and_says_where_all_of_it_is(cortex: Cortex, life: Life) -> None:
+def test_long_text_is_cut_with_a_hint(cortex: Cortex, life: Life) -> None:
     failed = str(life.failed("e" * 100_000))
     plain = str(life.job(payload=json.dumps({"text": "p" * 100_000})))
     for arguments in (("jobs", "show", failed), ("dead", "show", failed), ("jobs", "show", plain)):
@@ -96,7 +96,7 @@ def test_long_text_ends_and_says_where_all_of_it_is(cortex: Cortex, life: Life) 
 EVERY = "".join(map(chr, (*range(1, 0x3000), *range(0xFE00, 0x10000), 0x1F600, 0xE0001, 0xE0100)))
 
 
-def test_documents_escape_what_pages_mark(cortex: Cortex, life: Life) -> None:
+def test_documents_escape_invisible_characters(cortex: Cortex, life: Life) -> None:
     kept = "".join(char for char in EVERY if not 0xD800 <= ord(char) < 0xE000)
     job = str(life.job(payload=json.dumps({"text": kept})))
     for form in ("json", "jsonl", "yaml"):
@@ -148,7 +148,7 @@ def test_a_table_fits_its_terminal(cortex: Cortex, life: Life) -> None:
         assert "…" in terminal.text
 
 
-def test_ascii_where_nothing_else_is_shown(cortex: Cortex, life: Life) -> None:
+def test_ascii_is_used_where_the_locale_has_nothing_else(cortex: Cortex, life: Life) -> None:
     """Whichever variable says so: Python makes one decision of them, at its start."""
     pod = life.pod()
     job_id = life.job()
@@ -174,7 +174,7 @@ def test_other_text_survives_a_terminal_without_it(cortex: Cortex, life: Life) -
     assert shown["jobs"][0]["error_message"] == "naïve 日本"
 
 
-def test_documents_say_their_version(cortex: Cortex, life: Life) -> None:
+def test_documents_contain_their_schema_version(cortex: Cortex, life: Life) -> None:
     job_id = str(life.failed())
     for arguments in (["jobs", "ls"], ["jobs", "show", job_id], ["pods", "ls"], ["agents", "ls"]):
         assert cortex(*arguments, "--json").document["schema_version"] == 1
@@ -208,7 +208,7 @@ def test_names_only(cortex: Cortex, life: Life) -> None:
     assert cortex("jobs", "show", job_id[-6:], "-o", "name").out == f"{job_id}\n"
 
 
-def test_nothing_found_is_said_beside_the_data(cortex: Cortex) -> None:
+def test_empty_result_is_reported_on_stderr(cortex: Cortex) -> None:
     ended = cortex("jobs", "ls")
     assert ended.out == ""
     assert ended.err == "no jobs yet; submit one: cortex jobs submit TYPE\n"

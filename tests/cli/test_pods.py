@@ -43,18 +43,18 @@ def a_row(phase: str | None, running: int, **fields: Any) -> PodRow:
         ("sign_off", 0, "◆ signing off 2s · closed in 7s"),
     ],
 )
-def test_it_tells_what_a_leaving_pod_is_at(phase: str, running: int, shown: str) -> None:
+def test_pods_ls_shows_the_phase_of_a_leaving_pod(phase: str, running: int, shown: str) -> None:
     (state,) = (column for column in FIELDS if column.name == "state")
     assert state.cell(a_row(phase, running), for_people=True).text == shown
 
 
-def test_of_a_pod_of_an_older_version_it_tells_what_there_is() -> None:
+def test_pods_ls_shows_a_draining_pod_of_an_older_version() -> None:
     (state,) = (column for column in FIELDS if column.name == "state")
     row = attrs.evolve(a_row(None, 3), phase_at=None, abort_at=None, closed_at=None)
     assert state.cell(row, for_people=True).text == "◆ draining 12s · jobs 3"
 
 
-def test_it_tells_what_a_pods_calls_to_the_database_suffer_from() -> None:
+def test_pods_ls_shows_database_trouble_of_a_pod() -> None:
     (state,) = (column for column in FIELDS if column.name == "state")
     ready = attrs.evolve(
         a_row(None, 3),
@@ -78,7 +78,7 @@ def test_machines_get_the_phase_and_its_deadlines() -> None:
         ("DRAINING", 0, '◆ drained 1m 30s · by ana "deploy ⟦U+001B⟧"'),
     ],
 )
-def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: str) -> None:
+def test_pods_ls_shows_who_drains_a_pod_that_stays(state: str, running: int, shown: str) -> None:
     (column,) = (column for column in FIELDS if column.name == "state")
     row = attrs.evolve(
         a_row(None, running),
@@ -90,7 +90,7 @@ def test_it_tells_who_drains_a_pod_that_stays(state: str, running: int, shown: s
     assert column.cell(row, for_people=True).text == shown
 
 
-def test_it_tells_where_the_jobs_of_a_drained_pod_went() -> None:
+def test_pods_ls_shows_where_drained_jobs_moved() -> None:
     (state,) = (column for column in FIELDS if column.name == "state")
     row = a_row(
         None,

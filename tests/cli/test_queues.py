@@ -35,7 +35,9 @@ def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
     assert acts == [("queue_paused", "ana"), ("queue_resumed", "ben")]
 
 
-def test_doing_it_again_is_told_and_changes_nothing(cortex: Cortex, life: Life) -> None:
+def test_repeated_pause_or_resume_is_reported_and_changes_nothing(
+    cortex: Cortex, life: Life
+) -> None:
     submit(life.dsn, "work")
     assert cortex("queues", "resume", "default").err.endswith("queue default was not paused\n")
     cortex("queues", "pause", "default", "--reason", "one", "--as", "ana")
@@ -51,13 +53,13 @@ def test_a_queue_without_tasks_may_be_a_typing_error(cortex: Cortex, life: Life)
     assert "no task waits in queue mial" in done.err
 
 
-def test_what_is_no_queue_is_refused(cortex: Cortex) -> None:
+def test_invalid_queue_name_is_refused(cortex: Cortex) -> None:
     refused = cortex("queues", "pause", "x" * 101, "--reason", "deploy")
     assert refused.code == 2
     assert "1 to 100 characters, not 101" in refused.err
 
 
-def test_a_queue_whose_name_looks_like_an_option_is_paused(cortex: Cortex, life: Life) -> None:
+def test_queue_named_like_an_option_is_paused(cortex: Cortex, life: Life) -> None:
     submit(life.dsn, "work", queue_name="--help")
     done = cortex("queues", "pause", "--reason", "deploy", "--json", "--as", "ana", "--", "--help")
     (paused,) = done.document["queues"]

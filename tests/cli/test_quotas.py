@@ -61,7 +61,7 @@ def test_quotas_are_set_listed_and_removed(cortex: Cortex, doers: Doers) -> None
     assert [fact.subtype for fact in output] == ["quota_removed", "quota_set"]
 
 
-def test_an_empty_list_says_how_to_set_one(cortex: Cortex) -> None:
+def test_empty_list_of_quotas_suggests_set(cortex: Cortex) -> None:
     empty = cortex("quotas", "ls")
     assert (empty.code, empty.out) == (0, "")
     assert "no quota is set: cortex quotas set TOOL" in empty.err
@@ -83,14 +83,14 @@ def test_under_a_key_it_is_set_once(cortex: Cortex, doers: Doers) -> None:
     assert len(doers.call(facts.page, types=["lifecycle"], since_s=60)) == 1
 
 
-def test_nothing_is_removed_unasked(cortex: Cortex, life: Life) -> None:
+def test_removing_a_quota_asks_for_confirmation(cortex: Cortex, life: Life) -> None:
     cortex("quotas", "set", *MAIL, *WHY)
     ended = cortex("quotas", "rm", "send_mail:calls:hour", *WHY)
     assert (ended.code, "hint: add --yes" in ended.err) == (2, True)
     assert list(listed(cortex)) == ["send_mail:calls:hour"]
 
 
-def test_a_tool_that_nobody_knows_is_told(cortex: Cortex, doers: Doers, life: Life) -> None:
+def test_tool_of_no_agent_gets_a_warning(cortex: Cortex, doers: Doers, life: Life) -> None:
     unknown = cortex("quotas", "set", *MAIL, *WHY)
     assert (unknown.code, "no agent has a tool send_mail" in unknown.err) == (0, True)
     life.agent()
@@ -128,7 +128,7 @@ def test_a_reason_is_needed(cortex: Cortex) -> None:
     assert "--reason" in cortex("quotas", "rm", "x", "--yes").err
 
 
-def test_jobs_say_which_quota_they_wait_for_and_until_when(cortex: Cortex, doers: Doers) -> None:
+def test_waiting_job_names_its_quota_and_when_it_resets(cortex: Cortex, doers: Doers) -> None:
     cortex("quotas", "set", *PAY, *WHY)
     doers.begin(doers.claimed(), {"amount": 500})
     job = waiting(doers, "pay:amount:day")

@@ -8,7 +8,7 @@ from tests.support.life import Life
 WHY = ("--reason", "a test", "--yes")
 
 
-def test_it_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
+def test_retention_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
     assert cortex("retention", "show").out.strip() == "everything is kept: no retention is set"
     made = cortex(
         *("retention", "set", "--completed", "30d", "--facts", "400d", "--archive", "/srv/old"),
@@ -51,15 +51,13 @@ def test_it_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
         (("--facts", "30d", "--archive", "old"), "is not an absolute path"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    cortex: Cortex, given: tuple[str, ...], message: str
-) -> None:
+def test_invalid_retention_is_refused(cortex: Cortex, given: tuple[str, ...], message: str) -> None:
     refused = cortex("retention", "set", *given, *WHY)
     assert refused.code == 2
     assert message in refused.err
 
 
-def test_it_asks_before_it_deletes_for_good(cortex: Cortex) -> None:
+def test_setting_retention_asks_for_confirmation(cortex: Cortex) -> None:
     refused = cortex("retention", "set", "--completed", "30d", "--reason", "a test")
     assert refused.code != 0
     assert "--yes" in refused.err

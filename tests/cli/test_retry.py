@@ -34,7 +34,7 @@ def let_go(life: Life) -> list[tuple[str, str, str]]:
     return [(job_id, data["by"], data["reason"]) for job_id, data in output]
 
 
-def test_a_job_tries_again_now_and_it_is_recorded_by_whom(cortex: Cortex, life: Life) -> None:
+def test_retry_releases_a_job_at_once_and_records_the_person(cortex: Cortex, life: Life) -> None:
     job_id = in_retry(life)
     ended = cortex("jobs", "retry", job_id[-6:], "--reason", "it is back", "--as", "ana")
     assert (ended.code, ended.err) == (0, "")
@@ -59,9 +59,7 @@ def test_several_are_let_go_although_one_cannot(cortex: Cortex, life: Life) -> N
     assert {by for _, by, _ in let_go(life)} == {getpass.getuser()}
 
 
-def test_a_failed_job_goes_on_in_a_new_one_as_its_dead_letter_does(
-    cortex: Cortex, life: Life
-) -> None:
+def test_retry_continues_a_failed_job_once(cortex: Cortex, life: Life) -> None:
     failed = str(life.failed())
     refused = cortex("jobs", "retry", failed)
     assert refused.code == 2
@@ -107,7 +105,7 @@ def test_an_unknown_job_is_not_found(cortex: Cortex) -> None:
     assert cortex("jobs", "retry", "01a1b2c3-0000-7000-8000-000000000000").code == 3
 
 
-def test_an_open_breaker_is_told_to_whoever_retries(cortex: Cortex, life: Life) -> None:
+def test_retry_warns_of_an_open_breaker(cortex: Cortex, life: Life) -> None:
     failure = Failure(
         cls=FailureClass.TRANSIENT_APP, code="overloaded", message="busy", retry_after_s=600.0
     )
@@ -126,7 +124,7 @@ def test_an_open_breaker_is_told_to_whoever_retries(cortex: Cortex, life: Life) 
     assert cortex("jobs", "retry", jobs[2]).err == ""
 
 
-def test_who_and_why_are_bounded(cortex_nowhere: Cortex) -> None:
+def test_reason_and_name_are_bounded(cortex_nowhere: Cortex) -> None:
     for option, characters in (("--reason", 501), ("--as", 201)):
         ended = cortex_nowhere("jobs", "retry", "abcdef", option, "x" * characters)
         assert ended.code == 2

@@ -1,4 +1,4 @@
-"""What people from other tools type: it does what they mean, or the error names what does."""
+"""Words of other tools do what people mean, or the error names the command that does."""
 
 from collections.abc import Iterator
 
@@ -85,7 +85,7 @@ def test_no_alias_takes_the_place_of_a_command() -> None:
         assert meant_by(path) == path, command
 
 
-def test_all_that_is_meant_exists() -> None:
+def test_every_synonym_leads_to_an_existing_command() -> None:
     for meant in [*TOP.values(), *(each for found in _MEANINGS.values() for each in found)]:
         path = meant.partition(" --")[0]
         is_group = path in NOUNS
@@ -134,7 +134,7 @@ def test_help_names_aliases_apart() -> None:
     assert "the same as cancel" in aliases
 
 
-def test_the_version_is_said(cortex: Cortex) -> None:
+def test_version_command_equals_the_option(cortex: Cortex) -> None:
     assert cortex("version").out == cortex("--version").out
     assert cortex("version", "--json").document["version"] in cortex("version").out
 

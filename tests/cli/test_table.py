@@ -41,7 +41,7 @@ def test_cells(text: str, cells: int) -> None:
 
 
 @given(SHOWN, st.integers(1, 30))
-def test_what_is_cut_fits_and_what_fits_is_not_cut(text: str, width: int) -> None:
+def test_fit_cuts_exactly_the_text_that_is_too_wide(text: str, width: int) -> None:
     cut = fit(text, width)
     assert width_of(cut) <= width
     assert (cut == text) == (width_of(text) <= width)

@@ -96,7 +96,7 @@ def test_one_document_has_them_all(cortex: Cortex, timed_out: UUID) -> None:
     assert names == [str(each["id"]) for each in document["timeouts"]]
 
 
-def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
+def test_job_without_timeouts_prints_a_message(cortex: Cortex, life: Life) -> None:
     ended = cortex("jobs", "timeouts", str(life.job()))
     assert (ended.code, ended.out) == (0, "")
     assert "has no time-outs" in ended.err
@@ -113,7 +113,7 @@ def test_a_job_without_a_time_out_says_so(cortex: Cortex, life: Life) -> None:
         (("-o", "name", "--jsonl"), "two formats"),
     ],
 )
-def test_what_would_be_ignored_is_refused(
+def test_ignored_output_options_are_refused(
     cortex: Cortex, life: Life, asked: tuple[str, ...], message: str
 ) -> None:
     ended = cortex("jobs", "timeouts", str(life.job()), *asked)

@@ -21,7 +21,7 @@ def create(cortex: Cortex, *more: str, name: str = "ana", role: str = "approver"
     return ended.out.strip()
 
 
-def test_a_token_is_written_to_stdout_and_nothing_else_is(cortex: Cortex, life: Life) -> None:
+def test_create_prints_only_the_token_to_stdout(cortex: Cortex, life: Life) -> None:
     token = create(cortex)
     assert TOKEN.fullmatch(token)
     (row,) = life.sql("SELECT * FROM cortex.api_token")
@@ -39,7 +39,7 @@ def test_the_reason_is_recorded(cortex: Cortex, life: Life) -> None:
     assert fact["reason"] == "for the release"
 
 
-def test_as_json_it_is_one_document(cortex: Cortex) -> None:
+def test_json_output_of_create_is_one_document(cortex: Cortex) -> None:
     ended = cortex(
         *("tokens", "create", "--name", "ci", "--role", "viewer", "--role", "operator"),
         *("--expires", "30d", "--json"),
@@ -66,7 +66,7 @@ def test_tokens_are_listed_without_their_secret(cortex: Cortex, life: Life, data
         assert hashlib.sha256(token.encode()).hexdigest() not in everything.out
 
 
-def test_without_tokens_it_says_how_to_make_one(cortex: Cortex) -> None:
+def test_empty_list_of_tokens_suggests_create(cortex: Cortex) -> None:
     ended = cortex("tokens", "ls")
     assert (ended.code, ended.out) == (0, "")
     assert "cortex tokens create" in ended.err
@@ -106,7 +106,7 @@ def test_under_a_key_it_is_made_once_and_shown_once(cortex: Cortex, life: Life) 
     assert other.code == 2
 
 
-def test_a_revocation_under_a_key_is_told_again(cortex: Cortex) -> None:
+def test_revocation_under_a_key_is_replayed(cortex: Cortex) -> None:
     create(cortex)
     key = ["--yes", "--idempotency-key", "k-2", "--json"]
     first, again = (cortex("tokens", "revoke", "ana", *key).document for _ in range(2))
@@ -152,7 +152,7 @@ def test_a_token_kept_elsewhere_is_registered_once(cortex: Cortex, life: Life) -
     assert (ended.code, "is revoked" in ended.err) == (5, True)
 
 
-def test_of_two_that_register_a_kept_token_at_once_both_name_it(
+def test_concurrent_registrations_of_a_kept_token_return_the_same_id(
     cortex: Cortex, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = cortex.folder / "token"

@@ -43,7 +43,7 @@ def a_job_in_retry(life: Life, *, error: str = "overloaded") -> UUID:
     return job_id
 
 
-def test_people_read_a_sentence_and_what_would_help(cortex: Cortex, life: Life) -> None:
+def test_why_prints_a_sentence_and_its_ways_out(cortex: Cortex, life: Life) -> None:
     job_id = str(a_job_in_retry(life, error="\x1b[31moverloaded"))
     ended = cortex("why", job_id[-6:])
     assert ended.code == 0
@@ -56,7 +56,7 @@ def test_people_read_a_sentence_and_what_would_help(cortex: Cortex, life: Life) 
     assert way_out == f"  cortex jobs retry {job_id}"
 
 
-def test_who_watches_reads_local_times(cortex: Cortex, life: Life) -> None:
+def test_why_prints_local_times_on_a_terminal(cortex: Cortex, life: Life) -> None:
     job_id = str(a_job_in_retry(life))
     terminal = cortex.on_terminal("why", job_id, columns=200, env={"TZ": "Europe/Berlin"})
     assert terminal.end() == 0
@@ -80,7 +80,7 @@ def test_machines_read_the_cause_and_the_facts(cortex: Cortex, life: Life) -> No
     assert cortex("why", job_id, "-o", "name").out == "app_retry\n"
 
 
-def test_a_job_that_is_due_or_ended_is_told_so(cortex: Cortex, life: Life) -> None:
+def test_why_explains_due_and_ended_jobs(cortex: Cortex, life: Life) -> None:
     waiting = str(life.job())
     out = cortex("why", waiting).out
     assert f"job …{waiting[-6:]} (digest): no pod is there to run it\n  cortex up\n" == out
@@ -102,7 +102,7 @@ def test_a_sentence_has_no_columns(cortex: Cortex, life: Life) -> None:
     assert "it has no columns" in ended.err
 
 
-def test_without_credit_everything_says_so_and_what_to_do(cortex: Cortex, life: Life) -> None:
+def test_job_without_credit_shows_the_bill_and_its_way_out(cortex: Cortex, life: Life) -> None:
     pod = a_living_pod(life)
     job_id = str(life.job())
     (claim,) = life.call(tasks.claim, pod_id=pod, types=["digest"], limit=1, config_id=1)

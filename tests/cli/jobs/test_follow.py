@@ -164,7 +164,7 @@ def test_watching_for_machines(cortex: Cortex, life: Life) -> None:
     assert ended.documents[-1]["id"] == job_id
 
 
-def test_on_a_terminal_a_line_is_rewritten_and_gone_at_the_end(cortex: Cortex, life: Life) -> None:
+def test_live_line_is_rewritten_and_gone_at_the_end(cortex: Cortex, life: Life) -> None:
     pod = life.pod()
     job_id = str(life.job())
     watching = cortex.on_terminal("jobs", "watch", job_id, env={"NO_COLOR": "1"})
@@ -223,7 +223,7 @@ def lines_seen(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("is_live", [True, False])
-def test_what_keeps_a_job_from_running_is_told(cortex: Cortex, life: Life, is_live: bool) -> None:
+def test_watch_shows_why_a_job_does_not_run(cortex: Cortex, life: Life, is_live: bool) -> None:
     life.pod()
     job_id = str(life.job(queue_name="mail"))
     life.call(queues.pause, "mail", by="ana", reason="deploy")
@@ -237,7 +237,7 @@ def test_what_keeps_a_job_from_running_is_told(cortex: Cortex, life: Life, is_li
     assert (watching.text.count(output) > 1) == is_live or watching.text.count(output) == 1
 
 
-def test_a_job_in_retry_tells_what_failed(cortex: Cortex, life: Life) -> None:
+def test_watch_shows_the_failure_of_a_job_in_retry(cortex: Cortex, life: Life) -> None:
     pod = life.pod()
     job_id = str(life.job())
     claim = life.claim(pod)

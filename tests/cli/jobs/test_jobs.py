@@ -29,7 +29,7 @@ def test_filters_and_pages(cortex: Cortex, life: Life) -> None:
     assert listed(cortex, "--limit", "2", "--before", plain[-6:]) == [failed]
 
 
-def test_a_filter_says_the_same_in_words(cortex: Cortex, life: Life) -> None:
+def test_filter_words_and_options_are_equivalent(cortex: Cortex, life: Life) -> None:
     life.agent("invoice-1")
     failed = str(life.failed())
     plain = str(life.job("other", tenant="acme"))
@@ -51,9 +51,7 @@ def test_a_filter_says_the_same_in_words(cortex: Cortex, life: Life) -> None:
     assert "no job matches" in cortex("jobs", "ls", "agent:nobody").err
 
 
-def test_so_many_are_looked_at_and_then_people_are_asked_to_go_on(
-    cortex: Cortex, life: Life
-) -> None:
+def test_truncated_search_suggests_where_to_continue(cortex: Cortex, life: Life) -> None:
     oldest = str(life.job("rare"))
     life.sql("""
         DO $$ BEGIN
@@ -121,7 +119,7 @@ def test_a_job_is_shown_with_all_that_happened(cortex: Cortex, life: Life) -> No
     assert shown["job"]["result"] == {"text": "two\nlines"}
 
 
-def test_of_many_steps_the_newest_are_shown(cortex: Cortex, life: Life) -> None:
+def test_show_lists_the_newest_of_many_steps(cortex: Cortex, life: Life) -> None:
     pod = life.pod()
     job_id = str(life.job())
     claim = life.claim(pod)
@@ -168,7 +166,7 @@ def test_several_are_cancelled_although_one_cannot(cortex: Cortex, life: Life) -
     assert rows == {first: None, ended_before: "CANCELLED", last: "CANCELLED"}
 
 
-def test_nothing_is_cancelled_unasked(cortex: Cortex, life: Life) -> None:
+def test_cancel_asks_for_confirmation(cortex: Cortex, life: Life) -> None:
     job_id = str(life.job())
     ended = cortex("jobs", "cancel", job_id)
     assert ended.code == 2
@@ -184,7 +182,7 @@ def test_nothing_is_cancelled_unasked(cortex: Cortex, life: Life) -> None:
     assert listed(cortex, "--status", "canc") == [job_id]
 
 
-def test_types_and_who_runs_them(cortex: Cortex, life: Life) -> None:
+def test_types_shows_which_are_live(cortex: Cortex, life: Life) -> None:
     life.type("digest")
     life.type("other")
     life.pod("one", "digest")

@@ -62,7 +62,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def leave_work(folder: Path) -> None:
-    """As a step does after the last checkpoint: a change and a new file that are not committed."""
+    """Leave a change and a new file uncommitted, as a step does after the last checkpoint."""
     (folder / "a.py").write_text("half done\n")
     (folder / "new.py").write_text("new\n")
 
@@ -73,7 +73,9 @@ def left_in(checkout: Path, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("left", [{}, {"problem": None}])
-def test_a_clean_job_goes_on_by_itself(cortex: Cortex, life: Life, left: dict[str, Any]) -> None:
+def test_clean_job_resumes_without_a_choice(
+    cortex: Cortex, life: Life, left: dict[str, Any]
+) -> None:
     job_id = failed(life, **left)
     document = resume(cortex, job_id, "--reason", "once more").document
     assert document["choice"] == "retry_step"
@@ -123,7 +125,7 @@ def test_on_a_terminal_a_person_is_asked(cortex: Cortex, life: Life, checkout: P
     assert (checkout / "a.py").read_text() == "one\n"
 
 
-def test_what_is_discarded_is_in_a_stash(cortex: Cortex, life: Life, checkout: Path) -> None:
+def test_discarded_changes_are_kept_in_a_stash(cortex: Cortex, life: Life, checkout: Path) -> None:
     job_id = failed(life, **left_in(checkout))
     leave_work(checkout)
     document = resume(cortex, job_id, "--choice", "discard_and_retry").document
@@ -153,7 +155,7 @@ def test_files_of_the_workspace_are_moved_aside(cortex: Cortex, life: Life, tmp_
     assert (workspace / "kept").exists()
 
 
-def test_what_a_committed_step_wrote_stays(
+def test_files_of_committed_steps_are_kept(
     cortex: Cortex, life: Life, checkout: Path, tmp_path: Path
 ) -> None:
     """Uncommitted work from before the checkpoint, a file that is older, one that a step names."""
@@ -177,7 +179,7 @@ def test_what_a_committed_step_wrote_stays(
     assert not (checkout / "new.py").exists()
 
 
-def test_a_job_without_a_receipt_discards_what_its_folder_holds(
+def test_job_without_a_receipt_discards_changes_in_its_folder(
     cortex: Cortex, life: Life, checkout: Path
 ) -> None:
     job_id = failed(life, folder=checkout)
@@ -187,7 +189,7 @@ def test_a_job_without_a_receipt_discards_what_its_folder_holds(
     assert (checkout / "a.py").read_text() == "one\n"
 
 
-def test_a_folder_that_is_elsewhere_is_an_error_and_nothing_happens(
+def test_missing_folder_is_an_error_and_resumes_nothing(
     cortex: Cortex, life: Life, tmp_path: Path
 ) -> None:
     job_id = failed(life, **left_in(tmp_path / "elsewhere"))
@@ -198,9 +200,7 @@ def test_a_folder_that_is_elsewhere_is_an_error_and_nothing_happens(
     assert output(life, job_id, "job_resumed") == []
 
 
-def test_where_git_refuses_the_job_does_not_go_on(
-    cortex: Cortex, life: Life, checkout: Path
-) -> None:
+def test_failed_stash_resumes_nothing(cortex: Cortex, life: Life, checkout: Path) -> None:
     (checkout / ".git" / "index.lock").touch()
     job_id = failed(life, **left_in(checkout))
     leave_work(checkout)
@@ -211,7 +211,7 @@ def test_where_git_refuses_the_job_does_not_go_on(
     assert output(life, job_id, "job_resumed") == []
 
 
-def test_an_operator_gets_what_is_escalated(cortex: Cortex, life: Life) -> None:
+def test_escalated_job_waits_for_an_operator(cortex: Cortex, life: Life) -> None:
     job_id = failed(life, artefacts=(an_artefact(),))
     ended = resume(cortex, job_id, "--choice", "escalate", "--reason", "who knows")
     assert (ended.code, ended.document["resumed_as"]) == (0, None)
@@ -227,7 +227,7 @@ def test_an_operator_gets_what_is_escalated(cortex: Cortex, life: Life) -> None:
     )
 
 
-def test_what_goes_on_already_is_left_in_peace(cortex: Cortex, life: Life, checkout: Path) -> None:
+def test_already_resumed_job_keeps_its_files(cortex: Cortex, life: Life, checkout: Path) -> None:
     """The successor works in the same folder: nothing in it may be stashed any more."""
     job_id = failed(life, **left_in(checkout))
     leave_work(checkout)

@@ -132,7 +132,7 @@ def test_arguments_of_an_unknown_handler_are_json_where_they_can(
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_cannot_be_stored_is_refused(
+def test_unstorable_payload_is_refused(
     cortex: Cortex, life: Life, payload: str | bytes, output: str
 ) -> None:
     life.type()
@@ -179,7 +179,7 @@ def test_wrong_calls_name_the_place(  # noqa: PLR0917 -- pytest passes them by n
     assert life.sql("SELECT FROM cortex.job") == []
 
 
-def test_what_a_built_in_type_cannot_take_is_refused(cortex: Cortex, life: Life) -> None:
+def test_payload_that_a_built_in_type_refuses_is_not_submitted(cortex: Cortex, life: Life) -> None:
     ended = cortex("jobs", "submit", "http_request", "--arg", "url=5")
     assert (ended.code, life.sql("SELECT FROM cortex.job")) == (2, [])
     assert "error: payload of 'http_request': url '5' is not a URL\n" in ended.err

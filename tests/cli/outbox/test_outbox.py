@@ -197,7 +197,7 @@ def messages(life: Life) -> Life:
     return life
 
 
-def test_a_filter_that_names_nothing_is_refused(cortex: Cortex, messages: Life) -> None:
+def test_filter_with_an_unknown_name_is_refused(cortex: Cortex, messages: Life) -> None:
     assert cortex("outbox", "ls", "--subscription", "a", "--status", "processing").code == 0
     for command in (["ls"], ["retry", *WHY], ["discard", *WHY, "--yes"]):
         done = cortex("outbox", *command, "--subscription", "aa", "--json")

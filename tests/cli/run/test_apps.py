@@ -37,7 +37,7 @@ async def from_app(ctx): ...
 """
 
 
-def test_a_file_and_what_lies_beside_it(write: Write) -> None:
+def test_app_file_imports_modules_beside_it(write: Write) -> None:
     write("shop/prices_of_test.py", "PRICE = 3")
     path = write("shop/till_of_test.py", f"from prices_of_test import PRICE\n{JOB}")
     assert load_app(path).PRICE == 3
@@ -102,7 +102,7 @@ def test_a_file_may_be_called_like_a_module(write: Write) -> None:
         ("def f():\n    1 / 0\nf()", 2, "ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_and_line(
+def test_error_in_an_app_is_reported_with_file_and_line(
     write: Write, text: str, line: int, output: str
 ) -> None:
     path = write("broken_of_test.py", text)
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_named_by_file_and_line(
 @pytest.mark.parametrize(
     "spec", ["none_of_test.py", "shop/none.py", "none_of_test", "a.b.c", "", "x" * 300 + ".py"]
 )
-def test_what_does_not_exist(write: Write, spec: str) -> None:
+def test_missing_app_is_refused_by_name(write: Write, spec: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_app(spec)
     assert repr(spec) in caught.value.message

@@ -151,7 +151,7 @@ def contents(dsn: str) -> list[Any]:
     return [tuple(row) for table in tables for row in sql(dsn, query + table)]
 
 
-def test_jobs_that_do_not_fit_are_listed_and_nothing_runs(
+def test_preflight_lists_unfit_jobs_and_runs_nothing(
     cortex: Cortex, life: Life, pod: Any, tmp_path: Path
 ) -> None:
     ids = {each: begun(life, pod, each, 1) for each in (*OLD_TYPES, *EVIL_TYPES)}
@@ -224,7 +224,7 @@ def test_an_app_without_a_name_is_refused(cortex: Cortex) -> None:
     assert "invalid value for '--app': it is empty" in done.err
 
 
-def test_the_exit_code_says_whether_all_fit(
+def test_exit_code_reports_whether_all_jobs_fit(
     cortex: Cortex, life: Life, pod: Any, tmp_path: Path
 ) -> None:
     begun(life, pod, "fits", 1)

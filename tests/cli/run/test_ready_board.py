@@ -10,7 +10,7 @@ from cortex.domain.drain import ReadyChecks
 checks = partial(ReadyChecks, database=True, claiming=True, not_draining=True)
 
 
-def test_a_pod_is_ready_once_each_worker_has_said_so_and_until_one_ends() -> None:
+def test_pod_is_ready_while_all_its_workers_are() -> None:
     board = ReadyBoard(workers=2)
     assert not board.are_all_ready()
     board.write(1, checks())

@@ -19,7 +19,7 @@ def block(language: str) -> str:
     return str(text)
 
 
-def test_the_code_declares_what_the_file_does(cortex: Cortex, life: Life) -> None:
+def test_code_and_file_of_the_guide_declare_the_same_schedule(cortex: Cortex, life: Life) -> None:
     (cortex.folder / "digest.py").write_text(block("python"))
     digest = runpy.run_path(str(cortex.folder / "digest.py"))["digest"]
     assert isinstance(digest, JobType)

@@ -88,7 +88,7 @@ def test_a_bad_file_names_file_line_field_and_value(
     assert listed(cortex) == {}
 
 
-def test_an_unknown_agent_is_refused_and_nothing_is_applied(cortex: Cortex, cluster: Life) -> None:
+def test_unknown_agent_is_refused_and_nothing_is_applied(cortex: Cortex, cluster: Life) -> None:
     files = DIGEST + '---\nname: z\ncron: "* * * * *"\nagent: nobody\narguments: {prompt: x}\n'
     done = cortex("schedules", "apply", "-", stdin=files)
     assert done.code == 3
@@ -198,7 +198,7 @@ def test_a_repeated_trigger_with_one_key_submits_once(cortex: Cortex, cluster: L
     assert len(sql(cluster.dsn, "SELECT FROM cortex.job")) == 1
 
 
-def test_the_built_in_ones_cannot_be_removed_or_replaced(cortex: Cortex, life: Life) -> None:
+def test_built_in_schedules_cannot_be_removed_or_replaced(cortex: Cortex, life: Life) -> None:
     assert set(listed(cortex)) == {"sweep_zombies", "expire_approvals"}
     gone = cortex("schedules", "rm", "sweep_zombies", *WHY, "--yes")
     assert (gone.code, "is built in" in gone.err) == (5, True)
@@ -217,7 +217,7 @@ def test_the_list_on_a_terminal(cortex: Cortex, cluster: Life) -> None:
     assert row.startswith("digest no living pod runs digest 0 3 * * * Europe/Berlin digest in 13h")
 
 
-def test_an_empty_list_says_how_to_make_one(cortex: Cortex, cluster: Life) -> None:
+def test_empty_list_of_schedules_suggests_apply(cortex: Cortex, cluster: Life) -> None:
     empty = cortex("schedules", "ls")
     assert (empty.code, empty.out) == (0, "")
     assert "no schedule exists: cortex schedules apply FILE" in empty.err
