@@ -40,7 +40,7 @@ def parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def drawn_when_looked_at() -> Iterator[None]:
-    """Let apps without a terminal draw what a test looks at; the rest is a third of their CPU."""
+    """Let apps without a terminal draw only what a test reads; the rest is a third of their CPU."""
 
     def refresh(screen: Screen[Any]) -> None:
         if screen.app.is_headless and screen is screen.app.screen:

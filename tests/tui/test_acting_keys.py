@@ -66,7 +66,7 @@ def decision(cluster: FakeBackend) -> None:
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """How one acts with a key."""
+    """Steps by which a key acts."""
 
     lose: Callable[[FakeBackend], object] | None
     """Somebody else is faster; None: that does not matter."""
@@ -359,7 +359,7 @@ async def test_no_other_key_agrees(cluster: FakeBackend, sit: OpenSession, case:
 
 @pytest.mark.parametrize("where", PLACES, ids=map(str, PLACES))
 @on_asyncio
-async def test_read_only_says_why(
+async def test_acting_keys_are_refused_in_read_only_mode(
     cluster: FakeBackend, sit: OpenSession, where: tuple[str, tuple[str, ...]]
 ) -> None:
     here = [case for case in CASES.values() if (case.first, case.before) == where]
@@ -379,7 +379,7 @@ async def test_read_only_says_why(
     ids=[" on ".join(name) for name, case in CASES.items() if case.lose is not None],
 )
 @on_asyncio
-async def test_who_comes_too_late_is_told(
+async def test_late_action_shows_that_it_came_too_late(
     cluster: FakeBackend, sit: OpenSession, case: Case
 ) -> None:
     async with sit(first=case.first, size=(160, 40)) as seat:
@@ -397,7 +397,7 @@ async def test_who_comes_too_late_is_told(
 
 @pytest.mark.parametrize("name", ["approve", "deny", "edit"])
 @on_asyncio
-async def test_what_expires_cannot_be_decided(
+async def test_expired_request_cannot_be_decided(
     cluster: FakeBackend, sit: OpenSession, name: str
 ) -> None:
     case = CASES[f"approvals.{name}", "approvals"]
@@ -414,7 +414,7 @@ async def test_what_expires_cannot_be_decided(
 
 @pytest.mark.parametrize("screen", ["pulse", *SCREENS])
 @on_asyncio
-async def test_keys_of_other_screens_do_nothing(
+async def test_acting_keys_of_other_screens_are_ignored(
     cluster: FakeBackend, sit: OpenSession, screen: str
 ) -> None:
     here = [case for (_, where), case in CASES.items() if where == screen]

@@ -56,7 +56,9 @@ async def test_the_job_that_was_asked_about_is_the_one(
 
 
 @on_asyncio
-async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_late_cancel_shows_that_the_job_has_ended(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
@@ -78,9 +80,7 @@ async def test_one_act_at_a_time(cluster: FakeBackend, sit: OpenSession) -> None
 
 
 @on_asyncio
-async def test_an_unknown_outcome_is_said_to_be_unknown(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_unknown_outcome_is_shown(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("K")
@@ -90,9 +90,7 @@ async def test_an_unknown_outcome_is_said_to_be_unknown(
 
 
 @on_asyncio
-async def test_the_log_tells_the_commands_that_do_the_same(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_log_lists_equivalent_commands(cluster: FakeBackend, sit: OpenSession) -> None:
     job = cluster.add(1)
     async with sit(size=(160, 40)) as seat:
         await seat.press("@")

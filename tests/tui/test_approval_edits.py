@@ -17,7 +17,7 @@ def error_text(seat: Seat) -> str:
 
 
 @on_asyncio
-async def test_edited_arguments_are_shown_beside_the_old_ones(
+async def test_edited_arguments_are_shown_beside_the_originals(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     seen = inbox.rows[inbox.add(1)].digest
@@ -60,7 +60,7 @@ async def test_edited_arguments_are_shown_beside_the_old_ones(
 
 
 @on_asyncio
-async def test_what_is_logged_of_an_edit_repeats_it_in_a_shell(
+async def test_logged_command_repeats_an_edit_in_a_shell(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     request = inbox.add(1, arguments={"customer": "cus_88", "amount": 12.4})
@@ -101,7 +101,9 @@ async def test_esc_leaves_the_arguments_as_they_are(inbox: FakeApprovals, sit: O
 
 
 @on_asyncio
-async def test_what_has_no_schema_is_not_edited(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_request_without_a_schema_cannot_be_edited(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1, schema=None)
     async with sit() as seat:
         await enter(seat)

@@ -86,9 +86,7 @@ async def test_words_and_enter_deny(inbox: FakeApprovals, sit: OpenSession) -> N
 
 
 @on_asyncio
-async def test_nothing_less_than_the_full_sequence_decides(
-    inbox: FakeApprovals, sit: OpenSession
-) -> None:
+async def test_only_the_full_key_sequence_decides(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -119,7 +117,9 @@ async def test_no_other_key_agrees_or_reaches_the_screen(
 
 
 @on_asyncio
-async def test_keys_that_are_typed_ahead_do_nothing(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_keys_typed_ahead_of_a_question_are_ignored(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -135,7 +135,7 @@ async def test_keys_that_are_typed_ahead_do_nothing(inbox: FakeApprovals, sit: O
 
 @pytest.mark.parametrize("late", ["a", "y"])
 @on_asyncio
-async def test_what_was_typed_while_the_app_stood_still_had_no_silence_before_it(
+async def test_keys_typed_while_the_app_was_stopped_are_ignored(
     inbox: FakeApprovals, sit: OpenSession, late: str
 ) -> None:
     inbox.add(1)
@@ -171,7 +171,7 @@ async def test_after_a_decision_the_next_question_opens_at_once(
 
 
 @on_asyncio
-async def test_what_is_dangerous_needs_the_end_of_its_id(
+async def test_dangerous_approval_needs_the_end_of_its_id(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     risky = inbox.add(0x7F3C, risk="HIGH")
@@ -191,7 +191,7 @@ async def test_what_is_dangerous_needs_the_end_of_its_id(
 
 
 @on_asyncio
-async def test_what_is_critical_waits_for_a_second_person(
+async def test_critical_approval_waits_for_a_second_person(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(0x7F3C, risk="CRITICAL", people=2)
@@ -206,7 +206,7 @@ async def test_what_is_critical_waits_for_a_second_person(
 
 
 @on_asyncio
-async def test_ones_own_critical_request_is_not_mine(
+async def test_own_critical_request_is_not_listed_as_mine(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, risk="CRITICAL", people=2, is_own=True)
@@ -223,7 +223,7 @@ async def test_ones_own_critical_request_is_not_mine(
 
 
 @on_asyncio
-async def test_who_comes_too_late_is_told_who_was_first(
+async def test_question_closes_when_another_person_decides(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     lost = inbox.add(1)
@@ -241,7 +241,7 @@ async def test_who_comes_too_late_is_told_who_was_first(
 
 
 @on_asyncio
-async def test_a_race_that_is_lost_says_who_won(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_lost_race_names_the_winner(inbox: FakeApprovals, sit: OpenSession) -> None:
     lost = inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -256,7 +256,7 @@ async def test_a_race_that_is_lost_says_who_won(inbox: FakeApprovals, sit: OpenS
 
 
 @on_asyncio
-async def test_what_expires_closes_its_question_and_is_never_denied(
+async def test_expiry_closes_the_question_without_a_denial(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, expires_s=6.0)
@@ -273,7 +273,7 @@ async def test_what_expires_closes_its_question_and_is_never_denied(
 
 
 @on_asyncio
-async def test_changed_arguments_have_to_be_looked_at_again(
+async def test_changed_arguments_must_be_reviewed_again(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     changed = inbox.add(1)
@@ -310,7 +310,7 @@ async def test_arguments_that_do_not_fit_are_scrolled_first(
 
 
 @on_asyncio
-async def test_what_is_low_needs_no_scrolling(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_low_risk_request_needs_no_scrolling(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1, risk="LOW", arguments=LONG)
     async with sit(size=(80, 24)) as seat:
         await enter(seat)
@@ -319,7 +319,7 @@ async def test_what_is_low_needs_no_scrolling(inbox: FakeApprovals, sit: OpenSes
 
 
 @on_asyncio
-async def test_a_new_request_moves_nothing(
+async def test_new_request_moves_no_rows(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = inbox.add(1)
@@ -403,7 +403,7 @@ async def test_a_batch_is_decided_as_a_whole_or_not_at_all(
 
 @pytest.mark.parametrize("other", [{"risk": "HIGH"}, {"tool": "send"}, {"arguments": {"x": 1}}])
 @on_asyncio
-async def test_what_differs_is_no_batch(
+async def test_dissimilar_requests_form_no_batch(
     inbox: FakeApprovals, sit: OpenSession, other: dict[str, object]
 ) -> None:
     inbox.add(1)
@@ -432,7 +432,7 @@ async def test_the_tabs_are_mine_all_decided(inbox: FakeApprovals, sit: OpenSess
 
 
 @on_asyncio
-async def test_arguments_are_read_for_the_one_that_is_looked_at(
+async def test_arguments_are_read_only_for_the_request_in_front(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, 30):
@@ -447,7 +447,7 @@ async def test_arguments_are_read_for_the_one_that_is_looked_at(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @on_asyncio
-async def test_hostile_text_changes_nothing_else(
+async def test_hostile_text_leaves_the_inbox_intact(
     inbox: FakeApprovals, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     text = "".join(HOSTILE) if not isinstance(HOSTILE, str) else HOSTILE
@@ -469,9 +469,7 @@ async def test_hostile_text_changes_nothing_else(
 
 @pytest.mark.parametrize("seed", range(4))
 @on_asyncio
-async def test_fast_typing_decides_nothing(
-    inbox: FakeApprovals, sit: OpenSession, seed: int
-) -> None:
+async def test_fast_typing_never_decides(inbox: FakeApprovals, sit: OpenSession, seed: int) -> None:
     rng = random.Random(seed)
     for number in range(1, 6):
         inbox.add(number, risk=rng.choice(["LOW", "MED", "HIGH"]))
@@ -501,7 +499,7 @@ async def test_opening_the_job_that_asks(
 
 
 @on_asyncio
-async def test_the_open_tab_is_told_by_a_sign(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_open_tab_is_marked_with_brackets(inbox: FakeApprovals, sit: OpenSession) -> None:
     inbox.add(1)
     async with sit(size=(80, 24)) as seat:
         await enter(seat)

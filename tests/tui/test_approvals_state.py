@@ -1,4 +1,4 @@
-"""What the inbox shows, without a screen: what is in front, the batch, and versions."""
+"""State of the inbox, without a screen: the approval in front, the batch, and versions."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -51,7 +51,7 @@ def test_only_another_request_in_front_is_a_change() -> None:
     assert state.is_flowing
 
 
-def test_the_batch_comes_to_the_front_in_the_order_of_the_list() -> None:
+def test_batch_is_ordered_like_the_list() -> None:
     state = state_of(request(1), request(2), request(3))
     state.inbox.window.move_to(2)
     assert state.toggle_mark()
@@ -73,7 +73,7 @@ def test_too_few_or_too_many_marks_make_no_batch(count: int) -> None:
     assert list(state.batch) == []
 
 
-def test_what_was_decided_cannot_be_marked() -> None:
+def test_decided_request_cannot_be_marked() -> None:
     state = state_of(request(1))
     state.inbox.to_tab(Tab.DECIDED)
     state.inbox.take([listed(request(1, status="DENIED"))])
@@ -112,7 +112,7 @@ CHANGES: dict[SubjectChange, Change] = {
 
 
 @pytest.mark.parametrize("change, changed", CHANGES.items())
-def test_a_read_says_what_has_changed(change: SubjectChange, changed: Change) -> None:
+def test_update_reports_how_the_request_changed(change: SubjectChange, changed: Change) -> None:
     state, edit = state_of(request(1)), Edit(text="{}", changes=())
     assert state.update(subject_of([request(1)])) is SubjectChange.FIRST
     state.edit = edit
@@ -120,7 +120,7 @@ def test_a_read_says_what_has_changed(change: SubjectChange, changed: Change) ->
     assert state.edit is (None if change is SubjectChange.ARGUMENTS else edit)
 
 
-def test_it_is_fresh_until_the_list_shows_another_version() -> None:
+def test_state_is_fresh_until_the_list_shows_another_version() -> None:
     state = state_of(request(1))
     assert not state.is_fresh
     state.update(subject_of([request(1)]))
@@ -131,7 +131,7 @@ def test_it_is_fresh_until_the_list_shows_another_version() -> None:
     assert state.is_fresh, "what is not listed any more cannot be compared"
 
 
-def test_a_cursor_that_the_operator_moved_goes_nowhere_else() -> None:
+def test_moved_cursor_stops_seeking() -> None:
     state = state_of(request(1))
     state.wants_first = True
     state.inbox.seek(UUID(int=9))
@@ -140,7 +140,7 @@ def test_a_cursor_that_the_operator_moved_goes_nowhere_else() -> None:
     assert not state.is_seeking
 
 
-def test_before_the_list_is_read_a_key_does_not_cancel_where_it_goes() -> None:
+def test_key_before_the_first_read_does_not_stop_seeking() -> None:
     state = ApprovalsState(inbox=Inbox(), wants_first=True)
     state.stay()
     assert state.is_seeking

@@ -93,7 +93,7 @@ async def test_the_attempts_at_a_step_stand_below_each_other(
 
 
 @on_asyncio
-async def test_a_step_that_was_tried_once_says_so(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_step_tried_once_is_described_so(cluster: FakeBackend, sit: OpenSession) -> None:
     thrice(cluster)
     async with sit(size=(140, 40)) as seat:
         await opened(seat)
@@ -104,7 +104,7 @@ async def test_a_step_that_was_tried_once_says_so(cluster: FakeBackend, sit: Ope
 
 
 @on_asyncio
-async def test_what_goes_on_is_compared_with_what_failed(
+async def test_running_step_is_compared_with_its_failed_attempts(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     thrice(cluster)
@@ -154,7 +154,7 @@ async def test_why_a_job_failed_can_be_read_to_its_end(
 
 
 @on_asyncio
-async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_log_shows_who_cancelled_and_why(cluster: FakeBackend, sit: OpenSession) -> None:
     cancelled = {"cancelled_by": "ana", "cancel_reason": "wrong customer"}
     cluster.add(1, status="CANCELLED", attempt=1, finished_at=BEGAN, **cancelled)
     moved = began(1, at_s=0, pod="eu-1") | {"new": "CANCELLED", "pod": None}
@@ -170,7 +170,7 @@ async def test_the_log_says_who_cancelled_and_why(cluster: FakeBackend, sit: Ope
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 @on_asyncio
-async def test_hostile_attempts_do_nothing(
+async def test_hostile_attempts_are_escaped(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     thrice(cluster)
@@ -188,7 +188,7 @@ async def test_hostile_attempts_do_nothing(
 
 
 @on_asyncio
-async def test_o_opens_the_job_that_it_goes_on_from(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_o_opens_the_origin_of_a_job(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, steps=[], origin_id=UUID(int=2))
     cluster.add(2, steps=[])
     async with sit() as seat:

@@ -1,4 +1,4 @@
-"""What may come between a question and its answer, and between a text and the terminal."""
+"""Events between a question and its answer, and between a text and the terminal."""
 
 import re
 
@@ -37,9 +37,7 @@ async def test_a_paste_neither_asks_nor_agrees(
 
 @pytest.mark.parametrize("opening", ["a", "d"])
 @on_asyncio
-async def test_a_paste_decides_nothing(
-    inbox: FakeApprovals, sit: OpenSession, opening: str
-) -> None:
+async def test_paste_never_decides(inbox: FakeApprovals, sit: OpenSession, opening: str) -> None:
     inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -54,7 +52,7 @@ async def test_a_paste_decides_nothing(
 
 @pytest.mark.parametrize("output", ["focus", "resume", ""])
 @on_asyncio
-async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_nothing(
+async def test_keys_typed_before_refocus_never_confirm(
     inbox: FakeApprovals, sit: OpenSession, output: str
 ) -> None:
     inbox.add(1)
@@ -78,7 +76,7 @@ async def test_who_comes_back_to_the_terminal_in_the_middle_of_a_word_decides_no
 
 
 @on_asyncio
-async def test_a_key_tells_that_somebody_watches(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_key_press_counts_as_watching(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit() as seat:
         seat.app.post_message(events.AppBlur())
         await seat.pass_time(3)
@@ -103,9 +101,7 @@ async def test_a_question_does_not_wait_behind_another_screen(
 
 
 @on_asyncio
-async def test_where_nothing_is_seen_nothing_is_asked(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_hidden_question_is_not_asked(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit(size=(59, 14)) as seat:
         await seat.press("K", "y")
@@ -116,7 +112,7 @@ async def test_where_nothing_is_seen_nothing_is_asked(
 
 
 @on_asyncio
-async def test_what_is_typed_behind_a_chosen_command_is_no_key(
+async def test_keys_typed_after_a_palette_command_are_ignored(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -132,7 +128,7 @@ async def test_what_is_typed_behind_a_chosen_command_is_no_key(
 
 
 @on_asyncio
-async def test_what_was_typed_before_the_palette_left_is_no_key_however_late_it_is_taken(
+async def test_late_keys_typed_before_the_palette_closed_are_ignored(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -198,7 +194,7 @@ async def test_all_times_are_the_databases(cluster: FakeBackend, sit: OpenSessio
 
 @pytest.mark.parametrize("is_ascii", [True, False])
 @pytest.mark.parametrize("text", [*PIECES.values(), HOSTILE, "tea \U0001f375 for \u4e24"])
-def test_the_last_gate_lets_nothing_through_that_acts(text: str, *, is_ascii: bool) -> None:
+def test_output_filter_escapes_treacherous_text(text: str, *, is_ascii: bool) -> None:
     (passed,) = SafeFilter(is_ascii=is_ascii).apply([Segment(text)], Color(0, 0, 0))
     assert treacherous(passed.text) == []
     assert not is_ascii or passed.text.isascii()

@@ -84,9 +84,7 @@ async def test_names_that_others_chose_are_harmless_where_they_are_pasted(
 
 
 @on_asyncio
-async def test_the_log_has_what_ends_while_one_looks_at_it(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_open_log_shows_actions_as_they_end(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.gate = asyncio.Event()
@@ -114,7 +112,7 @@ async def test_a_folder_that_cannot_be_written_is_named(
 
 
 @on_asyncio
-async def test_esc_copies_nothing_and_other_keys_wait(
+async def test_esc_cancels_copying_and_other_keys_are_ignored(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -151,7 +149,7 @@ async def test_two_keys_at_once_are_not_enough_to_act(
 
 
 @on_asyncio
-async def test_where_nothing_is_there_is_the_picture_alone(sit: OpenSession) -> None:
+async def test_empty_screen_offers_only_a_screenshot(sit: OpenSession) -> None:
     async with sit() as seat:
         await seat.press("c")
         assert "i id" not in seat.lines[-2]
@@ -161,9 +159,7 @@ async def test_where_nothing_is_there_is_the_picture_alone(sit: OpenSession) -> 
 
 
 @on_asyncio
-async def test_what_a_terminal_would_not_take_is_not_sent(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_oversized_text_is_not_copied(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, error_message="x" * 80_000)
     async with sit() as seat:
         await seat.press("c", "j")
@@ -173,7 +169,9 @@ async def test_what_a_terminal_would_not_take_is_not_sent(
 
 
 @on_asyncio
-async def test_a_lost_database_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_copying_without_the_database_shows_the_error(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.down()
@@ -192,7 +190,7 @@ async def test_the_log_gives_its_commands(cluster: FakeBackend, sit: OpenSession
 
 @pytest.mark.parametrize("screen, report", [("approvals", "approvals show"), ("pods", "eu-1")])
 @on_asyncio
-async def test_other_screens_have_things_too(
+async def test_other_screens_copy_their_resources(
     cluster: FakeBackend, sit: OpenSession, screen: str, report: str
 ) -> None:
     cluster.approvals.add(1)
@@ -256,7 +254,7 @@ def run_by(code: str) -> dict[str, str]:
     return {"EDITOR": f"{sys.executable} -c '{code}'"}
 
 
-def test_the_editor_gets_a_copy_that_cannot_be_written_and_is_gone_after(tmp_path: Path) -> None:
+def test_editor_gets_a_read_only_temporary_copy(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     lines = (
         "import pathlib, sys",
@@ -289,7 +287,7 @@ def test_an_editor_that_is_none_is_named(environ: dict[str, str], report: str) -
     assert report in editor.show("{}", environ=environ)
 
 
-def test_a_folder_without_room_for_the_copy_is_told(
+def test_missing_temporary_folder_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))

@@ -29,7 +29,7 @@ def nothing_was_done(cluster: FakeBackend) -> bool:
 
 
 def a_group(verb: str, limit: int, *, last: int) -> BulkRequest:
-    """What is asked of a job about the letters of an error up to the last one that was counted."""
+    """Request for a job on the letters of an error up to the last one that was counted."""
     return BulkRequest(
         verb=BulkVerb(verb),
         reason="why",
@@ -74,7 +74,7 @@ async def test_a_letter_opens_its_job(cluster: FakeBackend, sit: OpenSession) ->
 
 
 @on_asyncio
-async def test_none_is_said(sit: OpenSession) -> None:
+async def test_empty_dead_letter_list_shows_a_note(sit: OpenSession) -> None:
     async with sit(first="dead") as seat:
         assert "no dead letters" in seat.text
         await seat.press("R")
@@ -116,7 +116,7 @@ async def test_one_letter_is_settled(
 
 @pytest.mark.parametrize("key", VERBS)
 @on_asyncio
-async def test_without_a_reason_nothing_is_agreed_to(
+async def test_missing_reason_settles_no_letter(
     cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
     cluster.dead.add(1)
@@ -165,7 +165,7 @@ async def test_new_errors_wait_until_they_are_asked_for(
 
 
 @on_asyncio
-async def test_what_was_asked_about_is_what_is_settled(
+async def test_bulk_action_covers_only_letters_counted_at_the_question(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.dead.add(1)
@@ -180,7 +180,7 @@ async def test_what_was_asked_about_is_what_is_settled(
 
 
 @on_asyncio
-async def test_a_count_that_comes_when_nobody_looks_asks_nothing(
+async def test_late_count_asks_nothing_on_another_screen(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.dead.add(1)
@@ -241,7 +241,7 @@ async def test_no_other_error_takes_the_place_of_the_one_of_the_cursor(
 
 
 @on_asyncio
-async def test_letters_that_are_not_looked_at_are_told(
+async def test_truncated_letter_list_names_the_command_for_the_rest(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, LETTERS_MAX + 2):

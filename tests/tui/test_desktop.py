@@ -66,7 +66,7 @@ def test_hostile_text_cannot_end_the_sequence(text: str) -> None:
     assert body.isprintable()
 
 
-def test_only_what_came_since_is_news() -> None:
+def test_news_contains_only_new_items() -> None:
     news = News()
     before = Attention(needs=(need(1),))
     assert news.take(before, request_count=1) == []
@@ -111,7 +111,7 @@ def test_requests_beyond_those_that_are_read_are_counted() -> None:
     ],
 )
 @on_asyncio
-async def test_trouble_calls_only_who_is_away_and_wants_it(
+async def test_trouble_notifies_only_people_who_are_away(
     cluster: FakeBackend,
     sit: OpenSession,
     monkeypatch: pytest.MonkeyPatch,

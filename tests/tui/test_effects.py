@@ -61,7 +61,7 @@ async def test_an_earlier_word_is_not_why_it_is_unknown_again(
     [("1", Resolution.APPLIED), ("2", Resolution.NOT_APPLIED), ("3", Resolution.GIVE_UP)],
 )
 @on_asyncio
-async def test_a_person_says_what_became_of_it(
+async def test_person_resolves_an_effect_with_a_reason(
     cluster: FakeBackend, sit: OpenSession, digit: str, said: Resolution
 ) -> None:
     effect_id = cluster.effects.add(1)
@@ -83,7 +83,9 @@ async def test_a_person_says_what_became_of_it(
 
 
 @on_asyncio
-async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_late_resolution_shows_the_first_person(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     effect_id = cluster.effects.add(1)
     first = {"status": "COMPLETED", "resolution": "applied", "resolved_by": "li"}
     async with sit(first="effects", size=WIDE) as seat:
@@ -97,7 +99,7 @@ async def test_who_was_first_is_told(cluster: FakeBackend, sit: OpenSession) -> 
 
 
 @on_asyncio
-async def test_a_look_before_the_question_finds_what_others_said(
+async def test_resolution_by_others_is_found_before_the_question(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     effect_id = cluster.effects.add(1)
@@ -110,7 +112,7 @@ async def test_a_look_before_the_question_finds_what_others_said(
 
 
 @on_asyncio
-async def test_read_only_changes_nothing(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_read_only_mode_changes_no_effects(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.effects.add(1)
     cluster.effects.add_quota("pay", 5)
     async with sit(first="effects", size=WIDE, is_read_only=True) as seat:
@@ -203,7 +205,7 @@ async def test_one_key_leads_from_a_job_to_its_effect(
 
 
 @on_asyncio
-async def test_a_long_list_is_read_page_by_page_and_settled_ones_do_not_lengthen_it(
+async def test_long_effect_list_is_read_page_by_page(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     effects = cluster.effects

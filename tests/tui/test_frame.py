@@ -16,7 +16,7 @@ from tests.tui.conftest import OpenSession
 
 
 @on_asyncio
-async def test_the_top_bar_tells_what_waits(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_top_bar_counts_what_waits(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.heads = {
         "approvals": 3,
         "first_expiry": instant(cluster.clock) + timedelta(seconds=252),
@@ -53,7 +53,7 @@ async def test_the_approvals_never_leave_a_narrow_top_bar(
 
 @pytest.mark.parametrize("screen", [*SCREENS, "job", "help", "log"])
 @on_asyncio
-async def test_a_pod_that_confines_nothing_is_told_on_every_screen(
+async def test_unconfined_pod_is_shown_on_every_screen(
     cluster: FakeBackend, sit: OpenSession, screen: str
 ) -> None:
     cluster.add(1)
@@ -86,7 +86,7 @@ async def test_the_top_bar_counts_jobs_that_wait_for_code(
 
 @pytest.mark.parametrize("screen", ["jobs", "approvals", "breakers"])
 @on_asyncio
-async def test_a_narrow_screen_says_where_one_is_and_shows_whole_keys(
+async def test_narrow_screen_shows_its_name_and_complete_keys(
     cluster: FakeBackend, sit: OpenSession, screen: str
 ) -> None:
     expiry = instant(cluster.clock) + timedelta(days=12)
@@ -105,7 +105,7 @@ async def test_a_narrow_screen_says_where_one_is_and_shows_whole_keys(
 
 
 @on_asyncio
-async def test_a_lost_link_is_stale_and_comes_back_by_itself(
+async def test_lost_link_is_shown_stale_and_recovers(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1)
@@ -129,12 +129,12 @@ async def test_a_lost_link_is_stale_and_comes_back_by_itself(
     "silent_s, output",
     [(4, "STALE 4s"), (999, "STALE 999s"), (1000, "STALE 16m"), (40 * 86_400, "STALE 40d")],
 )
-def test_a_long_silence_is_told_in_whole(silent_s: float, output: str) -> None:
+def test_stale_time_is_shown_in_full(silent_s: float, output: str) -> None:
     assert link_cell(Link(0.0), silent_s).text.strip() == output
 
 
 @on_asyncio
-async def test_a_screen_that_asks_nothing_does_not_say_that_all_is_well(
+async def test_idle_screen_goes_stale_without_the_database(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
@@ -165,9 +165,7 @@ async def test_a_silent_database_is_tried_with_patience(
 
 
 @on_asyncio
-async def test_nothing_is_asked_so_often_while_nobody_watches(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_unwatched_app_polls_less_often(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit() as seat:
         seat.app.refresher.poller.is_watched = False
         await seat.pass_time(2)
@@ -205,7 +203,7 @@ def styled(seat: Seat) -> list[list[Segment]]:
 
 @pytest.mark.parametrize("there, back", [("4", "2"), ("?", "escape")])
 @on_asyncio
-async def test_what_was_changed_elsewhere_is_seen_when_one_comes_back(
+async def test_returning_to_a_screen_shows_the_changed_theme(
     cluster: FakeBackend, sit: OpenSession, there: str, back: str
 ) -> None:
     cluster.add(1)
@@ -247,7 +245,9 @@ async def test_seven_bits_are_enough(cluster: FakeBackend, sit: OpenSession) -> 
 
 @pytest.mark.parametrize("size", [(59, 24), (80, 14)])
 @on_asyncio
-async def test_a_window_that_is_too_small_says_so(sit: OpenSession, size: tuple[int, int]) -> None:
+async def test_window_below_the_minimum_shows_a_note(
+    sit: OpenSession, size: tuple[int, int]
+) -> None:
     async with sit(size=size) as seat:
         assert seat.lines[0] == f"{size[0]} by {size[1]} is too small: at least 60 by 15"
         assert "".join(seat.lines[1:]) == ""
@@ -255,7 +255,7 @@ async def test_a_window_that_is_too_small_says_so(sit: OpenSession, size: tuple[
 
 @pytest.mark.parametrize("size", [(60, 15), (200, 60)])
 @on_asyncio
-async def test_hostile_text_is_seen_and_does_nothing(
+async def test_hostile_text_is_escaped_on_every_screen(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     texts = {"agent": HOSTILE, "type": HOSTILE, "pod": HOSTILE}
@@ -271,9 +271,7 @@ async def test_hostile_text_is_seen_and_does_nothing(
 
 
 @on_asyncio
-async def test_the_palette_does_by_name_what_keys_do(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_palette_runs_commands_by_name(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press(":")

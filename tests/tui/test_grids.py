@@ -1,7 +1,7 @@
-"""What every screen shows, compared with what is kept in `grids`, and that it stands still.
+"""Every screen equals its grid kept in `grids`, and stands still.
 
 To draw the grids anew: `python -m tests.support.terminal.tui_grids`, for all of them, or
-`python -m tests.support.terminal.tui_grids jobs job.light`. Look at what differs before you commit.
+`python -m tests.support.terminal.tui_grids jobs job.light`. Read the differences before you commit.
 """
 
 import difflib
@@ -48,7 +48,7 @@ def unequal(drawn: Mapping[str, str]) -> Iterator[str]:
 @pytest.mark.parametrize("screen", SCENES)
 @pytest.mark.parametrize("fill", FILLS)
 @on_asyncio
-async def test_a_screen_looks_as_it_did(fill: str, screen: str) -> None:
+async def test_screen_matches_its_kept_grid(fill: str, screen: str) -> None:
     sizes = (SIZES[0], SIZES[-1]) if fill == "hostile" else SIZES[:1]
     found = await draw(fill, screen, sizes)
     if fill in KEPT:
@@ -66,14 +66,14 @@ async def test_a_screen_has_the_colours_that_it_had(name: str) -> None:
     assert "\n".join(unequal({f"colour/{name}": await paint(name)})) == ""
 
 
-def test_no_picture_is_kept_of_what_there_is_no_more() -> None:
+def test_every_kept_grid_has_a_screen() -> None:
     kept = {path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file()}
     assert kept == {f"{name}.txt" for name in NAMES}
 
 
 @pytest.mark.parametrize("screen", ["jobs", "job", "approvals", "pods"])
 @on_asyncio
-async def test_another_size_shows_what_a_start_at_that_size_shows(screen: str) -> None:
+async def test_resized_screen_equals_a_fresh_start(screen: str) -> None:
     (started,) = await draw("typical", screen, SIZES[1:2])
     _, resized = await draw("typical", screen, SIZES[:2])
     assert _without_time(started) == _without_time(resized)
@@ -95,9 +95,7 @@ def _without_time(text: str) -> str:
     ],
 )
 @on_asyncio
-async def test_only_figures_change_as_time_goes_by(
-    screen: str, sizes: Sequence[tuple[int, int]]
-) -> None:
+async def test_only_figures_change_with_time(screen: str, sizes: Sequence[tuple[int, int]]) -> None:
     cluster = FakeBackend(ManualClock())
     FILLS["typical"](cluster)
     scene = SCENES[screen]

@@ -224,7 +224,7 @@ def test_no_stream_without_a_silence_ever_decides() -> None:
         assert run(stream, Guard) == []
 
 
-def test_a_key_that_comes_too_early_makes_the_silence_longer_up_to_a_limit() -> None:
+def test_early_key_extends_the_silence_up_to_a_limit() -> None:
     guard = Guard(0.0)
     assert not guard.press(0.39, came_at=0.39)
     again = 0.39 + QUIET_S + LONGER_S - 0.01
@@ -240,7 +240,7 @@ def test_a_key_that_comes_too_early_makes_the_silence_longer_up_to_a_limit() -> 
     assert guard.press(now + QUIET_MAX_S, came_at=now + QUIET_MAX_S)
 
 
-def test_a_key_that_waited_counts_by_when_it_came() -> None:
+def test_delayed_key_counts_by_its_arrival() -> None:
     guard = Guard(0.0)
     assert not guard.press(1.0, came_at=0.1), "the app stood still, the fingers did not"
     assert not guard.is_armed(1.0), "nor does it count for who asks a moment later"
@@ -253,7 +253,7 @@ def test_the_key_after_a_decision_counts_at_once() -> None:
     assert guard.press(0.1, came_at=0.1)
 
 
-def test_a_wrong_character_of_an_id_begins_it_anew() -> None:
+def test_wrong_character_restarts_the_typed_id() -> None:
     clock = [0.0]
     question = ApproveQuestion(
         "",
@@ -291,7 +291,7 @@ def test_words_deny_by_enter_and_one_letter_does_not() -> None:
     assert question.reason == "not 1"
 
 
-def test_what_waited_came_before_now() -> None:
+def test_clock_subtracts_the_wait_of_a_key() -> None:
     clock = SystemClock()
     before = clock.now()
     assert before - 5.0 <= clock.came(5.0) <= clock.now() - 5.0

@@ -18,14 +18,14 @@ SESSIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
 
 
 @pytest.mark.parametrize("channel", ["cortex_task", "cortex_breaker"])
-def test_hints_are_heard_also_after_a_loss(
+def test_hints_arrive_again_after_a_lost_connection(
     database: str, monkeypatch: pytest.MonkeyPatch, channel: str
 ) -> None:
     monkeypatch.setattr(listener, "AGAIN_S", 0.1)
     hints: list[None] = []
 
     async def heard_anew() -> None:
-        """Until it listens a hint is lost."""
+        """Hints sent before it listens are lost."""
         before = len(hints)
 
         def is_heard() -> bool:
@@ -54,7 +54,7 @@ def test_hints_are_heard_also_after_a_loss(
     assert hints
 
 
-def test_who_leaves_waits_for_the_end_of_the_watch(database: str) -> None:
+def test_leaving_waits_for_the_end_of_the_watch(database: str) -> None:
     """The app cancels the listener without waiting; what is left is cancelled again at the end."""
     job_id = submit(database, "work")
 

@@ -44,7 +44,7 @@ async def test_back_and_forth_over_screens_and_jobs(cluster: FakeBackend, sit: O
 
 
 @on_asyncio
-async def test_going_elsewhere_forgets_what_was_after(
+async def test_visiting_a_screen_discards_later_history(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -77,7 +77,7 @@ async def test_a_job_that_was_closed_opens_again(cluster: FakeBackend, sit: Open
         assert await at(seat) == "jobs"
 
 
-def test_it_keeps_so_many_visits() -> None:
+def test_number_of_kept_visits_is_limited() -> None:
     history = History()
     for number in range(VISITS_MAX + 50):
         history.visit(Place(f"{number}"))

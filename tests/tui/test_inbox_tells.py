@@ -13,7 +13,7 @@ from tests.tui.conftest import OpenSession
 
 @pytest.mark.parametrize("name, asked", [("approve", "approve …000001"), ("deny", "deny …000001")])
 @on_asyncio
-async def test_what_is_chosen_by_its_name_is_asked_when_keys_count(
+async def test_command_chosen_by_name_asks_after_a_silence(
     inbox: FakeApprovals, sit: OpenSession, name: str, asked: str
 ) -> None:
     inbox.add(1, risk="LOW")
@@ -51,7 +51,7 @@ async def test_marks_do_not_leave_silently(inbox: FakeApprovals, sit: OpenSessio
 
 
 @on_asyncio
-async def test_decisions_that_are_not_shown_are_told(
+async def test_truncated_decided_list_names_the_command_for_the_rest(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, ROWS_MAX + 1):
@@ -67,7 +67,7 @@ async def test_decisions_that_are_not_shown_are_told(
 
 @pytest.mark.parametrize("risk", ["MED", "HIGH"])
 @on_asyncio
-async def test_the_question_says_what_cannot_be_undone_and_stands_still(
+async def test_question_shows_the_whole_call_and_stays_in_place(
     inbox: FakeApprovals, sit: OpenSession, risk: str
 ) -> None:
     inbox.add(1, risk=risk, tool="a_tool_with_a_name_that_is_rather_long")
@@ -82,7 +82,7 @@ async def test_the_question_says_what_cannot_be_undone_and_stands_still(
 
 
 @on_asyncio
-async def test_a_batch_has_no_digest_and_nothing_raw(
+async def test_batch_shows_differences_without_digest_or_raw_view(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in (1, 2):

@@ -29,7 +29,7 @@ async def opened(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_the_head_tells_all_that_matters(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_head_shows_agent_state_pod_and_cost(cluster: FakeBackend, sit: OpenSession) -> None:
     limit = {"name": "agent:invoice-bot:usd:run", "unit": "usd", "limit_amount": 1, "spent": 0.08}
     running(cluster, budgets=[limit], checkpoint={"cost_usd": "0.08"})
     async with sit(size=(120, 30)) as seat:
@@ -56,7 +56,7 @@ async def test_the_head_judges_a_heartbeat_by_the_settings_of_its_pod(
 
 
 @on_asyncio
-async def test_a_retry_says_why_and_when(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_retry_shows_reason_and_time(cluster: FakeBackend, sit: OpenSession) -> None:
     due = instant(cluster.clock) + timedelta(seconds=44)
     fields = {"waiting_on": "llm:gpt", "breaker_state": "HALF_OPEN", "last_error_code": "429"}
     cluster.add(1, status="RETRY", retry_count=2, max_retries=5, next_retry_at=due, **fields)
@@ -91,7 +91,7 @@ async def test_twenty_thousand_steps_load_the_newest_and_page_back(
 
 
 @on_asyncio
-async def test_steps_come_as_they_are_committed_and_the_cursor_stays_if_it_left_the_end(
+async def test_new_steps_appear_and_a_moved_cursor_stays(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     steps = [a_step(n, f"s{n}") for n in range(1, 4)]
@@ -180,9 +180,7 @@ async def test_a_payload_that_cannot_be_read_is_shown_as_text(
 
 
 @on_asyncio
-async def test_what_the_model_says_is_seen_at_once_and_bounded(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_model_text_is_streamed_and_bounded(cluster: FakeBackend, sit: OpenSession) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:
         await opened(seat)
@@ -203,9 +201,7 @@ async def test_what_the_model_says_is_seen_at_once_and_bounded(
 
 
 @on_asyncio
-async def test_how_quick_it_speaks_is_not_what_it_had_said_before(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_token_rate_ignores_earlier_text(cluster: FakeBackend, sit: OpenSession) -> None:
     job = running(cluster)
     async with sit(size=(80, 24)) as seat:
         await opened(seat)
@@ -219,7 +215,7 @@ async def test_how_quick_it_speaks_is_not_what_it_had_said_before(
 
 
 @on_asyncio
-async def test_nobody_listens_when_the_screen_is_left(
+async def test_listening_stops_when_the_screen_is_left(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = running(cluster)
@@ -259,7 +255,7 @@ async def test_a_budget_is_raised_by_a_number_and_y(cluster: FakeBackend, sit: O
 
 
 @on_asyncio
-async def test_a_job_that_waits_for_money_or_people_says_which_key_helps(
+async def test_job_waiting_for_money_names_the_key_that_helps(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     name = "agent:bot:usd:run"
@@ -270,7 +266,7 @@ async def test_a_job_that_waits_for_money_or_people_says_which_key_helps(
 
 
 @on_asyncio
-async def test_keys_that_look(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_viewing_keys_move_fold_and_zoom(cluster: FakeBackend, sit: OpenSession) -> None:
     steps = [
         a_step(1, "1 model", "model"),
         a_step(2, "1 fetch", "tool", is_error=True),
@@ -293,7 +289,7 @@ async def test_keys_that_look(cluster: FakeBackend, sit: OpenSession) -> None:
 
 @pytest.mark.parametrize("size", [(60, 15), SIZES[-1]])
 @on_asyncio
-async def test_hostile_text_does_nothing(
+async def test_hostile_text_is_escaped_on_the_job_screen(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     ended = {"attempt": 1, "outcome": "retry", "ended_at": BEGAN, "due_at": None}

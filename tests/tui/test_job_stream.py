@@ -52,7 +52,7 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
         )
 
 
-async def test_words_are_painted_while_they_are_said(
+async def test_words_are_painted_while_the_model_speaks(
     pods: Pods, monkeypatch: pytest.MonkeyPatch, drawn_always: None
 ) -> None:
     clock = trio.lowlevel.current_clock()

@@ -70,7 +70,7 @@ def test_an_attempt_that_ended_stands_where_it_ended() -> None:
     assert "✗ pod died" in drawn(found)[3]
 
 
-def test_what_goes_on_grows_to_now() -> None:
+def test_open_rows_grow_to_now() -> None:
     call: dict[str, Any] = {"key": "2 pay", "tool": "pay", "status": "PENDING", "attempt": 1}
     call |= {"created_at": BEGAN + timedelta(seconds=60), "finished_at": None}
     ask: dict[str, Any] = {"key": "g", "tool": None, "status": "PENDING"}
@@ -85,7 +85,7 @@ def test_what_goes_on_grows_to_now() -> None:
     assert "running" in drawn(running)[-1]
 
 
-def test_what_runs_began_with_its_attempt_and_not_while_the_job_waited() -> None:
+def test_running_row_begins_with_its_attempt() -> None:
     ended: dict[str, Any] = {"attempt": 1, "ended_at": BEGAN + timedelta(seconds=60)}
     ended |= {"outcome": "retry", "due_at": BEGAN + timedelta(seconds=90), "error": "503"}
     since = {"running_since": BEGAN + timedelta(seconds=90), "attempt": 2}
@@ -94,7 +94,7 @@ def test_what_runs_began_with_its_attempt_and_not_while_the_job_waited() -> None
     assert (last.kind, last.began) == ("running", BEGAN + timedelta(seconds=90))
 
 
-def test_zoomed_in_what_is_out_of_sight_is_a_sign_at_the_edge() -> None:
+def test_bars_out_of_view_are_marked_at_the_edge() -> None:
     lines = drawn(rows(), zoom=Zoom(level=1, follows=True))
     assert "◂" in lines[1]
     lines = drawn(rows(), zoom=Zoom(level=3, follows=False))
@@ -111,7 +111,7 @@ def test_problems_are_found_around_the_end() -> None:
     assert rows(steps, folded=frozenset({3}))[-1].is_problem, "seen though it is folded away"
 
 
-def test_every_line_fits_and_shows_what_is_hidden() -> None:
+def test_every_line_fits_and_escapes_hidden_text() -> None:
     usage = {"input_tokens": 10**6, "output_tokens": 5, "cache_read_tokens": 0}
     usage["cache_write_tokens"] = 0
     steps = [a_step(n, f"{n} {LINES}", "tool", usage=usage, cost_usd=1.5) for n in range(1, 9)]

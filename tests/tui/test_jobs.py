@@ -34,7 +34,7 @@ async def test_jobs_are_listed_the_newest_first(cluster: FakeBackend, sit: OpenS
 
 
 @on_asyncio
-async def test_an_empty_list_says_what_to_do(sit: OpenSession) -> None:
+async def test_empty_job_list_suggests_submit(sit: OpenSession) -> None:
     async with sit() as seat:
         assert "no jobs yet; submit one: cortex jobs submit TYPE" in seat.text
 
@@ -88,7 +88,7 @@ async def test_the_end_of_a_long_list_is_one_page_away(
 
 
 @on_asyncio
-async def test_pages_follow_as_one_goes_down(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_further_pages_load_while_moving_down(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 601):
         cluster.add(number)
     async with sit(size=(120, 105)) as seat:  # 100 rows
@@ -135,7 +135,7 @@ async def test_changes_show_in_their_rows(cluster: FakeBackend, sit: OpenSession
 
 
 @on_asyncio
-async def test_a_filter_takes_what_jobs_ls_takes(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_filter_takes_the_syntax_of_jobs_ls(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, status="FAILED")
     cluster.add(2)
     async with sit() as seat:
@@ -166,7 +166,7 @@ async def test_a_job_that_no_longer_fits_stays_with_its_new_state(
 
 
 @on_asyncio
-async def test_a_wrong_filter_is_told_and_stays_open(
+async def test_wrong_filter_shows_its_error_and_stays_open(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -184,9 +184,7 @@ async def test_a_wrong_filter_is_told_and_stays_open(
 
 
 @on_asyncio
-async def test_enter_opens_the_job_and_esc_comes_back(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_enter_opens_the_job_and_esc_returns(cluster: FakeBackend, sit: OpenSession) -> None:
     step = a_step(1, "plan", "model", took_s=3.2, cost_usd=0.21)
     cluster.add(1, steps=[step], status="RUNNING", pod="eu-1")
     cluster.add(2)
@@ -228,7 +226,7 @@ async def test_no_more_than_four_statements_a_second(
     ],
 )
 @on_asyncio
-async def test_what_has_ended_is_not_asked_about(
+async def test_ended_job_is_refused_without_a_question(
     cluster: FakeBackend, sit: OpenSession, key: str, status: str
 ) -> None:
     cluster.add(1, status=status)
@@ -241,7 +239,7 @@ async def test_what_has_ended_is_not_asked_about(
 
 @pytest.mark.parametrize("is_open", [False, True])
 @on_asyncio
-async def test_from_a_failed_job_a_new_one_goes_on_after_the_question_of_its_letter(
+async def test_retry_of_a_failed_job_asks_about_its_letter(
     cluster: FakeBackend, sit: OpenSession, is_open: bool
 ) -> None:
     job_id = cluster.add(1, status="FAILED", error_message="no such page")
@@ -268,7 +266,9 @@ async def test_from_a_failed_job_a_new_one_goes_on_after_the_question_of_its_let
 
 
 @on_asyncio
-async def test_marked_failed_jobs_go_on_in_new_ones(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_marked_failed_jobs_are_retried_as_new_jobs(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     ids = [cluster.add(1, status="FAILED"), cluster.add(2)]
     async with sit(size=(200, 40)) as seat:
         await seat.press("space", "space", "R")
@@ -323,7 +323,9 @@ async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: OpenSession) 
 
 
 @on_asyncio
-async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_message_disappears_only_after_it_was_visible(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     cluster.add(2, status="COMPLETED")
     async with sit() as seat:
@@ -349,7 +351,7 @@ async def test_what_was_told_and_seen_leaves(cluster: FakeBackend, sit: OpenSess
 
 
 @on_asyncio
-async def test_what_is_pressed_before_the_first_page_came(
+async def test_keys_pressed_before_the_first_page_are_remembered(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 400):
@@ -366,7 +368,7 @@ async def test_what_is_pressed_before_the_first_page_came(
 
 
 @on_asyncio
-async def test_waiting_jobs_say_why_by_one_statement_for_all_in_sight(
+async def test_waiting_jobs_show_reasons_read_in_one_statement(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     paused = cluster.add(2)

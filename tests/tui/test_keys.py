@@ -84,7 +84,7 @@ def test_keys_have_the_names_that_people_see_and_those_of_the_table() -> None:
     assert remapped({"list.down": "↓"}).named("list.down").keys == ("down",)
 
 
-def test_no_file_changes_nothing(tmp_path: Path) -> None:
+def test_missing_keys_file_keeps_the_defaults(tmp_path: Path) -> None:
     assert read_keys(tmp_path / "keys.toml").keys == KEYS
 
 

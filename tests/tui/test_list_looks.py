@@ -1,4 +1,4 @@
-"""How the list of jobs is looked at: orders, columns, what is wrong, whose jobs."""
+"""Views of the list of jobs: orders, columns, faults, owners."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,9 +12,7 @@ from tests.tui.test_jobs import at_cursor, numbers
 
 
 @on_asyncio
-async def test_the_oldest_come_first_and_new_ones_at_the_end(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_oldest_first_order_appends_new_jobs(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 4):
         cluster.add(number)
     async with sit() as seat:
@@ -33,7 +31,7 @@ async def test_the_oldest_come_first_and_new_ones_at_the_end(
 
 
 @on_asyncio
-async def test_a_long_list_goes_both_ways_in_each_order(
+async def test_long_list_pages_both_ways_in_each_order(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 3_001):
@@ -57,7 +55,7 @@ async def test_a_long_list_goes_both_ways_in_each_order(
 
 
 def due(clock: ManualClock, in_s: float, **more: Any) -> dict[str, Any]:
-    """What a job has in RETRY."""
+    """Value of a job in the column RETRY."""
     at = instant(clock) + timedelta(seconds=in_s)
     return {"status": "RETRY", "next_retry_at": at, **more}
 
@@ -68,7 +66,7 @@ async def sort_by_due(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_those_that_are_due_next_come_first(
+async def test_next_due_jobs_come_first(
     cluster: FakeBackend, clock: ManualClock, sit: OpenSession
 ) -> None:
     for number, in_s in ((1, 90), (2, 30), (3, 60)):
@@ -90,7 +88,7 @@ async def test_those_that_are_due_next_come_first(
 
 
 @on_asyncio
-async def test_nothing_else_is_acted_on_than_is_listed(
+async def test_selection_of_all_is_limited_to_listed_jobs(
     cluster: FakeBackend, clock: ManualClock, sit: OpenSession
 ) -> None:
     """All that fit are, in this order, those in RETRY."""
@@ -105,7 +103,7 @@ async def test_nothing_else_is_acted_on_than_is_listed(
 
 
 @on_asyncio
-async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
+async def test_selection_of_all_is_empty_when_no_due_job_matches(
     cluster: FakeBackend, clock: ManualClock, sit: OpenSession
 ) -> None:
     cluster.add(1, **due(clock, 30))
@@ -123,7 +121,9 @@ async def test_of_a_filter_that_leaves_out_all_that_is_due_nothing_is_marked(
 
 
 @on_asyncio
-async def test_an_act_goes_by_id_in_any_order(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_action_applies_to_the_job_under_the_cursor_in_any_order(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     job = cluster.add(1)
     cluster.add(2)
     async with sit() as seat:
@@ -166,7 +166,7 @@ async def test_the_question_for_columns_fits(
 
 
 @on_asyncio
-async def test_n_goes_to_what_is_wrong(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_n_moves_to_jobs_with_problems(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in range(1, 7):
         cluster.add(number)
     cluster.add(2, status="FAILED")
@@ -180,7 +180,7 @@ async def test_n_goes_to_what_is_wrong(cluster: FakeBackend, sit: OpenSession) -
 
 
 @on_asyncio
-async def test_n_says_when_nothing_is_wrong(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_n_reports_when_no_job_has_a_problem(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit() as seat:
         await seat.press("n")
         assert "nothing is wrong" in seat.text

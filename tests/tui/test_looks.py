@@ -1,4 +1,4 @@
-"""What a look at the jobs brings along, how often there is one, and what is painted after it."""
+"""Refreshes of the jobs: what one reads, how often one happens, and what is painted after it."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ from tests.tui.conftest import ALONE, OpenSession
 
 @pytest.mark.parametrize("is_open", [False, True])
 @on_asyncio
-async def test_the_head_comes_along_with_the_jobs(
+async def test_head_is_read_together_with_jobs(
     cluster: FakeBackend, sit: OpenSession, is_open: bool
 ) -> None:
     cluster.add(1, status="RUNNING")
@@ -39,9 +39,7 @@ async def test_the_head_comes_along_with_the_jobs(
 
 
 @on_asyncio
-async def test_where_it_does_not_come_along_it_is_asked_for(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_head_is_read_alone_on_other_screens(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(first="pods") as seat:
         cluster.asked.clear()
         cluster.heads["dead"] = 7
@@ -51,9 +49,7 @@ async def test_where_it_does_not_come_along_it_is_asked_for(
 
 
 @on_asyncio
-async def test_while_jobs_change_each_look_is_at_them(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_changing_jobs_are_read_on_every_poll(cluster: FakeBackend, sit: OpenSession) -> None:
     job = cluster.add(1, status="RUNNING")
     async with sit(size=ALONE) as seat:
         await seat.pass_time(3)
@@ -81,7 +77,7 @@ async def test_new_jobs_are_counted_without_being_read(
 
 
 @on_asyncio
-async def test_only_lines_that_look_otherwise_are_painted(
+async def test_only_changed_lines_are_repainted(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [cluster.add(number) for number in range(1, 11)]
@@ -112,7 +108,7 @@ async def test_only_lines_that_look_otherwise_are_painted(
 
 
 @on_asyncio
-async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
+async def test_line_is_laid_out_again_only_when_its_time_changes(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(1, 6):
@@ -136,7 +132,7 @@ async def test_a_line_is_laid_out_again_only_for_what_its_time_changes(
 
 
 @pytest.mark.parametrize("status", JobStatus)
-def test_a_fixed_column_tells_of_the_row_alone(cluster: FakeBackend, status: JobStatus) -> None:
+def test_fixed_column_depends_only_on_its_row(cluster: FakeBackend, status: JobStatus) -> None:
     row = a_listed_job(cluster.rows[cluster.add(1, status=status)])
     now = instant(cluster.clock)
     for column in COLUMNS:
@@ -146,7 +142,7 @@ def test_a_fixed_column_tells_of_the_row_alone(cluster: FakeBackend, status: Job
 
 @pytest.mark.parametrize("screen", ["pulse", "pods"])
 @on_asyncio
-async def test_what_is_the_same_after_a_look_is_drawn_by_the_second_alone(
+async def test_unchanged_data_is_redrawn_only_by_the_clock(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch, screen: str
 ) -> None:
     async with sit(first=screen) as seat:

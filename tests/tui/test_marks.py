@@ -49,7 +49,7 @@ async def test_marked_jobs_are_cancelled_together(cluster: FakeBackend, sit: Ope
 
 
 @on_asyncio
-async def test_without_a_mark_the_job_of_the_cursor_is_meant(
+async def test_action_without_marks_applies_to_the_cursor(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1)
@@ -160,7 +160,7 @@ async def test_another_filter_clears_the_marks(cluster: FakeBackend, sit: OpenSe
 
 @pytest.mark.parametrize("keys", [("ctrl+backslash",), ("/", "enter"), ("ctrl+backslash", "space")])
 @on_asyncio
-async def test_nobody_is_asked_about_marks_that_are_gone(
+async def test_late_count_of_cleared_marks_asks_nothing(
     cluster: FakeBackend, sit: OpenSession, keys: tuple[str, ...]
 ) -> None:
     cluster.add(1)
@@ -175,7 +175,9 @@ async def test_nobody_is_asked_about_marks_that_are_gone(
 
 
 @on_asyncio
-async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_late_count_asks_nothing_while_the_person_types(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         cluster.gate = asyncio.Event()
@@ -190,7 +192,9 @@ async def test_nobody_is_asked_while_they_write(cluster: FakeBackend, sit: OpenS
 
 
 @on_asyncio
-async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_action_without_eligible_jobs_shows_why(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1, status="COMPLETED")
     async with sit() as seat:
         await seat.press("space", "K")
@@ -200,7 +204,7 @@ async def test_nothing_to_do_says_why(cluster: FakeBackend, sit: OpenSession) ->
 
 
 @on_asyncio
-async def test_nobody_is_asked_about_a_queue_while_they_write(
+async def test_late_queue_figures_ask_nothing_while_the_person_types(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add(1)
@@ -223,7 +227,7 @@ async def test_nobody_is_asked_about_a_queue_while_they_write(
 
 
 @on_asyncio
-async def test_nobody_is_asked_who_wrote_when_they_left_the_terminal(
+async def test_late_count_asks_nothing_after_an_interrupted_filter(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -243,7 +247,7 @@ async def test_nobody_is_asked_who_wrote_when_they_left_the_terminal(
 
 
 @on_asyncio
-async def test_what_had_the_focus_has_it_again_after_a_question_that_came_meanwhile(
+async def test_focus_returns_after_a_question_asked_while_away(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -263,7 +267,7 @@ async def test_what_had_the_focus_has_it_again_after_a_question_that_came_meanwh
 
 
 @on_asyncio
-async def test_what_is_told_is_read_whole_before_how_many_are_marked(
+async def test_message_is_shown_before_the_count_of_marks(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -279,7 +283,7 @@ async def test_what_is_told_is_read_whole_before_how_many_are_marked(
 @pytest.mark.parametrize("key", ["K", "R"])
 @pytest.mark.parametrize("mark", ["space", "*"])
 @on_asyncio
-async def test_read_only_and_a_lost_link_say_why(
+async def test_read_only_mode_and_a_lost_link_refuse_marked_actions(
     cluster: FakeBackend, sit: OpenSession, key: str, mark: str
 ) -> None:
     cluster.add(1)

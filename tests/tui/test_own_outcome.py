@@ -32,7 +32,7 @@ async def decide_slowly(seat: Seat, inbox: FakeApprovals, *pressed: str) -> str:
 @pytest.mark.parametrize("more", [0, 1], ids=["the last one", "another one follows"])
 @pytest.mark.parametrize("pressed, output", [(("a", "y"), "✓ approved"), (("d", "1"), "✓ denied")])
 @on_asyncio
-async def test_a_decision_that_the_looks_hear_of_first_is_ones_own(
+async def test_own_decision_is_shown_as_own_when_a_poll_sees_it_first(
     inbox: FakeApprovals, sit: OpenSession, pressed: tuple[str, ...], output: str, more: int
 ) -> None:
     for number in range(1, 2 + more):
@@ -43,7 +43,7 @@ async def test_a_decision_that_the_looks_hear_of_first_is_ones_own(
 
 
 @on_asyncio
-async def test_a_batch_is(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_own_batch_decision_is_shown_as_own(inbox: FakeApprovals, sit: OpenSession) -> None:
     for number in (1, 2):
         inbox.add(number)
     async with sit() as seat:
@@ -54,7 +54,7 @@ async def test_a_batch_is(inbox: FakeApprovals, sit: OpenSession) -> None:
 
 
 @on_asyncio
-async def test_edited_arguments_were_changed_by_nobody_else(
+async def test_own_edit_is_not_reported_as_a_foreign_change(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
@@ -69,7 +69,7 @@ async def test_edited_arguments_were_changed_by_nobody_else(
 
 
 @on_asyncio
-async def test_what_is_refused_ends_on_why(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_refused_decision_keeps_its_reason(inbox: FakeApprovals, sit: OpenSession) -> None:
     lost = inbox.add(1)
     async with sit() as seat:
         await enter(seat)
@@ -87,7 +87,7 @@ async def test_what_is_refused_ends_on_why(inbox: FakeApprovals, sit: OpenSessio
 
 
 @on_asyncio
-async def test_what_another_person_does_after_it_is_told(
+async def test_later_decision_by_another_person_is_shown(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     critical = inbox.add(0x7F3C, risk="CRITICAL", people=2)
@@ -104,7 +104,7 @@ async def test_what_another_person_does_after_it_is_told(
     "error", [UnavailableError("it does not answer"), OutcomeUnknownError("the line broke")]
 )
 @on_asyncio
-async def test_after_an_act_that_failed_the_news_is_told(
+async def test_news_is_shown_after_a_failed_decision(
     inbox: FakeApprovals, sit: OpenSession, error: UnavailableError
 ) -> None:
     one = inbox.add(1)
@@ -119,7 +119,7 @@ async def test_after_an_act_that_failed_the_news_is_told(
 
 
 @on_asyncio
-async def test_what_was_being_read_does_not_wipe_an_outcome(
+async def test_late_count_does_not_replace_an_outcome(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1, status="RETRY")

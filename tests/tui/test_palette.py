@@ -1,4 +1,4 @@
-"""What the themes look like: readable on every ground, and at rest."""
+"""Themes are readable on every background, and at rest."""
 
 import pytest
 from rich.color import Color, ColorSystem
@@ -57,7 +57,7 @@ def test_every_word_can_be_read_on_every_ground(colors: str, theme: str) -> None
 
 
 @pytest.mark.parametrize("colors,theme", OWN)
-def test_states_and_grounds_are_told_apart(colors: str, theme: str) -> None:
+def test_states_and_backgrounds_have_distinct_colours(colors: str, theme: str) -> None:
     palette = BY_COLORS[colors][theme]
     signs = [written(palette[name].color, colors) for name in SIGNS]
     assert len(set(signs)) == len(SIGNS)
@@ -65,7 +65,7 @@ def test_states_and_grounds_are_told_apart(colors: str, theme: str) -> None:
     assert len({written(each, colors) for each in grounds}) == len(grounds)
 
 
-def test_of_sixteen_colours_only_the_terminal_knows_how_they_look() -> None:
+def test_sixteen_colour_palette_uses_only_terminal_colours() -> None:
     (palette,) = BY_COLORS["standard"].values()
     colors = [style.color for style in palette.styles.values() if style.color is not None]
     assert all(each.is_default or (each.number is not None and each.number < 8) for each in colors)
@@ -73,7 +73,7 @@ def test_of_sixteen_colours_only_the_terminal_knows_how_they_look() -> None:
 
 
 @on_asyncio
-async def test_nothing_blinks_where_one_writes(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_text_fields_do_not_blink(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1)
     async with sit() as seat:
         for keys, kind in (("2/", Input), ("\x1b:", Input), ("\x1b3", TextArea)):
@@ -85,7 +85,7 @@ async def test_nothing_blinks_where_one_writes(cluster: FakeBackend, sit: OpenSe
 
 
 @on_asyncio
-async def test_where_there_are_sixteen_colours_no_theme_is_offered(sit: OpenSession) -> None:
+async def test_sixteen_colour_terminal_offers_no_theme(sit: OpenSession) -> None:
     async with sit() as seat:
         seat.app.session.colors = "standard"
         await seat.press("t")

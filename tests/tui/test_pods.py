@@ -54,7 +54,7 @@ async def test_each_pod_has_a_line(cluster: FakeBackend, sit: OpenSession) -> No
 
 
 @on_asyncio
-async def test_a_look_is_one_statement_and_both_lists_come(
+async def test_each_poll_of_pods_and_queues_is_one_statement(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.pods.add(1)
@@ -69,7 +69,7 @@ async def test_a_look_is_one_statement_and_both_lists_come(
 
 
 @on_asyncio
-async def test_the_cursor_goes_on_in_the_queues(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_cursor_moves_from_pods_into_queues(cluster: FakeBackend, sit: OpenSession) -> None:
     for number in (1, 2):
         cluster.pods.add(number)
     cluster.queues.add(None)
@@ -94,7 +94,7 @@ async def test_the_cursor_goes_on_in_the_queues(cluster: FakeBackend, sit: OpenS
 
 
 @on_asyncio
-async def test_enter_opens_what_a_pod_runs_and_what_a_queue_holds(
+async def test_enter_lists_the_jobs_of_a_pod_or_queue(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.pods.add(1, name="eu 1")
@@ -145,9 +145,7 @@ async def test_an_act_is_done_after_its_reason_and_y(
 
 
 @on_asyncio
-async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_drain_shows_where_jobs_move(cluster: FakeBackend, sit: OpenSession) -> None:
     pods = cluster.pods
     first = pods.add(1)
     pods.add(2, running=6)
@@ -180,7 +178,7 @@ async def test_a_drain_says_where_the_jobs_go_and_where_they_went(
 
 
 @on_asyncio
-async def test_what_one_pod_moved_is_not_told_of_another_one(
+async def test_moved_jobs_are_shown_only_for_their_pod(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pods = cluster.pods
@@ -208,7 +206,9 @@ async def test_what_one_pod_moved_is_not_told_of_another_one(
 
 
 @on_asyncio
-async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_detail_shows_leases_and_connections_of_a_pod(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     pods = cluster.pods
     pods.add(1, oldest_lease_at=pods.ago(130))
     unknown = dict.fromkeys(("code_version", "connections", "oldest_lease_at", "longest_claim_at"))
@@ -229,7 +229,7 @@ async def test_what_a_pod_holds_is_told(cluster: FakeBackend, sit: OpenSession) 
 
 
 @on_asyncio
-async def test_where_jobs_went_is_asked_for_by_turns(
+async def test_moved_jobs_are_read_in_turn_with_the_lists(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     pods = cluster.pods
@@ -249,7 +249,9 @@ async def test_where_jobs_went_is_asked_for_by_turns(
 
 
 @on_asyncio
-async def test_who_comes_too_late_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_late_drain_shows_that_it_came_too_late(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     seed(cluster)
     pod = next(iter(cluster.pods.rows))
     async with sit() as seat:

@@ -35,12 +35,12 @@ def a_failure(number: int, at: datetime, **more: Any) -> Failure:
     return Failure(job_id=UUID(int=number), type="digest", at=at, **fields, **more)
 
 
-def test_it_is_the_first_screen() -> None:
+def test_pulse_is_the_first_screen() -> None:
     assert FIRST == "pulse"
 
 
 @on_asyncio
-async def test_a_calm_cluster_says_so(sit: OpenSession) -> None:
+async def test_calm_cluster_shows_that_all_is_well(sit: OpenSession) -> None:
     async with sit(first="pulse") as seat:
         await seat.pass_time(3)
         assert "✓ nothing needs you" in seat.text
@@ -64,7 +64,7 @@ async def test_the_types_that_wait_for_code_are_named(
 
 
 @on_asyncio
-async def test_without_a_pod_it_says_so_unless_ticks_run_the_jobs(
+async def test_pulse_reports_a_missing_pod_unless_ticks_run(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.heads |= {"pods_living": 0, "pods_ready": 0}
@@ -107,7 +107,7 @@ async def test_approvals_that_wait_need_somebody(cluster: FakeBackend, sit: Open
     ],
 )
 @on_asyncio
-async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
+async def test_waiting_work_is_counted_in_headline_and_top_bar(
     cluster: FakeBackend, sit: OpenSession, name: str, output: str
 ) -> None:
     cluster.heads[name] = 1
@@ -121,7 +121,7 @@ async def test_whatever_waits_for_a_person_is_in_the_headline_and_the_top_bar(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
 @on_asyncio
-async def test_it_is_complete_at_every_size(
+async def test_pulse_fits_every_size(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     cluster.heads |= {"approvals": 3, "dead": 1000, "first_expiry": instant(cluster.clock)}
@@ -136,7 +136,7 @@ async def test_it_is_complete_at_every_size(
 
 
 @on_asyncio
-async def test_the_sparklines_tell_rates(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_sparklines_show_rates(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.pulse.buckets = [a_bucket()] * 29 + [
         a_bucket(started=60, done=30, failed=3, wait_p50_s=2.5, usd=Decimal("0.5"))
     ]
@@ -151,9 +151,7 @@ async def test_the_sparklines_tell_rates(cluster: FakeBackend, sit: OpenSession)
 
 
 @on_asyncio
-async def test_what_was_not_read_is_not_told_as_nothing(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_unread_buckets_are_shown_as_unknown(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.pulse.buckets = [a_bucket(is_known=False)] * 10 + [a_bucket(done=3)] * 20
     async with sit(first="pulse", size=(80, 24)) as seat:
         await seat.pass_time(3)
@@ -162,7 +160,7 @@ async def test_what_was_not_read_is_not_told_as_nothing(
 
 
 @on_asyncio
-async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_troubles_are_described_in_words(cluster: FakeBackend, sit: OpenSession) -> None:
     now = instant(cluster.clock)
     cluster.heads |= {"dead": 412, "is_frozen": True}
     cluster.pulse.oldest_due_s = 75.0
@@ -183,7 +181,7 @@ async def test_what_is_wrong_is_told_in_words(cluster: FakeBackend, sit: OpenSes
 
 
 @on_asyncio
-async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_held_breaker_shows_the_person(cluster: FakeBackend, sit: OpenSession) -> None:
     now = instant(cluster.clock)
     until = now + timedelta(minutes=30)
     held: dict[str, Any] = {
@@ -207,7 +205,7 @@ async def test_who_holds_a_breaker_open_is_told(cluster: FakeBackend, sit: OpenS
 
 
 @on_asyncio
-async def test_what_needs_you_stands_above_what_fails_and_what_runs(
+async def test_needs_come_before_failures_and_running_jobs(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     now = instant(cluster.clock)
@@ -244,7 +242,7 @@ async def test_what_needs_you_stands_above_what_fails_and_what_runs(
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 @on_asyncio
-async def test_there_is_room_for_some_of_everything(
+async def test_every_section_gets_some_lines(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int]
 ) -> None:
     seed_queues(cluster, 20)
@@ -276,7 +274,7 @@ async def test_there_is_room_for_some_of_everything(
 
 
 @on_asyncio
-async def test_enter_opens_what_the_cursor_is_on(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_enter_opens_the_row_under_the_cursor(cluster: FakeBackend, sit: OpenSession) -> None:
     now = instant(cluster.clock)
     cluster.approvals.add(7)
     cluster.effects.add(8)
@@ -357,7 +355,7 @@ async def test_each_queue_has_a_line(
 
 @pytest.mark.parametrize("size, shown", [((80, 24), 2), ((160, 50), 7)])
 @on_asyncio
-async def test_of_many_queues_the_worst_stand_there(
+async def test_worst_of_many_queues_are_shown(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int], shown: int
 ) -> None:
     seed_queues(cluster, 20)
@@ -419,7 +417,7 @@ async def test_hostile_names_stay_text(cluster: FakeBackend, sit: OpenSession) -
 
 
 @on_asyncio
-async def test_the_dear_statement_is_rare(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_expensive_statement_runs_rarely(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(first="pulse") as seat:
         await seat.pass_time(20)
     assert 3 <= cluster.asked.count("recent") <= 6
@@ -428,9 +426,7 @@ async def test_the_dear_statement_is_rare(cluster: FakeBackend, sit: OpenSession
 
 
 @on_asyncio
-async def test_nothing_is_asked_for_while_another_screen_is_in_front(
-    cluster: FakeBackend, sit: OpenSession
-) -> None:
+async def test_hidden_pulse_reads_nothing(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit(first="pulse") as seat:
         await seat.press("2")
         cluster.asked.clear()
@@ -439,7 +435,7 @@ async def test_nothing_is_asked_for_while_another_screen_is_in_front(
 
 
 @on_asyncio
-async def test_what_was_shown_stays_while_the_database_is_away(
+async def test_last_figures_stay_while_the_database_is_away(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.heads["dead"] = 412

@@ -44,7 +44,7 @@ def way(request: pytest.FixtureRequest, database: str, plain: str) -> tuple[str,
 
 
 @pytest.mark.parametrize("act", TRIES.values(), ids=TRIES)
-def test_the_database_refuses_what_a_screen_would_do(
+def test_database_refuses_every_action_in_read_only_mode(
     life: Life, way: tuple[str, str, str], act: Try
 ) -> None:
     life.type()
@@ -62,7 +62,7 @@ def test_the_database_refuses_what_a_screen_would_do(
     run_asyncio(main)
 
 
-def test_it_shows_all_and_says_how_it_is_held(
+def test_read_only_mode_shows_everything_and_its_enforcement(
     cortex: Cortex, life: Life, way: tuple[str, str, str]
 ) -> None:
     life.type()

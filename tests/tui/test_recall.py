@@ -35,7 +35,7 @@ async def test_a_decision_waits_and_is_sent(inbox: FakeApprovals, sit: OpenSessi
 
 @pytest.mark.parametrize("decide", [("a", "y"), ("d", "1")])
 @on_asyncio
-async def test_it_is_taken_back(
+async def test_decision_can_be_recalled(
     inbox: FakeApprovals, sit: OpenSession, decide: tuple[str, ...]
 ) -> None:
     inbox.add(1)
@@ -58,7 +58,7 @@ async def test_it_is_taken_back(
 
 
 @on_asyncio
-async def test_that_it_can_be_taken_back_is_told_however_long_its_name(
+async def test_recall_hint_is_shown_beside_a_long_name(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1, tool="a_tool_with_a_name_of_sixty_characters_as_some_servers_have")
@@ -70,7 +70,7 @@ async def test_that_it_can_be_taken_back_is_told_however_long_its_name(
 
 
 @on_asyncio
-async def test_it_is_taken_back_also_from_among_those_that_are_decided(
+async def test_decision_can_be_recalled_from_the_decided_tab(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
@@ -88,7 +88,7 @@ async def test_it_is_taken_back_also_from_among_those_that_are_decided(
 
 
 @on_asyncio
-async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_sent_decision_cannot_be_recalled(inbox: FakeApprovals, sit: OpenSession) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -101,7 +101,7 @@ async def test_what_was_sent_cannot_be_recalled(inbox: FakeApprovals, sit: OpenS
 
 @pytest.mark.parametrize("risk", ["HIGH", "CRITICAL"])
 @on_asyncio
-async def test_what_is_grave_is_sent_at_once(
+async def test_dangerous_decision_is_sent_at_once(
     inbox: FakeApprovals, sit: OpenSession, risk: str
 ) -> None:
     grave = inbox.add(0x7F3C, risk=risk, people=2 if risk == "CRITICAL" else 1)
@@ -113,7 +113,9 @@ async def test_what_is_grave_is_sent_at_once(
 
 
 @on_asyncio
-async def test_what_expires_soon_is_sent_at_once(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_decision_close_to_its_expiry_is_sent_at_once(
+    inbox: FakeApprovals, sit: OpenSession
+) -> None:
     soon = inbox.add(1, expires_s=8.0)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -157,7 +159,7 @@ async def test_a_grave_one_after_a_light_one_is_not_lost(
 
 
 @on_asyncio
-async def test_what_waits_is_not_decided_a_second_time(
+async def test_pending_decision_cannot_be_made_twice(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     only = inbox.add(1)
@@ -197,7 +199,7 @@ async def test_quitting_sends_it(inbox: FakeApprovals, sit: OpenSession) -> None
 
 
 @on_asyncio
-async def test_who_quits_sees_that_it_could_not_be_sent(
+async def test_quitting_shows_that_a_decision_could_not_be_sent(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
@@ -229,7 +231,7 @@ async def test_without_a_link_it_is_refused_at_once(
 
 
 @on_asyncio
-async def test_a_link_that_is_lost_meanwhile_drops_it_and_says_so(
+async def test_lost_link_drops_the_pending_decision(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)
@@ -248,7 +250,7 @@ async def test_a_link_that_is_lost_meanwhile_drops_it_and_says_so(
 
 
 @on_asyncio
-async def test_who_was_first_meanwhile_wins_and_is_told(
+async def test_earlier_decision_by_another_person_wins(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     lost = inbox.add(1)
@@ -293,7 +295,7 @@ async def test_a_batch_is_held_as_one(inbox: FakeApprovals, sit: OpenSession) ->
 
 
 @on_asyncio
-async def test_what_comes_to_the_front_when_it_is_sent_has_a_silence_before_it(
+async def test_request_that_comes_to_the_front_needs_a_silence(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)

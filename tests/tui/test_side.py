@@ -34,7 +34,7 @@ def a_retry(cluster: FakeBackend) -> None:
 
 
 @on_asyncio
-async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_side_pane_shows_the_whole_job(cluster: FakeBackend, sit: OpenSession) -> None:
     a_retry(cluster)
     cluster.add(1, status="FAILED", error_message="404: no such page", error_code="not_found")
     async with sit(size=WIDE) as seat:
@@ -49,7 +49,9 @@ async def test_a_job_is_told_in_full(cluster: FakeBackend, sit: OpenSession) -> 
 
 
 @on_asyncio
-async def test_why_a_job_waits_is_told_to_its_end(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_side_pane_shows_the_whole_reason_of_a_wait(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.reasons[cluster.add(1)] = f"queue default paused by ana: {'deploy ' * 20}· and more"
     doubt = "a person has to say whether pay was applied: peer · went away, and nobody can tell"
     cluster.add(2, status="WAITING_FOR_APPROVAL", waiting_on=f"{PERSON}x", last_error=doubt)
@@ -81,7 +83,7 @@ async def test_no_key_reads_anything_for_it(cluster: FakeBackend, sit: OpenSessi
 
 
 @on_asyncio
-async def test_it_goes_along_with_the_looks(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_side_pane_follows_the_polls(cluster: FakeBackend, sit: OpenSession) -> None:
     a_retry(cluster)
     async with sit(size=WIDE) as seat:
         (job,) = cluster.rows
@@ -111,7 +113,7 @@ async def test_a_narrow_screen_has_none(cluster: FakeBackend, sit: OpenSession, 
 
 
 @on_asyncio
-async def test_an_error_is_told_with_its_newest_letter(
+async def test_side_pane_shows_an_error_with_its_newest_letter(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     dead = cluster.dead
@@ -169,7 +171,7 @@ async def test_a_key_gives_its_room_to_the_columns(cluster: FakeBackend, sit: Op
 
 
 @on_asyncio
-async def test_columns_grow_with_what_comes_and_never_shrink(
+async def test_columns_grow_with_their_content_and_never_shrink(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1, agent="crm")
@@ -235,7 +237,7 @@ async def test_the_widest_screen_has_the_steps_as_a_third_column(
 
 
 @on_asyncio
-async def test_steps_that_follow_each_other_leave_the_list_its_looks(
+async def test_following_steps_keeps_the_list_polled(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1, status="RUNNING", steps=[])
@@ -262,7 +264,7 @@ async def test_the_inbox_leaves_a_page_its_room(
 
 
 @on_asyncio
-async def test_requests_of_one_customer_are_told_apart_at_120_columns(
+async def test_similar_requests_are_distinguishable_at_120_columns(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in range(1, 7):

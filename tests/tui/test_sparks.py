@@ -3,18 +3,18 @@
 from cortex_tui.render.sparks import BARS, UNKNOWN, spark
 
 
-def test_the_largest_value_is_highest_and_nothing_is_the_lowest_bar() -> None:
+def test_largest_value_is_highest_and_zero_is_the_lowest_bar() -> None:
     assert spark([0, 1, 7]) == "▁▂▇"
     assert spark([7, 3.5, 0]) == "▇▄▁"
 
 
-def test_what_is_small_is_seen_and_what_is_unknown_is_told() -> None:
+def test_small_values_are_visible_and_unknown_ones_marked() -> None:
     assert spark([0.001, 1000.0]) == "▂▇"
     assert spark([None, 2.0, None]) == f"{UNKNOWN}▇{UNKNOWN}"
     assert spark([None]) == UNKNOWN
 
 
-def test_nothing_at_all_is_flat() -> None:
+def test_zero_values_are_flat() -> None:
     assert spark([0.0] * 4) == BARS[0] * 4
     assert spark([]) == ""
 

@@ -1,4 +1,4 @@
-"""What the screens of jobs ask of Postgres: lists in each order, documents, acts on many."""
+"""Queries of the job screens in Postgres: lists in each order, documents, acts on many."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -72,7 +72,7 @@ def wait(life: Life, job: UUID, in_s: int) -> None:
 
 
 @pytest.mark.parametrize("order", Order)
-def test_each_order_goes_both_ways(life: Life, ask: Ask, order: Order) -> None:
+def test_each_order_pages_both_ways(life: Life, ask: Ask, order: Order) -> None:
     jobs = [life.job() for _ in range(7)]
     due_s = [50, 10, 40, 10, 20, 60, 30]
     for job, in_s in zip(jobs, due_s, strict=True):
@@ -120,14 +120,16 @@ def test_a_job_and_its_step_are_documents(life: Life, ask: Ask) -> None:
     assert document["step"]["output"] == "out", "it is a value, not the text of one"
 
 
-def test_a_job_that_is_gone_is_told(life: Life, ask: Ask) -> None:
+def test_document_of_an_unknown_job_is_not_found(life: Life, ask: Ask) -> None:
     life.job()
     with pytest.raises(NotFoundError):
         ask(lambda backend: backend.job.document(new_id()))
 
 
 @pytest.mark.parametrize("verb", [BulkVerb.CANCEL, BulkVerb.RETRY])
-def test_what_is_chosen_is_changed(life: Life, ask: Ask, verb: BulkVerb) -> None:
+def test_chosen_jobs_are_submitted_for_a_bulk_operation(
+    life: Life, ask: Ask, verb: BulkVerb
+) -> None:
     pod = life.pod()
     later = life.job()
     wait = Suspend(lease=life.claim(pod).lease, delay_s=3600.0, is_counted=True)
@@ -167,7 +169,7 @@ def test_a_payload_that_only_postgres_reads_stays_text(life: Life, ask: Ask, pay
     assert document["job"]["payload"] == payload
 
 
-def test_a_limit_is_raised_whatever_becomes_of_the_jobs_that_wait(
+def test_budget_is_raised_even_if_waking_jobs_fails(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken = iter([4, 4])
@@ -191,7 +193,7 @@ def test_a_limit_is_raised_whatever_becomes_of_the_jobs_that_wait(
     assert ask(change) == "agent:a:usd:day is $5.00, 8 jobs go on, others soon"
 
 
-def test_what_a_filter_leads_to_is_not_looked_for_with_each_page(
+def test_filter_lookups_are_cached_across_pages(
     life: Life, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = life.job()
@@ -271,9 +273,7 @@ def test_a_dead_letter_is_retried_with_another_payload(ask: Ask, database: str) 
     assert json.loads(fact["changes"]) == [{"field": "more", "old": None, "new": "1"}]
 
 
-def test_a_retry_in_the_terminal_says_why_its_job_waits_for_code(
-    ask: Ask, life: Life, database: str
-) -> None:
+def test_retry_shows_that_its_job_waits_for_code(ask: Ask, life: Life, database: str) -> None:
     @registry.job("work")
     async def work(ctx: object, site: str) -> None: ...
 

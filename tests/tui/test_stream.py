@@ -1,4 +1,4 @@
-"""What a model says, kept within bounds for who watches for hours."""
+"""Output of a model stays within bounds for people who watch for hours."""
 
 import pickle
 from uuid import UUID
@@ -25,7 +25,7 @@ def a_piece(text: str, *, at: int) -> AnswerPiece:
 
 
 @pytest.mark.parametrize("token", ["word ", "x", "\n"])
-def test_a_stream_that_nobody_lays_out_stays_small(token: str) -> None:
+def test_stream_without_layout_stays_small(token: str) -> None:
     said = Stream()
     for number in range(SECONDS * TOKENS_A_SECOND):
         piece = a_piece(token, at=number * len(token))

@@ -92,7 +92,7 @@ async def test_the_strip_stays_and_takes_the_keys_of_an_answer(
 
 @pytest.mark.parametrize("key", ["a", "d"])
 @on_asyncio
-async def test_after_it_was_seen_nothing_is_decided_without_a_silence(
+async def test_withdrawn_question_requires_a_silence_before_deciding(
     inbox: FakeApprovals, sit: OpenSession, key: str
 ) -> None:
     inbox.add(1, expires_s=6.0)

@@ -34,7 +34,7 @@ def at(seat: Seat) -> str:
 
 @pytest.mark.parametrize("opened", [("o",), ("o", "@"), ("@",), ("?",)])
 @on_asyncio
-async def test_a_request_is_in_front_whatever_was_opened_above_the_inbox(
+async def test_request_comes_to_the_front_from_any_screen_above_the_inbox(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, opened: tuple[str, ...]
 ) -> None:
     job_id = cluster.add(5)
@@ -60,7 +60,7 @@ async def test_a_request_is_in_front_whatever_was_opened_above_the_inbox(
 
 @pytest.mark.parametrize("way", ["A", "a"])
 @on_asyncio
-async def test_nothing_else_is_decided_before_what_is_asked_for_is_read(
+async def test_no_request_is_decided_before_the_sought_one_is_read(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, way: str
 ) -> None:
     job_id = cluster.add(5)
@@ -158,7 +158,7 @@ async def test_esc_leads_back_from_the_inbox_to_the_job(
 
 
 @on_asyncio
-async def test_who_moves_on_at_once_stays_where_they_went(
+async def test_moving_on_at_once_cancels_the_jump_to_the_first(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     for number in (1, 2, 3):
@@ -197,7 +197,7 @@ async def test_esc_leads_back_to_the_job_that_was_opened_above_the_inbox(
 
 
 @on_asyncio
-async def test_who_moves_on_from_what_is_sought_stays_where_they_went(
+async def test_moving_on_cancels_the_search_for_a_request(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job_id = cluster.add(5)

@@ -25,7 +25,7 @@ async def show(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_what_fails_stands_first(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_failing_breakers_are_listed_first(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     breakers = cluster.breakers
     held = {"forced_by": "li", "forced_reason": "key leaked", "forced_at": breakers.ago(60)}
@@ -46,7 +46,7 @@ async def test_what_fails_stands_first(cluster: FakeBackend, sit: OpenSession) -
 
 
 @on_asyncio
-async def test_all_of_the_one_under_the_cursor_is_told(
+async def test_detail_shows_the_breaker_under_the_cursor(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)
@@ -60,7 +60,7 @@ async def test_all_of_the_one_under_the_cursor_is_told(
 
 
 @on_asyncio
-async def test_the_last_hour_and_what_opened_it_are_told(
+async def test_detail_shows_the_last_hour_and_its_errors(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)
@@ -89,7 +89,7 @@ async def test_the_last_hour_and_what_opened_it_are_told(
 
 
 @on_asyncio
-async def test_the_past_is_looked_at_seldom_and_soon_after_a_change(
+async def test_breaker_history_is_read_seldom_and_soon_after_a_change(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)
@@ -159,7 +159,9 @@ async def test_the_one_that_was_asked_about_is_the_one(
 
 
 @on_asyncio
-async def test_one_that_is_gone_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_acting_on_a_removed_breaker_reports_it(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     seed(cluster)
     async with sit() as seat:
         await show(seat)
@@ -185,7 +187,7 @@ async def test_a_time_that_is_written_takes_the_place_of_the_one_that_stands_the
 
 
 @on_asyncio
-async def test_too_short_a_reason_is_told(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_short_reason_is_refused(cluster: FakeBackend, sit: OpenSession) -> None:
     seed(cluster)
     async with sit(size=(160, 40)) as seat:
         await show(seat)
@@ -243,7 +245,7 @@ async def test_no_breaker_is_good_news(sit: OpenSession) -> None:
     ],
 )
 @on_asyncio
-async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
+async def test_breaker_is_held_open_for_the_chosen_time(
     cluster: FakeBackend, sit: OpenSession, keys: list[str], held_s: float | None, output: str
 ) -> None:
     seed(cluster)
@@ -256,7 +258,7 @@ async def test_it_is_held_open_for_as_long_as_chosen_or_typed(
 
 
 @on_asyncio
-async def test_a_hold_tells_its_end_and_that_it_has_passed(
+async def test_hold_shows_its_end_and_that_it_has_passed(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     breakers = cluster.breakers
@@ -276,7 +278,7 @@ async def test_a_hold_tells_its_end_and_that_it_has_passed(
 
 
 @on_asyncio
-async def test_a_list_that_is_cut_says_where_the_rest_is(
+async def test_truncated_breaker_list_names_the_command_for_the_rest(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(SHOWN_MAX):

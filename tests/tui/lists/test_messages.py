@@ -24,7 +24,9 @@ async def show(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_failed_ones_come_first_and_say_why(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_failed_messages_come_first_with_their_reason(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     seed(cluster)
     async with sit(size=(120, 40)) as seat:
         await show(seat)
@@ -70,7 +72,7 @@ async def test_a_change_is_made_after_its_reason_and_y(
     [(2, "R", "only failed messages are retried"), (3, "X", "a pod is sending it now")],
 )
 @on_asyncio
-async def test_what_is_not_possible_is_not_asked(
+async def test_impossible_message_change_is_refused_without_a_question(
     cluster: FakeBackend, sit: OpenSession, down: int, key: str, text: str
 ) -> None:
     seed(cluster)
@@ -81,7 +83,7 @@ async def test_what_is_not_possible_is_not_asked(
 
 
 @on_asyncio
-async def test_the_list_is_bounded_and_an_empty_one_says_so(
+async def test_message_list_is_bounded_and_shows_a_note_when_empty(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:

@@ -39,7 +39,7 @@ async def show(seat: Seat) -> None:
 
 
 @on_asyncio
-async def test_each_says_when_it_fires_and_what_is_wrong(
+async def test_schedules_show_next_time_and_problems(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)
@@ -119,7 +119,7 @@ async def test_enter_opens_the_job_of_the_last_instant(
 
 
 @on_asyncio
-async def test_an_empty_list_says_how_to_make_one(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_empty_schedule_list_suggests_apply(cluster: FakeBackend, sit: OpenSession) -> None:
     async with sit() as seat:
         await show(seat)
         assert "no schedule exists: cortex schedules apply FILE" in seat.text

@@ -33,7 +33,7 @@ def askers(database: str) -> Iterator[Askers]:
 
 
 @on_asyncio
-async def test_of_two_people_who_decide_at_once_one_wins(askers: Askers) -> None:
+async def test_one_of_two_simultaneous_deciders_wins(askers: Askers) -> None:
     request = await aside(askers.asked)
     async with at_terminal(askers.dsn, "ana") as ana, at_terminal(askers.dsn, "li") as li:
         for seat in (ana, li):
@@ -57,7 +57,7 @@ async def test_of_two_people_who_decide_at_once_one_wins(askers: Askers) -> None
 
 
 @on_asyncio
-async def test_what_is_denied_elsewhere_is_seen(askers: Askers) -> None:
+async def test_denial_by_another_person_is_shown(askers: Askers) -> None:
     request = await aside(askers.asked, risk="HIGH")
     async with at_terminal(askers.dsn, "ana") as ana:
         await ready(ana, "a")
@@ -104,7 +104,7 @@ async def test_an_edit_that_crosses_a_rules_threshold_is_refused(askers: Askers)
 
 
 @on_asyncio
-async def test_a_megabyte_of_arguments_is_read_only_where_it_is_looked_at(askers: Askers) -> None:
+async def test_large_arguments_are_read_only_under_the_cursor(askers: Askers) -> None:
     await aside(askers.asked, arguments={"memo": "x" * 900_000}, risk="LOW", schema=None)
     for number in range(3):
         await aside(askers.asked, arguments={"customer": f"cus_{number}", "amount": 1})

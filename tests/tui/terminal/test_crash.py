@@ -38,7 +38,7 @@ def crash(screen: PtyScreen, life: Life) -> str:
 
 
 @pytest.mark.parametrize("where", ["a key", "looking", "drawing"])
-def test_a_fault_is_told_in_one_line(cortex: Cortex, life: Life, where: str) -> None:
+def test_fault_is_reported_in_one_line(cortex: Cortex, life: Life, where: str) -> None:
     with run(cortex, where) as screen:
         lines = [each for each in crash(screen, life).splitlines() if each]
     assert len(lines) == 1, lines
@@ -56,7 +56,7 @@ def test_a_fault_is_told_in_one_line(cortex: Cortex, life: Life, where: str) -> 
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
 
 
-def test_a_fault_in_an_act_of_who_has_left_is_told_too(cortex: Cortex, life: Life) -> None:
+def test_fault_in_an_action_after_leaving_is_reported(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()
     with run(cortex, "leaving") as screen:
@@ -76,7 +76,7 @@ def test_a_fault_in_an_act_of_who_has_left_is_told_too(cortex: Cortex, life: Lif
     assert "LookupError" in Path(found[1]).read_text("utf-8")
 
 
-def test_debug_tells_where(cortex: Cortex, life: Life) -> None:
+def test_debug_prints_the_traceback(cortex: Cortex, life: Life) -> None:
     with run(cortex, "a key", "--debug") as screen:
         output = crash(screen, life)
     assert "Traceback" in output

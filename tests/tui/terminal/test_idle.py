@@ -35,7 +35,7 @@ class Written:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch, drawn_always: None) -> Written:
-    """What the app writes from its start on."""
+    """Output of the app from its start on."""
     found = Written()
 
     def display(app: App[int], _: Screen[object], update: object) -> None:

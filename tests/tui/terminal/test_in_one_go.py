@@ -1,4 +1,4 @@
-"""What is typed in one go with the key that opens a line goes into that line, and never acts."""
+"""Text typed in one go with the key that opens a line goes into that line, and never acts."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def nothing_was_done(screen: PtyScreen, life: Life) -> None:
     assert life.sql("SELECT 1 FROM cortex_worker.queue_pause WHERE paused_at IS NOT NULL") == []
 
 
-def test_what_follows_a_slash_is_the_filter(cortex: Cortex, life: Life) -> None:
+def test_keys_typed_after_slash_go_into_the_filter(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()
     with on_jobs(cortex) as screen:
@@ -50,7 +50,7 @@ def test_the_key_of_another_screen_may_come_before_it(cortex: Cortex, life: Life
         nothing_was_done(screen, life)
 
 
-def test_what_follows_a_colon_is_looked_for(cortex: Cortex, life: Life) -> None:
+def test_keys_typed_after_colon_go_into_the_palette(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()
     with on_jobs(cortex) as screen:
@@ -60,16 +60,14 @@ def test_what_follows_a_colon_is_looked_for(cortex: Cortex, life: Life) -> None:
         nothing_was_done(screen, life)
 
 
-def test_what_follows_q_is_nothing(cortex: Cortex) -> None:
+def test_keys_typed_after_quit_are_ignored(cortex: Cortex) -> None:
     with on_jobs(cortex) as screen:
         screen.type("q:xy\r/?")
         assert screen.end() == 0
         assert "fault" not in screen.text
 
 
-def test_what_follows_a_question_is_the_reason_and_agrees_to_nothing(
-    cortex: Cortex, life: Life
-) -> None:
+def test_keys_typed_after_a_question_go_into_its_reason(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()
     with on_jobs(cortex) as screen:
@@ -115,7 +113,7 @@ async def test_a_mark_and_its_act_may_be_typed_in_one_go(
 
 
 @on_asyncio
-async def test_what_deletes_in_a_field_is_done_before_what_follows_is_written(
+async def test_deletions_in_a_field_keep_their_order_among_typed_keys(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)

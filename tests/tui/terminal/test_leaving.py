@@ -76,7 +76,7 @@ async def test_a_decision_is_sent_before_the_process_stands_still(
 
 @pytest.mark.parametrize("key", ["ctrl+z", "e"])
 @on_asyncio
-async def test_who_would_leave_a_decision_unsent_stays_and_is_told(
+async def test_unsent_decision_prevents_suspension_and_shows_the_error(
     cluster: FakeBackend, shell: Shell, sit: OpenSession, key: str
 ) -> None:
     cluster.approvals.add(1)
@@ -93,7 +93,7 @@ async def test_who_would_leave_a_decision_unsent_stays_and_is_told(
 
 @pytest.mark.parametrize("key", ["ctrl+z", "e"])
 @on_asyncio
-async def test_nothing_stands_still_in_the_middle_of_an_act(
+async def test_running_action_prevents_suspension(
     jobs: FakeBackend, shell: Shell, sit: OpenSession, key: str
 ) -> None:
     async with sit() as seat:
@@ -124,7 +124,7 @@ async def test_the_first_act_after_a_long_stop_is_done(
 
 
 @on_asyncio
-async def test_who_quits_in_the_middle_of_an_act_is_told_what_came_of_it(
+async def test_quitting_waits_for_a_running_action_and_prints_its_outcome(
     jobs: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
@@ -139,7 +139,7 @@ async def test_who_quits_in_the_middle_of_an_act_is_told_what_came_of_it(
 
 
 @on_asyncio
-async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
+async def test_signal_ends_the_app_despite_a_running_action(
     jobs: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
@@ -155,7 +155,7 @@ async def test_a_signal_does_not_wait_for_what_one_who_quits_waits_for(
 
 
 @on_asyncio
-async def test_what_ends_with_a_signal_is_told_in_the_shell(
+async def test_outcome_after_a_signal_is_printed_in_the_shell(
     jobs: FakeBackend, sit: OpenSession
 ) -> None:
     async with sit() as seat:
@@ -172,7 +172,7 @@ async def test_what_ends_with_a_signal_is_told_in_the_shell(
 
 
 @on_asyncio
-async def test_who_quits_during_a_last_part_is_told_in_the_shell(
+async def test_quitting_waits_for_the_last_action_and_prints_its_outcome(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     cluster.add(1)
@@ -189,7 +189,7 @@ async def test_who_quits_during_a_last_part_is_told_in_the_shell(
 
 
 @on_asyncio
-async def test_what_never_ends_does_not_hold_who_leaves(
+async def test_hanging_action_does_not_prevent_quitting(
     jobs: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cortex_tui.quitting.SETTLE_S", 0.0)

@@ -1,4 +1,4 @@
-"""What one agrees to is read in whole, however small the window and however long the reason."""
+"""A question is readable in whole, however small the window and however long the reason."""
 
 from collections.abc import Callable
 from typing import Final
@@ -41,7 +41,7 @@ def asked(seat: Seat) -> str:
 
 @attrs.frozen
 class Asking:
-    """How a question comes up, and what has to be read then."""
+    """Keys that raise a question, and the text that must be readable then."""
 
     fill: Callable[[FakeBackend], None]
     first: str
@@ -86,7 +86,7 @@ ASKING: Final = {
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40)])
 @pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
 @on_asyncio
-async def test_what_is_agreed_to_is_read_in_whole(
+async def test_question_is_shown_in_full_at_every_size(
     cluster: FakeBackend, sit: OpenSession, size: tuple[int, int], asking: Asking
 ) -> None:
     asking.fill(cluster)
@@ -104,7 +104,7 @@ async def test_what_is_agreed_to_is_read_in_whole(
 
 
 @on_asyncio
-async def test_what_has_no_room_is_not_asked(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_question_without_room_is_not_asked(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, agent="very-long-name-of-a-bot " * 20)
     async with sit(size=(60, 15)) as seat:
         await seat.press("K")

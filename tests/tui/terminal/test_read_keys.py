@@ -9,7 +9,7 @@ from textual.message import Message
 from cortex_tui.terminal import Terminal
 
 
-def test_what_was_typed_in_one_go_has_come_before_any_of_it_is_told() -> None:
+def test_keys_read_at_once_have_arrived_before_the_first_is_handled() -> None:
     reading, writing = os.pipe()
     output: list[tuple[float, Message]] = []
 

@@ -84,7 +84,7 @@ def test_the_shell_finds_a_decision_sent(
 
 
 @pytest.mark.parametrize("how", ["ctrl+z", signal.SIGTSTP])
-def test_who_is_told_to_stop_twice_while_it_sends_a_decision_stops_once(
+def test_second_stop_signal_while_sending_stops_the_process_once(
     askers: Askers, tmp_path: Path, how: str | signal.Signals
 ) -> None:
     request = a_request()
@@ -109,7 +109,7 @@ def test_who_is_told_to_stop_twice_while_it_sends_a_decision_stops_once(
     "number, code, status",
     [(signal.SIGTERM, 143, "APPROVED"), (signal.SIGKILL, -9, "PENDING")],
 )
-def test_who_is_told_to_leave_has_decided_and_who_is_killed_has_not(
+def test_terminated_app_sends_its_decision_and_a_killed_one_does_not(
     askers: Askers, tmp_path: Path, number: signal.Signals, code: int, status: str
 ) -> None:
     request = askers.asked()

@@ -15,7 +15,7 @@ WORDS = (
 
 
 @pytest.mark.parametrize("word", WORDS, ids=repr)
-def test_a_shell_reads_the_word_and_nobody_is_fooled_by_it(word: str) -> None:
+def test_pasted_command_is_read_literally_by_the_shell(word: str) -> None:
     typed = line(("printf", "%s|", word, word))
     assert treacherous(typed) == []
     ran = subprocess.run(["/bin/bash", "-c", typed], capture_output=True, check=True)

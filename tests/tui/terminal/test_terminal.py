@@ -86,7 +86,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(
         assert screen.is_as_found
 
 
-def test_the_database_goes_away_and_comes_back(
+def test_app_goes_stale_without_the_database_and_recovers(
     tmp_path: Path, private_postgres: PrivatePostgres
 ) -> None:
     migrate(private_postgres.dsn)
@@ -129,7 +129,7 @@ def test_without_colours_there_are_none(cortex: Cortex, life: Life) -> None:
         assert codes <= {b"", b"0", b"1", b"2", b"7", b"39", b"49"}
 
 
-def test_the_title_tells_how_many_wait_and_is_given_back(cortex: Cortex, life: Life) -> None:
+def test_title_counts_waiting_requests_and_is_restored(cortex: Cortex, life: Life) -> None:
     with open_session(Profile(dsn=life.dsn, hot_path=True)) as call:
         Askers(call, life.dsn).asked(said="I will.\x1b]2;evil\a")
     with on_screen(cortex) as screen:
@@ -149,7 +149,7 @@ def test_the_title_tells_how_many_wait_and_is_given_back(cortex: Cortex, life: L
         assert screen.written.rindex(GIVEN_BACK) > screen.written.rindex(KEPT)
 
 
-def test_who_looks_elsewhere_is_called_by_the_desktop(cortex: Cortex, life: Life) -> None:
+def test_unfocused_terminal_gets_a_desktop_notification(cortex: Cortex, life: Life) -> None:
     env = {"TERM_PROGRAM": "WezTerm"}
     with (
         open_session(Profile(dsn=life.dsn, hot_path=True)) as call,
@@ -188,7 +188,7 @@ def titles(screen: PtyScreen) -> list[bytes]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--read-only"]])
-def test_what_is_no_terminal_is_refused(cortex: Cortex, arguments: list[str]) -> None:
+def test_tui_without_a_terminal_is_refused(cortex: Cortex, arguments: list[str]) -> None:
     ended = cortex("tui", *arguments)
     assert ended.code == 2
     assert "needs a terminal" in ended.err
@@ -262,7 +262,7 @@ def test_an_editor_is_lent_the_terminal(cortex: Cortex, life: Life, tmp_path: Pa
     assert f'"id": "{job}"'.encode() in screen.written
 
 
-def test_ctrl_z_leaves_the_terminal_and_comes_back(cortex: Cortex, life: Life) -> None:
+def test_ctrl_z_releases_the_terminal_and_the_app_resumes(cortex: Cortex, life: Life) -> None:
     with on_jobs(cortex) as screen:
         screen.until(lambda text: "no jobs yet" in text, what="the empty list")
         screen.type("\x1a")
@@ -285,7 +285,7 @@ def test_without_a_schema_there_is_one_clear_line(tmp_path: Path, empty_database
         assert b"\x1b[?1049h" not in screen.written, "no screen was begun"
 
 
-def test_what_is_copied_goes_to_the_terminal(cortex: Cortex, life: Life) -> None:
+def test_copied_text_goes_to_the_terminal_clipboard(cortex: Cortex, life: Life) -> None:
     life.type()
     job = life.job()
     with on_jobs(cortex) as screen:

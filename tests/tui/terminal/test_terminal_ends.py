@@ -26,7 +26,7 @@ WATCHES = "SELECT FROM cortex.watch"
 
 @pytest.mark.parametrize("ignores_hangup", [False, True])
 @pytest.mark.parametrize("is_controlling", [False, True])
-def test_it_ends_with_its_terminal(
+def test_app_ends_with_its_terminal(
     cortex: Cortex, life: Life, *, is_controlling: bool, ignores_hangup: bool
 ) -> None:
     """A window is closed: only the controlling terminal's signal says so."""
@@ -40,7 +40,7 @@ def test_it_ends_with_its_terminal(
         assert time.monotonic() - began < GONE_S
 
 
-def test_a_terminal_that_takes_nothing_cannot_hold_it(cortex: Cortex, life: Life) -> None:
+def test_blocked_terminal_does_not_delay_a_signal(cortex: Cortex, life: Life) -> None:
     """Nobody reads its output, as on a hanging connection. It still ends on a signal."""
     life.type()
     with on_jobs(cortex) as screen:
@@ -52,9 +52,7 @@ def test_a_terminal_that_takes_nothing_cannot_hold_it(cortex: Cortex, life: Life
 
 
 @pytest.mark.parametrize("how", ["ctrl+z", signal.SIGTSTP, signal.SIGSTOP])
-def test_it_comes_back_from_the_shell(
-    cortex: Cortex, life: Life, how: str | signal.Signals
-) -> None:
+def test_app_resumes_from_the_shell(cortex: Cortex, life: Life, how: str | signal.Signals) -> None:
     life.type()
     job = life.job()
     with on_jobs(cortex) as screen:

@@ -42,9 +42,7 @@ def busy(life: Life) -> Life:
     [{"LC_ALL": "POSIX"}, {"TERM": "linux"}],
     ids=["LC_ALL=POSIX", "TERM=linux"],
 )
-def test_where_there_are_no_other_characters_it_writes_ascii(
-    cortex: Cortex, env: dict[str, str]
-) -> None:
+def test_terminal_without_unicode_gets_ascii(cortex: Cortex, env: dict[str, str]) -> None:
     with on_jobs(cortex, env=env) as screen:
         screen.until(lambda text: "x fail" in text and "> run" in text, what="the jobs")
         screen.type("\r")
@@ -71,9 +69,7 @@ def test_without_colours_no_screen_has_any(cortex: Cortex) -> None:
     "term,written",
     [("screen", rb"[34]\d"), ("tmux-256color", rb"[34]8;5;\d+|[34]9")],
 )
-def test_it_writes_no_more_colours_than_there_are(
-    cortex: Cortex, term: str, written: bytes
-) -> None:
+def test_app_writes_only_colours_of_the_terminal(cortex: Cortex, term: str, written: bytes) -> None:
     """Only the first eight of sixteen, which each terminal makes readable on its own background."""
     with on_jobs(cortex, env={"TERM": term, "COLORTERM": ""}) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the jobs")
@@ -101,7 +97,7 @@ def test_in_gnu_screen_it_asks_for_no_mouse(
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_small_terminal_says_so_and_agrees_to_nothing(cortex: Cortex, life: Life) -> None:
+def test_small_terminal_shows_a_note_and_accepts_no_answer(cortex: Cortex, life: Life) -> None:
     with on_jobs(cortex, size=(80, 24)) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the jobs")
         screen.resize(50, 10)
@@ -153,7 +149,7 @@ def _is_whole(screen: PtyScreen) -> bool:
 
 
 @pytest.mark.usefixtures("busy")
-def test_it_is_there_at_once(cortex: Cortex) -> None:
+def test_first_paint_and_first_rows_appear_in_time(cortex: Cortex) -> None:
     """The figures are printed; on a machine that does nothing else they are below the bars."""
     seen_s = []
     began = time.monotonic()

@@ -58,7 +58,7 @@ def until_gone(pod: psutil.Process) -> None:
     )
 
 
-def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) -> None:
+def test_up_tui_starts_everything_and_drains_it_again(tmp_path: Path, server_home: Path) -> None:
     """The pod creates the embedded database, and a job that comes early waits for it."""
     cortex = Cortex(tmp_path)
     command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
@@ -88,7 +88,7 @@ def test_from_nothing_to_the_screen_and_back(tmp_path: Path, server_home: Path) 
     assert not (server_home / "pgdata" / "postmaster.pid").exists()
 
 
-def test_a_killed_embedded_database_comes_back(tmp_path: Path, server_home: Path) -> None:
+def test_app_survives_a_killed_embedded_database(tmp_path: Path, server_home: Path) -> None:
     cortex = Cortex(tmp_path)
     command = [sys.executable, "-m", "cortex", "up", "--tui", "--data", str(server_home)]
 
@@ -118,7 +118,7 @@ def test_a_killed_embedded_database_comes_back(tmp_path: Path, server_home: Path
 
 
 @pytest.mark.smoke
-def test_the_pod_goes_on_without_the_screen(up: Up, database: str) -> None:
+def test_pod_keeps_running_after_the_screen_ends(up: Up, database: str) -> None:
     with up() as screen:
         pod = child_of(screen)
         screen.type("q")
@@ -152,7 +152,7 @@ def test_two_signals_hand_back_at_once(up: Up, life: Life, tmp_path: Path) -> No
     assert task["locked_by"] is None
 
 
-def test_a_pod_that_was_killed_is_missed_and_nothing_is_asked_about_it(up: Up) -> None:
+def test_killed_pod_is_reported_without_a_drain_question(up: Up) -> None:
     with up() as screen:
         pod = child_of(screen)
         screen.type("q")
@@ -170,7 +170,7 @@ def test_a_pod_that_was_killed_is_missed_and_nothing_is_asked_about_it(up: Up) -
         assert "was ended by SIGKILL; its log: " in screen.text
 
 
-def test_a_pod_whose_screen_was_killed_drains(up: Up, database: str, tmp_path: Path) -> None:
+def test_pod_whose_screen_was_killed_drains(up: Up, database: str, tmp_path: Path) -> None:
     with up() as screen:
         pod = child_of(screen)
         screen.send(signal.SIGKILL)
@@ -196,7 +196,7 @@ def test_workers_are_one_pod_on_the_screen_and_drain_with_it(
 
 
 @pytest.mark.parametrize("is_controlling, is_left", [(False, False), (True, True)])
-def test_a_terminal_that_goes_takes_both_along(
+def test_closed_terminal_ends_screen_and_pod(
     up: Up, database: str, *, is_controlling: bool, is_left: bool
 ) -> None:
     """A window is closed, with the screen in it or after that."""
@@ -235,7 +235,7 @@ def test_a_signal_of_the_terminal_does_not_reach_the_pod(up: Up) -> None:
         assert pod.is_running()
 
 
-def test_where_nothing_can_be_asked_the_pod_goes_on(up: Up) -> None:
+def test_pod_keeps_running_when_the_terminal_is_too_small_to_ask(up: Up) -> None:
     with up(size=(50, 10)) as screen:
         screen.until(shows("50 by 10 is too small"), what="why nothing is shown")
         screen.type("q")
@@ -244,7 +244,7 @@ def test_where_nothing_can_be_asked_the_pod_goes_on(up: Up) -> None:
         assert screen.end() == ENDED
 
 
-def test_a_pod_that_cannot_begin_says_why(up: Up, cortex: Cortex) -> None:
+def test_pod_that_fails_to_start_prints_its_error(up: Up, cortex: Cortex) -> None:
     with up("--app", "no/such.py") as screen:
         assert screen.end() == 2
         assert "error: app 'no/such.py' does not exist" in screen.text
@@ -255,7 +255,7 @@ def test_a_pod_that_cannot_begin_says_why(up: Up, cortex: Cortex) -> None:
         assert "cannot write the pod's log" in screen.text
 
 
-def test_what_is_no_terminal_is_refused(cortex: Cortex, database: str) -> None:
+def test_up_tui_without_a_terminal_is_refused(cortex: Cortex, database: str) -> None:
     ended = cortex("up", "--tui")
     assert ended.code == 2
     assert "cortex up --tui needs a terminal" in ended.err

@@ -25,7 +25,7 @@ def fill(window: Window[int, int]) -> None:
         window.precede(LIST[begin : window.above], above=begin or None)
 
 
-def test_it_goes_down_and_up_a_long_list_within_its_bound() -> None:
+def test_window_moves_through_a_long_list_within_its_bound() -> None:
     window = opened()
     for expected in range(20, 9_900, 20):
         window.move(20)
@@ -42,7 +42,7 @@ def test_it_goes_down_and_up_a_long_list_within_its_bound() -> None:
         assert len(window.rows) <= ROWS_MAX
 
 
-def test_a_row_that_changes_keeps_the_place_at_which_it_came() -> None:
+def test_changed_row_keeps_its_original_place() -> None:
     """Rows that left at an end come again, although their neighbours have moved by now."""
     window: Window[tuple[int, int | None], int] = Window(
         key=lambda row: row[0], place=lambda row: row[1]
@@ -69,7 +69,7 @@ def test_the_cursor_stays_with_its_row() -> None:
     assert window.current == 10
 
 
-def test_a_cursor_whose_row_left_is_on_the_one_in_its_place() -> None:
+def test_cursor_of_a_removed_row_moves_to_its_successor() -> None:
     window = opened()
     window.move_to(10)
     window.rows.remove(10)
