@@ -166,7 +166,7 @@ def size(number: float | None) -> str:
     kibi = 1024
     for unit in ("B", "kB", "MB", "GB"):
         if number < kibi:
-            return f"{number:.0f} {unit}"
+            return f"{number:.1f} {unit}" if unit == "GB" else f"{number:.0f} {unit}"
         number /= kibi
     return f"{number:.1f} TB"
 

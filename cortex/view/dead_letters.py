@@ -10,7 +10,8 @@ from cortex.domain.dead_letter import (
     FailureCause,
     prospect,
 )
-from cortex.domain.phrases import ReadAt, age, rfc3339, short_id, since_s
+from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
+from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.steps import last_step
 
@@ -21,11 +22,20 @@ _STATES: Final = {
     DeadLetterState.DISCARDED: ("⊘ discarded", "dim"),
     DeadLetterState.ARCHIVED: ("○ archived", "warn"),
 }
+_BREAKERS: Final = {"CLOSED": "done", "HALF_OPEN": "warn"}
 
 
 def state_cell(state: DeadLetterState) -> Cell:
     """Return glyph and word of a dead letter's state."""
     return Cell(*_STATES[state])
+
+
+def breaker_cell(row: DeadLetterHead) -> Cell:
+    """Return the state of the breaker of what failed."""
+    if row.breaker is None:
+        return Cell(NOTHING, "dim")
+    style = _BREAKERS.get(row.breaker, "alarm")
+    return Cell(safe(row.breaker.lower().replace("_", " ")), style)
 
 
 def on_retry(row: DeadLetterHead) -> str:

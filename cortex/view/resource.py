@@ -79,7 +79,9 @@ class Field(Generic[Row]):
         value = self.exact(row)
         if for_people and isinstance(value, datetime):
             return Cell(date_time(value))
-        return Cell("" if not for_people and value in (None, "") else exact(value))
+        if value in (None, ""):
+            return Cell(NOTHING, "dim") if for_people else Cell("")
+        return Cell(exact(value))
 
 
 def on_demand(*names: str, **documented: str) -> tuple[Field[Any], ...]:
@@ -102,6 +104,10 @@ class Shape(Generic[Row]):
     fields: Sequence[Field[Row]]
     unlisted: frozenset[str] = frozenset()
     """Attributes of the row that no surface shows: what other fields are made of."""
+
+    def field(self, name: str) -> Field[Row]:
+        """Return the field of a name."""
+        return next(each for each in self.fields if each.name == name)
 
     def document(self, row: Row) -> dict[str, Any]:
         """Return the values for machines by the names of their fields."""

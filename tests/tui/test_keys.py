@@ -120,7 +120,7 @@ async def test_the_help_is_whole_on_the_smallest_full_screen(sit: OpenSession, n
         seat.app.context.open("help", name)
         await seat.settle()
         seen = seat.text
-        for _ in range(5):
+        for _ in range(6):
             await seat.press("ctrl+d")
             seen += seat.text
         output = [key.help for key in KEYS if key.is_on(name)]

@@ -100,7 +100,8 @@ async def show(seat: Seat, rows: Reading, name: str, nth: int, *, because: str =
             assert "cannot be shown" not in seat.text
             selected = frame.resource()
             if selected is not None and selected.shape is not None:
-                _ = field_lines(selected.shape, selected.row, SIZE[0])
+                row = selected.row if selected.read is None else await selected.read()
+                _ = field_lines(selected.shape, row, SIZE[0])
             await app.pop_screen()
     except Exception as error:
         error.add_note(because)

@@ -247,7 +247,7 @@ KEYS: Final = (
         "app.fields",
         "fields",
         "All fields of the row, with their meaning",
-        where=("dead", "letters", "pods", "schedules", "effects"),
+        where=("jobs", "job", "approvals", "dead", "letters", "pods", "schedules", "effects"),
     ),
     Key(
         id="pods.table",

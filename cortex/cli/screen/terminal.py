@@ -26,6 +26,7 @@ _CODES: Final = {
     "retry": "33",
     "done": "32",
     "fail": "31",
+    "alarm": "1;31",
     "canc": "2",
     "warn": "33",
 }

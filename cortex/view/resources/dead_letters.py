@@ -5,23 +5,36 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.dead_letter import DeadLetter, DeadLetterDetail, DeadLetterGroup, DeadLetterHead
-from cortex.domain.phrases import age, short_id, since_s
+from cortex.domain.phrases import NOTHING, age, short_id, since_s
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex.view.dead_letters import on_retry, state_cell
+from cortex.view.dead_letters import breaker_cell, on_retry, state_cell
 from cortex.view.resource import Field, Resource, Shape, on_demand
+from cortex.view.steps import step_label
 
 
 def _age_of(instant: Callable[[Any], datetime]) -> Callable[[DeadLetterHead], Cell]:
-    return lambda row: Cell(age(since_s(row, instant(row))))
+    return lambda row: Cell(age(since_s(row, instant(row))), "dim")
 
 
 def _count(row: DeadLetterGroup) -> Cell:
-    return Cell(f"{row.count:,}{'' if row.is_all else '+'}")
+    return Cell(f"{row.count:,}{'' if row.is_all else '+'}", "bold")
+
+
+def _code(row: DeadLetterHead) -> Cell:
+    code = row.error_code
+    return Cell(safe(code), "fail") if code else Cell(NOTHING, "dim")
+
+
+def _step(row: DeadLetterHead) -> Cell:
+    if row.step is None:
+        return Cell(NOTHING, "dim")
+    number, _, key = row.step.partition(" ")
+    return Cell(safe(step_label(key) if key else number))
 
 
 _ERROR: Final[tuple[Field[Any], ...]] = (
-    Field(name="error_code", title="code", least=8),
+    Field(name="error_code", title="code", shown=_code, least=8),
     Field(
         name="error_message",
         title="error",
@@ -44,13 +57,23 @@ _MORE: Final[tuple[Field[Any], ...]] = (
         title="source",
         is_default=False,
     ),
+    *on_demand("agent", "error_class"),
+    Field(
+        name="breaker",
+        doc="current state of the breaker of its source",
+        shown=breaker_cell,
+        is_default=False,
+    ),
     *on_demand(
-        "agent",
-        "error_class",
-        breaker="current state of the breaker of its source",
         asks_again_after="steps before the model's response that failed it; null: another cause",
     ),
-    Field(name="step", doc="the last committed step", title="last step", is_default=False),
+    Field(
+        name="step",
+        doc="the last committed step",
+        title="last step",
+        shown=_step,
+        is_default=False,
+    ),
 )
 
 ERRORS: Final = Resource(

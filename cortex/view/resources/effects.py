@@ -36,7 +36,7 @@ FIELDS: Final = (
     Field(
         name="created_at",
         title="age",
-        shown=lambda r: Cell(age(since_s(r, r.created_at))),
+        shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
         is_right=True,
     ),
     Field(

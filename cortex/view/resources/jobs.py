@@ -35,6 +35,11 @@ def _cost_usd(row: JobRow) -> float | None:
     return None if cost is None else float(cost)
 
 
+def _cost_cell(row: JobRow) -> Cell:
+    cost = _cost_usd(row)
+    return Cell(NOTHING, "dim") if cost is None else Cell(money(cost))
+
+
 def _took_cell(row: JobRow) -> Cell:
     seconds = took_s(row)
     return Cell(NOTHING, "dim") if seconds is None else Cell(span(seconds))
@@ -57,13 +62,19 @@ FIELDS: Final[tuple[Field[Any], ...]] = (
         least=12,
         is_spare=True,
     ),
-    Field(name="attempt", title="att", is_right=True, is_spare=True),
+    Field(
+        name="attempt",
+        title="att",
+        shown=lambda r: Cell(str(r.attempt), "" if r.attempt else "dim"),
+        is_right=True,
+        is_spare=True,
+    ),
     Field(
         name="cost_usd",
         doc="cost of all steps",
         title="cost",
         value=_cost_usd,
-        shown=lambda r: Cell(money(_cost_usd(r))),
+        shown=_cost_cell,
         is_right=True,
         is_spare=True,
     ),

@@ -4,7 +4,7 @@ from typing import Final
 
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import Trouble
-from cortex.domain.phrases import NOTHING, age, since_s, size, span
+from cortex.domain.phrases import NOTHING, age, since_s, size
 from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.view.cells import Cell
@@ -13,6 +13,7 @@ from cortex.view.resource import Field, Resource, on_demand
 
 LAG_WARN_MS: Final = 100.0
 """From here on, people notice the event loop's lag."""
+SECONDS_FROM_MS: Final = 10_000.0
 
 
 def _heartbeat_s(row: PodRow) -> float:
@@ -35,6 +36,10 @@ def _state(row: PodRow) -> Cell:
     return Cell(f"{glyphs.get(name, '?')} {name.lower()}", styles.get(name, ""))
 
 
+def _name(row: PodRow) -> Cell:
+    return Cell(safe(row.name), "bold" if row.is_living else "dim")
+
+
 def _jobs(row: PodRow) -> Cell:
     return Cell(f"{row.running}/{row.slots}", "" if row.running else "dim")
 
@@ -43,22 +48,25 @@ def _workers(row: PodRow) -> Cell:
     return Cell(str(row.workers), "" if row.workers > 1 else "dim")
 
 
-def _heartbeat(row: PodRow) -> Cell:
-    silent_s = _heartbeat_s(row)
-    if not row.is_living:
+def _silence(row: PodRow, seconds: float | None) -> Cell:
+    """Return how long ago the pod gave a sign; alarming when that is too long."""
+    if seconds is None:
         return Cell(NOTHING, "dim")
-    return Cell(span(silent_s), "fail" if silent_s > row.silent_after_s else "")
+    return Cell(age(seconds), "alarm" if seconds > row.silent_after_s else "")
 
 
 def _lease_s(row: PodRow) -> float | None:
     return None if row.oldest_lease_at is None else since_s(row, row.oldest_lease_at)
 
 
-def _lease(row: PodRow) -> Cell:
-    seconds = _lease_s(row)
-    if seconds is None:
-        return Cell(NOTHING, "dim")
-    return Cell(span(seconds), "fail" if seconds > row.silent_after_s else "")
+def _memory(row: PodRow) -> Cell:
+    is_known = row.is_living and row.rss_bytes is not None
+    return Cell(size(row.rss_bytes)) if is_known else Cell(NOTHING, "dim")
+
+
+def _up(row: PodRow) -> Cell:
+    ended_at = None if row.is_living else row.ended_at
+    return Cell(age(((ended_at or row.now) - row.started_at).total_seconds()), "dim")
 
 
 def _connections(row: PodRow) -> Cell:
@@ -81,19 +89,21 @@ def _code(row: PodRow) -> Cell:
     return Cell(NOTHING, "dim") if row.code_version is None else Cell(safe(row.code_version))
 
 
-def _ms(value: float | None, *, warn: float = LAG_WARN_MS) -> Cell:
-    if value is None:
+def _delay(row: PodRow, value_ms: float | None) -> Cell:
+    """Return a delay that a living pod measured, in at most seven cells."""
+    if value_ms is None or not row.is_living:
         return Cell(NOTHING, "dim")
-    return Cell(
-        f"{value:.1f}ms" if value < warn else f"{value:.0f}ms", "warn" if value >= warn else ""
-    )
+    if value_ms < LAG_WARN_MS:
+        return Cell(f"{value_ms:.1f}ms")
+    text = f"{value_ms:.0f}ms" if value_ms < SECONDS_FROM_MS else f"{value_ms / 1000:.1f}s"
+    return Cell(text, "warn")
 
 
 FIELDS: Final = (
     Field(
         name="name",
         title="pod",
-        shown=lambda r: Cell(safe(r.name), "bold"),
+        shown=_name,
         least=14,
     ),
     Field(name="state", shown=_state),
@@ -110,7 +120,7 @@ FIELDS: Final = (
         doc="time since the last heartbeat",
         title="heartbeat",
         value=_heartbeat_s,
-        shown=_heartbeat,
+        shown=lambda r: _silence(r, _heartbeat_s(r) if r.is_living else None),
         is_right=True,
     ),
     Field(
@@ -118,7 +128,7 @@ FIELDS: Final = (
         doc="time since the least recent lease renewal among its jobs, or an upper bound",
         title="lease",
         value=_lease_s,
-        shown=_lease,
+        shown=lambda r: _silence(r, _lease_s(r)),
         is_right=True,
         is_spare=True,
     ),
@@ -126,14 +136,14 @@ FIELDS: Final = (
         name="loop_lag_ms",
         doc="worst delay of its event loop",
         title="loop lag",
-        shown=lambda r: _ms(r.loop_lag_ms),
+        shown=lambda r: _delay(r, r.loop_lag_ms),
         is_right=True,
     ),
     Field(
         name="rss_bytes",
         doc="resident memory",
         title="memory",
-        shown=lambda r: Cell(size(r.rss_bytes)),
+        shown=_memory,
         is_right=True,
     ),
     Field(
@@ -148,7 +158,7 @@ FIELDS: Final = (
         name="hint_latency_ms",
         doc="delay of a notification; null: none arrives",
         title="hints",
-        shown=lambda r: _ms(r.hint_latency_ms),
+        shown=lambda r: _delay(r, r.hint_latency_ms),
         is_right=True,
         is_spare=True,
     ),
@@ -163,7 +173,7 @@ FIELDS: Final = (
     Field(
         name="started_at",
         title="up",
-        shown=lambda r: Cell(age(since_s(r, r.started_at))),
+        shown=_up,
         is_right=True,
     ),
     Field(
@@ -181,7 +191,12 @@ FIELDS: Final = (
         shown=_code,
         is_spare=True,
     ),
-    Field(name="version", doc="of Cortex", is_spare=True),
+    Field(
+        name="version",
+        doc="of Cortex",
+        shown=lambda r: Cell(safe(r.version), "dim"),
+        is_spare=True,
+    ),
     Field(
         name="trouble", doc="trouble of its database calls", kind=Trouble | None, is_default=False
     ),

@@ -29,7 +29,7 @@ FIELDS: Final = (
         shown=lambda r: Cell(next_text(r)),
         least=10,
     ),
-    Field(name="last_instant", title="last", shown=lambda r: Cell(last_text(r)), least=8),
+    Field(name="last_instant", title="last", shown=lambda r: Cell(last_text(r), "dim"), least=8),
     *on_demand(
         "agent",
         "arguments",

@@ -20,7 +20,7 @@ from cortex.store.job_view import (
     WatchedJob,
     WatchedMove,
 )
-from cortex.store.jobs import EndedAttempt, JobRow, ListedJob
+from cortex.store.jobs import EndedAttempt, JobRow, ListedJob, ShownJob
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 Row = TypeVar("Row", bound=JobRow)
@@ -49,6 +49,11 @@ def filled(kind: type[T], fields: Mapping[str, Any]) -> T:
 def a_listed_job(fields: Mapping[str, Any]) -> ListedJob:
     """Return a job of a list."""
     return _job(ListedJob, fields)
+
+
+def a_shown_job(fields: Mapping[str, Any]) -> ShownJob:
+    """Return a job in full."""
+    return _job(ShownJob, fields)
 
 
 def a_watched_job(fields: Mapping[str, Any]) -> WatchedJob:

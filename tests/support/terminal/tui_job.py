@@ -12,9 +12,10 @@ import attrs
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
+from cortex.store.jobs import ShownJob
 from cortex.store.operator import Head
 from cortex_tui.backend.protocol import Heard, OnStatus
-from tests.support.records.job_rows import a_detail, a_watched_job
+from tests.support.records.job_rows import a_detail, a_shown_job, a_watched_job
 
 BEGAN = datetime.fromtimestamp(1_000_000, UTC)
 HEAD: dict[str, Any] = {"worker_attempts": 3, "agent_version": 14}
@@ -107,6 +108,13 @@ class FakeJob:
         self.ask("detail")
         self._steps(job_id)
         return a_detail(self.details.get(key, {}))
+
+    async def show(self, job_id: UUID) -> ShownJob:
+        self.ask("show")
+        row = self.row(job_id)
+        if row is None:
+            raise NotFoundError(f"there is no job {job_id}")
+        return a_shown_job(row)
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:
         self.ask("document")

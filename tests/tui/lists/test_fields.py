@@ -7,7 +7,9 @@ from rich.cells import cell_len
 
 from cortex.domain.safe import safe
 from cortex.view.resources import every
+from cortex.view.resources.jobs import JOB
 from cortex.view.resources.pods import PODS
+from cortex_tui.app import SCREENS
 from cortex_tui.render.field_lines import field_lines
 from tests.support.hostile import HOSTILE, treacherous
 from tests.support.records.store_rows import a_pod_row
@@ -18,6 +20,8 @@ from tests.tui.conftest import OpenSession
 SIZE: Final = (160, 150)
 """High enough for all fields at once."""
 LISTED: Final = {
+    "jobs": Scene(),
+    "approvals": Scene(first="approvals"),
     "effects": Scene(first="effects"),
     "errors": Scene(first="dead"),
     "letters": Scene(first="dead", keys=("enter",)),
@@ -26,13 +30,11 @@ LISTED: Final = {
     "schedules": Scene(first="schedules"),
 }
 """How to come to a row of each resource that a screen lists."""
-NOT_LISTED: Final = {"agents", "budgets", "flows"}
-"""Resources without a screen: the command line and the HTTP API show them."""
 ALL: Final = {each.noun: each for each in every()}
 
 
-def test_each_resource_has_a_screen_or_is_known_to_have_none() -> None:
-    assert ALL.keys() == LISTED.keys() | NOT_LISTED
+def test_each_resource_with_a_screen_is_tried() -> None:
+    assert ALL.keys() & SCREENS.keys() <= LISTED.keys() <= ALL.keys()
 
 
 @pytest.mark.parametrize("noun", LISTED)
@@ -46,6 +48,7 @@ async def test_a_screen_shows_all_fields_of_a_row(
     async with sit(first=scene.first, size=SIZE) as seat:
         await scene.enter(seat)
         await seat.press("v")
+        await seat.pass_time(1)
         names = [line.lstrip("▌ ").split()[0] for line in seat.lines if line.strip()]
         for field in ALL[noun].fields:
             assert field.name in names
@@ -124,3 +127,22 @@ def test_lines_of_fields_keep_to_their_width_and_leave_nothing_out(text: str, wi
     first = page.lines[: page.starts[1]]
     shown = "".join(line[1].text for line in first if len(line) > 1)
     assert shown.replace(" ", "").startswith(safe(text).replace(" ", ""))
+
+
+@on_asyncio
+async def test_the_page_of_a_job_shows_everything_recorded_about_it(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
+    job_id = cluster.add(1, payload={"order": 7}, tags=["night"])
+    async with sit(size=SIZE) as seat:
+        await seat.press("enter")
+        await seat.pass_time(2)
+        await seat.press("v")
+        await seat.pass_time(1)
+        names = [line.lstrip("▌ ").split()[0] for line in seat.lines if line.strip()]
+        assert {field.name for field in JOB.fields} <= {*names}
+        assert '{"order":7}' in seat.text
+        del cluster.rows[job_id]
+        await seat.pass_time(4)
+        assert "not in the list any more" in seat.text
+        assert '{"order":7}' in seat.text

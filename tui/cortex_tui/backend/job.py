@@ -13,6 +13,7 @@ from cortex.domain.errors import CortexError
 from cortex.postgres.database import Database
 from cortex.store import budgets, job_view, jobs, steps
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
+from cortex.store.jobs import ShownJob
 from cortex_tui.backend.listening import Listeners, Listening
 from cortex_tui.backend.protocol import Heard, OnStatus
 
@@ -51,6 +52,9 @@ class StoreJob:
 
     async def detail(self, job_id: UUID, key: str) -> StepDetail:
         return await job_view.detail(self._db, job_id, key)
+
+    async def show(self, job_id: UUID) -> ShownJob:
+        return await jobs.show(self._db, job_id)
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:
         job = await jobs.show(self._db, job_id)

@@ -28,6 +28,7 @@ from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
+from cortex.store.jobs import ShownJob
 from cortex.store.operator import Head, ListReading
 from cortex.store.pods import PodRow
 from cortex.store.pulse import Attention, Figures, Recent
@@ -117,6 +118,10 @@ class JobBackend(Protocol):
 
     async def detail(self, job_id: UUID, key: str) -> StepDetail:
         """Return a step in full by its key; see `job_view`."""
+        ...
+
+    async def show(self, job_id: UUID) -> ShownJob:
+        """Return a job in full, without its steps. Raises `NotFoundError`."""
         ...
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:

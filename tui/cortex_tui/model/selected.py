@@ -20,11 +20,13 @@ class Selected:
     shape: Shape[Any] | None = None
     """Its table of fields; None: it is not a row of a resource."""
     row: Any = None
-    """The row of that table."""
+    """The row of that table; None: not read yet."""
+    read: Callable[[], Awaitable[Any]] | None = None
+    """Reads the row, where the list has less; None: no longer there. Raises `CortexError`s."""
     value: str = ""
     """The exact value of the field under the cursor."""
     document: Callable[[], Awaitable[object]] | None = attrs.Factory(
-        lambda self: None if self.shape is None else self._fields, takes_self=True
+        lambda self: None if self.row is None else self._fields, takes_self=True
     )
     """Reads the whole object as plain values, ids and times; the default is all fields of the row.
 

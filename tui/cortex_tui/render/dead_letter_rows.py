@@ -2,34 +2,17 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from cortex.domain.dead_letter import (
-    DeadLetter,
-    DeadLetterGroup,
-    DeadLetterHead,
-    DeadLetterState,
-    FailureCause,
-    prospect,
-)
-from cortex.domain.phrases import NOTHING, age, short_id
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterHead
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex.view.steps import last_step, step_label
-from cortex_tui.render.table import Column
+from cortex.view.resources.dead_letters import ERRORS, LETTERS
+from cortex_tui.render.table import Column, column
 
 BRIEF_CHARS: Final = 80
-_STATES: Final = {
-    DeadLetterState.OPEN: Cell("✗ open", "fail"),
-    DeadLetterState.ESCALATED: Cell("◆ escal.", "warn"),
-    DeadLetterState.ARCHIVED: Cell("○ arch.", "warn"),
-}
-_BREAKERS: Final = {"CLOSED": "done", "HALF_OPEN": "warn"}
-
-
-def on_retry(row: DeadLetterHead) -> str:
-    """Return what a retry would do; not safe yet."""
-    return prospect(FailureCause.of(row), step=row.step and last_step(row.step))
+PROSPECT_CELLS: Final = 34
 
 
 def error_words(row: DeadLetterHead) -> str:
@@ -52,67 +35,23 @@ def _what(row: DeadLetterHead, _: datetime) -> Cell:
     return Cell(safe(row.agent)) if row.agent else Cell(safe(row.type), "dim")
 
 
-def _count(row: DeadLetterGroup, _: datetime) -> Cell:
-    return Cell(f"{row.count:,}{'' if row.is_all else '+'}", "bold")
-
-
-def _breaker(row: DeadLetterHead, _: datetime) -> Cell:
-    state = row.breaker
-    if state is None:
-        return Cell(NOTHING, "dim")
-    return Cell(safe(state.lower().replace("_", " ")), _BREAKERS.get(state, "alarm"))
-
-
-def _age(instant: datetime, now: datetime) -> Cell:
-    return Cell(age((now - instant).total_seconds()), "dim")
-
-
-def _code(row: DeadLetterHead, _: datetime) -> Cell:
-    return Cell(safe(row.error_code or NOTHING), "fail" if row.error_code else "dim")
-
-
-def state_cell(state: str | None) -> Cell:
-    """Return the glyph and word for a letter's state; None: the letter is gone."""
-    if state is None:
-        return Cell(NOTHING, "dim")
-    return _STATES.get(DeadLetterState(state), Cell(state.lower(), "dim"))
-
-
-def _step(row: DeadLetter, _: datetime) -> Cell:
-    return Cell(safe(step_label(row.step.partition(" ")[2]))) if row.step else Cell(NOTHING, "dim")
-
-
-def _message(row: DeadLetterHead, _: datetime) -> Cell:
-    return Cell(safe(row.error_message or ""))
-
-
-_PROSPECT: Final[Column[Any]] = Column(
-    title="on retry", width=34, cell=lambda row, _: Cell(safe(on_retry(row)), "dim"), spare=9
-)
-
 ERROR_COLUMNS: Final[Sequence[Column[DeadLetterGroup]]] = (
-    Column(title="count", width=7, cell=_count, is_right=True),
+    column(ERRORS, "count", width=7),
     Column(title="agent", width=14, cell=_what),
-    Column(title="code", width=16, cell=_code, spare=2),
-    Column(title="error", width=16, cell=_message, grows=True),
-    _PROSPECT,
-    Column(title="breaker", width=9, cell=_breaker),
-    Column(
-        title="first",
-        width=5,
-        cell=lambda row, now: _age(row.first_at, now),
-        is_right=True,
-        spare=1,
-    ),
-    Column(title="last", width=4, cell=lambda row, now: _age(row.last_at, now), is_right=True),
+    column(ERRORS, "error_code", width=16, spare=2),
+    column(ERRORS, "error_message", width=16, grows=True),
+    column(ERRORS, "on_retry", width=PROSPECT_CELLS, spare=9),
+    column(ERRORS, "breaker", width=9),
+    column(ERRORS, "first_at", width=5, spare=1),
+    column(ERRORS, "last_at", width=4),
 )
 
 LETTER_COLUMNS: Final[Sequence[Column[DeadLetter]]] = (
-    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.job_id), "bold")),
-    Column(title="state", width=8, cell=lambda row, _: state_cell(row.state)),
+    column(LETTERS, "job_id", width=7),
+    column(LETTERS, "state", width=11),
     Column(title="agent", width=14, cell=_what),
-    Column(title="last step", width=14, cell=_step, spare=2),
-    Column(title="error", width=16, cell=_message, grows=True),
-    _PROSPECT,
-    Column(title="age", width=4, cell=lambda row, now: _age(row.created_at, now), is_right=True),
+    column(LETTERS, "step", width=14, spare=2),
+    column(LETTERS, "error_message", width=16, grows=True),
+    column(LETTERS, "on_retry", width=PROSPECT_CELLS, spare=9),
+    column(LETTERS, "created_at", width=4),
 )

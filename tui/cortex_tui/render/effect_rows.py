@@ -2,27 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Final
 
 from cortex.domain.effect import EffectStatus
 from cortex.domain.phrases import age, date_time, exact, short_id
-from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
-from cortex.view.effects import STATES, prospects
+from cortex.view.effects import STATES, prospects, remark
 from cortex.view.jobs import state_shown
+from cortex.view.resources.effects import EFFECTS
+from cortex.view.resources.quotas import QUOTAS
 from cortex.view.steps import numbered_step, step_label
-from cortex_tui.render.job_rows import NONE
 from cortex_tui.render.labelled import Line, labelled
-from cortex_tui.render.table import Column
-from cortex_tui.render.words import countdown, short
+from cortex_tui.render.table import Column, column
+from cortex_tui.render.words import countdown
 
-NEARLY: Final = Decimal("0.8")
-"""From this share on a quota is nearly used up."""
 ARGUMENT_CHARS_MAX: Final = 8_000
 
 
@@ -38,9 +35,7 @@ def effect_words(row: EffectRow) -> str:
 
 def why(row: EffectRow) -> str:
     """Return why it has its state, or who set it; not safe yet."""
-    if row.resolution and not is_unknown(row):  # another call may have made it unknown again
-        return f"{row.resolution}, by {row.resolved_by}"
-    return str(row.why or "")
+    return row.why or "" if is_unknown(row) else remark(row)  # keys here resolve unknown ones
 
 
 def freeze_line(seen: FreezeState | None, now: datetime) -> Cell:
@@ -101,45 +96,16 @@ def _said(row: EffectDetail) -> str:
     return f"{row.resolution} by {row.resolved_by}: {row.resolved_reason}"
 
 
-def _state(row: EffectRow, _: datetime) -> Cell:
-    return STATES[row.status]
-
-
-def _limit(row: QuotaRow, _: datetime) -> Cell:
-    quota = row.quota
-    return Cell(safe(quota.worded(quota.limit)))
-
-
-def _used(row: QuotaRow, _: datetime) -> Cell:
-    used, limit = row.used, row.limit_amount
-    style = "fail" if used >= limit else "warn" if used >= NEARLY * limit else ""
-    return Cell(Quota.plain(used), style)
-
-
-def _waiting(row: QuotaRow, _: datetime) -> Cell:
-    return Cell(short(row.waiting_jobs), "warn") if row.waiting_jobs else NONE
-
-
 def _resets(row: QuotaRow, now: datetime) -> Cell:
     return Cell(countdown(max(0.0, (row.resets_at - now).total_seconds())))
 
 
-def _set(row: QuotaRow, now: datetime) -> Cell:
-    ago = age((now - row.changed_at).total_seconds())
-    return Cell(safe(f"{ago} by {row.changed_by}: {row.reason}"), "dim")
-
-
 EFFECT_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
-    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.id), "bold")),
-    Column(title="tool", width=16, cell=lambda row, _: Cell(safe(row.tool))),
-    Column(title="state", width=13, cell=_state),
-    Column(title="job", width=7, cell=lambda row, _: Cell(short_id(row.job_id))),
-    Column(
-        title="age",
-        width=4,
-        cell=lambda row, now: Cell(age((now - row.created_at).total_seconds()), "dim"),
-        is_right=True,
-    ),
+    column(EFFECTS, "id", width=7),
+    column(EFFECTS, "tool", width=16),
+    column(EFFECTS, "status", width=13),
+    column(EFFECTS, "job_id", width=7),
+    column(EFFECTS, "created_at", width=4),
     Column(
         title="arguments",
         width=24,
@@ -149,11 +115,11 @@ EFFECT_COLUMNS: Final[Sequence[Column[EffectRow]]] = (
     Column(title="why", width=16, cell=lambda row, _: Cell(safe(why(row)), "dim"), grows=True),
 )
 QUOTA_COLUMNS: Final[Sequence[Column[QuotaRow]]] = (
-    Column(title="quota", width=24, cell=lambda row, _: Cell(safe(row.name), "bold")),
-    Column(title="limit", width=12, cell=_limit, is_right=True),
-    Column(title="used", width=10, cell=_used, is_right=True),
-    Column(title="jobs", width=6, cell=_waiting, is_right=True),
+    column(QUOTAS, "name", width=24),
+    column(QUOTAS, "limit", width=12),
+    column(QUOTAS, "used", width=10),
+    column(QUOTAS, "waiting_jobs", title="jobs", width=6),
     Column(title="resets", width=8, cell=_resets, is_right=True, spare=1),
-    Column(title="set", width=12, cell=_set, grows=True, spare=2),
+    column(QUOTAS, "changed_at", width=12, grows=True, spare=2),
 )
-"""`jobs`: those that wait for room in it. `anew in`: time until the use no longer counts."""
+"""`jobs`: those that wait for room in it. `resets`: time until the use no longer counts."""

@@ -37,11 +37,6 @@ class FieldLines:
     """The first line of each field."""
 
 
-def evolved(row: Row, now: datetime) -> Row:
-    """Return a row as of now: its ages and countdowns go on after it was read."""
-    return attrs.evolve(row, now=now) if hasattr(row, "now") else row  # type: ignore[misc]
-
-
 def exact_value(field: Field[Any], row: Any) -> str:
     """Return the exact value of a field on one line."""
     return exact(field.exact(row))

@@ -23,9 +23,10 @@ from cortex.domain.waiting import (
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of, when_and_which_code
+from cortex.view.resources.jobs import JOBS
 from cortex.view.steps import step_label
 from cortex.view.why import needs_person
-from cortex_tui.render.table import Column
+from cortex_tui.render.table import Column, column
 from cortex_tui.render.words import countdown, short
 
 NONE: Final = Cell(NOTHING, "dim")
@@ -145,10 +146,6 @@ def _left(instant: datetime, now: datetime) -> str:
     return countdown((instant - now).total_seconds())
 
 
-def _id(row: JobRow, _: datetime) -> Cell:
-    return Cell(short_id(row.id), "bold")
-
-
 def _what(row: JobRow, _: datetime) -> Cell:
     return Cell(safe(row.agent)) if row.agent else Cell(safe(row.type), "dim")
 
@@ -163,53 +160,28 @@ def _step(row: JobRow, _: datetime) -> Cell:
     return Cell(safe(step_label(head["key"]))) if head.get("seq") else NONE
 
 
-def _attempt(row: JobRow, _: datetime) -> Cell:
-    return Cell(str(row.attempt), "" if row.attempt else "dim")
-
-
 def _retries(row: JobRow, _: datetime) -> Cell:
     text = f"{short(row.retry_count)}/{short(row.max_retries)}"
     return Cell(text, "" if row.retry_count else "dim")
-
-
-def _cost(row: JobRow, _: datetime) -> Cell:
-    cost = row.checkpoint.get("cost_usd")
-    return NONE if cost is None else Cell(money(Decimal(str(cost))))
 
 
 def _age(row: JobRow, now: datetime) -> Cell:
     return Cell(age((now - row.created_at).total_seconds()), "dim")
 
 
-def _pod(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row.pod)) if row.pod else NONE
-
-
-def _type(row: JobRow, _: datetime) -> Cell:
-    return Cell(safe(row.type))
-
-
-def _queue(row: ListedJob, _: datetime) -> Cell:
-    return Cell(safe(row.queue_name)) if row.queue_name else NONE
-
-
-def _tenant(row: ListedJob, _: datetime) -> Cell:
-    return Cell(safe(row.tenant), "dim")
-
-
 COLUMNS: Final[Sequence[Column[ListedJob]]] = (
-    Column(title="id", width=7, cell=_id, is_fixed=True),
+    column(JOBS, "id", width=7, is_fixed=True),
     Column(title="agent", width=16, cell=_what, is_fixed=True),
     Column(title="state", width=8, cell=_state, is_fixed=True),
     Column(title="step", width=18, cell=_step, spare=2, is_fixed=True),
-    Column(title="att", width=3, cell=_attempt, is_right=True, spare=4, is_fixed=True),
+    column(JOBS, "attempt", width=3, spare=4, is_fixed=True),
     Column(title="retry", width=5, cell=_retries, is_right=True, spare=1, is_fixed=True),
-    Column(title="cost", width=8, cell=_cost, is_right=True, spare=3, is_fixed=True),
+    column(JOBS, "cost_usd", width=8, spare=3, is_fixed=True),
     Column(title="age", width=4, cell=_age, is_right=True),
-    Column(title="pod", width=10, cell=_pod, spare=5, is_fixed=True),
-    Column(title="type", width=14, cell=_type, spare=1, is_fixed=True),
-    Column(title="queue", width=12, cell=_queue, spare=1, is_fixed=True),
-    Column(title="tenant", width=10, cell=_tenant, spare=1, is_fixed=True),
+    column(JOBS, "pod", width=10, spare=5, is_fixed=True),
+    column(JOBS, "type", width=14, spare=1, is_fixed=True),
+    column(JOBS, "queue_name", width=12, spare=1, is_fixed=True),
+    column(JOBS, "tenant", width=10, spare=1, is_fixed=True),
     Column(title="why / next", width=18, cell=why_line, grows=True),
 )
 OPTIONAL_COLUMNS: Final = ("step", "att", "retry", "cost", "age", "pod", "type", "queue", "tenant")

@@ -12,17 +12,15 @@ from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.pods import moved_text
 from cortex.view.queues import queue_shown
-from cortex_tui.render.table import Column
+from cortex.view.resources.pods import PODS
+from cortex_tui.render.table import Column, column
 from cortex_tui.render.words import short
 
 NONE: Final = Cell(NOTHING, "dim")
-LAG_WARN_MS: Final = 100.0
-"""From here on people notice the delay of the loop."""
 LATE_S: Final = 60.0
 """A task that has been ready for longer deserves attention."""
 NAME_CELLS: Final = 16
 STATE_CELLS: Final = 18
-_KIB: Final = 1024
 _DOING: Final = {
     DrainPhase.HAND_BACK: "handing back",
     DrainPhase.FLUSH: "writing",
@@ -162,66 +160,8 @@ def _leaving(row: PodRow, now: datetime) -> str:
     return f"{doing or 'draining'} {passed}{of}"
 
 
-def _name(row: PodRow, _: datetime) -> Cell:
-    return Cell(safe(row.name), "bold" if row.is_living else "dim")
-
-
 def _jobs(row: PodRow, _: datetime) -> Cell:
     return Cell(f"{short(row.running)}/{short(row.slots)}", "" if row.running else "dim")
-
-
-def _beat(row: PodRow, now: datetime) -> Cell:
-    if not row.is_living:
-        return NONE
-    silent_s = _since_s(now, row.heartbeat_at)
-    return Cell(age(silent_s), "alarm" if silent_s > row.silent_after_s else "")
-
-
-def _lease(row: PodRow, now: datetime) -> Cell:
-    if row.oldest_lease_at is None:
-        return NONE
-    old_s = _since_s(now, row.oldest_lease_at)
-    return Cell(age(old_s), "alarm" if old_s > row.silent_after_s else "")
-
-
-def _connections(row: PodRow, _: datetime) -> Cell:
-    return NONE if row.connections is None else Cell(short(row.connections))
-
-
-def _milliseconds(value: float | None) -> Cell:
-    if value is None:
-        return NONE
-    text = f"{value:.1f}ms" if value < LAG_WARN_MS else f"{value / 1000:.1f}s"
-    return Cell(text, "warn" if value >= LAG_WARN_MS else "")
-
-
-def _lag(row: PodRow, _: datetime) -> Cell:
-    return _milliseconds(row.loop_lag_ms) if row.is_living else NONE
-
-
-def _hints(row: PodRow, _: datetime) -> Cell:
-    return _milliseconds(row.hint_latency_ms) if row.is_living else NONE
-
-
-def _memory(row: PodRow, _: datetime) -> Cell:
-    size = row.rss_bytes
-    if not row.is_living or size is None:
-        return NONE
-    mebibytes = size / _KIB**2
-    return Cell(f"{mebibytes:.0f} M" if mebibytes < _KIB else f"{mebibytes / _KIB:.1f} G")
-
-
-def _up(row: PodRow, now: datetime) -> Cell:
-    ended = None if row.is_living else row.ended_at
-    return Cell(age(_since_s(ended or now, row.started_at)), "dim")
-
-
-def _version(row: PodRow, _: datetime) -> Cell:
-    return Cell(safe(row.version), "dim")
-
-
-def _code(row: PodRow, _: datetime) -> Cell:
-    return NONE if row.code_version is None else Cell(safe(row.code_version))
 
 
 def _note(row: PodRow, now: datetime) -> Cell:
@@ -229,18 +169,18 @@ def _note(row: PodRow, now: datetime) -> Cell:
 
 
 POD_COLUMNS: Final[Sequence[Column[PodRow]]] = (
-    Column(title="pod", width=NAME_CELLS, cell=_name),
+    column(PODS, "name", width=NAME_CELLS),
     Column(title="state", width=STATE_CELLS, cell=_state),
     Column(title="jobs", width=7, cell=_jobs, is_right=True),
-    Column(title="lease", width=5, cell=_lease, is_right=True, spare=2),
-    Column(title="beat", width=5, cell=_beat, is_right=True),
-    Column(title="lag", width=7, cell=_lag, is_right=True),
-    Column(title="memory", width=6, cell=_memory, is_right=True, spare=1),
-    Column(title="conns", width=5, cell=_connections, is_right=True, spare=2),
-    Column(title="up", width=4, cell=_up, is_right=True),
-    Column(title="code", width=12, cell=_code, spare=3),
-    Column(title="hints", width=7, cell=_hints, is_right=True, spare=5),
-    Column(title="version", width=12, cell=_version, spare=4),
+    column(PODS, "oldest_lease_s", width=5, spare=2),
+    column(PODS, "heartbeat_s", title="beat", width=5),
+    column(PODS, "loop_lag_ms", title="lag", width=7),
+    column(PODS, "rss_bytes", width=7, spare=1),
+    column(PODS, "connections", width=5, spare=2),
+    column(PODS, "started_at", width=4),
+    column(PODS, "code_version", width=12, spare=3),
+    column(PODS, "hint_latency_ms", width=7, spare=5),
+    column(PODS, "version", width=12, spare=4),
     Column(title="", width=24, cell=_note, grows=True, spare=6),
 )
 """`lease`: the age of the lease renewal that is oldest among its jobs. `conns`: its sessions, as

@@ -10,17 +10,16 @@ from cortex.domain.phrases import date_time, localised, short_id, span
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell, pad
+from cortex.view.resources.schedules import SCHEDULES
 from cortex.view.schedules import (
     OVERLAPS,
     instant_cell,
     instant_words,
-    last_text,
-    next_text,
     runs,
     state_of,
 )
 from cortex_tui.render.approval_page import wrapped
-from cortex_tui.render.table import Column, fit
+from cortex_tui.render.table import Column, column, fit
 
 _WORD_CELLS: Final = 24
 
@@ -63,36 +62,11 @@ def _instant(row: InstantRow, room: int) -> Iterator[Cell]:
     yield Cell(fit(safe(what or ""), max(0, room - len(at) - _WORD_CELLS - 2)).rstrip(), "dim")
 
 
-def _name(row: ScheduleRow, _: datetime) -> Cell:
-    return Cell(safe(row.name), "bold")
-
-
-def _state(row: ScheduleRow, now: datetime) -> Cell:
-    word, words, style = state_of(attrs.evolve(row, now=now))
-    return Cell("● ok" if word == "ok" else safe(words), style)
-
-
-def _cron(row: ScheduleRow, _: datetime) -> Cell:
-    return Cell(safe(row.cron))
-
-
-def _zone(row: ScheduleRow, _: datetime) -> Cell:
-    return Cell(safe(row.zone), "dim")
-
-
-def _next(row: ScheduleRow, now: datetime) -> Cell:
-    return Cell(next_text(attrs.evolve(row, now=now)))
-
-
-def _last(row: ScheduleRow, now: datetime) -> Cell:
-    return Cell(last_text(attrs.evolve(row, now=now)), "dim")
-
-
 SCHEDULE_COLUMNS: Final[Sequence[Column[ScheduleRow]]] = (
-    Column(title="schedule", width=20, cell=_name),
-    Column(title="cron", width=14, cell=_cron),
-    Column(title="zone", width=14, cell=_zone, spare=2),
-    Column(title="next", width=19, cell=_next),
-    Column(title="last", width=18, cell=_last, spare=1),
-    Column(title="state", width=12, cell=_state, grows=True),
+    column(SCHEDULES, "name", width=20),
+    column(SCHEDULES, "cron", width=14),
+    column(SCHEDULES, "zone", width=14, spare=2),
+    column(SCHEDULES, "next_at", width=19),
+    column(SCHEDULES, "last_instant", width=18, spare=1),
+    column(SCHEDULES, "state", width=12, grows=True),
 )

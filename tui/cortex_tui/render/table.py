@@ -12,6 +12,7 @@ from textual.strip import Strip
 
 from cortex.domain.safe import MARKS_MAX
 from cortex.view.cells import Cell
+from cortex.view.resource import Shape
 from cortex_tui.palette import Palette
 
 Row = TypeVar("Row")
@@ -37,6 +38,37 @@ class Column(Generic[Row]):
     is_fixed: bool = False
     """The cell depends on the row alone, not on the time: its line is cached, and the column is as
     wide as its rows need, up to `width`."""
+    reads_now: bool = False
+    """The cell depends on the row's own `now`: `cell` takes a row that is `evolved`."""
+
+
+def column(
+    shape: Shape[Row],
+    name: str,
+    *,
+    width: int,
+    title: str | None = None,
+    grows: bool = False,
+    spare: int = 0,
+    is_fixed: bool = False,
+) -> Column[Row]:
+    """Return a column of a resource's field; `title` replaces its heading where room is scarce."""
+    field = shape.field(name)
+    return Column(
+        title=field.heading if title is None else title,
+        width=width,
+        cell=lambda row, _: field.cell(row),
+        is_right=field.is_right,
+        grows=grows,
+        spare=spare,
+        is_fixed=is_fixed,
+        reads_now=not is_fixed,
+    )
+
+
+def evolved(row: Row, now: datetime) -> Row:
+    """Return a row as of now: its ages and countdowns go on after it was read."""
+    return attrs.evolve(row, now=now) if hasattr(row, "now") else row  # type: ignore[misc]
 
 
 LINES_KEPT: Final = 512

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.approval import Approval, Risk
 from cortex.domain.approvals.vote import Vote, objection
 from cortex.domain.canonical import parse
 from cortex.domain.phrases import short_id
@@ -12,6 +12,7 @@ from cortex.domain.safe import safe
 from cortex.store.approvals import InboxRow, VoteResult
 from cortex.view.approval_facts import DENY_REASONS
 from cortex.view.approvals import call_of
+from cortex.view.resources.approvals import APPROVAL
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.approvals import CHANNEL
@@ -32,8 +33,14 @@ def resource_of(context: AppContext, approval_id: UUID) -> Selected:
     async def document() -> object:
         return await context.backend.approvals.show([approval_id])
 
+    async def read() -> Approval | None:
+        found = await context.backend.approvals.show([approval_id])
+        return found[0] if found else None
+
     command = f"cortex approvals show {approval_id}"
-    return Selected(id=str(approval_id), command=command, document=document)
+    return Selected(
+        id=str(approval_id), command=command, shape=APPROVAL, read=read, document=document
+    )
 
 
 def why_not_mine(row: InboxRow | None) -> str | None:

@@ -292,7 +292,7 @@ class DeadLettersScreen(_DeadLetters[DeadLetter]):
         if row is None:
             return None
         selected = job_actions.selected_step(self.context, row.job_id, None)
-        return attrs.evolve(selected, shape=LETTERS, row=row)
+        return attrs.evolve(selected, shape=LETTERS, row=row, read=None)
 
     def action_open(self) -> None:
         if (row := self._window.current) is None:

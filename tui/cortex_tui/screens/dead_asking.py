@@ -18,11 +18,12 @@ from cortex.domain.dead_letter import (
 )
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
+from cortex.view.dead_letters import on_retry
 from cortex.view.verbs import RETRY_LETTERS
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.reason import ReasonQuestion
-from cortex_tui.render.dead_letter_rows import error_briefly, letter_words, on_retry
+from cortex_tui.render.dead_letter_rows import error_briefly, letter_words
 from cortex_tui.render.words import failed
 from cortex_tui.screens.jobs_bulk import begun
 from cortex_tui.screens.reasoned import because, propose

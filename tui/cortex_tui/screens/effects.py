@@ -17,7 +17,7 @@ from cortex.domain.phrases import short_id
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
-from cortex.view.resources.effects import EFFECT, EFFECTS
+from cortex.view.resources.effects import EFFECT
 from cortex.view.resources.quotas import QUOTAS
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.effects import QUOTAS_MAX
@@ -227,17 +227,12 @@ class EffectsScreen(Frame):
         if (row := self._effect) is not None:
             effect_id: UUID = row.id
 
-            async def shown() -> object:
+            async def shown() -> EffectDetail:
                 return await self.context.backend.effects.show(effect_id)
 
-            detail = self._detail
-            is_whole = detail is not None and detail.id == effect_id
+            command = f"cortex effects show {effect_id}"
             return Selected(
-                id=str(effect_id),
-                command=f"cortex effects show {effect_id}",
-                shape=EFFECT if is_whole else EFFECTS,
-                row=detail if is_whole else row,
-                document=shown,
+                id=str(effect_id), command=command, shape=EFFECT, read=shown, document=shown
             )
         quota = self._quota
         return None if quota is None else Selected(id=quota.name, shape=QUOTAS, row=quota)

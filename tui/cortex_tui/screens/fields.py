@@ -1,21 +1,25 @@
 """All fields of the row under the cursor of the screen below, which keeps reading it."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
+import attrs
 from textual import on
 from textual.widget import Widget
 
+from cortex.domain.errors import NotFoundError
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui import internals
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.selected import Selected
-from cortex_tui.render.field_lines import FieldLines, evolved, exact_value, field_lines
+from cortex_tui.render.field_lines import FieldLines, exact_value, field_lines
+from cortex_tui.render.table import evolved
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.page import Page
 
 HALVES: Final = {"half_down": "ctrl+d", "half_up": "ctrl+u"}
+READ_EVERY_S: Final = 2.0
 
 
 class FieldsScreen(Frame):
@@ -29,6 +33,8 @@ class FieldsScreen(Frame):
         self._below: Frame | None = None
         self._selected: Selected | None = None
         """The row as last read."""
+        self._due = float("-inf")
+        """When the row is read again, if not by the screen below."""
         self._is_gone = False
         """The screen below does not show it any more."""
         self._shown = FieldLines(lines=(), starts=())
@@ -47,6 +53,12 @@ class FieldsScreen(Frame):
         return (*(() if self._below is None else self._below.path()), self.NAME)
 
     async def look(self) -> bool | None:
+        selected, now = self._selected, self.context.session.clock.now()
+        if selected is not None and selected.read is not None:
+            if now < self._due:
+                return None
+            self._due = now + READ_EVERY_S
+            return self._renew(selected, await _read(selected.read))
         if self._below is None:
             return None
         is_news = await self._below.look()
@@ -54,10 +66,17 @@ class FieldsScreen(Frame):
         self._take()
         return is_news
 
+    def _renew(self, selected: Selected, row: Any) -> bool:
+        """Take the row as read again; return whether anything differs."""
+        before, self._is_gone = (selected.row, self._is_gone), row is None
+        if row is not None:
+            self._selected = attrs.evolve(selected, row=row)
+        return before != (row, self._is_gone)
+
     @on(Page.Resized)
     def paint(self) -> None:
         selected = self._selected
-        if selected is None or selected.shape is None:
+        if selected is None or selected.shape is None or selected.row is None:
             return
         row = selected.row if self._is_gone else evolved(selected.row, self.context.session.now)
         self._shown = field_lines(selected.shape, row, self._page.room)
@@ -67,7 +86,7 @@ class FieldsScreen(Frame):
 
     def resource(self) -> Selected | None:
         selected = self._selected
-        if selected is None or selected.shape is None:
+        if selected is None or selected.shape is None or selected.row is None:
             return None
         field = selected.shape.fields[self._cursor]
         value = "" if field.is_for_people else exact_value(field, selected.row)
@@ -108,7 +127,17 @@ class FieldsScreen(Frame):
     def _head(self) -> tuple[Cell, Cell]:
         selected = self._selected
         if selected is None or selected.shape is None:
-            return Cell("reading …", "dim"), Cell("")
+            return Cell(""), Cell("")
         if self._is_gone:
             return Cell(safe(selected.id), "bold"), Cell("not in the list any more", "warn")
+        if selected.row is None:
+            return Cell(safe(selected.id), "bold"), Cell("reading …", "dim")
         return Cell(safe(selected.id), "bold"), Cell(safe(selected.shape.doc.rstrip(".")), "dim")
+
+
+async def _read(read: Callable[[], Awaitable[Any]]) -> Any:
+    """Read a row; None: it is no longer there."""
+    try:
+        return await read()
+    except NotFoundError:
+        return None

@@ -19,6 +19,7 @@ from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
 from cortex.view.queues import queue_shown
+from cortex.view.resources.jobs import JOB
 from cortex.view.verbs import PAUSE_QUEUE, RESUME_QUEUE
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
@@ -49,7 +50,13 @@ def selected_step(context: AppContext, job_id: UUID, row: WaterfallRow | None) -
         step = {"step": await context.backend.job.step_document(job_id, key)} if key else {}
         return step | dict(await context.backend.job.document(job_id))
 
-    return Selected(id=str(job_id), command=f"cortex jobs show {job_id}", document=document)
+    return Selected(
+        id=str(job_id),
+        command=f"cortex jobs show {job_id}",
+        shape=JOB,
+        read=lambda: context.backend.job.show(job_id),
+        document=document,
+    )
 
 
 def cancel(context: AppContext, strip: StripLine, row: JobRow | None) -> None:

@@ -7,12 +7,14 @@ does what the keys ask for; the screen puts the widgets together.
 from collections.abc import Iterable
 from typing import Final
 
+import attrs
 from textual import on
 from textual.containers import Horizontal
 from textual.widget import Widget
 
 from cortex.domain.bulk import BulkVerb
 from cortex.view.cells import Cell
+from cortex.view.resources.jobs import JOBS
 from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
 from cortex_tui.model.job_list import JobList, id_of
@@ -92,7 +94,10 @@ class JobsScreen(Frame):
 
     def resource(self) -> Selected | None:
         row = self._jobs.window.current
-        return None if row is None else job_actions.selected_job(self.context, row)
+        if row is None:
+            return None
+        selected = job_actions.selected_job(self.context, row)
+        return attrs.evolve(selected, shape=JOBS, row=row, read=None)
 
     async def look(self) -> bool:
         return await self._loader.poll()

@@ -16,6 +16,7 @@ from cortex_tui.render.table import (
     Layout,
     cells_line,
     cells_needed,
+    evolved,
     head_line,
     layout,
     row_line,
@@ -172,13 +173,14 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         is_marked = self._key(row) in self.marked
         is_dim = session.link.is_stale(session.clock.now())
         kept = self._kept.get(y)
+        seen = evolved(row, now) if any(column.reads_now for column, _ in shown) else row
         if kept is not None and kept.row is row and kept.shown is shown:
             cells = [
-                cell if column.is_fixed else column.cell(row, now)
+                cell if column.is_fixed else column.cell(seen, now)
                 for cell, (column, _) in zip(kept.cells, shown, strict=True)
             ]
         else:
-            kept, cells = None, [column.cell(row, now) for column, _ in shown]
+            kept, cells = None, [column.cell(seen, now) for column, _ in shown]
         look = (width, palette, is_cursor, is_marked, is_dim)
         if kept is not None and kept.cells == cells and kept.look == look:
             return kept.line
