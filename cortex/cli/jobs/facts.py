@@ -5,7 +5,6 @@ Pure store calls: the command line polls through a `Session`, trio code through 
 """
 
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final, assert_never
 from uuid import UUID
 
@@ -20,19 +19,6 @@ BATCH_MAX: Final = 500
 
 
 @attrs.frozen(kw_only=True)
-class Moved:
-    """The job changed its state."""
-
-    at: datetime
-    previous: JobStatus | None
-    new: JobStatus
-    attempt: int
-    pod: str | None
-    code_version: str | None
-    metadata: dict[str, Any]
-
-
-@attrs.frozen(kw_only=True)
 class Claimed:
     """A pod claimed the job under a new attempt; its state did not change."""
 
@@ -42,44 +28,8 @@ class Claimed:
     code_version: str | None
 
 
-@attrs.frozen(kw_only=True)
-class StepCommitted:
-    """A step was committed: it will never run again."""
-
-    at: datetime
-    seq: int
-    kind: str
-    key: str
-    attempt: int
-    duration_s: float
-    usage: dict[str, Any] | None
-    cost_usd: Decimal | None
-
-
-@attrs.frozen(kw_only=True)
-class AttemptEnded:
-    """An attempt ended before the job did."""
-
-    at: datetime
-    attempt: int
-    outcome: str
-    """`failed`, `retry`, `suspended`, `handed_back`, `pod_died`,
-    `process_died` or `lease_expired`."""
-    error: str | None
-    error_class: str | None
-    error_code: str | None
-    error_source: str | None
-    retry_count: int | None
-    due_at: datetime | None
-    pod: str | None
-    code_version: str | None
-
-    @property
-    def ended_at(self) -> datetime:
-        return self.at
-
-
-Fact = Moved | Claimed | StepCommitted | AttemptEnded
+Fact = Transition | Claimed | StepRow | EndedAttempt
+"""A change of state, a claim, a committed step, or an attempt that ended before the job did."""
 
 
 @attrs.frozen
@@ -120,12 +70,8 @@ async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
     is_complete = all(len(batch) < BATCH_MAX for batch in (history, attempts, steps))
     if not is_complete and history and history[-1].new.is_terminal:
         history = history[:-1]  # the final fact comes last
-    facts: list[Fact] = [
-        *(_moved(row) for row in history),
-        *(_step(row) for row in steps),
-        *(_ended(row) for row in attempts),
-    ]
-    claimed = max([cursor.claimed_attempt, *(f.attempt for f in facts if isinstance(f, Moved))])
+    facts: list[Fact] = [*history, *steps, *attempts]
+    claimed = max([cursor.claimed_attempt, *(row.attempt for row in history)])
     if job.attempt > claimed and job.locked_at is not None:
         claimed = job.attempt
         facts.append(
@@ -146,71 +92,41 @@ async def snapshot(db: Database, job_id: UUID, cursor: Cursor) -> Snapshot:
 
 def document_of(fact: Fact) -> dict[str, Any]:
     """Return a fact as JSON; `fact` names its kind."""
-    kinds = {
-        Moved: "moved",
-        Claimed: "claimed",
-        StepCommitted: "step",
-        AttemptEnded: "attempt_ended",
-    }
-    return {"fact": kinds[type(fact)], **attrs.asdict(fact, recurse=False)}
+    fields = attrs.asdict(fact, recurse=False)
+    match fact:
+        case Transition():
+            kind, _ = "moved", fields.pop("id")
+        case Claimed():
+            kind = "claimed"
+        case StepRow():
+            kind, since = "step", fields.pop("started_at")
+            fields["duration_s"] = (fields.pop("finished_at") - since).total_seconds()
+        case EndedAttempt():
+            kind, _ = "attempt_ended", fields.pop("ended_at")
+        case _:
+            assert_never(fact)
+    return {"fact": kind, "at": at_of(fact), **fields}
 
 
 def is_ending(fact: Fact) -> bool:
     """Whether it is the job's last fact."""
-    return isinstance(fact, Moved) and fact.new.is_terminal
+    return isinstance(fact, Transition) and fact.new.is_terminal
 
 
-def _order(fact: Fact) -> tuple[datetime, int]:
-    """Order by time; at the same instant an end precedes what follows from it."""
+def at_of(fact: Fact) -> datetime:
+    """Return when it happened."""
     match fact:
-        case StepCommitted():
-            return fact.at, 1
-        case AttemptEnded():
-            return fact.at, 2
-        case Claimed():
-            return fact.at, 3
-        case Moved():
-            return fact.at, 0 if not fact.new.is_terminal else 4
+        case Transition() | Claimed():
+            return fact.at
+        case StepRow():
+            return fact.finished_at
+        case EndedAttempt():
+            return fact.ended_at
         case _:
             assert_never(fact)
 
 
-def _moved(row: Transition) -> Moved:
-    return Moved(
-        at=row.at,
-        previous=row.previous,
-        new=row.new,
-        attempt=row.attempt,
-        pod=row.pod,
-        code_version=row.code_version,
-        metadata=row.metadata,
-    )
-
-
-def _step(row: StepRow) -> StepCommitted:
-    return StepCommitted(
-        at=row.finished_at,
-        seq=row.seq,
-        kind=row.kind,
-        key=row.key,
-        attempt=row.attempt,
-        duration_s=(row.finished_at - row.started_at).total_seconds(),
-        usage=row.usage,
-        cost_usd=row.cost_usd,
-    )
-
-
-def _ended(row: EndedAttempt) -> AttemptEnded:
-    return AttemptEnded(
-        at=row.ended_at,
-        attempt=row.attempt,
-        outcome=row.outcome,
-        error=row.error,
-        error_class=row.error_class,
-        error_code=row.error_code,
-        error_source=row.error_source,
-        retry_count=row.retry_count,
-        due_at=row.due_at,
-        pod=row.pod,
-        code_version=row.code_version,
-    )
+def _order(fact: Fact) -> tuple[datetime, int]:
+    """Order by time; at the same instant an end precedes what follows from it."""
+    ranks = {StepRow: 1, EndedAttempt: 2, Claimed: 3}
+    return at_of(fact), 4 if is_ending(fact) else ranks.get(type(fact), 0)

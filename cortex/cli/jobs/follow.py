@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, assert_never
 
-from cortex.cli.jobs.facts import AttemptEnded, Claimed, Fact, Moved, StepCommitted
+from cortex.cli.jobs.facts import Claimed, Fact, at_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import exact, money, since_s, span, tokens
 from cortex.domain.safe import safe
-from cortex.store.jobs import FollowedJob
+from cortex.store.jobs import EndedAttempt, FollowedJob, StepRow, Transition
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -73,7 +73,7 @@ class FactPrinter:
         self._terminal.flush()
 
     def line(self, fact: Fact) -> str:
-        return self._line(fact.at, *self._summary(fact))
+        return self._line(at_of(fact), *self._summary(fact))
 
     def _line(self, at: datetime, sign: str, style: str, text: str) -> str:
         paint = self._terminal.paint
@@ -82,21 +82,21 @@ class FactPrinter:
 
     def _summary(self, fact: Fact) -> tuple[str, str, str]:
         match fact:
-            case Moved():
+            case Transition():
                 state = state_shown(fact.new, fact.metadata.get("waiting_on"))
                 return str(state), state.style, safe(self._move_text(fact))
             case Claimed():
                 text = f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
                 return "● run", "run", safe(f"{text} goes on")
-            case StepCommitted():
+            case StepRow():
                 return f"+ step {fact.seq}", "", self._step_text(fact)
-            case AttemptEnded():
+            case EndedAttempt():
                 sign = ended_sign(fact)
                 return f"{sign.text} attempt", sign.style, safe(_ending_text(fact))
             case _:
                 assert_never(fact)
 
-    def _move_text(self, fact: Moved) -> str:
+    def _move_text(self, fact: Transition) -> str:
         parts = []
         if fact.new is JobStatus.RUNNING:
             parts.append(f"attempt {fact.attempt}" + (f" on {fact.pod}" if fact.pod else ""))
@@ -109,10 +109,11 @@ class FactPrinter:
             parts.append(f"by {fact.metadata['by']}" + (f": {reason}" if reason else ""))
         return " · ".join(parts)
 
-    def _step_text(self, fact: StepCommitted) -> str:
+    def _step_text(self, fact: StepRow) -> str:
         cells = self._name_cells()
         name = pad(fit(safe(step_label(fact.key)), cells), cells)
-        figures = f"{pad(fact.kind, 5)} {pad(span(fact.duration_s), 6, right=True)}"
+        took_s = (fact.finished_at - fact.started_at).total_seconds()
+        figures = f"{pad(fact.kind, 5)} {pad(span(took_s), 6, right=True)}"
         if fact.usage:
             figures += f"  {tokens(fact.usage)} tokens"
         if fact.cost_usd:
@@ -139,7 +140,7 @@ def status_line(job: FollowedJob, terminal: Terminal) -> str:
     return f"{terminal.paint(str(state), state.style)} {text}"
 
 
-def _ending_text(fact: AttemptEnded) -> str:
+def _ending_text(fact: EndedAttempt) -> str:
     text = f"{fact.attempt}" + (f" on {fact.pod}" if fact.pod else "")
     text += f" ended: {OUTCOMES.get(fact.outcome, fact.outcome)}"
     if fact.error:

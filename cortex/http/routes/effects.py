@@ -9,7 +9,6 @@ from starlette.responses import Response
 from cortex.domain.canonical import canonical
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import UsageError
-from cortex.domain.job import JobStatus
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
@@ -77,19 +76,6 @@ class EffectResolve:
     result: Any = field(doc="the returned value, if it was applied", default=None)
 
 
-@attrs.frozen(kw_only=True)
-class EffectResolved:
-    """The new state of the effect and its job."""
-
-    id: UUID
-    tool: str
-    status: EffectStatus
-    job_id: UUID
-    job_status: JobStatus
-    resolution: Resolution
-    job_goes_on: bool = field(doc="its job waited for this, and continues")
-
-
 async def resolve_effect(requested: CheckedRequest[None, EffectResolve], api: Api) -> Response:
     """Record a person's resolution of an unknown effect."""
     effect_id, by, body = requested.path["effect_id"], requested.principal.name, requested.body
@@ -149,7 +135,7 @@ ROUTES: Final = (
         summary="Record whether an unknown effect was applied; a waiting job continues.",
         params=EFFECT_PARAMS,
         body=EffectResolve,
-        answers={200: EffectResolved},
+        answers={200: store.EffectResolved},
         refuses=(404, 409),
         takes_key=True,
     ),

@@ -7,22 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from cortex.cli.jobs.facts import (
-    BATCH_MAX,
-    AttemptEnded,
-    Claimed,
-    Cursor,
-    Fact,
-    Moved,
-    StepCommitted,
-    snapshot,
-)
+from cortex.cli.jobs.facts import BATCH_MAX, Claimed, Cursor, Fact, snapshot
 from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus, Suspend
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import jobs, queues, tasks
+from cortex.store.jobs import EndedAttempt, StepRow, Transition
 from cortex.view.cells import width_of
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
@@ -54,13 +46,13 @@ def test_a_step_and_its_figures_stay_on_one_line_of_a_terminal(
     terminal = Terminal(
         stream=StringIO(), is_tty=is_tty, has_color=False, is_ascii=False, moves_cursor=is_tty
     )
-    step = StepCommitted(
-        at=datetime(2026, 11, 23, 11, 6, 33, 500_000, tzinfo=UTC),
+    step = StepRow(
+        started_at=datetime(2026, 11, 23, 11, 6, 32, 100_000, tzinfo=UTC),
+        finished_at=datetime(2026, 11, 23, 11, 6, 33, 500_000, tzinfo=UTC),
         seq=12,
         kind="model",
         key="3 a step of a name that is not short",
         attempt=1,
-        duration_s=1.4,
         usage={"input_tokens": 45_100, "output_tokens": 1_400},
         cost_usd=Decimal("0.0453"),
     )
@@ -75,16 +67,16 @@ def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:
     job_id = life.job()
     follower = Follower(life, job_id)
     (submitted,) = follower.look()
-    assert isinstance(submitted, Moved)
+    assert isinstance(submitted, Transition)
     assert submitted.new is JobStatus.PENDING
     assert follower.look() == []
 
     claim = life.claim(first)
     life.step(first, claim, 1, "plan", is_paid=True)
     started, step = follower.look()
-    assert isinstance(started, Moved)
+    assert isinstance(started, Transition)
     assert (started.new, started.attempt, started.pod) == (JobStatus.RUNNING, 1, "one")
-    assert isinstance(step, StepCommitted)
+    assert isinstance(step, StepRow)
     assert (step.seq, step.key, step.kind, step.attempt) == (1, "plan", "model", 1)
     assert step.cost_usd == Decimal("0.0123")
     assert step.usage is not None
@@ -93,7 +85,7 @@ def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:
     life.release(first, claim, "handed_back")
     claim = life.claim(second)
     ended, claimed = follower.look()
-    assert isinstance(ended, AttemptEnded)
+    assert isinstance(ended, EndedAttempt)
     assert (ended.attempt, ended.outcome, ended.pod) == (1, "handed_back", "one")
     assert isinstance(claimed, Claimed)
     assert (claimed.attempt, claimed.pod) == (2, "two")
@@ -101,7 +93,7 @@ def test_each_fact_is_seen_once_and_in_order(life: Life) -> None:
 
     life.finish(second, claim)
     (completed,) = follower.look()
-    assert isinstance(completed, Moved)
+    assert isinstance(completed, Transition)
     assert completed.new is JobStatus.COMPLETED
     assert follower.is_over
 
@@ -117,9 +109,9 @@ def test_a_long_story_ends_with_its_end(life: Life) -> None:
     facts = []
     while not follower.is_over:
         facts += follower.look()
-    assert [f.seq for f in facts if isinstance(f, StepCommitted)] == list(range(1, count + 1))
+    assert [f.seq for f in facts if isinstance(f, StepRow)] == list(range(1, count + 1))
     last = facts[-1]
-    assert isinstance(last, Moved)
+    assert isinstance(last, Transition)
     assert last.new is JobStatus.COMPLETED
 
 
