@@ -28,8 +28,8 @@ from cortex.http.routes import ALL
 from cortex.http_client import addresses, secret_values
 from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex.runtime.tracing.environment import VARIABLES
-from cortex.view.resource import Resource
-from cortex.view.resources import every
+from cortex.view.resource import Field, Resource, Shape
+from cortex.view.resources import every, shapes
 from cortex.view.verbs import VERBS
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
@@ -254,6 +254,13 @@ def _fields(resource: Resource[Any]) -> Rows:
         yield [_code(each.name), "yes" if each.is_default else "", _kind(schema), each.meaning]
 
 
+def _typed(shape: Shape[Any], *, known: Iterable[Field[Any]]) -> Rows:
+    names = {each.name for each in known}
+    for each in shape.fields:
+        if each.name not in names:
+            yield [_code(each.name), _kind(schema_of(shape.kind_of(each), {})), each.meaning]
+
+
 def _kind(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_kind(each) for each in schema["anyOf"])
@@ -266,6 +273,18 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 Section = tuple[str, str, str, Callable[[], Rows]]
 """Title, text before the table, head of the table, rows."""
+
+
+def _section(shape: Shape[Any]) -> Section:
+    """Return the section of what is shown of one thing: what its list does not have."""
+    names = {each.name for each in shape.fields}
+    lists = (each for each in every() if {field.name for field in each.fields} <= names)
+    listed = next(lists, None)
+    title = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in shape.name)
+    if listed is None:
+        return title.strip().capitalize(), shape.doc, SHAPE_HEAD, partial(_typed, shape, known=())
+    doc = f"{shape.doc} It has the fields of {listed.noun}, and:"
+    return title.strip().capitalize(), doc, SHAPE_HEAD, partial(_typed, shape, known=listed.fields)
 
 
 def _verbs() -> Rows:
@@ -283,8 +302,10 @@ it. The right is that of a token, where the HTTP API has the change; see
 RESOURCES: Final = """\
 Each resource has one table of fields. `cortex … ls` shows those marked in the second column, and
 any of them with `--columns`; `-o json` and the HTTP API have all of them; `v` in the terminal UI
-shows them for the row under the cursor."""
+shows them for the row under the cursor. The last
+sections are what `cortex … show` and the HTTP API have of one of them."""
 RESOURCE_HEAD: Final = "field | in tables | type | meaning"
+SHAPE_HEAD: Final = "field | type | meaning"
 KINDS: Final = {
     "string": "text",
     "integer": "number",
@@ -323,7 +344,8 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
                 partial(_fields, each),
             )
             for each in every()
-        ),
+        )
+        + tuple(_section(each) for each in shapes() if not isinstance(each, Resource)),
     ),
     "changes": (
         "Changes",
