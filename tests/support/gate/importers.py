@@ -11,7 +11,7 @@ HUB_MIN: Final = 25
 """Test files that import a module of the product which every test uses in some way, such as the
 errors: its rule and the smoke tests have to do."""
 IMPORTED: Final = re.compile(r"\bfrom\s+([\w.]+)\s+import\s+(?:\(([^)]*)\)|([^\n#]*))")
-NAMED: Final = re.compile(r"\b(?:tests\.support|chaos|cortex|cortex_tui)(?:\.\w+)+")
+NAMED: Final = re.compile(r"\b(?:tests\.support|bench|chaos|cortex|cortex_tui)(?:\.\w+)+")
 """An import of a module, or its name in a string, such as the application of a pod."""
 
 

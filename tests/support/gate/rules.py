@@ -103,7 +103,7 @@ RULES: Final = (
     Rule(
         "figures",
         ("docs/internals/figures/",),
-        ("tests/test_figures.py", "tests/cli/bench/test_bench_compare.py", *DOCUMENT_TESTS),
+        ("tests/test_figures.py", "tests/bench/test_compare.py", *DOCUMENT_TESTS),
         kind=Kind.DOCUMENTS,
     ),
     Rule(
@@ -152,7 +152,7 @@ RULES: Final = (
     Rule("jobs", ("cortex/jobs/",), ("tests/unit/jobs", *e2e("built_in_jobs", "bulk"))),
     Rule("http_client", ("cortex/http_client/",), ("tests/unit/http_client", "tests/unit/jobs")),
     Rule("demo", ("cortex/demo/",), ("tests/demo", "tests/unit/demo", *e2e("demo"))),
-    Rule("bench", ("cortex/bench/",), ("tests/cli/bench",)),
+    Rule("bench", ("bench/", "cortex/bench/"), ("tests/bench", "tests/cli/bench")),
     Rule("chaos", ("chaos/",), ("tests/chaos",)),
     Rule("packaging", ("packaging/", "LICENSE", ".dockerignore"), PACKAGING_TESTS),
     Rule("hosting", (".github/",), ("tests/test_hosting.py",)),

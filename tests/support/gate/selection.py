@@ -34,8 +34,11 @@ class Reason:
     tests: tuple[str, ...]
 
     def __str__(self) -> str:
-        tests = _some(self.tests, TESTS_MAX) or "no test of its own"
-        return f"{self.name:10} {_some(self.paths, PATHS_MAX)} → {tests}"
+        one_by_one = [test for test in self.tests if "::" in test]
+        tests = [test for test in self.tests if "::" not in test]
+        tests += [f"{len(one_by_one)} tests"] if one_by_one else []
+        shown = _some(tests, TESTS_MAX) or "no test of its own"
+        return f"{self.name:10} {_some(self.paths, PATHS_MAX)} → {shown}"
 
 
 @frozen
