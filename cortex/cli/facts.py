@@ -16,7 +16,7 @@ from cortex.view.resources.facts import FACTS
 LIMIT_MAX: Final = 1000
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=FACTS.fields)
 @click.option("--job", metavar="ID", help="Only facts of this job.")
 @click.option(
     "--type",
@@ -53,7 +53,6 @@ def facts(
 ) -> None:
     """List facts, the newest first: failures, costs, and changes with person and reason."""
     output = Output(options)
-    output.chosen(FACTS.fields)
     with session(options) as call:
         rows = call(
             store.page,

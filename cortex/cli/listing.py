@@ -20,11 +20,10 @@ LIMIT_MAX: Final = 1000
 def list_all(resource: WholeResource[Any], *, help: str, verb: str = "ls") -> click.Command:  # noqa: A002 -- click's
     """Return the command that lists a resource whole."""
 
-    @click.command(verb, cls=Command, help=help)
+    @click.command(verb, cls=Command, help=help, columns=resource.fields)
     @click.pass_obj
     def ls(options: Options) -> None:
         output = Output(options)
-        output.chosen(resource.fields)
         with session(options) as call:
             rows = call(resource.page)
         output.resource(resource, rows)
@@ -35,7 +34,7 @@ def list_all(resource: WholeResource[Any], *, help: str, verb: str = "ls") -> cl
 def list_by_name(resource: NamedResource[Any], *, help: str) -> click.Command:  # noqa: A002 -- click's
     """Return the command `ls` of a resource, with `--limit` and `--after`."""
 
-    @click.command("ls", cls=Command, help=help)
+    @click.command("ls", cls=Command, help=help, columns=resource.fields)
     @click.option(
         "--limit",
         type=click.IntRange(1, LIMIT_MAX),
@@ -52,7 +51,6 @@ def list_by_name(resource: NamedResource[Any], *, help: str) -> click.Command:  
     @click.pass_obj
     def ls(options: Options, *, limit: int, after: str) -> None:
         output = Output(options)
-        output.chosen(resource.fields)
         with session(options) as call:
             rows = call(resource.page, after=after, limit=limit)
         output.resource(resource, rows, empty=f"no more {resource.noun}" if after else None)

@@ -1,18 +1,24 @@
 """The options of every command, accepted before or after its verb."""
 
+import difflib
 import gc
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import click
 
 from cortex.cli.synonyms import aliases_of, suggestions, verb_of
 from cortex.domain.errors import UsageError
 
+if TYPE_CHECKING:
+    from cortex.view.resource import Field  # commands without a table start without it
+
 META_KEY: Final = "cortex.options"
+
+Row = TypeVar("Row")
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
@@ -21,10 +27,17 @@ class Format(StrEnum):
     """The format of data on stdout."""
 
     TABLE = "table"
+    WIDE = "wide"
+    """A table of all fields that hold one value, never cut."""
     JSON = "json"
     JSONL = "jsonl"
     YAML = "yaml"
     NAME = "name"
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether data is shown as a table or a page, not as a document."""
+        return self in {Format.TABLE, Format.WIDE}
 
 
 class Options(NamedTuple):
@@ -62,6 +75,20 @@ def _note_json(context: click.Context, _: click.Parameter, value: bool | None) -
         context.meta.setdefault(META_KEY, {})["output"] = Format.JSON.value
 
 
+def _columns_of(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names that may complete a list of columns."""
+    command = context.command
+    columns = command.columns if isinstance(command, Command) else ()
+    return completions([each.name for each in columns], incomplete)
+
+
+def completions(known: Iterable[str], incomplete: str) -> list[str]:
+    """Return the lists of words, with commas, that a text may become by one of these."""
+    *chosen, word = incomplete.split(",")
+    words = [each for each in dict.fromkeys(known) if each not in chosen]
+    return [",".join((*chosen, each)) for each in words if each.startswith(word)]
+
+
 def _option(*names: str, **attributes: Any) -> click.Option:
     chosen = {"callback": _note, "expose_value": False, "default": None, **attributes}
     return click.Option(list(names), **chosen)
@@ -81,7 +108,7 @@ def common_options() -> list[click.Option]:
             "--output",
             type=click.Choice([each.value for each in Format]),
             metavar="FORMAT",
-            help="table, json, jsonl, yaml or name.",
+            help="table, wide, json, jsonl, yaml or name.",
         ),
         _option(
             "--json",
@@ -90,7 +117,11 @@ def common_options() -> list[click.Option]:
             help="Same as -o json; applies to errors too.",
         ),
         _option(
-            "--columns", metavar="A,B", callback=_note_columns, help="Columns to show, in order."
+            "--columns",
+            metavar="A,B",
+            callback=_note_columns,
+            shell_complete=_columns_of,
+            help="Columns to show, in order.",
         ),
         _option("--no-headers", "headers", flag_value=False, help="Omit the header of the table."),
         _option(
@@ -110,6 +141,21 @@ def options_of(context: click.Context) -> Options:
     if "output" in given:
         given["output"] = Format(given["output"])
     return Options(**given)
+
+
+def columns_named(names: Sequence[str], columns: "Sequence[Field[Row]]") -> "list[Field[Row]]":
+    """Return columns by their names or titles. Raises `UsageError` for an unknown one."""
+    by_name = {name: each for each in columns for name in (each.title, each.name) if name}
+    for name in names:
+        if name not in by_name:
+            close = difflib.get_close_matches(name, by_name, n=1)
+            raise UsageError(
+                f"unknown column {name!r}",
+                hint=f"did you mean {close[0]!r}?"
+                if close
+                else f"columns: {', '.join(each.name for each in columns)}",
+            )
+    return [by_name[name] for name in names]
 
 
 ROW_NUMBER: Final = click.IntRange(1, 2**63 - 1)
@@ -201,6 +247,13 @@ class Command(click.Command):
 
     common: ClassVar[tuple[click.Option, ...]] = tuple(common_options())
 
+    def __init__(
+        self, *arguments: Any, columns: "Sequence[Field[Any]]" = (), **attributes: Any
+    ) -> None:
+        super().__init__(*arguments, **attributes)
+        self.columns = columns
+        """The fields of its table: shells complete their names, others are refused."""
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *self.common]
 
@@ -211,7 +264,9 @@ class Command(click.Command):
         return [*(p for each in self.params for p in each.get_usage_pieces(ctx)), "[OPTIONS]"]
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.obj = options_of(ctx)
+        ctx.obj = options = options_of(ctx)
+        if options.columns is not None and self.columns:
+            columns_named(options.columns, self.columns)  # a typo fails before anything is read
         if not gc.isenabled():  # `main` disabled it for the imports, which are done
             gc.freeze()
             gc.enable()

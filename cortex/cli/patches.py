@@ -9,7 +9,7 @@ from cortex.store import steps as store
 from cortex.view.resources.patches import PATCHES
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=PATCHES.fields)
 @click.pass_obj
 def patches(options: Options) -> None:
     """List patches in job code, and how many unfinished jobs need each branch.
@@ -20,7 +20,6 @@ def patches(options: Options) -> None:
     `cortex preflight`.
     """
     output = Output(options)
-    output.chosen(PATCHES.fields)
     with session(options) as call:
         rows = call(store.patches)
     output.resource(PATCHES, rows)

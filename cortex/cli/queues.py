@@ -36,7 +36,7 @@ queues = Group(
 )
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=QUEUES.fields)
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
@@ -49,13 +49,12 @@ queues = Group(
 def ls(options: Options, *, limit: int) -> None:
     """List queues: paused ones first, then those with tasks, by name."""
     output = Output(options)
-    output.chosen(QUEUES.fields)
     with session(options) as call:
         rows = call(store.page, limit=limit)
     output.resource(QUEUES, rows)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=QUEUES.fields)
 @click.argument("queue", metavar="QUEUE")
 @changes(PAUSE_QUEUE)
 def pause(change: ChangeRequest, *, queue: str) -> None:
@@ -66,7 +65,7 @@ def pause(change: ChangeRequest, *, queue: str) -> None:
     _act(change, store.pause, queue, remark="was paused already")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=QUEUES.fields)
 @click.argument("queue", metavar="QUEUE")
 @changes(RESUME_QUEUE)
 def resume(change: ChangeRequest, *, queue: str) -> None:
@@ -74,7 +73,7 @@ def resume(change: ChangeRequest, *, queue: str) -> None:
     _act(change, store.resume, queue, remark="was not paused")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=QUEUES.fields)
 @click.argument("queue", metavar="QUEUE")
 @click.argument("rule", metavar="RULE", type=click.Choice(["strict", "relaxed"]))
 @changes(ORDER_QUEUE)

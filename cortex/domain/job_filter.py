@@ -108,6 +108,8 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
         for status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRY)
     ),
 }
+STATE_NAMES: Final = (*STATE_WORDS.values(), *Wait)
+"""The words of `status:` that people type."""
 _STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     **{word: (StateTerm(status),) for status, word in STATE_WORDS.items()},
     **{status.value.lower(): (StateTerm(status),) for status in JobStatus},
@@ -193,9 +195,7 @@ def parse_state(word: str) -> tuple[StateTerm, ...]:
         close = difflib.get_close_matches(word.lower(), _STATES, n=1)
         raise UsageError(
             f"unknown state {word!r}",
-            hint=f"did you mean {close[0]!r}?"
-            if close
-            else f"states: {', '.join((*STATE_WORDS.values(), *Wait))}",
+            hint=f"did you mean {close[0]!r}?" if close else f"states: {', '.join(STATE_NAMES)}",
         )
     return terms
 
@@ -313,6 +313,9 @@ _READERS: Final[Mapping[str, Mapping[str, tuple[str, _Read]]]] = {
     "age": {">": ("older_than_s", _larger_span), "<": ("newer_than_s", _smaller_span)},
     "created": {">": ("created_after", _later), "<": ("created_before", _earlier)},
 }
+
+TEXT_KEYS: Final = tuple(key for key, signs in _READERS.items() if ":" in signs)
+"""Keys that a colon and a value follow."""
 
 
 def _reader(key: str, sign: str) -> tuple[str, _Read]:

@@ -7,8 +7,18 @@ here appears on all of them.
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import attrs
 
@@ -113,6 +123,11 @@ class Shape(Generic[Row]):
         """Return the values for machines by the names of their fields."""
         return {each.name: each.exact(row) for each in self.fields if not each.is_for_people}
 
+    @property
+    def plain_fields(self) -> list[Field[Row]]:
+        """The fields of a wide table: the usual ones, and all others that hold one value."""
+        return [each for each in self.fields if each.is_default or is_scalar(self.kind_of(each))]
+
     def kind_of(self, field: Field[Row]) -> Any:
         """Return the type of a field in schemas. Raises `TypeError` if nothing declares it."""
         if field.kind is not DECLARED:
@@ -154,6 +169,16 @@ class NamedResource(Resource[Row]):
     """Reads the next rows by name: `page(db, after=NAME, limit=N)`."""
     page_rows: int = 100
     """Rows of a page unless a limit is given."""
+
+
+def is_scalar(kind: Any) -> bool:
+    """Return whether a value of this type is one text, number, instant or the like."""
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return all(is_scalar(each) for each in get_args(kind))
+    if get_origin(kind) is Literal:
+        return True
+    is_class = isinstance(kind, type) and kind is not Any and get_origin(kind) is None
+    return is_class and not attrs.has(kind) and not issubclass(kind, Mapping | list | tuple)
 
 
 def _read(name: str) -> Callable[[Any], Any]:

@@ -213,3 +213,12 @@ def test_empty_result_is_reported_on_stderr(cortex: Cortex) -> None:
     assert ended.out == ""
     assert ended.err == "no jobs yet; submit one: cortex jobs submit TYPE\n"
     assert cortex("jobs", "ls", "--json").document == {"schema_version": 1, "jobs": []}
+
+
+def test_a_wide_list_shows_all_fields_that_hold_one_value(cortex: Cortex, life: Life) -> None:
+    life.pod()
+    head, row = (line.split("\t") for line in cortex("pods", "ls", "-o", "wide").out.splitlines())
+    assert len(head) == len(row)
+    assert {"name", "state", "id", "drain_reason", "phase_at"} <= set(head)
+    assert not {"job_types", "tools", "moved"} & set(head)
+    assert cortex("pods", "ls", "-o", "wide", "--columns", "moved,name").out.startswith("moved\t")

@@ -142,3 +142,15 @@ def test_no_terminal_gets_the_full_text() -> None:
         lines_of([Field(name="a", least=5)], rows, terminal=terminal(is_tty=False), headers=False)
     )
     assert lines == ["x" * 300]
+
+
+def test_a_wide_table_is_never_cut() -> None:
+    columns: list[Field[dict[str, str]]] = [
+        Field(name="text", least=1),
+        Field(name="more", is_spare=True),
+    ]
+    row = {"text": "x" * 500, "more": "y" * 500}
+    (cut,) = lines_of(columns, [row], terminal=terminal(), headers=False)
+    assert width_of(cut) <= terminal().width
+    (whole,) = lines_of(columns, [row], terminal=terminal(), headers=False, is_fitted=False)
+    assert whole.split() == [*row.values()]

@@ -7,7 +7,7 @@ import attrs
 import click
 
 from cortex.cli.listing import LIMIT_MAX, named_states
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, completions
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
@@ -24,12 +24,13 @@ WAITING: Final = (ApprovalStatus.PENDING,)
 WORDS: Final = {status.value.lower(): status for status in ApprovalStatus}
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=APPROVALS.fields)
 @click.option("--all", "with_decided", is_flag=True, help="Include decided requests, newest first.")
 @click.option(
     "--status",
     multiple=True,
     metavar="STATE",
+    shell_complete=lambda *given: completions(WORDS, given[-1]),
     help="pending, approved, denied, expired, cancelled [pending].",
 )
 @click.option(
@@ -46,14 +47,13 @@ def ls(
     output = Output(options)
     statuses = tuple(ApprovalStatus) if with_decided else named_states(status, WORDS) or WAITING
     fields = APPROVALS.fields if statuses == WAITING else _DECIDED
-    output.chosen(fields)
     with session(options) as call:
         rows = _page(call, statuses, after=after, limit=limit)
     if after:
         empty = "no more requests"
     else:
         empty = "nothing waits for a person" if statuses == WAITING else "no request matches"
-    output.listing(APPROVALS.noun, fields, rows[:limit], empty=empty)
+    output.resource(attrs.evolve(APPROVALS, fields=fields), rows[:limit], empty=empty)
     if len(rows) > limit and output.terminal.is_tty:
         output.say(f"more: --after {short_id(rows[limit - 1].id)}", "dim")
 

@@ -27,7 +27,7 @@ NEAR_MAX: Final = 3
 AGENTS_MAX: Final = 1000
 
 
-@click.command("open", cls=Command)
+@click.command("open", cls=Command, columns=BREAKERS.fields)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--for",
@@ -50,7 +50,7 @@ def open_(change: ChangeRequest, *, name: str, for_s: float | None) -> None:
         _force(change, call, store.force_open, name, **terms)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=BREAKERS.fields)
 @click.argument("name", metavar="NAME")
 @changes(CLOSE_BREAKER)
 def close(change: ChangeRequest, *, name: str) -> None:

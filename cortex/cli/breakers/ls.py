@@ -14,7 +14,7 @@ from cortex.view.resources.breakers import BREAKERS
 LIMIT: Final = 200
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=BREAKERS.fields)
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
@@ -26,7 +26,6 @@ LIMIT: Final = 200
 def ls(options: Options, *, limit: int) -> None:
     """List circuit breakers, open ones first."""
     output = Output(options)
-    output.chosen(BREAKERS.fields)
     with session(options) as call:
         rows = call(with_past, call(store.page, limit=limit))
     output.resource(BREAKERS, rows)

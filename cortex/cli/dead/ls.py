@@ -19,7 +19,7 @@ from cortex.view.resources.dead_letters import ERRORS, LETTERS
 NO_OLDER: Final = "no older ones"
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=(*ERRORS.fields, *LETTERS.fields))
 @filtered
 @click.option(
     "--state",

@@ -3,7 +3,7 @@
 import click
 
 from cortex.cli.listing import LIMIT_MAX, named_states
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, completions
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.effect import EffectStatus
@@ -13,11 +13,12 @@ from cortex.view.effects import WORDS
 from cortex.view.resources.effects import EFFECTS
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=EFFECTS.fields)
 @click.option(
     "--status",
     multiple=True,
     metavar="STATE",
+    shell_complete=lambda *given: completions(WORDS, given[-1]),
     help="pending, unknown, applied, not-applied or given-up; commas separate several.",
 )
 @click.option("--tool", metavar="NAME", help="Only effects of this tool.")
@@ -39,7 +40,6 @@ def ls(
     """List effects, the newest first. Unknown ones need a person to record their outcome."""
     statuses = named_states(status, WORDS)
     output = Output(options)
-    output.chosen(EFFECTS.fields)
     with session(options) as call:
         rows = call(
             effects.page,

@@ -6,10 +6,18 @@ import attrs
 import click
 
 from cortex.cli.listing import LIMIT_MAX
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, completions
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.job_filter import JobCursor, JobFilter, StateTerm, parse_filter, parse_state
+from cortex.domain.job_filter import (
+    STATE_NAMES,
+    TEXT_KEYS,
+    JobCursor,
+    JobFilter,
+    StateTerm,
+    parse_filter,
+    parse_state,
+)
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import jobs
@@ -27,9 +35,29 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
     return tuple(term for text in words for part in text.split(",") for term in parse_state(part))
 
 
-@click.command(cls=Command)
-@click.argument("filters", metavar="[FILTER…]", nargs=-1)
-@click.option("--status", multiple=True, metavar="STATE", help="pend, run, asks, retry, done …")
+def _filters_of(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the terms that may complete one; bash makes three words of `status:run`."""
+    before = context.params.get("filters") or ()
+    if before[-2:] == ("status", ":"):
+        return completions(STATE_NAMES, incomplete)
+    if (*before[-1:], incomplete) == ("status", ":"):
+        return [*STATE_NAMES]
+    states = [f"status:{each}" for each in completions(STATE_NAMES, incomplete[len("status:") :])]
+    if incomplete.startswith("status:"):
+        return states
+    keys = [key for key in TEXT_KEYS if key.startswith(incomplete)]
+    return states if keys == ["status"] else [f"{key}:" for key in keys]
+
+
+@click.command(cls=Command, columns=JOBS.fields)
+@click.argument("filters", metavar="[FILTER…]", nargs=-1, shell_complete=_filters_of)
+@click.option(
+    "--status",
+    multiple=True,
+    metavar="STATE",
+    shell_complete=lambda *given: completions(STATE_NAMES, given[-1]),
+    help="pend, run, asks, retry, done …",
+)
 @click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
 @click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only jobs with this tag.")
@@ -56,7 +84,6 @@ def ls(
     """
     which = _which(filters, parse_states(status), types_, agent, tags)
     output = Output(options)
-    output.chosen(JOBS.fields)
     with session(options) as call:
         place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)

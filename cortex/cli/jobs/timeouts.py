@@ -41,7 +41,7 @@ def timeouts(options: Options, *, job: str, jsonl: bool) -> None:
                 output.json_line(content)
             return
         match output.format:
-            case Format.TABLE:
+            case Format.TABLE | Format.WIDE:
                 _page(output, job_id, receipts)
             case Format.NAME:
                 for each in receipts:

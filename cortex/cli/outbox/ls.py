@@ -17,7 +17,7 @@ LIMIT_MAX: Final = 1000
 STATES: Final = tuple(each.value.lower() for each in MessageStatus)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=MESSAGES.fields)
 @click.option(
     "--status",
     type=click.Choice(STATES),
@@ -49,7 +49,6 @@ def ls(
 ) -> None:
     """List messages, the newest first: one row for each subscription that gets one."""
     output = Output(options)
-    output.chosen(MESSAGES.fields)
     with session(options) as call:
         rows = call(
             store.page,

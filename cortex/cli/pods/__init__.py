@@ -28,7 +28,7 @@ pods = Group(
 )
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=PODS.fields)
 @click.option("--all", "with_ended", is_flag=True, help="Include the newest stopped pods.")
 @click.pass_obj
 def ls(options: Options, *, with_ended: bool) -> None:

@@ -16,7 +16,7 @@ from cortex.view.resources.pods import PODS
 from cortex.view.verbs import DRAIN_POD, UNDRAIN_POD
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=PODS.fields)
 @click.argument("pod", metavar="POD")
 @changes(DRAIN_POD)
 def drain(change: ChangeRequest, *, pod: str) -> None:
@@ -27,7 +27,7 @@ def drain(change: ChangeRequest, *, pod: str) -> None:
     _act(change, drains.request, pod)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=PODS.fields)
 @click.argument("pod", metavar="POD")
 @changes(UNDRAIN_POD)
 def undrain(change: ChangeRequest, *, pod: str) -> None:

@@ -21,7 +21,7 @@ from cortex.cli.screen.plain_structlog import structlog  # before all that impor
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.apps import app_options, load_app
-from cortex.cli.options import Command, Format, Options
+from cortex.cli.options import Command, Options
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
 from cortex.cli.run.job_output import job_output_as_lines
@@ -182,7 +182,7 @@ def _announce(
     fields = {"schema_version": 1, "pod": pod, "ready_s": ready_s, "http": http}
     if lifeline is not None:
         lifeline.report(fields)
-    elif options.output is Format.TABLE:
+    elif options.output.is_for_people:
         workers = f"{settings.workers} workers, " if settings.workers > 1 else ""
         what = f"{workers}{settings.slots} slots, jobs {', '.join(ready['job_types'])}"
         lines = [f"pod {pod} is ready after {ready_s:.2f} s: {what}"]

@@ -17,7 +17,7 @@ from cortex.view.verbs import PAUSE_SCHEDULE, REMOVE_SCHEDULE, RESUME_SCHEDULE, 
 _name: Final = click.argument("name", metavar="NAME")
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=SCHEDULES.fields)
 @_name
 @changes(PAUSE_SCHEDULE)
 def pause(change: ChangeRequest, *, name: str) -> None:
@@ -28,7 +28,7 @@ def pause(change: ChangeRequest, *, name: str) -> None:
     _write(change, store.pause, name)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=SCHEDULES.fields)
 @_name
 @changes(RESUME_SCHEDULE)
 def resume(change: ChangeRequest, *, name: str) -> None:

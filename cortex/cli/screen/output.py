@@ -4,15 +4,13 @@ JSON and YAML documents have a `schema_version`; their keys stay, new ones may a
 to stderr, so that stdout can always be piped.
 """
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from cortex.cli.options import Format, Options
+from cortex.cli.options import Format, Options, columns_named
 from cortex.cli.screen.table import lines_of
 from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
-from cortex.domain.errors import UsageError
 from cortex.domain.phrases import exact, json_text, to_plain
 from cortex.domain.safe import escaped, safe
 from cortex.view.resource import Field, Resource
@@ -38,7 +36,7 @@ class Output:
     @property
     def is_for_people(self) -> bool:
         """Whether data is shown as a table or a page, not as a document."""
-        return self.format is Format.TABLE
+        return self.format.is_for_people
 
     def listing(
         self, noun: str, columns: Sequence[Field[Row]], rows: Sequence[Row], *, empty: str
@@ -46,7 +44,7 @@ class Output:
         """Write rows; `empty` is the message for people when there are none."""
         chosen = self.chosen(columns)
         match self.format:
-            case Format.TABLE:
+            case Format.TABLE | Format.WIDE:
                 self._table(chosen, rows, empty)
             case Format.NAME:
                 for row in rows:
@@ -61,8 +59,10 @@ class Output:
         self, resource: Resource[Row], rows: Sequence[Row], *, empty: str | None = None
     ) -> None:
         """Write rows of a resource; `empty` replaces its message for people without any."""
+        is_wide = self.format is Format.WIDE and self.options.columns is None
+        fields = resource.plain_fields if is_wide else resource.fields
         message = resource.empty if empty is None else empty
-        self.listing(resource.noun, resource.fields, rows, empty=message)
+        self.listing(resource.noun, fields, rows, empty=message)
 
     def record(
         self,
@@ -77,7 +77,7 @@ class Output:
         `is_whole`: long lines of the page are not cut.
         """
         match self.format:
-            case Format.TABLE:
+            case Format.TABLE | Format.WIDE:
                 for line in page():
                     self.line(line if is_whole else self._cut(line))
             case Format.NAME:
@@ -131,29 +131,18 @@ class Output:
         if not rows:
             self.say(empty, "dim")
             return
-        headers = self.options.headers
-        for line in lines_of(columns, rows, terminal=self.terminal, headers=headers):
+        headers, is_fitted = self.options.headers, self.format is not Format.WIDE
+        for line in lines_of(
+            columns, rows, terminal=self.terminal, headers=headers, is_fitted=is_fitted
+        ):
             self.line(line)
 
     def chosen(self, columns: Sequence[Field[Row]]) -> list[Field[Row]]:
-        """Return the requested columns. Call it before reading, so that a typo fails early.
-
-        Raises `UsageError`.
-        """
+        """Return the columns to show. Raises `UsageError` for an unknown one."""
         request = self.options.columns
         if request is None:
-            return [c for c in columns if c.is_default or not self.is_for_people]
-        names = {name: c for c in columns for name in (c.title, c.name) if name}
-        for name in request:
-            if name not in names:
-                close = difflib.get_close_matches(name, names, n=1)
-                raise UsageError(
-                    f"unknown column {name!r}",
-                    hint=f"did you mean {close[0]!r}?"
-                    if close
-                    else f"columns: {', '.join(c.name for c in columns)}",
-                )
-        return [names[name] for name in request]
+            return [c for c in columns if c.is_default or self.format is not Format.TABLE]
+        return columns_named(request, columns)
 
     def _json(self, plain: dict[str, Any], *, is_indented: bool = False) -> None:
         text = json_text(plain, is_indented=is_indented)

@@ -13,9 +13,17 @@ GAP: Final = "  "
 
 
 def lines_of(
-    columns: Sequence[Field[Row]], rows: Sequence[Row], *, terminal: Terminal, headers: bool
+    columns: Sequence[Field[Row]],
+    rows: Sequence[Row],
+    *,
+    terminal: Terminal,
+    headers: bool,
+    is_fitted: bool = True,
 ) -> Iterator[str]:
-    """Yield the lines of a table: fitted to a terminal, else in full with tabs between cells."""
+    """Yield the lines of a table; for programs with tabs between cells.
+
+    `is_fitted`: no line is longer than the terminal's.
+    """
     if terminal.is_tty:
         heads = [Cell(c.heading, "dim") for c in columns]
     else:
@@ -28,7 +36,8 @@ def lines_of(
     widths = [
         max((width_of(line[i].text) for line in grid), default=0) for i in range(len(columns))
     ]
-    widths = _fitted(columns, widths, terminal.width)
+    if is_fitted:
+        widths = _fitted(columns, widths, terminal.width)
     for line in grid:
         yield _line(columns, line, widths, terminal).rstrip()
 

@@ -13,7 +13,7 @@ from cortex.view.resources.tokens import TOKENS
 LIMIT_MAX: Final = 1000
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=TOKENS.fields)
 @click.option("--all", "with_ended", is_flag=True, help="Include revoked and expired tokens.")
 @click.option("--name", metavar="NAME", help="Only this person's.")
 @click.option(
@@ -23,7 +23,6 @@ LIMIT_MAX: Final = 1000
 def ls(options: Options, *, with_ended: bool, name: str | None, limit: int) -> None:
     """List tokens, the newest first: holder, roles, last use."""
     output = Output(options)
-    output.chosen(TOKENS.fields)
     with session(options) as call:
         rows = call(store.page, name=name, with_ended=with_ended, limit=limit)
     output.resource(TOKENS, rows, empty="no token matches" if name or with_ended else None)

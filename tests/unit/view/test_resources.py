@@ -1,11 +1,15 @@
 """Tables of fields: they hold all that a row has, each with a type, and every surface has them."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import attrs
+import click
 import pytest
 
+from cortex.cli.main import cli
+from cortex.cli.options import Command
 from cortex.http.framework.openapi import document
 from cortex.http.framework.shape import schema_of
 from cortex.http.routes import ROUTES
@@ -46,6 +50,30 @@ def test_the_http_api_lists_all_fields_of_a_resource(resource: Resource[Any]) ->
     rows = [each for path in api["paths"].values() for each in _rows(api, path, resource.noun)]
     wanted = {field.name for field in resource.fields if not field.is_for_people}
     assert wanted in [set(row["properties"]) for row in rows]
+
+
+@BY_NOUN
+def test_a_command_completes_the_columns_of_a_resource(resource: Resource[Any]) -> None:
+    names = {field.name for field in resource.fields}
+    assert any(names <= columns for columns in _completed())
+
+
+@cache
+def _completed() -> frozenset[frozenset[str]]:
+    """Return the names of columns that each command completes."""
+    return frozenset(
+        frozenset(field.name for field in each.columns) for each in _commands(cli) if each.columns
+    )
+
+
+def _commands(group: click.Group) -> Iterator[Command]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        if isinstance(found, click.Group):
+            yield from _commands(found)
+        elif isinstance(found, Command):
+            yield found
 
 
 def _rows(api: dict[str, Any], path: dict[str, Any], noun: str) -> Iterator[dict[str, Any]]:
