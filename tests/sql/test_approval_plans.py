@@ -1,4 +1,4 @@
-"""30,000 jobs that wait for people cost nothing: no statement looks at more than it needs."""
+"""6,000 jobs that wait for people cost nothing: no statement looks at more than it needs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,8 +15,8 @@ from cortex.store import approvals, tasks
 from tests.sql.test_plans import explain
 from tests.support.servers.postgres import run_asyncio, sql
 
-WAITING = 30_000
-DUE = 10_000
+WAITING = 6_000
+DUE = 2_000
 BATCH = 100
 FEW = 60
 TABLES = {"job_record", "task", "approval", "approval_vote", "effect"}
@@ -30,15 +30,15 @@ FILL = """
                             suspended_at, started_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'WAITING_FOR_APPROVAL', 1,
            'approval:' || lpad(to_hex(n), 32, '0')::uuid, true, now(), now(), '{}'
-    FROM generate_series(1, 30000) n;
+    FROM generate_series(1, 6000) n;
     INSERT INTO cortex.approval (id, job_id, lineage_id, attempt, key, tool, tenant, asked,
         asked_digest, arguments, digest, risk, people, on_deny, on_expiry, created_at, expires_at)
     SELECT lpad(to_hex(n), 32, '0')::uuid, lpad(to_hex(n), 32, '0')::uuid,
            lpad(to_hex(n), 32, '0')::uuid, 1, 'k', 't', 'default', '{}', sha256('{}'), '{}',
            sha256('{}'), (ARRAY['LOW', 'MED', 'HIGH'])[1 + n % 3], 1, 'tell', 'tell',
            now() - n * interval '1 millisecond',
-           now() + CASE WHEN n <= 10000 THEN interval '-1 second' ELSE interval '1 hour' END
-    FROM generate_series(1, 30000) n;
+           now() + CASE WHEN n <= 2000 THEN interval '-1 second' ELSE interval '1 hour' END
+    FROM generate_series(1, 6000) n;
     INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
     SELECT lpad(to_hex(200000 + n), 32, '0')::uuid, 'work', 200000 + n, '{}'
     FROM generate_series(1, 100) n;
@@ -48,7 +48,7 @@ FILL = """
            '00000000-0000-0000-0000-000000000007', now(), now()
     FROM generate_series(1, 100) n;
 """
-SOME = UUID(int=25_000)
+SOME = UUID(int=5_000)
 RUNNING = [UUID(int=200_000 + n) for n in range(1, BATCH + 1)]
 NOTHING: list[object] = [None] * BATCH
 ASKED = (
@@ -71,7 +71,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "approvals.inbox": ((BATCH,), 6 * BATCH),
     "approvals.link": ((SOME, "\\x" + "00" * 32, "ana", "lost"), FEW),
     "approvals.token": ((SOME,), FEW),
-    "approvals.hold": (([SOME, UUID(int=26_000)],), FEW),
+    "approvals.hold": (([SOME, UUID(int=5_200)],), FEW),
     "tasks.suspend": (
         (
             *(POD, RUNNING, [1] * BATCH, NOTHING, [False] * BATCH),
@@ -87,7 +87,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
 
 @pytest.fixture
 def big(filled: Callable[..., str]) -> str:
-    """A database with 30,000 jobs that wait for people, 10,000 of them in vain, and no ANALYZE."""
+    """A database with 6,000 jobs that wait for people, 2,000 of them in vain, and no ANALYZE."""
     return filled(FILL)
 
 
@@ -149,7 +149,7 @@ def test_deciding_and_expiring_find_their_rows_by_index(big: str, statistics: st
     if statistics == "fresh":
         sql(big, "ANALYZE")
     digest = sql(big, "SELECT digest FROM cortex.approval LIMIT 1")[0]["digest"]
-    ways = ((SOME, True, None), (UUID(int=25_001), False, None), (UUID(int=25_002), True, "{}"))
+    ways = ((SOME, True, None), (UUID(int=5_001), False, None), (UUID(int=5_002), True, "{}"))
     for approval_id, is_approved, edited in ways:
         given = (approval_id, is_approved, "ana", digest, "why", "cli", None, None, edited, None)
         found = touched(big, query_text("approvals.decide"), *given)
@@ -192,7 +192,7 @@ def test_waiting_jobs_do_not_slow_down_claims(big: str, crowd: Session) -> None:
     assert len(crowd(tasks.claim, pod_id=POD, types=["work"], limit=BATCH)) == BATCH
 
 
-def test_ten_thousand_expire_in_bounded_batches(big: str, crowd: Session) -> None:
+def test_thousands_expire_in_bounded_batches(big: str, crowd: Session) -> None:
     """Each statement stays within what a session allows it: a longer one would be cancelled."""
     done = 0
     while batch := crowd(approvals.expire).count:

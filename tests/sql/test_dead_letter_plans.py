@@ -8,7 +8,7 @@ from tests.sql.test_plans import explain
 from tests.support.servers.postgres import sql
 
 WAITING = 300
-SETTLED = 100_000
+SETTLED = 20_000
 FILL = f"""
     SET session_replication_role = replica;
     ALTER TABLE cortex.dead_letter SET (autovacuum_enabled = false);
@@ -32,7 +32,7 @@ STATEMENTS: dict[str, tuple[object, ...]] = {
 
 @pytest.fixture
 def settled(filled: Callable[..., str]) -> str:
-    """100,000 letters that are done with, newer than 300 that wait, in the same errors."""
+    """20,000 letters that are done with, newer than 300 that wait, in the same errors."""
     return filled(FILL)
 
 

@@ -15,7 +15,7 @@ FILL = """
            now() + CASE WHEN n = 1 THEN 1 ELSE -1 END * interval '1 minute'
     FROM cortex.job j, generate_series(1, 3) n WHERE j.status = 'RUNNING';
     INSERT INTO cortex.said (at, payload)
-    SELECT now() - n * interval '1 second', 'x' FROM generate_series(1, 20000) n;
+    SELECT now() - n * interval '1 second', 'x' FROM generate_series(1, 4000) n;
     INSERT INTO cortex.job_history (job_id, new, attempt, at, metadata)
     SELECT id, 'RUNNING', 1, now(), '{}' FROM cortex.job, generate_series(1, 2);
     INSERT INTO cortex.job_attempt (job_id, attempt, outcome, due_at)

@@ -23,19 +23,19 @@ WAITS = """
            CASE n % 4 WHEN 0 THEN 'person:llm:gpt' WHEN 1 THEN 'budget:agent:x:usd:run'
                       WHEN 2 THEN 'approval:' || gen_random_uuid() ELSE 'effect:' || gen_random_uuid() END,
            now(), '{}'
-    FROM generate_series(1, 20000) n;
+    FROM generate_series(1, 4000) n;
     INSERT INTO cortex.job_record (id, type, status, attempt, waiting_on, next_retry_at, suspended_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'RETRY', 1, 'quota:pay:calls:hour', now(), now(), '{}'
-    FROM generate_series(100001, 105000) n;
+    FROM generate_series(100001, 101000) n;
     INSERT INTO cortex.job_record (id, type, status, attempt, started_at, finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{}'
-    FROM generate_series(200001, 260000) n;
+    FROM generate_series(200001, 212000) n;
     INSERT INTO cortex.effect (id, job_id, lineage_id, attempt, key, tool, tenant, arguments, digest,
                                can_reconcile, status, created_at, finished_at)
     SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'pay', 'pay', 'default',
            '{}', sha256('{}'), true, CASE WHEN n % 2 = 0 THEN 'UNKNOWN' ELSE 'COMPLETED' END,
            now() - n * interval '1 second', CASE WHEN n % 2 <> 0 THEN now() END
-    FROM generate_series(1, 20000) n;
+    FROM generate_series(1, 4000) n;
 """  # noqa: E501 -- SQL
 CAP = 50
 SERVING_SINCE = """

@@ -10,8 +10,8 @@ from cortex.store.job_pages import LOOKED_MAX
 from tests.sql.test_plans import POD, Look, explain
 from tests.support.servers.postgres import sql
 
-JOBS = 100_000
-SAME_INSTANT = 30_000
+JOBS = 20_000
+SAME_INSTANT = 6_000
 LIMIT = 51
 ALL = [status.value for status in JobStatus]
 AGENT = POD
@@ -45,7 +45,7 @@ CASES = {
     "one state": ((["RETRY"], None, None, None, *NONE, *TIMES, None, None, LIMIT, LIMIT), LIMIT),
     "an agent": ((None, [AGENT], None, None, *NONE, *TIMES, None, None, LIMIT, LIMIT), LIMIT),
     "times": (
-        (ALL, None, None, None, *NONE, 86_400.0, 90_000.0, None, None, None, None, LIMIT, LIMIT),
+        (ALL, None, None, None, *NONE, 10_000.0, 13_600.0, None, None, None, None, LIMIT, LIMIT),
         LIMIT,
     ),
     "goes on": (
@@ -68,7 +68,7 @@ LOOKS_A_ROW = 5
 
 @pytest.fixture
 def many(filled: Callable[..., str]) -> str:
-    """A database with 100,000 jobs, 30,000 of which were submitted at one instant."""
+    """A database with 20,000 jobs, 6,000 of which were submitted at one instant."""
     return filled(FILL)
 
 
@@ -93,7 +93,7 @@ def test_job_page_reads_few_jobs_of_any_number(many: str) -> None:
 
 @pytest.fixture
 def many_waiting(filled: Callable[..., str]) -> str:
-    """A database with 100,000 jobs in RETRY, 30,000 of which are due at one instant."""
+    """A database with 20,000 jobs in RETRY, 6,000 of which are due at one instant."""
     return filled(FILL_WAITING)
 
 
@@ -103,7 +103,7 @@ DUE_CASES = {
     "nothing fits": ((["none"], *NONE[1:], None, None, *TIMES, None, None), LOOKED_MAX, LIMIT),
     "ids": ((*NONE, None, [UUID(int=JOBS)], *TIMES, None, None), LOOKED_MAX, LIMIT),
     "times": (
-        (*NONE, None, None, 86_400.0, 90_000.0, None, None, None, None),
+        (*NONE, None, None, 10_000.0, 13_600.0, None, None, None, None),
         LOOKED_MAX,
         LIMIT,
     ),

@@ -7,7 +7,7 @@ from tests.support.servers.postgres import run_asyncio, sql
 
 __all__ = ["big"]
 
-STEPS = 20_000
+STEPS = 4_000
 PAGE = 200
 FILL = f"""
     SET session_replication_role = replica;
@@ -32,7 +32,7 @@ STATEMENTS: dict[str, list[tuple[object, ...]]] = {
         (IDS[0], STEPS - PAGE, PAGE, 100, 1_000),
     ],
     "job_view.steps_before": [(IDS[0], STEPS // 2, PAGE)],
-    "job_view.detail": [(IDS[0], "step 10000", 100, 100, PAGE)],
+    "job_view.detail": [(IDS[0], "step 2000", 100, 100, PAGE)],
 }
 
 

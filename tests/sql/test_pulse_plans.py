@@ -12,22 +12,22 @@ FILL = """
     SET session_replication_role = replica;
     INSERT INTO cortex.job_history (job_id, previous, new, attempt, at, metadata)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'PENDING', 'RUNNING', 1,
-           now() - (100000 - n) * interval '10 milliseconds', '{}'
-    FROM generate_series(1, 100000) n;
+           now() - (20000 - n) * interval '10 milliseconds', '{}'
+    FROM generate_series(1, 20000) n;
     INSERT INTO cortex.job_record (id, type, status, attempt, started_at, finished_at, payload)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{}'
-    FROM generate_series(90001, 100000) n;
+    FROM generate_series(18001, 20000) n;
     INSERT INTO cortex.fact (at, type, subtype, source, amount, currency, data)
     SELECT now() - n * interval '1 second', CASE n % 2 WHEN 0 THEN 'cost' ELSE 'error' END, 'x',
            'llm:gpt', 0.01, 'USD', '{}'
-    FROM generate_series(1, 20000) n;
+    FROM generate_series(1, 4000) n;
     INSERT INTO cortex.dead_letter (
         job_id, lineage_id, fingerprint, type, tenant, created_at, state, resolved_at, resolved_by)
-    SELECT lpad(to_hex(100001 - n), 32, '0')::uuid, gen_random_uuid(), 'x' || n % 7, 'work',
+    SELECT lpad(to_hex(20001 - n), 32, '0')::uuid, gen_random_uuid(), 'x' || n % 7, 'work',
            'default', now() - n * interval '1 second',
            CASE n % 4 WHEN 0 THEN 'DISCARDED' WHEN 2 THEN 'ARCHIVED' ELSE 'OPEN' END,
            CASE WHEN n % 4 = 0 THEN now() END, CASE WHEN n % 4 = 0 THEN 'ana' END
-    FROM generate_series(1, 20000) n;
+    FROM generate_series(1, 4000) n;
 """
 BLOCKS, WAITS, CALLS = 64, 5, 500
 LETTERS, ERRORS = 700, 50

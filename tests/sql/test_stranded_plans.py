@@ -1,4 +1,4 @@
-"""Ten thousand jobs that no pod can take cost the others nothing."""
+"""Thousands of jobs that no pod can take cost the others nothing."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from tests.support.servers.postgres import sql
 STRAND = """
     SET session_replication_role = replica;
     INSERT INTO cortex_worker.stranded (task, since, jobs)
-    VALUES ('gone', now() - interval '9 days', 10000);
+    VALUES ('gone', now() - interval '9 days', 2000);
     UPDATE cortex.pod SET heartbeat_at = now(), state = 'READY';
     -- Half of what waits in named queues, before the rest, and half of what is ready.
     UPDATE cortex_worker.task SET task = 'gone', priority = -1
-    WHERE id <= 50000 AND state IN ('QUEUED', 'READY');
+    WHERE id <= 10000 AND state IN ('QUEUED', 'READY');
 """
 MADE_WAY = """
     SET session_replication_role = replica;
@@ -43,7 +43,7 @@ def test_stranded_jobs_slow_no_statement(filled: Callable[..., str], have_made_w
         shown = (statistics, have_made_way)
         assert read(dsn, "tasks.claim", claim) <= 4 * ROWS_PER_WANTED * BATCH, shown
         assert read(dsn, "tasks.promote", (BATCH,)) <= 4 * BATCH + 4 * FRONT, shown
-        assert read(dsn, "runners.stranded", (STRANDED_S, JOBS_MAX)) <= 8 * JOBS_MAX, shown
+        assert read(dsn, "runners.stranded", (STRANDED_S, JOBS_MAX)) <= 4 * JOBS_MAX, shown
         fail = ("604800", "7d", FAILED_MAX)
         assert read(dsn, "tasks.fail_unfit", (float(fail[0]), *fail[1:])) <= 8 * FAILED_MAX, shown
         sql(dsn, "ANALYZE")

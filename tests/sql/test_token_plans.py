@@ -7,11 +7,11 @@ from tests.sql.test_plans import explain
 FILL = """
     INSERT INTO cortex.api_token (id, name, digest, roles, created_by)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'p' || n % 500, sha256(n::text::bytea), '{viewer}', 'li'
-    FROM generate_series(1, 20000) n;
+    FROM generate_series(1, 4000) n;
     INSERT INTO cortex.api_session (digest, token_id, created_at, expires_at)
     SELECT sha256(n::text::bytea), lpad(to_hex(n), 32, '0')::uuid, now(),
-           now() + (n - 1000) * interval '1 minute'
-    FROM generate_series(1, 20000) n;
+           now() + (n - 200) * interval '1 minute'
+    FROM generate_series(1, 4000) n;
 """
 DIGEST = "\\x" + "00" * 32
 LOOKED_AT_MAX = 250

@@ -96,7 +96,7 @@ def test_a_retried_letter_needs_the_same_tools(store: Session, database: str) ->
 def test_tasks_that_no_pod_can_serve_do_not_slow_the_claim_of_others(
     filled: Callable[..., str],
 ) -> None:
-    """Ten thousand of them come first."""
+    """Thousands of them come first."""
     big = filled(
         """
         SET session_replication_role = replica;
@@ -105,12 +105,12 @@ def test_tasks_that_no_pod_can_serve_do_not_slow_the_claim_of_others(
         INSERT INTO cortex.tool_set SELECT 'run_agent ' || n, ARRAY['t' || n]
         FROM generate_series(1, 50) n;
         INSERT INTO cortex_worker.task (id, task, job_id, state, max_attempts, run_at)
-        SELECT n, CASE WHEN n > 10000 THEN 'run_agent' ELSE 'run_agent ' || 1 + n % 50 END,
+        SELECT n, CASE WHEN n > 2000 THEN 'run_agent' ELSE 'run_agent ' || 1 + n % 50 END,
                lpad(to_hex(n), 32, '0')::uuid, 'READY', 3, now() - interval '1 day'
-        FROM generate_series(1, 11000) n;
+        FROM generate_series(1, 2200) n;
         INSERT INTO cortex.job_record (id, type, worker_job_id, payload)
         SELECT lpad(to_hex(n), 32, '0')::uuid, 'run_agent', n, '{}'
-        FROM generate_series(1, 11000) n;
+        FROM generate_series(1, 2200) n;
         """
     )
     for _ in range(2):
