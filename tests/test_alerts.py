@@ -112,7 +112,7 @@ FAULTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_test_of_each_rule_fails_if(fault: str, tmp_path: Path) -> None:
+def test_rule_test_fails_for_each_broken_rule(fault: str, tmp_path: Path) -> None:
     broken = [FAULTS[fault](rule) for rule in rules()]
     names = {rule["alert"] for rule in rules() if rule not in broken}
     copy = tmp_path / RULES_TEST.name

@@ -202,7 +202,7 @@ def test_first_starts_at_once_unpack_once(one: Version, cache: Path) -> None:
     assert folders(cache) == one.folders
 
 
-def test_killed_while_it_unpacks_it_begins_again(one: Version, cache: Path) -> None:
+def test_launcher_killed_while_unpacking_begins_again(one: Version, cache: Path) -> None:
     assert end(start(one.path, cache=cache, blocks="100"))[0] == -signal.SIGXFSZ
     assert f"{one.runtime}.unfinished" in folders(cache)
     assert end(start(one.path, cache=cache))[0] == 0

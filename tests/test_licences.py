@@ -24,7 +24,7 @@ def test_bundled_components_are_listed_with_their_text(tmp_path: Path) -> None:
     assert (zlib.version, zlib.licence, zlib.text) == ("1.2", "Zlib", "as is")
 
 
-def test_the_text_of_one_is_shown_whole(tmp_path: Path) -> None:
+def test_licence_text_is_shown_whole(tmp_path: Path) -> None:
     ended = run_here(["licences", "Trio"], env={}, folder=tmp_path)
     assert ended.code == 0
     assert "LICENSE.APACHE2" in ended.out

@@ -94,7 +94,7 @@ def test_b(): ...
         ("a/new/room.py", Kind.EVERYTHING, set()),
     ],
 )
-def test_the_path_decides(path: str, kind: Kind, tests: set[str]) -> None:
+def test_path_decides_the_tests(path: str, kind: Kind, tests: set[str]) -> None:
     selection = select([path, "docs/concepts.md"])
     assert selection.kind is kind
     assert tests <= set(selection.tests)

@@ -160,7 +160,7 @@ def test_first_starts_at_once_unpack_once(machine: Machine) -> None:
     assert kinds(machine.cache) == ["postgres", "runtime"]
 
 
-def test_killed_while_it_unpacks_it_begins_again(machine: Machine) -> None:
+def test_launcher_killed_while_unpacking_begins_again(machine: Machine) -> None:
     for kind in ("postgres", "runtime"):
         run = machine.start("--version")
         pattern = f"{kind}-*.unfinished/*"

@@ -77,7 +77,7 @@ def test_git_ignores_the_settings_of_the_machine(
     assert "nothing to commit" in done["stdout"]
 
 
-def test_the_attempts_are_real(tmp_path: Path) -> None:
+def test_harmless_attempts_succeed_unconfined(tmp_path: Path) -> None:
     """Unconfined, as the pod's own user, those that do no harm succeed: the suite can fail."""
     with a_place(os.geteuid()) as place:
         facts = {**place.facts, "own_view": False, "only": HARMLESS}

@@ -108,7 +108,7 @@ def test_program_cannot_change_the_repository_of_its_folder(
     assert folder.is_dir()
 
 
-def test_the_planting_is_real(tmp_path: Path) -> None:
+def test_planting_changes_the_repository_unconfined(tmp_path: Path) -> None:
     """Unconfined, most of it changes the repository."""
     succeeded = 0
     for number, each in enumerate(PLANTING):

@@ -67,7 +67,7 @@ async def failure_of(
 # --- answers
 
 
-async def test_a_complete_answer(model: AnthropicModel, mark: str) -> None:
+async def test_complete_answer_is_read(model: AnthropicModel, mark: str) -> None:
     turn = {
         "text": "Let me look at “café” 🙂.",
         "chunks": 7,
@@ -180,7 +180,9 @@ async def test_fifty_streams_at_once(
         (422, "invalid_request_error"),
     ],
 )
-async def test_a_status_that_will_not_pass(model: AnthropicModel, status: int, type_: str) -> None:
+async def test_permanent_status_is_a_rejection(
+    model: AnthropicModel, status: int, type_: str
+) -> None:
     turn = {"status": status, "error_type": type_, "message": "because\nof this"}
     error = await failure_of(model, turn)
     assert isinstance(error, ModelRejectedError)
@@ -201,7 +203,9 @@ async def test_a_status_that_will_not_pass(model: AnthropicModel, status: int, t
         (529, "overloaded_error"),
     ],
 )
-async def test_a_status_that_may_pass(model: AnthropicModel, status: int, type_: str) -> None:
+async def test_transient_status_is_unavailability(
+    model: AnthropicModel, status: int, type_: str
+) -> None:
     error = await failure_of(
         model, {"status": status, "error_type": type_, "message": "later", "retry_after": "17"}
     )
@@ -223,14 +227,14 @@ async def test_the_sdk_does_not_retry_by_itself(
     assert [call["number"] for call in server.calls(mark)] == [1, 2]
 
 
-async def test_a_status_with_a_web_page_for_a_body(model: AnthropicModel) -> None:
+async def test_web_page_in_an_error_body_is_cut_short(model: AnthropicModel) -> None:
     page = "<html>" + "bad gateway " * 1000
     error = await failure_of(model, {"status": 502, "body": page})
     assert error.failure.type == "http_502"
     assert len(error.message) < 500
 
 
-async def test_the_hint_for_a_bad_key_and_an_unknown_model(model: AnthropicModel) -> None:
+async def test_bad_key_and_unknown_model_have_hints(model: AnthropicModel) -> None:
     bad_key = await failure_of(model, {"status": 401, "error_type": "authentication_error"})
     assert "ANTHROPIC_API_KEY" in (bad_key.hint or "")
     unknown = await failure_of(model, {"status": 404, "error_type": "not_found_error"})
@@ -281,7 +285,7 @@ async def test_an_error_inside_the_stream_is_judged_by_its_type(
         ("html", "not_a_stream", "text/html", False),
     ],
 )
-async def test_a_broken_stream(
+async def test_broken_stream_is_unavailability(
     model: AnthropicModel, fault: str, type_: str, output: str, is_paid: bool | None
 ) -> None:
     turn = {"text": "one two three four", "chunks": 4, "fault": fault, "fault_after": 2}
@@ -330,7 +334,7 @@ async def test_content_keeps_a_slow_stream_alive(model: AnthropicModel) -> None:
 
 
 @pytest.mark.parametrize("turn", [ENDLESS, {"fault": "hang"}], ids=["endless", "hang"])
-async def test_the_total_limit(model: AnthropicModel, turn: dict[str, Any]) -> None:
+async def test_total_limit_ends_the_call(model: AnthropicModel, turn: dict[str, Any]) -> None:
     error = await failure_of(model, turn, CallLimits(total_s=0.4, idle_s=20, connect_s=10))
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == "total_timeout"
@@ -367,7 +371,7 @@ async def test_error_raised_by_on_text_passes_unchanged(
 # --- no server, no key
 
 
-async def test_a_refused_connection() -> None:
+async def test_refused_connection_is_unavailability() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
@@ -386,7 +390,7 @@ async def test_a_refused_connection() -> None:
     "code, expected",
     [(socket.EAI_NONAME, ModelRejectedError), (socket.EAI_AGAIN, ModelUnavailableError)],
 )
-async def test_a_host_that_is_not_found(code: int, expected: type[CortexError]) -> None:
+async def test_unresolvable_host_is_classified(code: int, expected: type[CortexError]) -> None:
     class Resolver(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
             raise socket.gaierror(code, os.strerror(errno.ENOENT))
@@ -490,7 +494,7 @@ async def test_a_proxy_takes_calls_to_the_model(
 
 
 @pytest.mark.parametrize("base_url", ["localhost:8080", "ftp://example.com", "http://[::1"])
-async def test_an_address_that_is_none(base_url: str) -> None:
+async def test_address_without_http_or_host_is_refused(base_url: str) -> None:
     with pytest.raises(UsageError) as caught:
         await AnthropicModel(api_key=API_KEY, base_url=base_url).respond(asking({"text": "no"}))
     assert "ANTHROPIC_BASE_URL" in (caught.value.hint or "")

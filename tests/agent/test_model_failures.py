@@ -96,7 +96,7 @@ STATUSES = [
 
 
 @pytest.mark.parametrize("row", STATUSES, ids=lambda row: str(row[0]))
-async def test_a_status(
+async def test_status_is_classified(
     model: AnthropicModel,
     sdk: anthropic.Anthropic,
     row: tuple[int, str, str, str, FailureClass],
@@ -174,7 +174,7 @@ async def test_error_code_of_the_api_refines_its_status(
         ("error_of_the_future", "api_error", INFRA),
     ],
 )
-async def test_an_error_event_after_a_200(
+async def test_error_event_after_a_200_is_classified(
     model: AnthropicModel,
     sdk: anthropic.Anthropic,
     type_: str,
@@ -202,7 +202,7 @@ async def test_an_error_event_after_a_200(
         ("html", "not_a_stream", None),
     ],
 )
-async def test_a_broken_stream(
+async def test_broken_stream_is_classified(
     model: AnthropicModel,
     sdk: anthropic.Anthropic,
     fault: str,
@@ -219,7 +219,7 @@ async def test_a_broken_stream(
 # --- limits
 
 
-async def test_a_stalled_stream(model: AnthropicModel, sdk: anthropic.Anthropic) -> None:
+async def test_stalled_stream_is_a_timeout(model: AnthropicModel, sdk: anthropic.Anthropic) -> None:
     turn = {"text": "a b c", "chunks": 3, "fault": "stall", "fault_after": 1, "ping_s": 0.02}
     failure = await ours(model, turn, CallLimits(total_s=30, idle_s=0.3, connect_s=10))
     assert (failure.code, failure.cls) == ("idle_timeout", APP)
@@ -285,7 +285,7 @@ async def test_closed_port_is_a_refused_connection() -> None:
 @pytest.mark.parametrize(
     "number, expected", [(socket.EAI_NONAME, PERMANENT), (socket.EAI_AGAIN, INFRA)]
 )
-async def test_a_host_that_is_not_found(number: int, expected: FailureClass) -> None:
+async def test_unresolvable_host_is_classified(number: int, expected: FailureClass) -> None:
     class Resolver(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: Any, **__: Any) -> Any:
             raise socket.gaierror(number, "output")

@@ -98,7 +98,7 @@ async def test_newest_change_comes_first_even_if_it_is_a_deletion(tree: Path) ->
     assert gone.changed_at > before
 
 
-async def test_a_tree_without_a_commit_and_one_without_a_branch(tree: Path, tmp_path: Path) -> None:
+async def test_tree_without_a_commit_or_a_branch_has_a_state(tree: Path, tmp_path: Path) -> None:
     git(tree, "checkout", "--quiet", "--detach")
     assert (await state_of(tree)).branch is None
     young = tmp_path / "young"
@@ -111,7 +111,7 @@ async def test_a_tree_without_a_commit_and_one_without_a_branch(tree: Path, tmp_
     assert "+x\n" in state.diff
 
 
-async def test_a_folder_of_a_tree_is_no_more_than_itself(tree: Path) -> None:
+async def test_state_of_a_subfolder_covers_only_that_folder(tree: Path) -> None:
     (tree / "a").write_text("a person's work\n")
     (tree / "sub" / "b").write_text("the job's\n")
     state = await state_of(tree / "sub")
@@ -122,7 +122,7 @@ async def test_a_folder_of_a_tree_is_no_more_than_itself(tree: Path) -> None:
     assert (tree / "sub" / "b").read_text() == "two\n"
 
 
-async def test_no_tree_is_none(tmp_path: Path) -> None:
+async def test_folder_outside_a_work_tree_has_no_state(tmp_path: Path) -> None:
     assert await work_tree_state(tmp_path / "home") is None
     assert await work_tree_state(tmp_path / "never") is None
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -221,7 +221,7 @@ def test_a_mistake_is_one_line(
     assert all(line.startswith("hint: ") for line in others)
 
 
-def test_the_real_measurements_run(cortex: Cortex) -> None:
+def test_comparison_runs_the_real_measurements(cortex: Cortex) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("these files are in no git checkout")
     ended = cortex.bench("compare", "HEAD", "throughput --jobs 20", "--repeat", "1", "--json")

@@ -509,7 +509,7 @@ def test_wait_for_a_person_is_no_backlog() -> None:
     assert verdict.figures["drained_s"] < 20
 
 
-def test_a_calm_after_the_rest_is_no_backlog() -> None:
+def test_calm_after_the_rest_is_no_backlog() -> None:
     """Without a clock the time of the whole rest counts: not that of the calm behind it."""
     run = healthy_run()
     run.phase(120.0, "calm")

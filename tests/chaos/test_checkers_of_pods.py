@@ -379,7 +379,7 @@ def busy_at_the_quiet_kill(*, lag_s: float) -> Run:
     return run
 
 
-def test_without_observation_it_is_unknown() -> None:
+def test_run_without_observations_is_unknown() -> None:
     run = healthy_run()
     run.beats.clear()
     run.claims.clear()

@@ -79,7 +79,7 @@ def test_evidence_of_two_pods_contains_a_takeover(pods: Pods, tmp_path: Path) ->
         assert (verdict.result, verdict.why) == (Result.VALID, ())
 
 
-def test_a_heartbeat_for_somebody_elses_job_is_seen(pods: Pods) -> None:
+def test_heartbeat_for_a_lost_job_is_found(pods: Pods) -> None:
     """As of a pod that renews by the job's id alone, and has lost that job."""
     begin = """
         WITH pod AS (

@@ -147,7 +147,7 @@ def test_fork_ends_like_the_interpreter(forks: ForkServer, tmp_path: Path, code:
     assert forked.stderr.splitlines()[-1:] == real.stderr.splitlines()[-1:]
 
 
-def test_signals_reach_it(forks: ForkServer, sleeper: Process) -> None:
+def test_signals_reach_the_forked_process(forks: ForkServer, sleeper: Process) -> None:
     assert sleeper.poll() is None
     sleeper.send_signal(signal.SIGSTOP)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -182,7 +182,7 @@ def test_many_threads_may_start_and_wait(forks: ForkServer, tmp_path: Path) -> N
         assert list(threads.map(run, range(20))) == list(range(20))
 
 
-def test_an_asyncio_loop_can_wait_for_it(sleeper: Process) -> None:
+def test_asyncio_loop_can_wait_for_a_forked_process(sleeper: Process) -> None:
     async def until_ended() -> int | None:
         ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(sleeper.fileno(), ended.set)

@@ -30,7 +30,7 @@ def ask(ledger: Ledger, op: Op, *, attempt: int, method: str = "POST") -> tuple[
 
 
 @pytest.mark.parametrize("op,count", [(Op.IDEMPOTENT, 1), (Op.UNSAFE, 2)])
-def test_only_where_keys_are_honoured_a_repetition_is_none(
+def test_ledger_deduplicates_only_operations_that_honour_keys(
     ledger: Ledger, op: Op, count: int
 ) -> None:
     for attempt in (1, 2):

@@ -12,7 +12,7 @@ def test_an_unmarked_database_is_refused(empty_database: str) -> None:
         run_asyncio(lambda: refuse_unmarked(empty_database))
 
 
-def test_a_marked_one_passes_and_half_a_mark_does_not(empty_database: str) -> None:
+def test_marked_database_is_accepted_and_half_a_mark_refused(empty_database: str) -> None:
     run_asyncio(lambda: mark(empty_database, run=new_id()))
     run_asyncio(lambda: refuse_unmarked(empty_database))
     sql(empty_database, "UPDATE public.chaos_mark SET run = $1", new_id())

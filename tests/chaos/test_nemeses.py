@@ -39,7 +39,7 @@ def test_fault_details_depend_on_the_seed_and_serialise_to_json(nemesis: Nemesis
     assert nemesis.fault.startswith("F")
 
 
-def test_each_has_a_name_of_its_own() -> None:
+def test_nemeses_have_distinct_names() -> None:
     assert len({nemesis.name for nemesis in ALL}) == len(ALL)
     assert absent().keys() <= {nemesis.name for nemesis in ALL}
 
@@ -141,7 +141,7 @@ def test_a_pod_is_stopped_with_rows_locked(playing: Playing) -> None:
     assert Window.ROW_LOCK in met["windows"], met
 
 
-def test_a_pod_starves(playing: Playing) -> None:
+def test_starved_pod_stands_still_most_of_the_time(playing: Playing) -> None:
     pod = playing.pod(0)
     fault = playing.begin(Starve(), place=0, share=0.05)
     for state in "TST":

@@ -74,7 +74,7 @@ def test_a_slow_line_is_slow(playing: Playing) -> None:
     playing(ask(line.dsn))
 
 
-def test_a_line_refuses(playing: Playing) -> None:
+def test_refusing_line_cuts_everybody_off(playing: Playing) -> None:
     line = playing.pod(0).line
     fault = playing.begin(Refuse(), **{**ONE, "whom": "all"})
     playing.until(lambda: line.is_taken and not line.relays, what="everybody is cut off")
@@ -191,7 +191,7 @@ def test_no_connection_is_to_be_had(playing: Playing) -> None:
 
 
 @pytest.mark.skipif(FullDisk.name in absent(), reason=absent().get(FullDisk.name, ""))
-def test_the_disk_is_full(playing: Playing) -> None:
+def test_full_disk_fails_writes_until_it_ends(playing: Playing) -> None:
     fault = playing.begin(FullDisk())
     table = "CREATE TABLE public.grown AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)"
     with pytest.raises(asyncpg.DiskFullError):

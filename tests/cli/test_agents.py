@@ -42,7 +42,7 @@ def test_applied_version_records_person_and_reason(cortex: Cortex, life: Life) -
     ]
 
 
-def test_from_stdin(cortex: Cortex) -> None:
+def test_agents_are_applied_from_stdin(cortex: Cortex) -> None:
     assert cortex("agents", "apply", "-", stdin=RESEARCHER).code == 0
     assert cortex("agents", "ls", "-o", "name").out == "researcher\n"
 

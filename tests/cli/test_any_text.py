@@ -99,7 +99,7 @@ def _values(parameter: click.Parameter) -> st.SearchStrategy[str]:
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=commands())
 @pytest.mark.timeout(240)
-def test_any_text_is_taken_or_refused_in_one_line(
+def test_any_text_is_accepted_or_refused_in_one_line(
     database: str, tmp_path: Path, words: list[str]
 ) -> None:
     kept = InProcess(database, tmp_path)(*words)
@@ -116,7 +116,7 @@ def test_any_text_is_taken_or_refused_in_one_line(
         json.loads(kept.out)
 
 
-def test_commands_with_texts_are_among_them() -> None:
+def test_commands_with_texts_are_covered() -> None:
     assert {"jobs submit", "agents show", "budgets set", "dead retry"} <= {v.path for v in VERBS}
 
 
@@ -140,7 +140,7 @@ def test_bytes_that_are_no_text_are_refused(cortex: Cortex) -> None:
         assert len(errors) <= 1, arguments
 
 
-def test_bytes_come_from_a_shell_as_they_do_here(cortex: Cortex) -> None:
+def test_shell_bytes_are_decoded_as_in_process(cortex: Cortex) -> None:
     """Python's own decoding of its arguments, which only its start has."""
     done = subprocess.run(
         [os.fsencode(sys.executable), b"-m", b"cortex", *BYTES[0]],

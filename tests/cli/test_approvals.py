@@ -217,7 +217,7 @@ def test_second_decider_gets_the_first_decision(cortex: Cortex, askers: Askers) 
     assert askers.row(request).status == "DENIED"
 
 
-def test_a_no_needs_a_reason(cortex: Cortex, askers: Askers) -> None:
+def test_denial_needs_a_reason(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(on_deny="fail")
     assert cortex("approvals", "deny", str(request.id)).code == 2
     assert cortex("approvals", "deny", str(request.id), "--reason", "").code == 2
@@ -255,7 +255,7 @@ def test_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: s
     assert askers.row(request).status == "PENDING"
 
 
-def test_a_critical_one_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
+def test_critical_approval_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     confirmed = (str(request.id), "--confirm", request.id.hex[-4:])
     own = cortex("approvals", "approve", *confirmed, *ANA, "--json")

@@ -78,7 +78,7 @@ def test_empty_list_of_breakers_prints_a_message(cortex: Cortex) -> None:
     assert "no breaker is open; no recent failures" in ended.err
 
 
-def test_a_person_opens_and_closes(cortex: Cortex, life: Life) -> None:
+def test_person_opens_and_closes_a_breaker(cortex: Cortex, life: Life) -> None:
     opened = cortex(
         "breakers", "open", "llm:claude", "--reason", "bills", "--as", "ana", "--yes", "--json"
     )

@@ -102,7 +102,7 @@ def test_budgets_ls_shows_the_rest_and_the_waiting_jobs(cortex: Cortex, life: Li
     assert usd == f"{DAY} $5.00 $4.50 $0.00 1 $1.00 today"
 
 
-def test_a_raise_lets_jobs_go_on_and_is_recorded(cortex: Cortex, life: Life) -> None:
+def test_raise_resumes_jobs_and_is_recorded(cortex: Cortex, life: Life) -> None:
     cortex("budgets", "set", DAY, "--usd", "1", *WHY)
     use(life, DAY, spent="1.02")
     job_id = waiting(life, DAY)
@@ -192,7 +192,7 @@ def test_invalid_budget_commands_change_nothing(
     assert listed(cortex) == {}
 
 
-def test_one_token_is_one_token(cortex: Cortex) -> None:
+def test_one_token_is_written_in_the_singular(cortex: Cortex) -> None:
     cortex("budgets", "set", "--tenant", "a", "--tokens", "1", *WHY)
     terminal = cortex.on_terminal("budgets", "ls", env={"NO_COLOR": "1"})
     assert terminal.end() == 0

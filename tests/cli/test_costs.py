@@ -78,7 +78,7 @@ def test_unknown_price_is_never_shown_as_zero(cortex: Cortex, life: Life) -> Non
     assert "lost calls, whose prompts are estimated: 1" in terminal.text
 
 
-def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
+def test_json_output_has_every_figure(cortex: Cortex, life: Life) -> None:
     job = life.job()
     called(life, job, "1", outcome="failed")
     called(life, job, "2")

@@ -186,7 +186,7 @@ def test_due_jobs_without_a_pod_are_a_failure(cortex: Cortex, life: Life) -> Non
     assert checks(ended)["queue"]["found"].startswith("1 due, the oldest for 0:02:0")
 
 
-def test_a_job_of_a_lost_pod_that_somebody_holds(cortex: Cortex, life: Life) -> None:
+def test_locked_job_of_a_lost_pod_is_a_failure(cortex: Cortex, life: Life) -> None:
     pod = life.pod()
     job_id = life.job()
     life.claim(pod)
@@ -204,7 +204,7 @@ def test_a_job_of_a_lost_pod_that_somebody_holds(cortex: Cortex, life: Life) -> 
     assert f"pg_terminate_backend({holder['pid']})" in found["fix"]
 
 
-def test_a_server_that_takes_no_writes(cortex: Cortex, database: str) -> None:
+def test_read_only_server_fails_the_check_of_writes(cortex: Cortex, database: str) -> None:
     name = database_of(database)
     sql(database, f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     ended = cortex("doctor", "--json")
@@ -256,9 +256,7 @@ HELD_FOR = """
 """
 
 
-def test_a_session_that_is_no_pods_and_keeps_pods_from_their_turns(
-    cortex: Cortex, plain_dsn: str
-) -> None:
+def test_foreign_session_holding_a_runner_lock_is_a_failure(cortex: Cortex, plain_dsn: str) -> None:
     assert "intruders" not in checks(cortex("doctor", "--json"))
     take = "SELECT pg_advisory_lock(hashtextextended('cortex.retries', 0))"
     with transaction(plain_dsn, take):

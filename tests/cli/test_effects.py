@@ -117,7 +117,7 @@ def test_one_that_is_done_is_shown_with_its_result_and_its_approval(
     assert (document["result"], document["approval_id"]) == ({"receipt": 7}, str(request.id))
 
 
-def test_a_word_lets_the_job_go_on_and_is_recorded(cortex: Cortex, doers: Doers) -> None:
+def test_resolution_resumes_the_job_and_is_recorded(cortex: Cortex, doers: Doers) -> None:
     claim, effect = unknown(doers)
     ended = cortex(
         *("effects", "resolve", effect[-6:], "applied", *WHY, "--as", "ana"),

@@ -130,7 +130,7 @@ def test_the_source_of_a_bad_address_is_named(cortex_nowhere: Cortex) -> None:
     assert variable.err.startswith("error: CORTEX_DSN is not a Postgres address")
 
 
-def test_a_traceback_only_with_debug(cortex: Cortex) -> None:
+def test_traceback_needs_debug(cortex: Cortex) -> None:
     assert "Traceback" not in cortex("agents", "show", "nobody").err
     assert "Traceback" in cortex("agents", "show", "nobody", "--debug").err
 

@@ -75,7 +75,7 @@ def test_3_an_unknown_job_or_agent(cortex: Cortex) -> None:
         assert cortex(*arguments).code == 3, arguments
 
 
-def test_3_no_database_was_made_yet_and_none_is_made(cortex_nowhere: Cortex) -> None:
+def test_3_missing_database_is_not_created(cortex_nowhere: Cortex) -> None:
     folder = cortex_nowhere.folder / "data"
     ended = cortex_nowhere("jobs", "ls", "--data", str(folder))
     assert ended.code == 3
@@ -148,7 +148,7 @@ def test_closed_output_ends_the_command_quietly(cortex: Cortex, life: Life) -> N
     watching.stderr.close()
 
 
-def test_the_version(cortex_nowhere: Cortex) -> None:
+def test_version_is_printed_without_a_database(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("--version")
     assert ended.code == 0
     assert ended.out.startswith("cortex ")

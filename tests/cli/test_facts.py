@@ -82,7 +82,7 @@ def test_facts_show_person_reason_and_cost(cortex: Cortex, life: Life) -> None:
     assert output in error
 
 
-def test_documents_have_all_of_it(cortex: Cortex, life: Life) -> None:
+def test_json_output_has_every_field(cortex: Cortex, life: Life) -> None:
     number = record(life, data={"message": "busy", "nested": {"a": 1}}, trace_id="t", attempt=2)
     (row,) = cortex("facts", "--json").document["facts"]
     assert row["data"] == {"message": "busy", "nested": {"a": 1}}

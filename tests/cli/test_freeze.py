@@ -111,7 +111,7 @@ def test_freeze_needs_a_reason_and_unfreezing_a_confirmation(cortex: Cortex, doe
         assert doers.call(breakers.frozen).is_frozen is left
 
 
-def test_under_a_key_it_is_done_once(cortex: Cortex, doers: Doers) -> None:
+def test_freeze_under_a_key_happens_once(cortex: Cortex, doers: Doers) -> None:
     key = ("--idempotency-key", "k-1")
     assert cortex("freeze", "on", *WHY, *key).code == 0
     doers.call(breakers.unfreeze, by="bo", reason="over")
@@ -159,7 +159,7 @@ def test_freeze_is_not_a_circuit_breaker(cortex: Cortex, doers: Doers) -> None:
     assert (verdict(doers), doers.call(retries.due, limit=10).count) == ("go", 1)
 
 
-def test_the_freeze_has_no_columns(cortex_nowhere: Cortex) -> None:
+def test_freeze_status_refuses_columns(cortex_nowhere: Cortex) -> None:
     ended = cortex_nowhere("freeze", "status", "--columns", "by")
     assert (ended.code, "the freeze has no columns" in ended.err) == (2, True)
 

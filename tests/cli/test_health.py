@@ -80,5 +80,5 @@ def test_health_has_no_columns(cortex: Cortex) -> None:
     assert cortex("health", "--columns", "name").code == 2
 
 
-def test_without_a_database_it_fails(cortex_nowhere: Cortex) -> None:
+def test_health_fails_without_a_database(cortex_nowhere: Cortex) -> None:
     assert cortex_nowhere("health", "--dsn", "postgresql://127.0.0.1:1/none").code == 1

@@ -405,7 +405,7 @@ def wrong_with(kept: Ended, mode: str) -> list[str]:
 
 
 @pytest.mark.timeout(240)
-def test_no_command_lets_any_of_it_through(record: Record) -> None:
+def test_no_command_prints_hostile_text(record: Record) -> None:
     wrong: list[str] = []
     seen: dict[str, str] = {}
     existing = set(commands())

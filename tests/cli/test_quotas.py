@@ -76,7 +76,7 @@ def test_pages(cortex: Cortex, life: Life) -> None:
     assert rest == ["c:calls:day"]
 
 
-def test_under_a_key_it_is_set_once(cortex: Cortex, doers: Doers) -> None:
+def test_quota_under_a_key_is_set_once(cortex: Cortex, doers: Doers) -> None:
     given = ("quotas", "set", *MAIL, *WHY, "--idempotency-key", "k", "--json")
     first, second = cortex(*given).document, cortex(*given).document
     assert second == first | {"replayed": True}

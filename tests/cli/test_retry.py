@@ -44,7 +44,7 @@ def test_retry_releases_a_job_at_once_and_records_the_person(cortex: Cortex, lif
     assert (task["job_id"], task["state"]) == (UUID(job_id), "READY")
 
 
-def test_several_are_let_go_although_one_cannot(cortex: Cortex, life: Life) -> None:
+def test_several_jobs_are_released_despite_one_failure(cortex: Cortex, life: Life) -> None:
     failed, first, last = str(life.failed()), in_retry(life), in_retry(life)
     assert cortex("jobs", "retry", failed, "--yes").code == 0
     ended = cortex("jobs", "retry", last, failed, first, first[-6:], "--yes", "--json")
@@ -91,7 +91,7 @@ def test_failed_jobs_are_retried_by_a_filter_that_names_them(
     assert "2 retried or discarded before" in again.out
 
 
-def test_the_same_key_lets_it_go_once(cortex: Cortex, life: Life) -> None:
+def test_retry_under_a_key_happens_once(cortex: Cortex, life: Life) -> None:
     job_id = in_retry(life)
     given = ("jobs", "retry", job_id, "--reason", "again", "--idempotency-key", "k-1", "--json")
     first, second = cortex(*given), cortex(*given)

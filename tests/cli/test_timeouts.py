@@ -75,7 +75,9 @@ def test_people_read_a_block_for_each(cortex: Cortex, timed_out: UUID) -> None:
 
 
 @pytest.mark.parametrize("asked", ["--jsonl", "-ojsonl"])
-def test_machines_get_all_of_it_a_line_each(cortex: Cortex, timed_out: UUID, asked: str) -> None:
+def test_jsonl_output_has_a_whole_timeout_per_line(
+    cortex: Cortex, timed_out: UUID, asked: str
+) -> None:
     retried, ended = cortex("jobs", "timeouts", str(timed_out), asked).documents
     assert (retried["scope"], retried["transcript"]) == ("idle", None)
     assert ended["schema_version"] == 1
@@ -89,7 +91,7 @@ def test_machines_get_all_of_it_a_line_each(cortex: Cortex, timed_out: UUID, ask
     assert [(step["seq"], step["output"]) for step in ended["transcript"]] == [(1, "out")]
 
 
-def test_one_document_has_them_all(cortex: Cortex, timed_out: UUID) -> None:
+def test_json_output_has_all_timeouts(cortex: Cortex, timed_out: UUID) -> None:
     document = cortex("jobs", "timeouts", str(timed_out), "--json").document
     assert [each["scope"] for each in document["timeouts"]] == ["idle", "call"]
     names = cortex("jobs", "timeouts", str(timed_out), "-o", "name").out.split()

@@ -86,7 +86,7 @@ def test_a_token_is_revoked_by_its_person_once(cortex: Cortex, life: Life) -> No
     assert cortex("tokens", "revoke", "ana").code == 2, "nobody can be asked here"
 
 
-def test_under_a_key_it_is_made_once_and_shown_once(cortex: Cortex, life: Life) -> None:
+def test_token_under_a_key_is_created_and_shown_once(cortex: Cortex, life: Life) -> None:
     arguments = ["tokens", "create", "--name", "ana", "--role", "viewer", "--as", "li"]
     key = ["--idempotency-key", "k-1"]
     first = cortex(*arguments, *key, "--json").document

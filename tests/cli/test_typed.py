@@ -13,7 +13,7 @@ def installed(*words: str, settings: Settings) -> str:
     return typed(*words, settings=settings, program="/usr/bin/cortex", environ={})
 
 
-def test_an_installed_one_is_called_by_its_name() -> None:
+def test_installed_command_is_called_by_its_name() -> None:
     assert installed("tui", settings=Settings()) == "cortex tui"
     at_home = Settings(data=default_data_dir())
     assert installed("tui", settings=at_home) == "cortex tui"
@@ -26,7 +26,9 @@ def test_an_installed_one_is_called_by_its_name() -> None:
         ("/x/.venv/bin/cortex", {UNDER_UV: "1"}, "uv run cortex"),
     ],
 )
-def test_another_one_as_it_was_started(program: str, environ: dict[str, str], start: str) -> None:
+def test_other_programs_are_called_as_they_were_started(
+    program: str, environ: dict[str, str], start: str
+) -> None:
     assert typed("tui", settings=Settings(), program=program, environ=environ) == f"{start} tui"
 
 

@@ -62,7 +62,7 @@ def test_by_time() -> None:
     assert struck("rules: [{after_s: 1, status: 500}]", calls) == [2, 3, 4, 5]
 
 
-def test_by_time_since_the_first_call_that_it_struck() -> None:
+def test_rule_for_s_counts_from_the_first_call_it_struck() -> None:
     rules = "rules: [{for_s: 2, prompt: mine, status: 500}]"
     calls = [a_call(at_s=0), *(a_call(at_s=at_s, prompt="mine") for at_s in (60, 61.9, 62, 70))]
     assert struck(rules, calls) == [1, 2]
@@ -128,7 +128,7 @@ def test_a_status_has_the_apis_own_type(status: int, type_: str) -> None:
     assert (refusal.status, refusal.error_type, refusal.retry_after) == (status, type_, "20")
 
 
-def test_a_status_with_all_that_it_may_have() -> None:
+def test_refusal_reads_all_its_fields() -> None:
     refusal = outcome(
         "name: x, status: 429, error_type: api_error, error_code: organization_on_hold, "
         "message: told, retry_after_date_s: 5, body: <html>, first_delay_s: 0.5"
@@ -214,7 +214,7 @@ def test_invalid_fault_file_is_refused_with_its_rule(text: str, output: str) -> 
     assert "\n" not in caught.value.message
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_unreadable_rules_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_rules(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe")

@@ -41,7 +41,7 @@ def body(prompt: str, **fields: Any) -> dict[str, Any]:
     return {"model": MODEL, "max_tokens": 100, "messages": messages, **fields}
 
 
-async def test_an_answer_that_is_not_streamed(client: httpx2.AsyncClient) -> None:
+async def test_answer_without_streaming_is_one_message(client: httpx2.AsyncClient) -> None:
     prompt = program({"text": "hello", "tools": [{"name": "now"}]})
     answer = await client.post("/v1/messages", json=body(prompt))
     message = answer.json()
@@ -59,7 +59,7 @@ async def test_the_same_call_gets_the_same_answer(client: httpx2.AsyncClient) ->
     assert first.json()["usage"] == second.json()["usage"]
 
 
-async def test_the_log_of_calls(client: httpx2.AsyncClient) -> None:
+async def test_call_log_lists_calls_in_order(client: httpx2.AsyncClient) -> None:
     prompt = program({"status": 500, "times": 1, "text": "better"}, mark="mine")
     for _ in range(2):
         await client.post("/v1/messages", json=body(prompt, stream=True))
@@ -74,9 +74,7 @@ async def test_the_log_of_calls(client: httpx2.AsyncClient) -> None:
     assert first["started_s"] <= first["ended_s"] <= second["started_s"]
 
 
-async def test_the_calls_that_are_being_answered(
-    client: httpx2.AsyncClient, nursery: trio.Nursery
-) -> None:
+async def test_open_calls_are_listed(client: httpx2.AsyncClient, nursery: trio.Nursery) -> None:
     async def open_calls() -> list[str]:
         return [call["prompt"] for call in (await client.get("/calls/open")).json()["calls"]]
 
@@ -132,7 +130,7 @@ async def test_other_paths(client: httpx2.AsyncClient) -> None:
     assert counted.json()["input_tokens"] > 1_000
 
 
-async def test_echo(client: httpx2.AsyncClient) -> None:
+async def test_echo_script_repeats_the_prompt(client: httpx2.AsyncClient) -> None:
     async with serve(echo) as server:
         answer = await client.post(f"{server.base_url}/v1/messages", json=body("hear, hear"))
     assert answer.json()["content"] == [{"type": "text", "text": "hear, hear"}]

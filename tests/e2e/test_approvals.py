@@ -208,7 +208,7 @@ def test_expired_request_runs_nothing(office: Office, rule: str, status: str) ->
         assert "no decision on refund in time" in office.last_result(job_id)
 
 
-def test_a_gate_in_a_jobs_own_code(office: Office) -> None:
+def test_gate_in_job_code_returns_each_decision(office: Office) -> None:
     office.start()
     yes, edited, no, late = (
         submit(office.dsn, "ship", {"count": n, "expires_s": 100 if n == 4 else 3600})

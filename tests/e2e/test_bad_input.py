@@ -71,7 +71,7 @@ def test_a_type_that_the_named_app_lacks_and_an_unknown_agent_are_refused(
     assert job_count(database, "true") == 0
 
 
-def test_a_good_one_is_submitted_waited_for_and_shown(pods: Pods, tmp_path: Path) -> None:
+def test_valid_job_is_submitted_and_awaited(pods: Pods, tmp_path: Path) -> None:
     pods.start()
     ran = run_cli(*SUBMIT, "noop", "--wait", dsn=pods.dsn, folder=tmp_path)
     assert ran.exit_code == 0, ran.stderr

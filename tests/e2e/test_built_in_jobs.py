@@ -76,7 +76,7 @@ def receiver() -> Iterator[Receiver]:
     server.server_close()
 
 
-def test_a_pod_killed_in_the_middle_of_a_post(pods: Pods, receiver: Receiver) -> None:
+def test_post_of_a_killed_pod_repeats_only_if_idempotent(pods: Pods, receiver: Receiver) -> None:
     """One that may be repeated is, under its key; of the other one a person decides."""
     pods.environment["CORTEX_HTTP_ALLOW"] = receiver.host
     receiver.stuck.set()

@@ -194,7 +194,7 @@ def test_denied_or_expired_demo_ends_and_sends_nothing(demo: Demo) -> None:
     assert not demo.mails()
 
 
-def test_stopped_or_killed_it_waits_on_at_the_same_request_and_sends_once(demo: Demo) -> None:
+def test_interrupted_demo_waits_at_the_same_request_and_sends_once(demo: Demo) -> None:
     run = demo.run(is_forked=False)
     run.until_it_waits()
     how = run.value_of("or", containing="approve ")

@@ -113,7 +113,7 @@ def test_model_call_finished_while_draining_is_kept_and_streamed(
     assert_one_truth(pods.dsn)
 
 
-def test_people_see_how_far_it_has_come_and_can_still_cancel(
+def test_drain_progress_is_shown_and_jobs_stay_cancellable(
     pods: Pods, gate: Path, tmp_path: Path
 ) -> None:
     leaving = pods.start("--http", "127.0.0.1:0", **LONG)
@@ -149,7 +149,9 @@ JOBS_AT_FIRST = 9
 JOBS_EACH_TIME = 3
 
 
-def test_a_rolling_restart_under_load(pods: Pods, agent: ScriptedAgent) -> None:
+def test_rolling_restart_under_load_loses_and_repeats_nothing(
+    pods: Pods, agent: ScriptedAgent
+) -> None:
     """Pods, one after the other: nothing is lost, doubled or paid for twice."""
     agent.apply("list_files")
     turns = [{"first_delay_s": 0.3, "tools": [LOOK]}] * (TURNS - 1) + [{"text": "done"}]

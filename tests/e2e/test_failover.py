@@ -61,7 +61,7 @@ def standby(private_postgres: PrivatePostgres, run_dir: Path, bindir: Path) -> I
         yield running
 
 
-def test_pods_and_clients_go_on_at_the_promoted_standby(
+def test_pods_and_clients_continue_on_the_promoted_standby(
     private_postgres: PrivatePostgres, standby: Standby, tmp_path: Path
 ) -> None:
     with closing(Pods(both(private_postgres, standby), tmp_path)) as pods:

@@ -102,7 +102,7 @@ def test_a_kill_during_the_tools_does_not_ask_the_model_again(
 
 
 @pytest.mark.smoke("A dead pod's jobs go on within two seconds")
-def test_all_jobs_of_a_killed_pod_go_on_and_lose_no_attempt(pods: Pods, gate: Path) -> None:
+def test_all_jobs_of_a_killed_pod_continue_and_lose_no_attempt(pods: Pods, gate: Path) -> None:
     first = pods.start()
     submit_many(pods.dsn, 50, "gated", {"gate": str(gate)})
     until_jobs(pods.dsn, "checkpoint->'seq' = '1'", count=50)

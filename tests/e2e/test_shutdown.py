@@ -324,7 +324,9 @@ HELD_UP = {
 
 
 @pytest.mark.parametrize("by", HELD_UP)
-def test_a_signal_during_the_migration(empty_database: str, tmp_path: Path, by: str) -> None:
+def test_signal_during_the_migration_ends_the_start(
+    empty_database: str, tmp_path: Path, by: str
+) -> None:
     pods = Pods(empty_database, tmp_path)
 
     async def leave_while_locked() -> None:
@@ -353,7 +355,7 @@ async def until_row(connection: "asyncpg.Connection[asyncpg.Record]", query: str
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: str(n.name))
-def test_a_signal_while_it_waits_for_a_database_that_does_not_answer(
+def test_signal_ends_a_start_that_waits_for_a_silent_database(
     database: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     with proxy(database) as network:
@@ -377,7 +379,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_signal_at_any_moment_of_the_start(pods: Pods, moment: str) -> None:
+def test_signal_at_any_moment_of_the_start_ends_the_pod(pods: Pods, moment: str) -> None:
     """Early ones end the interpreter, late ones a ready pod: it ends in time, leaving nothing."""
     pods.is_forked = False
     starting = pods.launch()

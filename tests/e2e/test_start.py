@@ -146,9 +146,7 @@ def test_password_on_the_command_line_is_never_shown(more: tuple[str, ...], tmp_
     assert SECRET not in ran.stderr + ran.stdout
 
 
-def test_a_database_that_is_not_there_and_a_user_that_is_not_there(
-    database: str, tmp_path: Path
-) -> None:
+def test_missing_database_or_user_is_named(database: str, tmp_path: Path) -> None:
     absent = database.replace(database_of(database), "absent")
     error = run_cli(*UP, dsn=absent, folder=tmp_path).refused(exit_code=3)
     assert 'database "absent" does not exist' in error["message"]

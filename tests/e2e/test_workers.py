@@ -149,7 +149,7 @@ def test_killed_pod_ends_its_workers_and_another_pod_takes_over(pods: Pods, gate
     assert_one_truth(pods.dsn)
 
 
-def test_a_crash_point_ends_each_worker_and_those_after_them_go_on(pods: Pods) -> None:
+def test_crash_point_ends_each_worker_and_its_successor_completes_the_job(pods: Pods) -> None:
     pod = pods.start("--workers", "2", crash_at="after_claim:1")
     job_id = submit(pods.dsn, "noop")
     until_status(pods.dsn, job_id, "COMPLETED")

@@ -166,7 +166,7 @@ def test_guessing_is_locked_out_and_neighbours_with_a_good_token_are_not(
     assert server.get("/healthz").status == 200
 
 
-def test_a_token_that_is_no_more_is_no_guess(server: HttpServer, database: str) -> None:
+def test_revoked_token_is_no_guess(server: HttpServer, database: str) -> None:
     old = server.token("viewer")
     sql(database, "UPDATE cortex.api_token SET revoked_at = cortex.now(), revoked_by = 'li'")
     for _ in range(2 * MISSES_MAX):

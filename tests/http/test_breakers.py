@@ -78,7 +78,7 @@ def test_unknown_breaker_cannot_be_closed(server: HttpServer, operator: str) -> 
     assert (output.status, output.json["code"]) == (404, "not_found")
 
 
-def test_effects_are_frozen_and_let_go(server: HttpServer, operator: str) -> None:
+def test_effects_are_frozen_and_unfrozen(server: HttpServer, operator: str) -> None:
     output = post(server, operator, "/v1/freeze/off", reason="x")
     assert (output.status, output.json["code"]) == (409, "conflict")
     output = post(server, operator, "/v1/freeze/on", reason="an audit")

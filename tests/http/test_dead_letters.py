@@ -291,7 +291,7 @@ def test_dead_letters_without_a_valid_selection_stay_open(
         assert states(server.dsn) == ["OPEN"], ascii(body)
 
 
-def test_under_a_key_one_job_is_submitted(server: HttpServer, operator: str) -> None:
+def test_bulk_retry_under_a_key_submits_one_job(server: HttpServer, operator: str) -> None:
     """Also when nothing is left to choose by the time that it is asked for again."""
     ids = fail(server.dsn, 2)
     body = {"which": {"type": "work"}, "rate": 1000.0}

@@ -42,9 +42,7 @@ def waiting(server: HttpServer, count: int) -> None:
     eventually(lambda: len(server.hall.waiters) == count, what=f"{count} wait")
 
 
-def test_a_job_that_completed_answers_its_result(
-    server: HttpServer, viewer: str, database: str
-) -> None:
+def test_completed_job_returns_its_result(server: HttpServer, viewer: str, database: str) -> None:
     job_id = submit(database, "digest")
     end(database, job_id, DONE)
     output = server.get(path(job_id), token=viewer)
@@ -70,7 +68,7 @@ def test_a_job_that_failed_is_a_problem_with_its_own_code(
     assert (output.json["job_status"], output.json["error_class"]) == ("FAILED", "PERMANENT")
 
 
-def test_a_job_that_was_cancelled_is_another_one(
+def test_cancelled_job_is_a_problem_of_its_own(
     server: HttpServer, viewer: str, database: str
 ) -> None:
     job_id = submit(database, "digest")
@@ -162,7 +160,7 @@ def test_too_many_waiting_clients_get_503(
 
 
 @pytest.mark.timeout(300)
-def test_a_thousand_wait_on_real_sockets_for_few_statements(
+def test_thousand_waiting_clients_cost_few_statements(
     server: HttpServer, viewer: str, database: str
 ) -> None:
     ids = submit_many(database, CROWD)

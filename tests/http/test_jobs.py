@@ -182,7 +182,9 @@ def test_only_an_admin_calls_a_tool_without_an_agent(
     assert server.post("/v1/jobs", token=admin, json_body=body).status == 201
 
 
-def test_under_one_key_there_is_one_job(server: HttpServer, operator: str, database: str) -> None:
+def test_submission_under_a_key_makes_one_job(
+    server: HttpServer, operator: str, database: str
+) -> None:
     def send(key: str, note: str = "n", token: str = operator) -> Answered:
         body = {"type": "digest", "payload": {"note": note}}
         return server.post(
@@ -205,7 +207,7 @@ def test_under_one_key_there_is_one_job(server: HttpServer, operator: str, datab
     assert job_count(database, "true") == 1
 
 
-def test_a_hundred_at_once_under_one_key_make_one_job(
+def test_hundred_submissions_under_one_key_make_one_job(
     server: HttpServer, operator: str, database: str
 ) -> None:
     def send(_: int) -> tuple[int, str]:

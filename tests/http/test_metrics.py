@@ -20,7 +20,7 @@ def counted(server: HttpServer, token: str) -> dict[tuple[str, str, str], float]
     }
 
 
-def test_only_those_with_a_token_read_them(server: HttpServer) -> None:
+def test_metrics_need_a_token(server: HttpServer) -> None:
     assert server.get("/metrics").status == 401
     assert server.get("/metrics", token=server.token("approver")).status == 200
 

@@ -82,7 +82,7 @@ def test_a_link_is_enough_for_little_and_its_person_is_marked(
     )
 
 
-def test_a_typed_name_must_be_one(server: HttpServer, askers: Askers) -> None:
+def test_invalid_typed_name_is_refused(server: HttpServer, askers: Askers) -> None:
     request = askers.asked()
     reader = by_link(server, askers.call, request)
     for name in ("", "  ", "x" * 101, "a\u202eb", "a\x1b[2J"):

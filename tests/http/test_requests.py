@@ -365,7 +365,7 @@ def test_an_error_is_a_problem_document(server: HttpServer, name: str, status: i
     assert ("retry-after" in told_.headers) == asks_again
 
 
-def test_an_error_out_of_a_nursery_is_the_same(server: HttpServer) -> None:
+def test_error_from_a_nursery_keeps_its_status(server: HttpServer) -> None:
     told_ = server.get("/v1/t/fail/group")
     assert (told_.status, told_.json["detail"]) == (409, "it was decided by li")
 

@@ -134,7 +134,7 @@ async def test_an_impossible_name_is_refused(port: FaultyPort) -> None:
         await fail(a_pod(port), "disk:x")
 
 
-async def test_hundreds_of_streams_are_not_held_up(bench: Bench) -> None:
+async def test_hundreds_of_calls_start_after_the_first_answers(bench: Bench) -> None:
     pod, provider = a_pod(bench.port), Provider()
     for _ in range(300):
         bench.jobs.start_soon(provider.call, pod)
@@ -145,7 +145,7 @@ async def test_hundreds_of_streams_are_not_held_up(bench: Bench) -> None:
     assert provider.suspended == []
 
 
-async def test_tools_begin_at_once(bench: Bench) -> None:
+async def test_tool_calls_start_at_once(bench: Bench) -> None:
     pod, provider = a_pod(bench.port), Provider()
     for _ in range(50):
         bench.jobs.start_soon(provider.call, pod, "tool:run_command")
@@ -155,7 +155,7 @@ async def test_tools_begin_at_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["own failure", "another pod's outage"])
-async def test_after_any_trouble_a_few_go_first_again(bench: Bench, trouble: str) -> None:
+async def test_slow_start_repeats_after_any_trouble(bench: Bench, trouble: str) -> None:
     pod, other, provider = a_pod(bench.port), a_pod(bench.port), Provider()
     for _ in range(10):
         await succeed(pod)
@@ -294,7 +294,7 @@ async def test_one_probe_runs_and_its_success_closes_the_breaker(
         await succeed(pod)
 
 
-async def test_a_probe_that_fails_opens_it_again(port: FaultyPort, database: str) -> None:
+async def test_failed_probe_reopens_the_breaker(port: FaultyPort, database: str) -> None:
     pod = a_pod(port)
     await open_it(pod)
     move_clock(database, 21)

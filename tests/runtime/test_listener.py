@@ -127,7 +127,7 @@ async def test_a_black_hole_is_found_by_its_own_probe(
         nursery.cancel_scope.cancel()
 
 
-async def test_without_notifications_its_latency_is_unknown_and_it_keeps_trying(
+async def test_listener_latency_is_unknown_until_it_hears_itself_again(
     bench: Bench,
 ) -> None:
     listener, _ = await listening(bench)

@@ -21,7 +21,7 @@ async def a_pod_with_a_job(bench: Bench) -> tuple[pods.Pod, UUID]:
     return pod, job_id
 
 
-async def test_the_death_of_one_is_not_that_of_its_namesake(bench: Bench, database: str) -> None:
+async def test_death_of_a_pod_leaves_its_namesake_alive(bench: Bench, database: str) -> None:
     dead, left_behind = await a_pod_with_a_job(bench)
     living, kept = await a_pod_with_a_job(bench)
     session = await holding_lock(bench, living)

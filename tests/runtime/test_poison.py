@@ -219,7 +219,7 @@ async def suspect(bench: Bench) -> UUID:
     return job_id
 
 
-async def test_a_suspect_that_commits_a_step_is_none_any_more(
+async def test_suspect_that_commits_a_step_is_cleared(
     bench: Bench, database: str, suspect: UUID
 ) -> None:
     await bench.submit(1)

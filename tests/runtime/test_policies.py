@@ -93,7 +93,7 @@ async def test_job_keeps_the_configuration_of_the_pod_that_began_it(port: Faulty
     assert (await policies.limits(a_claim())).prices.cost("scripted", USAGE) == 8
 
 
-async def test_the_same_configuration_is_one(port: FaultyPort) -> None:
+async def test_equal_configurations_share_one_id(port: FaultyPort) -> None:
     ids = [(await policies_of(port, a_config(usd))).config_id for usd in ("7", "7.0", "7.1")]
     assert ids[0] == ids[1] != ids[2]
 
@@ -191,7 +191,7 @@ async def test_unreadable_configuration_fails_the_job_and_not_the_pod(
 @pytest.mark.parametrize(
     "method", [jobs.ensure_types, configs.ensure, codes.ensure], ids=["types", "config", "code"]
 )
-async def test_a_pod_begins_once_another_session_lets_go_of_a_row(port: Port, method: Any) -> None:
+async def test_pod_starts_once_a_locked_row_is_free(port: Port, method: Any) -> None:
     faulty = FaultyPort(port)
     faulty.refuse(method, is_locked=True)
     code = Code(version="1")

@@ -72,7 +72,7 @@ async def test_a_problem_is_logged_once_while_it_lasts(
     ]
 
 
-async def test_a_pod_declares_its_schedules_once_another_lets_go_of_them(
+async def test_pod_declares_its_schedules_once_a_locked_row_is_free(
     port: Port, database: str
 ) -> None:
     faulty = FaultyPort(port)

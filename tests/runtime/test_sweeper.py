@@ -124,7 +124,7 @@ async def test_swept_job_pauses_by_its_own_policy_with_jitter(
     assert pauses_s[0] <= (50_000 if overridden else 3000)
 
 
-async def test_without_retries_left_it_fails_with_the_time_of_the_last_heartbeat(
+async def test_job_without_retries_fails_with_its_last_heartbeat(
     bench: Bench, database: str
 ) -> None:
     (claim,) = await bench.claimed(max_retries=0)
@@ -494,9 +494,7 @@ async def test_job_left_for_the_next_sweep_is_not_timed_out(bench: Bench, databa
     assert statuses(database) == {"RETRY": BATCH_MAX, "RUNNING": 1}
 
 
-async def test_a_clock_that_was_set_back_does_not_keep_it_running(
-    bench: Bench, database: str
-) -> None:
+async def test_clock_set_back_does_not_extend_a_timeout(bench: Bench, database: str) -> None:
     late = await beating(bench, database, 75)
     sql(
         database,

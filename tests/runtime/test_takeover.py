@@ -154,7 +154,7 @@ async def test_no_pod_is_taken_over_soon_after_the_servers_start(
 
 
 @pytest.mark.parametrize("settled", [False, True])
-async def test_a_pod_judges_only_while_its_own_link_is_well(
+async def test_pod_judges_others_only_while_its_own_link_is_healthy(
     bench: Bench, database: str, settled: bool
 ) -> None:
     dead, _ = await a_dead_pod(bench)

@@ -28,7 +28,7 @@ def test_a_job_keeps_the_version_it_was_submitted_with(database: str, store: Ses
     assert versions == ["2", "1"]
 
 
-def test_the_same_again_is_no_new_version(database: str, store: Session) -> None:
+def test_same_flow_applied_again_is_no_new_version(database: str, store: Session) -> None:
     assert [apply(store), apply(store), apply(store, description="x")] == [1, 1, 2]
     assert [each.version for each in store(flows.versions, "f")] == [2, 1]
     facts = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'flow_applied'")
@@ -46,7 +46,7 @@ def test_the_limit_of_the_flow_replaces_that_of_the_type(
     assert job_row(database, job_id)["timeout_s"] == used
 
 
-def test_without_a_limit_of_its_own_it_has_that_of_the_type(database: str, store: Session) -> None:
+def test_flow_without_a_limit_has_that_of_its_type(database: str, store: Session) -> None:
     apply(store)
     assert job_row(database, submit(database, "run_flow", {"flow": "f"}))["timeout_s"] == 1800
     with pytest.raises(asyncpg.CheckViolationError, match=r'2701 is above .* "run_flow": 2700'):

@@ -105,7 +105,7 @@ def least_of_late_claims(dsn: str, *, is_held: bool) -> int:
     return run_asyncio(run)
 
 
-def test_a_deep_backlog_makes_no_claim_dearer(filled: Callable[..., str]) -> None:
+def test_deep_backlog_makes_no_claim_more_expensive(filled: Callable[..., str]) -> None:
     shallow = blocks_of_claim(filled(BACKLOG.format(count=1000)))
     deep = blocks_of_claim(filled(BACKLOG.format(count=12_000)))
     assert deep <= 1.2 * shallow

@@ -116,7 +116,7 @@ def test_waiting_for_a_breaker_uses_no_retry(
     assert facts(database, running.lease.job_id) == []
 
 
-def test_a_job_waits_for_a_person_and_runs_again_once_let_go(
+def test_job_waiting_for_a_person_runs_again_when_released(
     database: str, store: Session, running: Running, claim: Claims
 ) -> None:
     job_id = running.lease.job_id

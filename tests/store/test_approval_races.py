@@ -231,7 +231,7 @@ def behind_a_lock(
 
 
 @pytest.mark.parametrize("is_suspension_first", [True, False])
-def test_a_decision_in_the_middle_of_a_suspension(
+def test_decision_during_a_suspension_is_not_missed(
     askers: Askers,
     is_suspension_first: bool,
 ) -> None:

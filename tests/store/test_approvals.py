@@ -61,7 +61,7 @@ def test_waiting_for_approval_holds_no_task_or_pod(askers: Askers) -> None:
     assert_one_truth(askers.dsn)
 
 
-def test_a_yes_lets_the_job_go_on(askers: Askers) -> None:
+def test_approval_resumes_the_job(askers: Askers) -> None:
     request = a_request()
     job_id = askers.ask(request)
     ruling = askers.decide(request, reason="fine", address="10.0.0.7", client="curl")

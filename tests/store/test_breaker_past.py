@@ -64,7 +64,7 @@ def test_later_successes_do_not_hide_the_errors_that_opened_a_breaker(
     assert found == ["three", "two", "one"]
 
 
-def test_past_reports_from_when_it_is_complete(
+def test_truncated_past_names_since_when_it_is_complete(
     store: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(store, 3)
@@ -75,7 +75,7 @@ def test_past_reports_from_when_it_is_complete(
     assert known.known_since == known.turns[0].at
 
 
-def test_rows_get_their_past_and_none_needs_no_statement(store: Session) -> None:
+def test_rows_get_their_past_and_no_rows_need_no_statement(store: Session) -> None:
     fail(store, 3)
     (row,) = store(with_past, store(breakers.page))
     assert row.past is not None

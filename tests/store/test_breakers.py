@@ -122,7 +122,7 @@ def test_one_of_many_pods_gets_the_probe(
     assert late.breaker.state is BreakerState.HALF_OPEN
 
 
-def test_a_probe_that_is_renewed_or_given_back(store: Session, database: str) -> None:
+def test_probe_is_renewed_and_given_back(store: Session, database: str) -> None:
     open_it(store)
     move_clock(database, 21)
     number = probe(store)
@@ -148,7 +148,7 @@ def test_pods_read_only_unhealthy_breakers(store: Session, database: str) -> Non
     assert len(store(breakers.look, limit=1)[1]) == 1
 
 
-def test_a_person_opens_and_closes(store: Session, database: str) -> None:
+def test_person_opens_and_closes_a_breaker(store: Session, database: str) -> None:
     held = store(breakers.force_open, NAME, by="ana", reason="bills").breaker
     assert (held.state, held.open_until) == (BreakerState.OPEN, None)
     move_clock(database, 1e6)

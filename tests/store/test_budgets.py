@@ -335,7 +335,7 @@ def wait_for(store: Session, pod_id: UUID, claim: Claim, name: str, delay_s: flo
 
 
 @pytest.mark.parametrize("delay_s, queue", [(None, None), (None, "q"), (3600.0, None)])
-def test_a_raise_lets_those_go_on_that_have_room_then(  # noqa: PLR0917 -- pytest passes them by name
+def test_raise_resumes_only_jobs_that_have_room(  # noqa: PLR0917 -- pytest passes them by name
     store: Session,
     database: str,
     running: Callable[..., Claim],
@@ -379,7 +379,7 @@ def test_job_woken_from_a_budget_keeps_its_spent_attempts(
     assert [row["attempts_spent"] for row in tasks_made] == [2, 2]
 
 
-def test_a_raise_is_a_raise(store: Session) -> None:
+def test_raise_must_exceed_the_limit_of_an_existing_budget(store: Session) -> None:
     limit(store, TENANT_RUN, 5)
     for to in ("5", "4"):
         with pytest.raises(ConflictError, match=r"is \$5.00 already"):
@@ -390,7 +390,7 @@ def test_a_raise_is_a_raise(store: Session) -> None:
         store(budgets.remove, "job:x:usd:run", by="ana", reason="")
 
 
-def test_a_removed_budget_lets_all_go_on(
+def test_removed_budget_resumes_all_its_jobs(
     store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     limit(store, TENANT_RUN, 0)
@@ -437,7 +437,7 @@ def test_jobs_that_began_waiting_during_a_raise_are_woken(
     assert wake_all(store, limit=1) == [0]
 
 
-def test_thousands_go_on_in_batches(
+def test_many_jobs_resume_in_batches(
     store: Session,
     database: str,
     running: Callable[..., Claim],

@@ -111,7 +111,7 @@ def test_every_failure_leaves_an_open_dead_letter(
         assert found[name] == job[name]
 
 
-def test_other_ends_leave_none_and_neither_does_a_failure_undone(
+def test_only_committed_failures_leave_a_dead_letter(
     store: Session, database: str, claim: Callable[..., list[Claim]]
 ) -> None:
     pod_id = new_id()
@@ -236,7 +236,7 @@ def test_retry_records_person_and_reason(store: Session, database: str) -> None:
     assert data["retried_as"] == str(settled.retried_as)
 
 
-def test_a_line_of_jobs_keeps_its_first_one(
+def test_lineage_keeps_its_first_job(
     store: Session, database: str, claim: Callable[..., list[Claim]]
 ) -> None:
     (first,) = fail(database)
@@ -421,7 +421,7 @@ def test_identical_agent_version_keeps_the_steps(store: Session, database: str) 
     assert (new["agent_version"], len(steps(database, new["id"]))) == (3, 2)
 
 
-def test_without_a_word_the_version_stays(store: Session, database: str) -> None:
+def test_retry_keeps_the_agent_version_by_default(store: Session, database: str) -> None:
     apply(store, "one")
     (old_id,) = fail(database, steps=2, submitted={"agent": "tester"})
     apply(store, "two")

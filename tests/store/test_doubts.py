@@ -77,7 +77,7 @@ def pod(
 
 
 @pytest.mark.parametrize("said", Resolution)
-def test_a_persons_word_lets_the_job_go_on(pod: Pod, said: Resolution) -> None:
+def test_resolution_resumes_the_job(pod: Pod, said: Resolution) -> None:
     first = pod.running()
     effect_id = pod.intended(first).id
     pod.doubt(first, effect_id)

@@ -77,7 +77,7 @@ def test_a_pod_is_found_by_its_name_and_by_either_end_of_its_id(store: Session) 
         store(drains.find, "host:12")
 
 
-def test_a_name_that_several_pods_have_is_no_name(store: Session) -> None:
+def test_name_shared_by_several_pods_is_refused(store: Session) -> None:
     for _ in range(4):
         store(pods.register, a_pod(name="same"))
     with pytest.raises(NotFoundError, match=r"'same' names 4 pods: .*, …"):

@@ -199,7 +199,7 @@ def test_heir_finds_the_effects_of_its_origin(doers: Doers) -> None:
     assert doers.row(done)["job_id"] == origin.lease.job_id, "it stands where its step is"
 
 
-def test_an_heir_of_an_heir_finds_it_too(doers: Doers) -> None:
+def test_heir_of_an_heir_finds_the_open_effect(doers: Doers) -> None:
     first = doers.claimed()
     leave = doers.begin(first)
     third = doers.heir(doers.heir(first))
@@ -207,7 +207,7 @@ def test_an_heir_of_an_heir_finds_it_too(doers: Doers) -> None:
     assert (found and (found.id, found.verdict)) == (leave.id, "recheck")
 
 
-def test_an_heir_with_other_arguments_must_not_leave_an_open_one_behind(doers: Doers) -> None:
+def test_heir_with_other_arguments_diverges_until_the_effect_is_resolved(doers: Doers) -> None:
     origin = doers.claimed()
     leave = doers.begin(origin)
     heir = doers.heir(origin, from_start=True)
@@ -327,7 +327,7 @@ def test_one_of_many_simultaneous_resolutions_wins(doers: Doers) -> None:
     assert_one_truth(doers.dsn)
 
 
-def test_a_word_against_a_cancel_leaves_one_truth(doers: Doers) -> None:
+def test_resolution_racing_a_cancel_leaves_one_truth(doers: Doers) -> None:
     for _ in range(10):
         claim, effect_id = doubted(doers)
         job_id = claim.lease.job_id

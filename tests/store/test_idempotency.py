@@ -108,7 +108,7 @@ def test_repeated_key_replays_the_first_response(store: Session, database: str) 
     assert (row["expires_at"] - row["created_at"]).total_seconds() == KEY_TTL_S
 
 
-def test_a_hundred_at_once_make_one_job(database: str) -> None:
+def test_hundred_concurrent_calls_under_a_key_make_one_job(database: str) -> None:
     async def until_told(db: Database) -> str:
         while True:
             try:

@@ -56,7 +56,7 @@ def suspended(store: Session, pod_id: UUID, claims: list[Claim]) -> list[UUID]:
     return sorted(store(tasks.suspend, pod_id=pod_id, operations=ended))
 
 
-def test_all_that_fit_are_cancelled_and_those_that_run_are_asked_to_end(
+def test_bulk_cancel_ends_waiting_jobs_and_asks_running_ones(
     store: Session, database: str, submit: Submits, claim: Claims, pod_id: UUID
 ) -> None:
     (running,) = (submit(),)

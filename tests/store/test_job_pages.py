@@ -58,7 +58,7 @@ def walked(store: Session, which: JobFilter, *, limit: int) -> Iterator[Sequence
             return
 
 
-def test_the_newest_come_first(some: Session) -> None:
+def test_jobs_are_listed_newest_first_in_pages(some: Session) -> None:
     assert listed(some) == NEWEST_FIRST
     assert listed(some, limit=2) == NEWEST_FIRST[:2]
     assert listed(some, before=JobCursor(NEWEST_FIRST[1]), limit=2) == NEWEST_FIRST[2:4]

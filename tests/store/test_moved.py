@@ -88,7 +88,7 @@ def test_handed_back_attempt_is_found_in_a_reused_page(life: Life) -> None:
     assert moved(life, pod) == [("waits", None, 1)]
 
 
-def test_the_list_has_the_leases(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_page_has_the_ages_of_leases(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     pod, idle = life.pod("pod-1"), life.pod("pod-2")
     first = begin(life, pod)
     move_clock(life.dsn, 600)

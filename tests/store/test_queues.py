@@ -35,7 +35,7 @@ def finish(store: Session, pod_id: UUID, claims: list[Claim]) -> None:
 
 
 @pytest.mark.parametrize("paused, other", [("a", "b"), ("a", None), (None, "a")])
-def test_a_paused_queue_stands_still_and_the_others_go_on(
+def test_paused_queue_holds_its_jobs_and_no_others(
     store: Session, submit: Submits, claim: Claims, paused: str | None, other: str | None
 ) -> None:
     held = submit(queue_name=paused)

@@ -121,7 +121,7 @@ def test_pages_go_by_name(doers: Doers) -> None:
 # --- what calls take
 
 
-def test_twenty_means_twenty_however_many_ask_at_once(doers: Doers) -> None:
+def test_call_quota_is_exact_under_concurrency(doers: Doers) -> None:
     put(doers, MAIL)
     claims = doers.claimed_many(120)
     intents = [an_intent(claim, {"n": n}, tool="mail") for n, claim in enumerate(claims)]
@@ -137,7 +137,7 @@ def test_twenty_means_twenty_however_many_ask_at_once(doers: Doers) -> None:
     assert 0 < refused.wait_s <= HOUR_S
 
 
-def test_five_hundred_euros_are_never_more(doers: Doers) -> None:
+def test_amount_quota_is_never_exceeded_under_concurrency(doers: Doers) -> None:
     put(doers, PAY)
     rng = seeded_random()
     claims = doers.claimed_many(80)

@@ -138,7 +138,7 @@ def test_a_job_of_a_named_queue_waits_for_its_turn(
     assert claim(store)[0].lease.job_id == job_id
 
 
-def test_a_pass_takes_those_first_that_were_due_first(
+def test_retries_due_earliest_are_released_first(
     store: Session, database: str, suspended: Suspended
 ) -> None:
     ids = [suspended(float(10 * n), waiting_on=on) for n, on in enumerate([None, LLM, None, LLM])]
@@ -251,7 +251,7 @@ def test_head_of_an_idle_queue_probes_before_a_job_behind_others(
     assert with_tasks(database) - running == {idle}
 
 
-def test_a_closed_breaker_lets_all_go_on_that_waited_for_it(
+def test_closed_breaker_releases_all_its_waiting_jobs(
     store: Session, database: str, suspended: Suspended
 ) -> None:
     ids = [suspended(3600.0, waiting_on=LLM) for _ in range(5)]
@@ -415,7 +415,7 @@ def test_a_job_cancelled_while_it_gets_its_task_keeps_none(
     assert claim(store) == []
 
 
-def test_cancelling_and_letting_go_at_once_leave_no_task_behind(database: str) -> None:
+def test_racing_cancels_and_releases_leave_no_task_behind(database: str) -> None:
     many_in_retry(database, 200)
     ids = [row["id"] for row in sql(database, "SELECT id FROM cortex.job ORDER BY random()")]
     turns = iter(range(4))
@@ -448,7 +448,7 @@ def facts(dsn: str, job_id: UUID) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("waiting_on", [None, LLM])
-def test_a_job_in_retry_is_let_go_at_once_and_it_is_recorded(
+def test_retry_now_releases_a_job_at_once_and_is_recorded(
     store: Session, database: str, suspended: Suspended, waiting_on: str | None
 ) -> None:
     job_id = suspended(3600.0, waiting_on=waiting_on)

@@ -67,9 +67,7 @@ def test_an_attempt_that_never_was_leaves_no_receipt(store: Session, lease: Leas
     assert store(timeouts.record, [of(later), of(stranger)]) == set()
 
 
-def test_an_attempt_that_lost_its_job_still_does(
-    store: Session, lease: Lease, database: str
-) -> None:
+def test_lost_attempt_records_its_timeout(store: Session, lease: Lease, database: str) -> None:
     sql(database, "UPDATE cortex_worker.task SET attempt = 7 WHERE job_id = $1", lease.job_id)
     assert store(timeouts.record, [of(lease)]) == {lease.job_id}
 

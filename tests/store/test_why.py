@@ -124,7 +124,7 @@ def test_queued_job_names_the_job_before_it(
     assert f"job {first} is running; 1 is before it" in output.sentence
 
 
-def test_a_running_job_is_as_well_as_its_pod(
+def test_running_job_shows_the_health_of_its_pod(
     store: Session, database: str, submit: Callable[..., UUID], enter: Callable[..., pods.Pod]
 ) -> None:
     dead = enter(is_alive=False, name="gone")

@@ -42,7 +42,7 @@ async def test_a_link_that_is_lost_while_it_asks_counts_too(
 
 
 @on_asyncio
-async def test_the_job_that_was_asked_about_is_the_one(
+async def test_action_applies_to_the_job_in_question(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     job = cluster.add(1)

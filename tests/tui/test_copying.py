@@ -283,7 +283,7 @@ def test_ctrl_c_is_the_editors() -> None:
         (run_by("raise SystemExit(3)"), "ended with 3"),
     ],
 )
-def test_an_editor_that_is_none_is_named(environ: dict[str, str], report: str) -> None:
+def test_unusable_editor_is_named(environ: dict[str, str], report: str) -> None:
     assert report in editor.show("{}", environ=environ)
 
 

@@ -42,7 +42,7 @@ async def test_unknown_effects_come_first_with_all_that_is_known(
 
 
 @on_asyncio
-async def test_an_earlier_word_is_not_why_it_is_unknown_again(
+async def test_earlier_resolution_does_not_explain_a_new_doubt(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     said = {"resolution": "not-applied", "resolved_by": "li", "resolved_reason": "seen"}

@@ -45,7 +45,7 @@ def drawn(found: Sequence[WaterfallRow], width: int = 60, zoom: Zoom | None = No
     return ["".join(cell.text for cell in line).rstrip() for line in lines]
 
 
-def test_steps_stand_on_one_axis() -> None:
+def test_bars_share_one_axis() -> None:
     lines = drawn(rows())
     bars = [line[20:].rstrip() for line in lines]
     assert bars[1].lstrip().startswith("█")

@@ -279,7 +279,9 @@ async def test_marked_failed_jobs_are_retried_as_new_jobs(
 
 
 @on_asyncio
-async def test_the_same_jobs_are_not_opened_again(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_jobs_already_shown_are_not_opened_again(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     cluster.add(1)
     async with sit() as seat:
         await seat.press("o")
@@ -308,7 +310,7 @@ async def test_screens_do_not_pile_up_without_a_bound(
 
 
 @on_asyncio
-async def test_a_paused_queue_can_go_on(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_paused_queue_can_be_resumed(cluster: FakeBackend, sit: OpenSession) -> None:
     cluster.add(1, queue_name="mail")
     cluster.queues.add("mail", paused_at=cluster.queues.now, paused_by="li", reason="deploy")
     async with sit() as seat:

@@ -18,7 +18,7 @@ FRAMES: dict[str, type[Frame]] = {
 }
 
 
-def test_the_table_is_clear() -> None:
+def test_key_table_has_no_clashes() -> None:
     assert list(clashes(KEYS)) == []
     assert len({key.id for key in KEYS}) == len(KEYS)
     assert {key.group for key in KEYS} <= set(GROUPS)

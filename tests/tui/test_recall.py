@@ -144,7 +144,7 @@ async def test_the_next_decision_sends_the_one_before(
 
 
 @on_asyncio
-async def test_a_grave_one_after_a_light_one_is_not_lost(
+async def test_dangerous_decision_after_a_pending_one_keeps_both(
     inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     light = inbox.add(1)
@@ -174,7 +174,7 @@ async def test_pending_decision_cannot_be_made_twice(
 
 @pytest.mark.parametrize("key", ["2", "o", "question_mark"])
 @on_asyncio
-async def test_leaving_the_inbox_sends_it(
+async def test_leaving_the_inbox_sends_the_decision(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession, key: str
 ) -> None:
     first = inbox.add(1)
@@ -188,7 +188,7 @@ async def test_leaving_the_inbox_sends_it(
 
 
 @on_asyncio
-async def test_quitting_sends_it(inbox: FakeApprovals, sit: OpenSession) -> None:
+async def test_quitting_sends_the_decision(inbox: FakeApprovals, sit: OpenSession) -> None:
     first = inbox.add(1)
     async with sit(recall_s=RECALL_S) as seat:
         await enter(seat)
@@ -215,7 +215,7 @@ async def test_quitting_shows_that_a_decision_could_not_be_sent(
 
 
 @on_asyncio
-async def test_without_a_link_it_is_refused_at_once(
+async def test_decision_without_a_link_is_refused_at_once(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     inbox.add(1)

@@ -69,7 +69,9 @@ def in_a_row(seat: Seat) -> str:
 
 
 @on_asyncio
-async def test_no_key_reads_anything_for_it(cluster: FakeBackend, sit: OpenSession) -> None:
+async def test_moving_the_cursor_reads_nothing_for_the_side_pane(
+    cluster: FakeBackend, sit: OpenSession
+) -> None:
     for number in range(1, 9):
         cluster.add(number)
     async with sit(size=WIDE) as seat:
@@ -95,7 +97,9 @@ async def test_side_pane_follows_the_polls(cluster: FakeBackend, sit: OpenSessio
 
 @pytest.mark.parametrize("first", ["jobs", "dead"])
 @on_asyncio
-async def test_a_narrow_screen_has_none(cluster: FakeBackend, sit: OpenSession, first: str) -> None:
+async def test_narrow_screen_has_no_side_pane(
+    cluster: FakeBackend, sit: OpenSession, first: str
+) -> None:
     cluster.add(1)
     cluster.dead.add(1)
     async with sit(first=first, size=NARROW) as seat:

@@ -112,7 +112,7 @@ async def test_a_request_that_ended_meanwhile_is_not_sought_for_ever(
 
 
 @on_asyncio
-async def test_the_request_that_a_job_above_the_inbox_waits_for(
+async def test_inbox_shows_the_request_its_job_waits_for(
     cluster: FakeBackend, inbox: FakeApprovals, sit: OpenSession
 ) -> None:
     job_id = cluster.add(5)

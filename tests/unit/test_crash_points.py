@@ -270,7 +270,7 @@ def test_recording_writes_the_passed_points(tmp_path: Path) -> None:
         "record:",
     ],
 )
-def test_a_setting_that_is_none_is_refused(setting: str) -> None:
+def test_invalid_setting_is_refused(setting: str) -> None:
     with pytest.raises(UsageError, match=f"{VARIABLE} is "):
         arm(setting)
 

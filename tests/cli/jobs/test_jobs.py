@@ -158,7 +158,7 @@ def test_a_running_job_is_left_to_its_pod(cortex: Cortex, life: Life) -> None:
     assert "COMPLETED" in err
 
 
-def test_several_are_cancelled_although_one_cannot(cortex: Cortex, life: Life) -> None:
+def test_several_jobs_are_cancelled_despite_one_failure(cortex: Cortex, life: Life) -> None:
     first, ended_before, last = str(life.failed()), str(life.job()), str(life.job())
     ended = cortex("jobs", "cancel", first, ended_before, last, last[-6:], "--yes", "--json")
     assert ended.code == 5

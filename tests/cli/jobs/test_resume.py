@@ -238,7 +238,9 @@ def test_already_resumed_job_keeps_its_files(cortex: Cortex, life: Life, checkou
     assert (checkout / "a.py").read_text() == "half done\n"
 
 
-def test_one_person_at_a_time(cortex: Cortex, life: Life, database: str, checkout: Path) -> None:
+def test_one_person_resumes_a_job_at_a_time(
+    cortex: Cortex, life: Life, database: str, checkout: Path
+) -> None:
     job_id = failed(life, **left_in(checkout))
     leave_work(checkout)
     with open_session(Profile(dsn=database, connections_max=1)) as other:
@@ -250,7 +252,7 @@ def test_one_person_at_a_time(cortex: Cortex, life: Life, database: str, checkou
     assert resume(cortex, job_id, "--choice", "discard_and_retry").code == 0
 
 
-def test_under_a_key_it_happens_once(cortex: Cortex, life: Life, checkout: Path) -> None:
+def test_resume_under_a_key_happens_once(cortex: Cortex, life: Life, checkout: Path) -> None:
     job_id = failed(life, **left_in(checkout))
     leave_work(checkout)
     asked = ("--choice", "discard_and_retry", "--idempotency-key", "k1")

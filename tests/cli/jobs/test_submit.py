@@ -31,7 +31,7 @@ def payload_of(cortex: Cortex, printed: str) -> object:
     return cortex("jobs", "show", printed.strip(), "--json").document["job"]["payload"]
 
 
-def test_the_id_is_all_that_is_printed(cortex: Cortex, life: Life) -> None:
+def test_submit_prints_only_the_id(cortex: Cortex, life: Life) -> None:
     life.type()
     ended = cortex("jobs", "submit", "digest", "--payload", '{"urls": ["a"]}')
     assert ended.code == 0
@@ -60,7 +60,7 @@ def test_without_a_reason_a_submission_is_in_its_history_alone(cortex: Cortex, l
     assert life.sql("SELECT FROM cortex.fact") == []
 
 
-def test_a_pod_that_can_run_it_needs_no_remark(cortex: Cortex, life: Life) -> None:
+def test_submission_with_a_ready_pod_prints_no_hint(cortex: Cortex, life: Life) -> None:
     life.type()
     life.pod(liveness=Liveness.HEARTBEAT)
     assert cortex("jobs", "submit", "digest").err == ""
@@ -96,7 +96,7 @@ def test_payloads_from_files_and_stdin(cortex: Cortex, life: Life) -> None:
     assert payload_of(cortex, stdin.out) == {"from": "stdin"}
 
 
-def test_arguments_go_on_top_with_the_types_of_the_handler(cortex: Cortex, app: str) -> None:
+def test_arguments_override_the_payload_with_the_handlers_types(cortex: Cortex, app: str) -> None:
     arguments = ["--payload", '{"item": "x", "count": 2}', "--arg", "item=007", "--arg", "count=3"]
     ended = cortex("jobs", "submit", "shop", "--app", app, *arguments, "--arg", "note=a=b")
     assert payload_of(cortex, ended.out) == {"item": "007", "count": 3, "note": "a=b"}

@@ -45,7 +45,7 @@ def test_app_file_imports_modules_beside_it(write: Write) -> None:
     assert "run_agent" in registry_of(path).names
 
 
-def test_a_module_of_the_working_folder(write: Write) -> None:
+def test_package_of_the_working_folder_is_loaded(write: Write) -> None:
     write("pack_of_test/__init__.py", "")
     write("pack_of_test/work.py", JOB)
     assert "from_app" in registry_of("pack_of_test.work").names
@@ -76,7 +76,7 @@ def test_a_virtual_environment_of_another_python_is_refused(write: Write, tmp_pa
         add_packages(tmp_path / "nothing")
 
 
-def test_loading_it_twice_runs_it_once(write: Write) -> None:
+def test_app_loaded_twice_runs_once(write: Write) -> None:
     path = write("once_of_test.py", JOB)
     assert load_app(path) is load_app(path)
 

@@ -28,7 +28,7 @@ def test_a_worker_that_fails_one_check_is_not_ready(failed: str) -> None:
     assert not board.are_all_ready()
 
 
-def test_a_word_counts_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readiness_of_a_worker_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     board = ReadyBoard(workers=1)
     now = 100.0
     monkeypatch.setattr("cortex.cli.run.ready_board.time.monotonic", lambda: now)

@@ -206,7 +206,7 @@ def test_built_in_schedules_cannot_be_removed_or_replaced(cortex: Cortex, life: 
     assert cortex("schedules", "apply", "-", stdin=text).code == 5
 
 
-def test_the_list_on_a_terminal(cortex: Cortex, cluster: Life) -> None:
+def test_schedules_ls_shows_its_columns_on_a_terminal(cortex: Cortex, cluster: Life) -> None:
     cortex("schedules", "apply", "-", stdin=DIGEST)
     stop_clock(cluster.dsn, NOON + timedelta(days=1))
     cluster.call(fire_due, limit=9)

@@ -71,7 +71,7 @@ def test_a_job_is_run_retried_and_completed_by_ticks_alone(pods: Pods) -> None:
     assert "cortex tick runs the jobs, last" in listed.stdout + listed.stderr
 
 
-def test_without_work_it_starts_no_pod(pods: Pods) -> None:
+def test_tick_without_work_starts_no_pod(pods: Pods) -> None:
     done = pods.tick()
     assert (done.exit_code, done.outcomes) == (0, ALL_OK)
     assert not sql(pods.dsn, "SELECT FROM cortex.pod")

@@ -135,7 +135,7 @@ async def test_a_pod_that_has_lost_its_threads_drains(
         (float("nan"), 60, "got nan"),
     ],
 )
-def test_a_step_may_take_as_long_as_its_job(
+def test_step_timeout_is_limited_by_its_job(
     seconds: float, job_s: float, message: str | None
 ) -> None:
     if message is None:

@@ -58,7 +58,7 @@ def test_empty_system_is_healthy(store: Session) -> None:
     assert of(found, rules.FAILURE_RATE).value is None
 
 
-def test_due_jobs_and_the_oldest_of_them(store: Session, database: str) -> None:
+def test_due_jobs_and_their_oldest_age_are_measured(store: Session, database: str) -> None:
     life = Life(store, database)
     life.type()
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_more_errors_than_are_read_are_extrapolated(
     assert 80 / 980 * 0.8 < found.value < 100 / 1000 * 1.2
 
 
-def test_messages_that_wait_and_the_oldest_of_them(store: Session, database: str) -> None:
+def test_waiting_messages_and_their_oldest_age_are_measured(store: Session, database: str) -> None:
     insert = """
         INSERT INTO cortex.outbox (id, topic, payload, tenant, subscription, available_at)
         SELECT gen_random_uuid(), 'order.placed', '{}', 'default', 'mail',
@@ -189,7 +189,7 @@ def test_health_names_a_subscription_whose_receiver_fails(store: Session, databa
     assert store(health).failing == ()
 
 
-def test_a_runner_is_as_well_as_its_last_runs(store: Session, database: str) -> None:
+def test_runner_health_follows_its_last_runs(store: Session, database: str) -> None:
     Life(store, database).sql(RUNNERS)
     found = store(health)
     words = {each.name: each.word for each in found.runners}

@@ -67,7 +67,7 @@ def test_a_drain_request_reaches_all_workers_and_those_that_are_restarted(
     assert [row["subtype"] for row in facts] == ["pod_drained", "pod_undrained"]
 
 
-def test_a_drain_is_as_far_as_the_worker_that_is_least_far(store: Session, database: str) -> None:
+def test_drain_phase_is_that_of_the_slowest_worker(store: Session, database: str) -> None:
     _, first, second = two_workers(store)
     phases = {first: DrainPhase.FLUSH, second: DrainPhase.JOBS}
     for worker, phase in phases.items():

@@ -97,7 +97,7 @@ def test_driver_errors_are_classified(
     assert (failure.code, failure.cls) == (code, expected)
 
 
-def test_a_lock_that_somebody_else_holds(database: str) -> None:
+def test_lock_held_by_another_session_is_an_infrastructure_failure(database: str) -> None:
     failure = failure_of(raised_by(database, partial(take_a_lock, dsn=database)))
     assert (failure.code, failure.cls) == ("database_busy", INFRA)
 

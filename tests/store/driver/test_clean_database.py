@@ -48,7 +48,7 @@ def content(dsn: str) -> dict[str, object]:
     return rows
 
 
-def test_rows_and_sequences_are_those_of_a_new_one(
+def test_restored_database_has_the_rows_and_sequences_of_a_new_one(
     shared_postgres: SharedPostgres, lent: str, unused: str
 ) -> None:
     submit(lent, "work")
@@ -60,7 +60,7 @@ def test_rows_and_sequences_are_those_of_a_new_one(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_one_that_is_otherwise_changed_is_not_used_again(
+def test_database_with_other_changes_is_not_reused(
     shared_postgres: SharedPostgres, lent: str, change: str
 ) -> None:
     sql(lent, change)

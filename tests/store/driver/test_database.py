@@ -266,7 +266,7 @@ def test_a_lock_that_is_let_go_is_got_at_a_repeat(database: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01", "55P03"])
-def test_repeats_are_limited_and_then_it_is_an_outage(database: str, state: str) -> None:
+def test_repeats_are_limited_and_end_in_an_outage(database: str, state: str) -> None:
     async def work(db: Database) -> None:
         runs = 0
 
@@ -538,7 +538,7 @@ def test_cancelled_work_is_rolled_back_by_the_server(database: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["stop", "stop_immediate", "kill"])
-def test_a_restart_between_calls_is_an_outage_and_no_more(
+def test_server_restart_between_calls_is_an_outage(
     private_postgres: PrivatePostgres, how: str
 ) -> None:
     async def work(db: Database) -> None:

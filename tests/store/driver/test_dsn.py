@@ -61,7 +61,7 @@ def test_no_part_of_a_password_shows(shape: str, password: str) -> None:
 
 @pytest.mark.parametrize("shape", PARAMETERS)
 @given(password=ODD)
-def test_a_password_among_the_parameters_does_not_show(shape: str, password: str) -> None:
+def test_password_in_a_parameter_is_redacted(shape: str, password: str) -> None:
     dsn = shape.format(quote(f"{SECRET}{password}", safe=""))
     assert SECRET not in redact(dsn)
     assert has_password(dsn)
@@ -70,7 +70,7 @@ def test_a_password_among_the_parameters_does_not_show(shape: str, password: str
 @pytest.mark.parametrize(
     "written", ["={}", "='{}'", "='a b{}'", r"='a\' b{}'", "='never closed {}", " = {}"]
 )
-def test_an_address_of_words_does_not_show_it_either(written: str) -> None:
+def test_keyword_dsn_hides_its_password(written: str) -> None:
     dsn = f"host=h password{written.format(SECRET)}"
     assert SECRET not in redact(dsn)
     assert redact(dsn).startswith("host=h password")
@@ -88,7 +88,7 @@ def test_an_address_of_words_does_not_show_it_either(written: str) -> None:
         ("host=h dbname=d", "host=h dbname=d"),
     ],
 )
-def test_all_else_shows(dsn: str, shown: str) -> None:
+def test_rest_of_a_dsn_is_shown(dsn: str, shown: str) -> None:
     assert redact(dsn) == shown
     assert has_password(dsn) == ("***" in shown)
 

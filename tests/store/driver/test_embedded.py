@@ -415,7 +415,7 @@ def test_created_folders_have_fixed_modes_under_any_umask(
 
 
 @needs_root
-def test_root_runs_it_as_a_system_user(new_dir: Path, join: Join) -> None:
+def test_root_runs_the_server_as_a_system_user(new_dir: Path, join: Join) -> None:
     join(new_dir).dsn()
     assert owner(new_dir / "pgdata").uid == pwd.getpwnam(SERVICE_USER).pw_uid
     assert (new_dir / "pgdata").stat().st_mode & 0o777 == 0o700
@@ -423,7 +423,7 @@ def test_root_runs_it_as_a_system_user(new_dir: Path, join: Join) -> None:
 
 
 @needs_root
-def test_ordinary_user_runs_it_as_himself_and_root_joins_him(new_dir: Path, join: Join) -> None:
+def test_ordinary_user_owns_the_server_and_root_joins_it(new_dir: Path, join: Join) -> None:
     skip_unless_nobody_gets_to_the_programs()
     new_dir.mkdir(mode=0o700)
     os.chown(new_dir, NOBODY, NOBODY)

@@ -185,7 +185,7 @@ def test_pooler_that_appears_later_is_reported(pooler: PgBouncer) -> None:
         run_asyncio(Profile(dsn=pooler.dsn, is_pooled=False).connect)
 
 
-def test_migrating_works_through_it(empty_database: str, server_home: Path) -> None:
+def test_migration_works_through_a_pooler(empty_database: str, server_home: Path) -> None:
     with pgbouncer(empty_database, server_home) as pooler:
         with pytest.raises(SchemaError):
             on_database(Profile(dsn=pooler.dsn), is_pooled)
@@ -195,7 +195,7 @@ def test_migrating_works_through_it(empty_database: str, server_home: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_restart_behind_it_is_an_outage_and_no_more(
+def test_server_restart_behind_a_pooler_is_an_outage(
     private_postgres: PrivatePostgres, server_home: Path, how: str
 ) -> None:
     async def call(db: Database) -> bool:

@@ -109,5 +109,5 @@ def test_store_uses_only_redacted_connection_methods() -> None:
         ("postgresql://u:p/w@h/db", None),
     ],
 )
-def test_the_password_of_an_address(dsn: str, password: str | None) -> None:
+def test_password_of_a_dsn_is_found(dsn: str, password: str | None) -> None:
     assert password_of(dsn) == password

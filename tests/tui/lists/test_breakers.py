@@ -145,7 +145,7 @@ async def test_an_act_is_done_after_its_reason_and_y(
 
 
 @on_asyncio
-async def test_the_one_that_was_asked_about_is_the_one(
+async def test_action_applies_to_the_breaker_in_question(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)

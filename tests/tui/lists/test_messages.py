@@ -97,7 +97,7 @@ async def test_message_list_is_bounded_and_shows_a_note_when_empty(
 
 
 @on_asyncio
-async def test_the_pulse_counts_them_and_enter_shows_them(
+async def test_pulse_counts_messages_and_enter_lists_them(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)

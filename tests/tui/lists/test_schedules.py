@@ -57,7 +57,7 @@ async def test_schedules_show_next_time_and_problems(
 
 
 @on_asyncio
-async def test_the_one_under_the_cursor_shows_its_instants(
+async def test_schedule_under_the_cursor_shows_its_instants(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     seed(cluster)

@@ -123,7 +123,7 @@ async def test_question_without_room_is_not_asked(cluster: FakeBackend, sit: Ope
 
 
 @pytest.mark.parametrize("width", range(20, 90))
-def test_no_word_is_lost(width: int) -> None:
+def test_wrapped_question_keeps_every_word(width: int) -> None:
     text, how = "cancel the newest 10,000 jobs, more fit", '  "it was"  type 10000: 1____   esc no '
     lines = question_lines(text, how, width)
     if lines is None:

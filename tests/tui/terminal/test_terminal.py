@@ -115,7 +115,7 @@ def test_app_goes_stale_without_the_database_and_recovers(
         assert screen.end() == 0
 
 
-def test_without_colours_there_are_none(cortex: Cortex, life: Life) -> None:
+def test_no_color_disables_all_colours(cortex: Cortex, life: Life) -> None:
     life.failed()
     with on_jobs(cortex, env={"NO_COLOR": "1"}) as screen:
         screen.until(lambda text: "✗ fail" in text, what="the job")
@@ -277,7 +277,7 @@ def test_ctrl_z_releases_the_terminal_and_the_app_resumes(cortex: Cortex, life: 
         assert screen.end() == 0
 
 
-def test_without_a_schema_there_is_one_clear_line(tmp_path: Path, empty_database: str) -> None:
+def test_missing_schema_is_reported_in_one_line(tmp_path: Path, empty_database: str) -> None:
     with on_screen(Cortex(tmp_path, empty_database)) as screen:
         assert screen.end() == 1
         assert "schema" in screen.text, "in other words where no database of the server has one"

@@ -98,7 +98,7 @@ def test_signals_that_come_at_once_leave_one_reader(cortex: Cortex, life: Life) 
         assert screen.is_as_found
 
 
-def test_a_shell_takes_it_back_in_front(cortex: Cortex, life: Life) -> None:
+def test_shell_returns_the_app_to_the_foreground(cortex: Cortex, life: Life) -> None:
     life.type()
     shell = ["bash", "--norc", "--noprofile", "-i"]
     env = cortex.environ({"PS1": "shell> "})

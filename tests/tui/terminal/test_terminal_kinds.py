@@ -86,7 +86,7 @@ def test_app_writes_only_colours_of_the_terminal(cortex: Cortex, term: str, writ
 
 
 @pytest.mark.parametrize("env, has_mouse", [({}, True), ({"STY": "1.pts-0.vm"}, False)])
-def test_in_gnu_screen_it_asks_for_no_mouse(
+def test_gnu_screen_gets_no_mouse_request(
     cortex: Cortex, env: dict[str, str], has_mouse: bool
 ) -> None:
     with on_screen(cortex, env=env) as screen:

@@ -242,7 +242,7 @@ async def test_a_crash_before_readiness_counts_once_it_was_ready(autojump_clock:
     assert len(actor.began_at) == 3
 
 
-async def test_siblings_of_a_crashed_child_go_on(autojump_clock: MockClock) -> None:
+async def test_siblings_of_a_crashed_child_keep_running(autojump_clock: MockClock) -> None:
     sibling = Scripted("sibling", serve)
     async with supervised() as sup:
         await sup.start(sibling)

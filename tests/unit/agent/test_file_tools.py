@@ -341,7 +341,9 @@ async def test_non_text_file_is_refused_with_a_reason(context: ToolContext) -> N
         ("*.txt", []),
     ],
 )
-async def test_patterns(context: ToolContext, pattern: str, expected: list[str]) -> None:
+async def test_patterns_list_matching_paths(
+    context: ToolContext, pattern: str, expected: list[str]
+) -> None:
     workspace = context.workspace
     for path in ("README.md", "src/a.py", "src/deep/b.py", ".git/config"):
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)

@@ -133,7 +133,9 @@ async def test_large_result_of_an_effect_is_cut_and_kept(
 
 
 @pytest.mark.parametrize("where", ["a link", "a file", "nowhere"])
-async def test_a_workspace_that_takes_no_file(tmp_path: Path, where: str) -> None:
+async def test_workspace_that_cannot_take_a_file_fails_all_but_effects(
+    tmp_path: Path, where: str
+) -> None:
     """A tool may have done that to it: an effect has happened all the same."""
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"
     outside.mkdir()

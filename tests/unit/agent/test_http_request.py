@@ -361,7 +361,7 @@ async def test_without_a_ledger_a_status_is_a_reply(context: ToolContext, server
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "IDEMPOTENCY-KEY", "cortex-attempt"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_the_model_cannot_set_them(
+async def test_model_cannot_set_reserved_headers(
     changing: ToolContext, server: Server, name: str, method: str
 ) -> None:
     with pytest.raises(InvalidValueError, match="cannot be set"):
@@ -417,7 +417,9 @@ class Nowhere(Names):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
 
-async def test_a_server_that_hangs_up_leaves_it_open(changing: ToolContext, server: Server) -> None:
+async def test_server_that_hangs_up_leaves_the_outcome_open(
+    changing: ToolContext, server: Server
+) -> None:
     for reply in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"):
         server.replies["/"] = reply
         assert not changed_nothing(await raised(changing, server.url(), method="POST"))

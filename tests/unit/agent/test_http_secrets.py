@@ -77,7 +77,7 @@ async def call(context: ToolContext, url: str, headers: dict[str, str]) -> Any:
 
 
 @pytest.mark.parametrize("headers", [BEARER, CUSTOM], ids=["bearer", "custom"])
-async def test_the_host_it_is_for_gets_it_and_the_record_a_marker(
+async def test_host_gets_the_secret_and_the_record_a_marker(
     context: ToolContext, servers: tuple[Server, Server], headers: dict[str, str]
 ) -> None:
     ours, _ = servers
@@ -123,7 +123,7 @@ async def test_a_name_before_the_host_is_refused(
 
 
 @pytest.mark.parametrize("headers", [BEARER, CUSTOM], ids=["bearer", "custom"])
-async def test_a_redirect_elsewhere_does_not_carry_it(
+async def test_redirect_to_another_host_drops_the_secret(
     context: ToolContext, servers: tuple[Server, Server], headers: dict[str, str]
 ) -> None:
     ours, other = servers
@@ -139,7 +139,7 @@ async def test_a_redirect_elsewhere_does_not_carry_it(
     assert ("stays" in between) == ("X-Other" in headers)
 
 
-async def test_a_redirect_within_its_host_does(
+async def test_redirect_within_the_host_keeps_the_secret(
     context: ToolContext, servers: tuple[Server, Server]
 ) -> None:
     ours, _ = servers

@@ -456,7 +456,7 @@ def test_blocks_with_one_index_are_all_kept(are_closed: bool) -> None:
     assert [each["input"] for each in response.tool_calls] == [{"a": 1}, {"a": 2}]
 
 
-def test_empty_stop_reason_is_none() -> None:
+def test_empty_stop_reason_becomes_end_turn() -> None:
     assert answer_from(wire(START, *text("hi"), *ends(""))).stop_reason == "end_turn"
 
 

@@ -225,7 +225,7 @@ def test_register_redacts_all_readable_secrets(
     assert redaction.redact(VALUE) == "[secret DB, 18 characters]"
 
 
-async def test_a_tool_gets_them_by_its_context_which_shows_none(
+async def test_tool_reads_secrets_from_a_context_that_hides_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @tool

@@ -151,7 +151,7 @@ async def test_resumed_conversation_continues_identically(
             assert [dict(block) for block in again.content] == message["content"]
 
 
-async def test_an_empty_folder(context: ToolContext) -> None:
+async def test_empty_folder_is_reported(context: ToolContext) -> None:
     messages, _ = await run(context)
     assert rounds(messages) == [["list_files", "run_command"], ["write_file"], []]
     report = written_report(context)
@@ -245,7 +245,7 @@ def test_counts_beside_a_gap_are_not_believed() -> None:
     assert findings(call_with(messages)).lines == {"a.py": 11, "d.py": 44}
 
 
-async def test_odd_files(context: ToolContext, folder: Path) -> None:
+async def test_odd_file_names_are_reported_safely(context: ToolContext, folder: Path) -> None:
     (folder / "-n.py").write_text("a\n")
     (folder / "we|ird `name`.py").write_text("a\nb\n")
     (folder / "binary.py").write_bytes(b"\0\1\n\n\n")
@@ -268,7 +268,7 @@ async def test_only_offered_tools_are_used(context: ToolContext, folder: Path) -
     assert said.startswith("# Inspection of Lighthouse")
 
 
-def test_tools_that_all_fail_still_come_to_an_end() -> None:
+def test_failing_tools_end_the_inspection() -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Inspect."}]
     said = ""
     while not said:

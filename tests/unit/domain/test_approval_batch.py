@@ -31,7 +31,7 @@ def test_requests_of_one_shape_go_together() -> None:
     assert varying(rows) == ["to"]
 
 
-def test_one_alone_may_be_anything() -> None:
+def test_single_request_needs_no_matching_shape() -> None:
     check_batch([a_row(risk="CRITICAL")])
 
 
@@ -47,13 +47,13 @@ def test_one_alone_may_be_anything() -> None:
         ({"tool": None}, "of different tools"),
     ],
 )
-def test_another_shape_is_refused(fields: dict[str, Any], output: str) -> None:
+def test_batch_of_different_shapes_is_refused(fields: dict[str, Any], output: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_batch([a_row(), a_row(2), a_row(3, **fields)])
     assert output in caught.value.message
 
 
-def test_too_many_are_refused() -> None:
+def test_batch_over_its_limit_is_refused() -> None:
     with pytest.raises(UsageError, match="more than the 50"):
         check_batch([a_row(n) for n in range(BATCH_MAX + 1)])
 

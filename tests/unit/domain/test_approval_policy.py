@@ -109,7 +109,7 @@ def test_a_rule_is_for_risks_from_one_on(
 
 
 @pytest.mark.parametrize("arguments", [{}, {"amount": "700"}, {"amount": None}, {"amount": [7]}])
-def test_in_doubt_people_are_asked(arguments: dict[str, Any]) -> None:
+def test_undecided_rule_asks_for_approval(arguments: dict[str, Any]) -> None:
     when = {"amount": {"gt": 500}}
     marked = call(mark=ToolMark(approve=True), **arguments)
     assert asks(call(**arguments), ApprovalRule(approve=True, when=when))
@@ -193,7 +193,7 @@ def test_invalid_rule_is_refused_with_its_field(
     assert refusal[1].startswith(output)
 
 
-def test_the_edges_are_allowed() -> None:
+def test_policy_edge_values_are_allowed() -> None:
     for expires_s in (60, 2_592_000):
         assert attrs.evolve(ASK, expires_seconds=expires_s, people=10).refusal() is None
 

@@ -45,7 +45,7 @@ def test_one_text_is_one_value(one: Any, other: Any) -> None:
     assert (canonical(one) == canonical(other)) == (typed(one) == typed(other))
 
 
-def test_the_form() -> None:
+def test_canonical_form_is_sorted_and_compact() -> None:
     value = {"b": [1, 1.0, True, None, "ü\n\u2028"], "a": {"z": -0.0, "B": 10**30}}
     text = '{"a":{"B":1000000000000000000000000000000,"z":-0.0},"b":[1,1.0,true,null,"ü\\n\u2028"]}'
     assert canonical(value) == text
@@ -101,6 +101,6 @@ def test_nesting_has_a_bound() -> None:
         ("1 2", "edit is not JSON at line 1, column 3: Extra data"),
     ],
 )
-def test_strict_reading(text: str, output: str) -> None:
+def test_invalid_json_is_refused(text: str, output: str) -> None:
     with pytest.raises(InvalidValueError, match=output):
         parse(text, what="edit")

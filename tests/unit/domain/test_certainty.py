@@ -126,7 +126,7 @@ def test_unsettled_error_has_the_class_of_its_own_failure() -> None:
     assert failure_of(UnsettledError("x")).cls is FailureClass.TRANSIENT_INFRA
 
 
-def test_the_codes_are_those_of_the_tables() -> None:
+def test_uncertain_codes_are_known_codes() -> None:
     assert set(CODES) >= UNCERTAIN
     assert ToolInputError.code == MISFIT
 

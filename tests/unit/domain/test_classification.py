@@ -66,7 +66,7 @@ STATUSES = [
 
 
 @pytest.mark.parametrize("status, expected", STATUSES)
-def test_an_http_status(status: int, expected: FailureClass) -> None:
+def test_http_status_is_classified(status: int, expected: FailureClass) -> None:
     assert class_of_status(status) is expected
     # An error is never VALID, whatever status it carries.
     assert classify(answered(status)) is (INFRA if expected is VALID else expected)
@@ -335,7 +335,7 @@ def test_real_system_errors_are_classified(
     ],
     ids=lambda each: errno.errorcode.get(each, str(each)) if isinstance(each, int) else None,
 )
-def test_a_system_error_by_number(number: int, expected: FailureClass) -> None:
+def test_system_error_is_classified_by_number(number: int, expected: FailureClass) -> None:
     assert classify(OSError(number, os.strerror(9 if number > 200 else number))) is expected
 
 
@@ -348,7 +348,7 @@ def test_a_system_error_by_number(number: int, expected: FailureClass) -> None:
         (socket.EAI_FAIL, INFRA),
     ],
 )
-def test_a_name_that_is_not_found(code: int, expected: FailureClass) -> None:
+def test_unresolvable_name_is_classified(code: int, expected: FailureClass) -> None:
     assert classify(socket.gaierror(code, "told")) is expected
     library = chained(httpx2.ConnectError("told"), socket.gaierror(code, "told"))
     assert classify(library) is expected
@@ -418,11 +418,11 @@ def test_system_and_web_errors_by_class(
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else None,
 )
-def test_a_database_error(error: Exception, expected: FailureClass) -> None:
+def test_database_error_is_classified(error: Exception, expected: FailureClass) -> None:
     assert classify(error) is expected
 
 
-def test_a_value_that_the_driver_refuses_itself() -> None:
+def test_value_refused_by_the_driver_is_permanent() -> None:
     from asyncpg.exceptions._base import ClientConfigurationError, DataError  # noqa: PLC0415
 
     assert classify(DataError("x")) is PERMANENT
@@ -448,7 +448,7 @@ def test_missing_rights_in_the_database_are_for_a_person() -> None:
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else None,
 )
-def test_an_error_of_trio(error: BaseException, code: str, expected: FailureClass) -> None:
+def test_trio_error_is_classified(error: BaseException, code: str, expected: FailureClass) -> None:
     failure = failure_of(error)
     assert (failure.code, failure.cls) == (code, expected)
 

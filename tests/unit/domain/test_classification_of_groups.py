@@ -41,7 +41,7 @@ def test_cause_decides_only_for_an_uninformative_error() -> None:
     assert classify(chained(OSError("not mine"), ExceptionGroup("g", [gone]))) is PERMANENT
 
 
-def test_causes_in_a_circle_come_to_an_end() -> None:
+def test_circular_causes_end() -> None:
     first, second = OSError("first"), OSError("second")
     chained(first, ExceptionGroup("g", [second, first, second]))
     chained(second, first)

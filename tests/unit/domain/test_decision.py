@@ -43,7 +43,7 @@ def decided(failure: Failure, chances: UsedRetries) -> Decision:
 
 
 @pytest.mark.parametrize("spent", [1, 2])
-def test_infrastructure_is_the_worker_layers(spent: int) -> None:
+def test_infrastructure_failure_is_retried_by_the_worker_layer(spent: int) -> None:
     failure = a_failure(FailureClass.TRANSIENT_INFRA, retry_after_s=200)
     ended = decided(failure, used(attempts_spent=spent, retry_count=5))
     assert ended == TryAgain(worker_delay_s(spent))
@@ -54,7 +54,7 @@ def test_spent_worker_attempts_fail_the_job_even_with_retries_left() -> None:
     assert ended == Fail("all 3 worker attempts are spent")
 
 
-def test_the_domain_is_the_application_layers_even_in_the_last_worker_attempt() -> None:
+def test_application_failure_is_retried_by_the_application_layer() -> None:
     ended = decided(a_failure(FailureClass.TRANSIENT_APP), used(attempts_spent=3))
     assert isinstance(ended, RetryLater)
     assert 0 <= ended.delay_s <= BACKOFF.base_s

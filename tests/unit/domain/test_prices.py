@@ -41,7 +41,7 @@ def test_a_longer_name_is_another_model() -> None:
 
 
 @pytest.mark.parametrize("model", ["gpt-9", "claude-opus-5-9", "claude-opus", "", "claude-opus-55"])
-def test_an_unknown_model_has_no_price_rather_than_none(model: str) -> None:
+def test_unknown_model_has_no_price(model: str) -> None:
     assert LIST_PRICES.cost(model, USAGE) is None
 
 
@@ -53,7 +53,7 @@ def test_a_long_prompt_may_cost_more() -> None:
     )
 
 
-def test_the_table_makes_sense() -> None:
+def test_price_table_is_ordered() -> None:
     prices = [*PRICES.values(), *(long.price for long in LONG_PROMPT_PRICES.values())]
     for price in prices:
         assert 0 < price.cache_read < price.input < price.cache_write < price.cache_write_1h

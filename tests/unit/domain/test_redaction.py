@@ -144,7 +144,7 @@ def test_redacted_json_stays_valid_and_otherwise_unchanged(value: str, other: ob
     ],
     ids=str,
 )
-def test_a_value_that_json_is_made_of_does_not_break_it(value: str, text: str, clean: str) -> None:
+def test_secret_made_of_json_syntax_does_not_break_json(value: str, text: str, clean: str) -> None:
     marker = f"[secret A, {len(value)} characters]"
     assert knowing(A=value).redact(text) == clean.replace("[…]", marker)
 

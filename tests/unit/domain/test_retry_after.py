@@ -45,7 +45,7 @@ REMAINING = [name.replace("reset", "remaining") for name in RESETS]
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
     ],
 )
-def test_both_forms(value: str, seconds: float) -> None:
+def test_retry_after_is_read_in_both_forms(value: str, seconds: float) -> None:
     assert parse_retry_after(value, now=NOW) == seconds
 
 
@@ -129,7 +129,7 @@ def test_should_retry_header_is_read() -> None:
 
 
 @given(st.text())
-def test_every_text_gives_a_pause_within_bounds(value: str) -> None:
+def test_every_text_gives_a_bounded_pause(value: str) -> None:
     assert 0 <= parse_retry_after(value, now=NOW) <= LONGEST_S
 
 

@@ -97,7 +97,7 @@ def test_job_without_a_wait_awaits_none() -> None:
         ("budget:job:x", "budget:job:x"),
     ],
 )
-def test_history_names_it(waiting_on: str, output: str) -> None:
+def test_wait_is_named_for_the_history(waiting_on: str, output: str) -> None:
     assert named(waiting_on) == output
 
 

@@ -33,7 +33,7 @@ def test_a_job_type_declares_a_schedule_of_its_name() -> None:
     assert Registry([made]).schedules == (made.schedule,)
 
 
-def test_a_job_type_without_one_has_none() -> None:
+def test_job_type_without_a_declaration_has_no_schedule() -> None:
     assert declared().schedule is None
     assert Registry([declared()]).schedules == ()
 

@@ -137,7 +137,7 @@ async def test_final_verdict_raises_without_a_call(verdict: str, error: type[Exc
     assert not side.called
 
 
-async def test_a_lost_lease_is_not_called() -> None:
+async def test_effect_is_not_called_after_a_lost_lease() -> None:
     class LostDesk(LedgerDesk):
         async def intend(self, intent: EffectIntent) -> IntentReply:
             raise LeaseLost(str(intent.lease.job_id))
@@ -224,7 +224,7 @@ async def test_unknown_outcome_suspends_for_a_person(*, can_ask: bool) -> None:
     assert not side.called
 
 
-async def test_an_idempotent_one_is_called_again_without_asking_anybody() -> None:
+async def test_idempotent_effect_is_repeated_without_reconcile() -> None:
     side, gateway = OtherSide(), LedgerDesk(verdicts=["recheck"])
     assert isinstance(await performed(side, gateway=gateway, is_idempotent=True), Done)
     assert [intent.is_sure for intent in gateway.intents] == [False, True]

@@ -61,13 +61,13 @@ def test_pending_request_is_awaited_and_not_repeated() -> None:
 
 
 @pytest.mark.parametrize("status", ApprovalStatus)
-def test_a_decision_on_other_arguments_is_none_on_these(status: ApprovalStatus) -> None:
+def test_decision_on_other_arguments_is_ignored(status: ApprovalStatus) -> None:
     other = decided_on(a_request({"text": "other"}), status, job_id=JOB)
     assert wish(other).requests == (REQUEST,)
 
 
 @pytest.mark.parametrize("status", [s for s in ApprovalStatus if s is not ApprovalStatus.APPROVED])
-def test_only_a_yes_to_an_earlier_job_of_the_line_counts(status: ApprovalStatus) -> None:
+def test_only_an_approval_of_an_earlier_job_counts(status: ApprovalStatus) -> None:
     found = decided_on(REQUEST, status, job_id=new_id())
     assert wish(found).requests == (REQUEST,)
     yes = decided_on(REQUEST, ApprovalStatus.APPROVED, job_id=new_id())
@@ -75,7 +75,7 @@ def test_only_a_yes_to_an_earlier_job_of_the_line_counts(status: ApprovalStatus)
 
 
 @pytest.mark.parametrize("less", [{"people": 1}, {"risk": Risk.HIGH}])
-def test_a_yes_to_an_earlier_job_counts_only_if_as_much_was_asked(less: dict[str, Any]) -> None:
+def test_earlier_approval_must_be_as_strict(less: dict[str, Any]) -> None:
     """The agent that continues may have stricter rules."""
     now = a_request(risk=Risk.CRITICAL, people=2)
     yes = decided_on(now, ApprovalStatus.APPROVED, job_id=new_id(), **less)
@@ -96,7 +96,7 @@ def test_expired_is_no_denial() -> None:
 
 
 @pytest.mark.parametrize("status", [ApprovalStatus.APPROVED, ApprovalStatus.DENIED])
-def test_a_decision_as_asked(status: ApprovalStatus) -> None:
+def test_unedited_decision_keeps_the_arguments(status: ApprovalStatus) -> None:
     found = decided_on(REQUEST, status, job_id=JOB, reason="so it is")
     decision = decided(REQUEST, found, job_id=JOB)
     assert decision.is_approved is (status is ApprovalStatus.APPROVED)

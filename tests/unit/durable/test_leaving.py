@@ -39,7 +39,7 @@ class Pod:
         await journal.once(StepKind.STEP, journal.key(name), given=NOTHING, run=run)
 
 
-async def test_the_next_step_does_not_begin() -> None:
+async def test_leaving_pod_begins_no_further_step() -> None:
     pod = Pod()
     with pod.scope:
         await pod.step("a")
@@ -155,7 +155,7 @@ async def test_leaving_job_stops_when_its_last_running_step_breaks_off(
     assert pod.record.keys == []
 
 
-async def test_one_that_is_cut_is_waited_for_no_more(
+async def test_cut_step_no_longer_delays_a_leaving_job(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     pod, cut = Pod(), trio.CancelScope()

@@ -27,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.lists(st.text(max_size=9), max_size=9), st.data())
-def test_any_part_of_it_can_be_asked_for(pieces: list[str], data: st.DataObject) -> None:
+def test_any_part_of_the_answer_can_be_read(pieces: list[str], data: st.DataObject) -> None:
     answer, whole = said(*pieces), "".join(pieces)
     offset = data.draw(st.integers(0, len(whole)))
     assert answer.length == len(whole)

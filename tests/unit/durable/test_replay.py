@@ -406,7 +406,7 @@ async def test_an_effect_dropped_from_a_step_that_runs_again_is_missed() -> None
 # --- once diverged, always
 
 
-async def test_a_handler_that_swallows_it_gets_no_further() -> None:
+async def test_handler_that_swallows_a_divergence_goes_no_further() -> None:
     world = World()
 
     async def old(ctx: Context) -> None:

@@ -33,7 +33,7 @@ async def once(journal: Journal, kind: StepKind, name: str, value: Any) -> Any:
     return await journal.once(kind, journal.key(name), given=GIVEN, run=run)
 
 
-def test_the_figures() -> None:
+def test_size_limits_are_fixed() -> None:
     sizes = [each.bytes_max for each in (PAYLOAD, CHECKPOINT, TOOL_OUTPUT, MODEL_RESPONSE)]
     assert sizes == [262_144, 1_048_576, 67_108_864, 4_194_304]
 

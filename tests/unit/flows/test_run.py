@@ -312,7 +312,7 @@ async def test_a_denied_gate_ends_the_flow_or_is_its_steps_outcome() -> None:
     assert first.steps == {"agree": "failed", "b": "completed"}
 
 
-async def test_all_questions_of_a_list_are_asked_at_once_and_other_branches_go_on() -> None:
+async def test_gates_of_a_list_ask_at_once_while_other_branches_run() -> None:
     gates = approve(for_each=list(range(5)), concurrency=2)
     run = Run([gates, tool("b", needs=[])])
     assert len((await run.waits()).requests) == 5

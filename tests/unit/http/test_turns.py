@@ -35,7 +35,7 @@ async def test_job_continues_before_any_of_many_requests_begins(still_clock: Moc
     assert len(begun) == CLIENTS
 
 
-async def test_one_begins_when_the_one_before_has_come_to_its_first_wait(
+async def test_turn_begins_when_the_previous_one_first_waits(
     still_clock: MockClock,
 ) -> None:
     turns = Turns()

@@ -72,7 +72,7 @@ async def test_no_spelling_of_loopback_passes(host: str) -> None:
         ("127.0.0.1", "127.0.0.1", 99),
     ],
 )
-async def test_the_operator_can_allow(setting: str, host: str, port: int) -> None:
+async def test_operator_can_allow_private_addresses(setting: str, host: str, port: int) -> None:
     addresses = await resolve(host, port, AllowedAddresses.parse(setting))
     assert {"127.0.0.1", "::1"} & set(addresses)
 

@@ -57,7 +57,7 @@ async def test_unpermitted_secret_is_never_sent(server: Server, permitted: str) 
 
 
 @pytest.mark.parametrize("value", ["env:crm", "file:relative", f"env:{VALUE}"])
-async def test_a_reference_that_is_none_is_not_shown(server: Server, value: str) -> None:
+async def test_invalid_secret_reference_is_not_shown(server: Server, value: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         await send(server, PermittedSecrets(), value)
     assert value not in str(caught.value)

@@ -43,7 +43,7 @@ def received(server: WebServer) -> dict[str, str]:
     return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
 
 
-async def test_the_receiver_can_check_it(server: WebServer) -> None:
+async def test_receiver_can_verify_the_signature(server: WebServer) -> None:
     gateway = LedgerDesk()
     await run(server, gateway, secret=["env:HOOK", "env:OLD"])
     headers = received(server)
@@ -55,7 +55,7 @@ async def test_the_receiver_can_check_it(server: WebServer) -> None:
     assert headers["content-type"] == "application/json"
 
 
-async def test_after_a_death_it_is_sent_again_with_its_id(server: WebServer) -> None:
+async def test_webhook_is_sent_again_under_its_id_after_a_death(server: WebServer) -> None:
     gateway = LedgerDesk(verdicts=["recheck"])
     await run(server, gateway, message_id="order-7")
     assert received(server)["webhook-id"] == "order-7"

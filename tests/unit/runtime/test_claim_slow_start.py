@@ -46,7 +46,7 @@ def test_a_second_outage_begins_a_second_ramp() -> None:
 
 
 @given(looks=st.lists(st.floats(min_value=0, max_value=CLIMB_S), min_size=1, max_size=50))
-def test_hints_do_not_make_it_steeper(looks: list[float]) -> None:
+def test_hints_do_not_steepen_the_slow_start(looks: list[float]) -> None:
     """However often it is asked, by an instant it has let through what that instant allows."""
     ramp, claimed = ClaimSlowStart(), 0
     ramp.broken()

@@ -71,7 +71,7 @@ def events(lines: Lines) -> list[str]:
 
 
 @pytest.mark.parametrize("trouble", [Trouble.UNREACHABLE, Trouble.SILENT])
-async def test_any_answer_shows_that_it_can_be_reached(
+async def test_any_answer_shows_a_reachable_database(
     mock_clock: Clock, calls: Calls, log_lines: Lines, trouble: Trouble
 ) -> None:
     calls.fails(trouble)

@@ -49,7 +49,7 @@ async def test_early_abort_only_brings_later_deadlines_forward(
     assert [drain.left_s(phase) for phase in (HAND_BACK, FLUSH, SIGN_OFF)] == [4.5, 5.5, 6]
 
 
-async def test_everybody_can_see_how_far_it_has_come(mock_clock: MockClock) -> None:
+async def test_drain_status_is_visible(mock_clock: MockClock) -> None:
     running, output = RunningJobs(slots=5), list[DrainPhase | None]()
     running.add(a_claim())
     drain = a_drain(running, output=output)

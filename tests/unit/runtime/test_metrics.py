@@ -116,7 +116,7 @@ def test_a_claim_waited_in_the_queue_only_the_first_time() -> None:
         (a_claim(retry_count=1, attempts_spent=2), "application"),
     ],
 )
-def test_a_success_after_a_retry_is_one(claim: Claim, layer: str | None) -> None:
+def test_success_after_a_retry_counts_as_one(claim: Claim, layer: str | None) -> None:
     metrics = Metrics()
     metrics.ended(claim, completed(claim), ran_s=2.0)
     page = page_of(metrics)

@@ -43,7 +43,7 @@ def test_spans_are_exported_only_on_request(environ: dict[str, str]) -> None:
         ({"TRACES_EXPORTER": "otlp"}, "http://localhost:4318/v1/traces"),
     ],
 )
-def test_the_address_of_the_collector(environ: dict[str, str], url: str) -> None:
+def test_collector_address_is_read_from_the_environment(environ: dict[str, str], url: str) -> None:
     settings, warned = read(**environ)
     assert settings is not None
     assert (settings.target.url, warned) == (url, [])

@@ -145,7 +145,7 @@ async def test_tick_stops_when_the_database_is_gone(by: str, autojump_clock: Moc
     assert len(last.budgets) == (by == "the record")
 
 
-async def test_asked_to_stop_it_cancels_the_present_runner_and_runs_no_more(
+async def test_stopped_tick_cancels_its_runner_and_runs_no_more(
     autojump_clock: MockClock,
 ) -> None:
     tick = Tick(recorder=Recorder(), terms=TERMS)  # type: ignore[arg-type]

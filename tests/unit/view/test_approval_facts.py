@@ -82,7 +82,7 @@ def test_denied_flow_step_describes_when_the_flow_fails() -> None:
     assert "the agent is informed" in facts_of(a_row(job_type="run_flow")).if_denied
 
 
-def test_everything_in_it_is_harmless() -> None:
+def test_approval_facts_escape_hostile_text() -> None:
     bad = "\x1b[2J\u202e"
     names = ("tool", "key", "effect", "agent", "job_type", "requested_by", "policy", "said")
     row = a_row(**dict.fromkeys(names, bad), asked={bad: bad}, edited_by=bad)
@@ -148,7 +148,7 @@ def test_votes_count_for_the_arguments_as_they_stand() -> None:
         (187_200, "2 d 4 h"),
     ],
 )
-def test_time_left_in_words(seconds: float, words: str) -> None:
+def test_time_left_is_written_in_words(seconds: float, words: str) -> None:
     assert countdown(seconds) == words
 
 

@@ -71,14 +71,14 @@ def test_clocks_that_differ_confuse_people_only(ahead_s: float, grade: Grade, ou
 @pytest.mark.parametrize(
     "used, grade", [(86, Grade.OK), (87, Grade.WARN), (96, Grade.WARN), (97, Grade.FAIL)]
 )
-def test_a_pod_more_must_find_room(used: int, grade: Grade) -> None:
+def test_connections_need_room_for_one_more_pod(used: int, grade: Grade) -> None:
     assert doctor.of_connections(attrs.evolve(SERVER, connections_used=used)).grade is grade
 
 
 @pytest.mark.parametrize(
     "free_bytes, grade", [(2 * 10**11, Grade.OK), (10**10, Grade.WARN), (10**8, Grade.FAIL)]
 )
-def test_a_disk_that_is_nearly_full(free_bytes: int, grade: Grade) -> None:
+def test_nearly_full_disk_is_graded(free_bytes: int, grade: Grade) -> None:
     found = doctor.of_disk(free_bytes=free_bytes, total_bytes=10**12, folder="/data")
     assert found.grade is grade
     assert "in /data" in found.found
@@ -97,9 +97,7 @@ def test_a_disk_that_is_nearly_full(free_bytes: int, grade: Grade) -> None:
         ("standby", None, 10**7, Grade.WARN),
     ],
 )
-def test_an_old_snapshot_makes_claims_slow(
-    kind: str, held_s: float | None, xids: int, grade: Grade
-) -> None:
+def test_old_snapshot_is_graded(kind: str, held_s: float | None, xids: int, grade: Grade) -> None:
     seen = SnapshotFacts(kind=kind, name="its-name", pid=4711, held_s=held_s, xids=xids)
     found = doctor.of_snapshots([seen])
     assert found.grade is grade
@@ -130,13 +128,13 @@ def test_no_snapshot_is_best() -> None:
     assert doctor.of_snapshots([]).grade is Grade.OK
 
 
-def test_pods_that_are_well() -> None:
+def test_healthy_pods_are_ok() -> None:
     well = [("pods", Grade.OK), ("heartbeats", Grade.OK)]
     assert of_pods(POD) == well
     assert of_pods(POD, attrs.evolve(POD, state="DRAINING")) == well
 
 
-def test_no_pod_is_ill_only_when_something_is_due() -> None:
+def test_missing_pod_fails_only_with_due_jobs() -> None:
     assert of_pods() == [("pods", Grade.WARN)]
     assert of_pods(due=1) == [("pods", Grade.FAIL)]
     silent = attrs.evolve(POD, silent_s=96.0)
@@ -151,7 +149,7 @@ def test_no_pod_is_ill_only_when_something_is_due() -> None:
         ({"threads_lost": 1}, "threads"),
     ],
 )
-def test_a_pod_that_is_otherwise_is_named(pod: dict[str, Any], check: str) -> None:
+def test_odd_pod_is_named(pod: dict[str, Any], check: str) -> None:
     odd = attrs.evolve(POD, name="odd", **pod)
     found = doctor.of_pods([POD, odd], version="1.0", due=0)
     (named,) = [each for each in found if each.check == check]
@@ -176,7 +174,7 @@ def test_lost_threads_are_an_error_halfway_to_the_drain(lost: int, grade: Grade)
     assert "lost 450 threads" in (threads.fix or "")
 
 
-def test_locks_are_wanted_of_pods_that_can_hold_one() -> None:
+def test_locks_are_expected_only_of_pods_without_a_pooler() -> None:
     pooled = attrs.evolve(POD, name="pooled", liveness=Liveness.HEARTBEAT, is_locked=False)
     found = doctor.of_locks([POD, pooled])
     assert found.grade is Grade.OK

@@ -22,11 +22,11 @@ from cortex.view.steps import last_step, numbered_step, step_label
         ("2 two\nlines", "turn 2 · two\nlines"),
     ],
 )
-def test_a_key_in_words(key: str, label: str) -> None:
+def test_step_key_becomes_a_label(key: str, label: str) -> None:
     assert step_label(key) == label
 
 
-def test_a_step_with_its_number_in_the_record() -> None:
+def test_last_step_shows_its_number() -> None:
     assert numbered_step(7, "2 read_file#2") == "7 · turn 2 · read_file (2nd)"
     assert last_step("7 2 read_file#2") == "7 · turn 2 · read_file (2nd)"
     assert last_step("3 plan") == "3 · plan"

@@ -365,7 +365,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
 
 
 @pytest.mark.parametrize("seen, cause, words, expected_s", CASES)
-def test_one_cause_and_one_sentence(
+def test_each_cause_has_one_sentence(
     seen: WhyFacts, cause: Cause, words: str, expected_s: float | None
 ) -> None:
     output = why(seen)
