@@ -183,7 +183,7 @@ def test_fact_keeps_the_stack_and_the_limits_used() -> None:
     assert ending.fact is not None
     fact = orjson.loads(ending.fact)
     assert fact["stack"].rstrip().endswith("ValueError: deep down")
-    assert "test_the_record_keeps_the_stack" in fact["stack"]
+    assert "test_fact_keeps_the_stack" in fact["stack"]
     expected = {"attempt": 2, "max": 3, "retry_count": 1, "class": "TRANSIENT_INFRA"}
     assert expected.items() <= fact.items()
 
