@@ -29,6 +29,9 @@ FOLDER_FILES_MAX = 60
 
 NAMES_THAT_SAY_NOTHING = frozenset({"base", "common", "helpers", "misc", "types", "utils"})
 
+# The name of a test is a short sentence: subject, verb, object, in the present tense.
+NO_SUBJECT = re.compile(r"test_((what|who|whose|whoever|nobody|of|so)_|.*_(tells|told)(_|$))")
+
 # The clock, randomness and ids are passed in, so that a pod can run in a simulation and a test can
 # move time. These files make the real ones.
 SOURCES = ("cortex/domain/clock.py", "cortex/config.py")
@@ -131,6 +134,12 @@ def says_nothing(source: Source) -> Iterator[str]:
     for part in Path(source.path).with_suffix("").parts:
         if part in NAMES_THAT_SAY_NOTHING:
             yield f"{source.path}:1 the name {part!r} does not say what is inside"
+
+
+def names_no_subject(source: Source) -> Iterator[str]:
+    for node in source.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and NO_SUBJECT.match(node.name):
+            yield f"{source.path}:{node.lineno} {node.name} is not subject, verb, object"
 
 
 def away_from_home(source: Source) -> Iterator[str]:
@@ -304,6 +313,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 RULES: list[Rule] = [
     too_long,
     says_nothing,
+    names_no_subject,
     away_from_home,
     holds_sql,
     yields_inside_a_scope,
@@ -414,6 +424,18 @@ def test_a_sleeping_test_is_found() -> None:
     source = Source("tests/unit/test_retry.py", "from trio import sleep\nsleep(1)")
     (offence,) = away_from_home(source)
     assert offence.startswith("tests/unit/test_retry.py:2 trio.sleep outside ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["what_expires_is_shown", "who_leaves_is_named", "nobody_waits", "page_tells_why", "of_two"],
+)
+def test_test_name_without_a_subject_is_found(name: str) -> None:
+    source = Source("tests/unit/test_retry.py", f"\ndef test_{name}(): ...")
+    (offence,) = names_no_subject(source)
+    assert offence.startswith(f"tests/unit/test_retry.py:2 test_{name} ")
+    text = f"def {name}(): ...\ndef test_whole_page_is_shown(): ..."
+    assert list(names_no_subject(Source("tests/unit/test_retry.py", text))) == []
 
 
 @pytest.mark.parametrize(
