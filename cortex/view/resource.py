@@ -23,6 +23,7 @@ from typing import (
 import attrs
 
 from cortex.domain.phrases import NOTHING, date_time, exact
+from cortex.domain.token import Role
 from cortex.view.cells import Cell
 
 Row = TypeVar("Row")
@@ -61,6 +62,8 @@ class Field(Generic[Row]):
     """Whether tables show it unless columns were chosen."""
     is_for_people: bool = False
     """Whether it is absent from documents: a remark made of other fields."""
+    role: Role = Role.VIEWER
+    """The right that callers of the HTTP API need to see it; others get null."""
 
     @property
     def heading(self) -> str:

@@ -143,6 +143,14 @@ def test_approval_records_person_and_origin(server: HttpServer, askers: Askers, 
         *("APPROVED", "ana", "api", "checked", "203.0.113.7", "bot/1")
     ]
     assert job_row(askers.dsn, row.job_id)["task_state"] == "READY"
+    found = {
+        role: server.get(f"{LIST}/{request.id}", token=server.token(role)).json
+        for role in ("viewer", "admin")
+    }
+    assert [found["admin"][name] for name in ("address", "client")] == ["203.0.113.7", "bot/1"]
+    assert [found["viewer"][name] for name in ("address", "client")] == [None, None]
+    assert found["admin"]["votes"][0]["credential"].startswith("token:")
+    assert found["viewer"]["votes"][0]["credential"] is None
 
 
 def test_denial_requires_and_records_a_reason(server: HttpServer, askers: Askers, ana: str) -> None:

@@ -1,6 +1,6 @@
 """Answers about resources: schemas made of their fields, and lists, whole or by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
+from cortex.http.framework.principal import NOBODY, Principal
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import text
 from cortex.view.resource import Field, NamedResource, Resource, Row, Shape, WholeResource
@@ -26,7 +27,7 @@ Described = tuple[Any, str]
 def schema_of_rows(shape: Shape[Any], **more: Described) -> type:
     """Return the attrs class of a row's document, and of what stands beside its fields."""
     fields = {
-        each.name: (shape.kind_of(each), _description(each))
+        each.name: (_kind(shape, each), _description(each))
         for each in shape.fields
         if not each.is_for_people
     }
@@ -44,16 +45,31 @@ def schema_of_document(name: str, *, doc: str, **fields: Described) -> type:
     return _class(name, doc, fields)
 
 
-def page_of(resource: Resource[Row], rows: Sequence[Row], **more: object) -> dict[str, object]:
-    """Return a page of rows as its document."""
-    return {resource.noun: [document_of(resource, row) for row in rows], **more}
+def page_of(
+    resource: Resource[Row], rows: Sequence[Row], caller: Principal = NOBODY, /, **more: object
+) -> dict[str, object]:
+    """Return a page of rows as its document; see `document_of`."""
+    return {resource.noun: [document_of(resource, row, caller) for row in rows], **more}
 
 
-def document_of(shape: Shape[Row], row: Row) -> dict[str, object]:
-    """Return a row as its document; JSON texts stay as they are."""
+def document_of(shape: Shape[Row], row: Row, caller: Principal = NOBODY) -> dict[str, object]:
+    """Return a row as its document; JSON texts stay as they are.
+
+    Fields that need more than the right to read are null for a caller who lacks it.
+    """
     texts = {each.name: each.json for each in shape.fields if each.json is not None}
     exact = {name: orjson.Fragment(text(row)) for name, text in texts.items()}
-    return shape.document(row) | exact
+    hidden = dict.fromkeys(each.name for each in _restricted(shape) if not caller.may(each.role))
+    return shape.document(row) | exact | hidden
+
+
+def _restricted(shape: Shape[Any]) -> Iterator[Field[Any]]:
+    return (each for each in shape.fields if each.role is not Role.VIEWER)
+
+
+def _kind(shape: Shape[Any], field: Field[Any]) -> Any:
+    kind = shape.kind_of(field)
+    return kind if field.role is Role.VIEWER else kind | None
 
 
 def _class(name: str, doc: str, fields: Mapping[str, Described]) -> type:

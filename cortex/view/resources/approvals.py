@@ -7,6 +7,7 @@ from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import NOTHING, short_id
 from cortex.domain.safe import safe
+from cortex.domain.token import Role
 from cortex.view.approvals import (
     agreed,
     brief,
@@ -134,10 +135,17 @@ APPROVAL: Final = Shape(
         Field(name="if_approved", doc="the consequence, in words", value=if_approved),
         Field(name="if_denied", value=if_denied),
         Field(name="if_expired", value=if_expired),
-        *on_demand("votes", "address", "client", "effect_status", "has_link"),
+        Field(
+            name="votes",
+            doc="who agreed; their credentials are shown to admins only",
+            is_default=False,
+        ),
+        Field(name="address", doc="where the decision came from", role=Role.ADMIN),
+        Field(name="client", doc="the browser or program that sent it", role=Role.ADMIN),
+        Field(name="token_by", doc="the person who created its link", role=Role.ADMIN),
+        *on_demand("effect_status", "has_link"),
         *on_demand(
             effect_id="the effect that it allowed",
-            token_by="the person who created its link",  # noqa: S106 -- no password
             now="the database's time, for comparison",
         ),
     ),
