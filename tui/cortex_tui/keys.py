@@ -247,7 +247,10 @@ KEYS: Final = (
         "app.fields",
         "fields",
         "All fields of the row, with their meaning",
-        where=("jobs", "job", "approvals", "dead", "letters", "pods", "schedules", "effects"),
+        where=(
+            *("jobs", "job", "approvals", "pods", "dead", "letters", "breakers", "schedules"),
+            *("effects", "messages"),
+        ),
     ),
     Key(
         id="pods.table",

@@ -31,7 +31,7 @@ _HELD: Final = Cell("◆ held open", "warn")
 
 def _waiting(row: BreakerRow) -> Cell:
     more = "+" if row.waiting >= COUNT_MAX else ""
-    return Cell(f"{row.waiting:,}{more}")
+    return Cell(f"{min(row.waiting, COUNT_MAX):,}{more}", "" if row.waiting else "dim")
 
 
 def _failures(row: BreakerRow) -> Cell:

@@ -36,6 +36,7 @@ FIELDS: Final[Sequence[Field[MessageRow]]] = (
         name="created_at",
         title="published",
         shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
+        is_right=True,
         is_spare=True,
     ),
     Field(

@@ -20,6 +20,9 @@ from tests.tui.conftest import OpenSession
 SIZE: Final = (160, 150)
 """High enough for all fields at once."""
 LISTED: Final = {
+    "breakers": Scene(first="breakers"),
+    "messages": Scene(first="messages"),
+    "queues": Scene(first="pods", keys=("tab",)),
     "jobs": Scene(),
     "approvals": Scene(first="approvals"),
     "effects": Scene(first="effects"),

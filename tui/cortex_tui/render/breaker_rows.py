@@ -4,24 +4,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.breaker import BARS, POLICIES, BreakerState, Past, is_calm, openings, strip
+from cortex.domain.breaker import BARS, BreakerState, Past, is_calm, openings, strip
 from cortex.domain.phrases import NOTHING, TODAY, age, date_time, day_time
 from cortex.domain.safe import safe
 from cortex.store.breakers import BreakerRow
-from cortex.store.operator import COUNT_MAX
 from cortex.view.cells import Cell
-from cortex.view.effects import held_text, is_held
+from cortex.view.effects import held_text
+from cortex.view.resources.breakers import BREAKERS
 from cortex_tui.render.approval_page import wrapped
-from cortex_tui.render.table import Column, fit
-from cortex_tui.render.words import countdown, short
+from cortex_tui.render.table import Column, column, fit
+from cortex_tui.render.words import countdown
 
 NONE: Final = Cell(NOTHING, "dim")
-_MARKS: Final = {
-    BreakerState.CLOSED: Cell("● closed", "done"),
-    BreakerState.OPEN: Cell("✗ open", "fail"),
-    BreakerState.HALF_OPEN: Cell("◆ half-open", "warn"),
-}
-_HELD: Final = Cell("◆ held open", "warn")
 
 
 def order_of(row: BreakerRow) -> tuple[object, ...]:
@@ -34,19 +28,12 @@ def is_closed(row: BreakerRow) -> bool:
     return bool(row.state == BreakerState.CLOSED)
 
 
-def remark(row: BreakerRow, now: datetime) -> str:
-    """Return the most important remark about a breaker, or "". Not safe yet."""
-    if row.forced_by is not None:
-        return held_text(row, now)
-    error = str(row.last_error or "")
-    return f"! look after it: {error}" if row.escalated_at is not None else error
-
-
 def page_lines(row: BreakerRow, now: datetime, room: int) -> list[tuple[Cell, ...]]:
     """Return the details of a breaker, in lines of `room` cells."""
     entries: list[tuple[str, str]] = []
     if row.opened_at is not None:
-        waits = "1 job waits" if row.waiting == 1 else f"{_waiting(row)} jobs wait"
+        count = BREAKERS.field("waiting").cell(row).text
+        waits = "1 job waits" if row.waiting == 1 else f"{count} jobs wait"
         entries.append((f"open since {day_time(row.opened_at)} · {waits} for it", ""))
     if row.forced_by is not None:
         is_over = row.open_until is not None and row.open_until <= now
@@ -97,25 +84,6 @@ def _ago(instant: datetime, now: datetime) -> str:
     return ago if ago == "now" else f"{ago} ago"
 
 
-def _waiting(row: BreakerRow) -> str:
-    number: int = row.waiting
-    return f"{number:,}" if number < COUNT_MAX else f"{COUNT_MAX:,}+"
-
-
-def _name(row: BreakerRow, _: datetime) -> Cell:
-    return Cell(safe(row.name), "bold")
-
-
-def _state(row: BreakerRow, now: datetime) -> Cell:
-    return _HELD if is_held(row, now) else _MARKS[row.state]
-
-
-def _failures(row: BreakerRow, _: datetime) -> Cell:
-    policy = POLICIES.get(row.name.partition(":")[0])  # newer pods may know more kinds
-    limit = f"/{policy.opens_after}" if policy else ""
-    return Cell(f"{short(row.failures)}{limit}", "" if row.failures else "dim")
-
-
 def _open_for(row: BreakerRow, now: datetime) -> Cell:
     opened_at = row.opened_at
     return NONE if opened_at is None else Cell(age((now - opened_at).total_seconds()))
@@ -132,30 +100,21 @@ def _probe(row: BreakerRow, now: datetime) -> Cell:
     return Cell(countdown((until - now).total_seconds()))
 
 
-def _jobs(row: BreakerRow, _: datetime) -> Cell:
-    return Cell(_waiting(row), "" if row.waiting else "dim")
-
-
 def _last_hour(row: BreakerRow, now: datetime) -> Cell:
     if row.past is None:
         return Cell("")
     return Cell(strip(row.state, row.past, now), "dim" if is_calm(row.state, row.past) else "")
 
 
-def _why(row: BreakerRow, now: datetime) -> Cell:
-    is_urgent = row.forced_by is not None or row.escalated_at is not None
-    return Cell(safe(remark(row, now)), "warn" if is_urgent else "dim")
-
-
 BREAKER_COLUMNS: Final[Sequence[Column[BreakerRow]]] = (
-    Column(title="breaker", width=28, cell=_name),
-    Column(title="state", width=11, cell=_state),
-    Column(title="fails", width=5, cell=_failures, is_right=True),
+    column(BREAKERS, "name", width=28),
+    column(BREAKERS, "state", width=11),
+    column(BREAKERS, "failures", title="fails", width=5),
     Column(title="open", width=5, cell=_open_for, is_right=True),
     Column(title="probe", width=8, cell=_probe, is_right=True),
-    Column(title="jobs", width=6, cell=_jobs, is_right=True),
+    column(BREAKERS, "waiting", width=6),
     Column(title="last hour", width=BARS, cell=_last_hour, spare=2),
-    Column(title="why", width=12, cell=_why, grows=True, spare=1),
+    column(BREAKERS, "remark", width=12, grows=True, spare=1),
 )
 """`fails`: failures in a row, and the number that opens it. `jobs`: those that wait for it.
 

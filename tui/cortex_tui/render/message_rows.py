@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 import attrs
 
-from cortex.domain.phrases import NOTHING, age, date_time, short_id
+from cortex.domain.phrases import date_time, short_id
 from cortex.domain.safe import safe
 from cortex.store.background.outbox import MessageHead, MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import NOBODY, attempts_text, message_state
+from cortex.view.resource import Shape
+from cortex.view.resources.messages import MESSAGES
 from cortex_tui.render.documents import document_text
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled
-from cortex_tui.render.table import Column, fit
+from cortex_tui.render.table import Column, column, fit
 
 STATE_CELLS: Final = 14
 PAYLOAD_CHARS_MAX: Final = 20_000
@@ -65,32 +67,15 @@ def page_lines(
             yield Cell(cell.text.ljust(STATE_CELLS + 2), cell.style), Cell(name.rstrip(" "))
 
 
-def _topic(row: MessageHead, _: datetime) -> Cell:
-    return Cell(safe(row.topic))
-
-
-def _to(row: MessageHead, _: datetime) -> Cell:
-    return Cell(safe(row.subscription or NOTHING), "" if row.subscription else "dim")
-
-
-def _state(row: MessageHead, now: datetime) -> Cell:
-    return message_state(attrs.evolve(row, now=now))
-
-
-def _age(row: MessageHead, now: datetime) -> Cell:
-    return Cell(age((now - row.created_at).total_seconds()), "dim")
-
-
-def _error(row: MessageHead, _: datetime) -> Cell:
-    return Cell(safe(row.last_error or ""), "dim")
-
+_HEADS: Final = cast("Shape[MessageHead]", MESSAGES)
+"""The columns show nothing of a message's content."""
 
 MESSAGE_COLUMNS: Final[Sequence[Column[MessageHead]]] = (
-    Column(title="id", width=7, cell=lambda row, _: Cell(short_id(row.id), "bold")),
-    Column(title="state", width=STATE_CELLS, cell=_state),
-    Column(title="topic", width=18, cell=_topic, is_fixed=True),
-    Column(title="to", width=18, cell=_to, is_fixed=True),
-    Column(title="tries", width=5, cell=lambda row, _: Cell(str(row.attempts)), is_right=True),
-    Column(title="age", width=4, cell=_age, is_right=True),
-    Column(title="last error", width=16, cell=_error, grows=True, spare=1),
+    column(_HEADS, "id", title="id", width=7),
+    column(_HEADS, "status", title="state", width=STATE_CELLS),
+    column(_HEADS, "topic", width=18, is_fixed=True),
+    column(_HEADS, "subscription", title="to", width=18, is_fixed=True),
+    column(_HEADS, "attempts", width=5),
+    column(_HEADS, "created_at", title="age", width=4),
+    column(_HEADS, "last_error", title="last error", width=16, grows=True, spare=1),
 )

@@ -11,14 +11,12 @@ from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
 from cortex.view.pods import moved_text
-from cortex.view.queues import queue_shown
 from cortex.view.resources.pods import PODS
+from cortex.view.resources.queues import QUEUES
 from cortex_tui.render.table import Column, column
 from cortex_tui.render.words import short
 
 NONE: Final = Cell(NOTHING, "dim")
-LATE_S: Final = 60.0
-"""A task that has been ready for longer deserves attention."""
 NAME_CELLS: Final = 16
 STATE_CELLS: Final = 18
 _DOING: Final = {
@@ -197,10 +195,6 @@ def _paused(row: QueueRow, now: datetime) -> str:
     return f'paused by {row.paused_by}{since} "{row.reason}"'
 
 
-def _queue(row: QueueRow, _: datetime) -> Cell:
-    return Cell(safe(queue_shown(row.queue)), "bold")
-
-
 def _standing(row: QueueRow, now: datetime) -> Cell:
     if row.paused_at is not None:
         return Cell(f"◆ paused {age(_since_s(now, row.paused_at))}", "warn")
@@ -212,21 +206,16 @@ def _number(row: QueueRow, number: int) -> Cell:
     return Cell(f"{short(number)}{more}", "" if number else "dim")
 
 
-def _oldest(row: QueueRow, _: datetime) -> Cell:
-    late_s = row.oldest_ready_s
-    return NONE if late_s is None else Cell(age(late_s), "warn" if late_s > LATE_S else "")
-
-
 def _why(row: QueueRow, now: datetime) -> Cell:
     return Cell(safe(_paused(row, now)) if row.paused_at is not None else "", "warn")
 
 
 QUEUE_COLUMNS: Final[Sequence[Column[QueueRow]]] = (
-    Column(title="queue", width=NAME_CELLS, cell=_queue),
+    column(QUEUES, "queue", width=NAME_CELLS),
     Column(title="state", width=STATE_CELLS, cell=_standing),
     Column(title="runs", width=7, cell=lambda row, _: _number(row, row.running), is_right=True),
     Column(title="ready", width=5, cell=lambda row, _: _number(row, row.ready), is_right=True),
-    Column(title="oldest", width=7, cell=_oldest, is_right=True),
+    column(QUEUES, "oldest_ready_s", title="oldest", width=7),
     Column(title="later", width=6, cell=lambda row, _: _number(row, row.later), is_right=True),
     Column(title="", width=12, cell=_why, grows=True, spare=1),
 )

@@ -12,6 +12,7 @@ from cortex.domain.breaker import Past
 from cortex.domain.safe import safe
 from cortex.store.breakers import BreakerRow
 from cortex.view.cells import Cell
+from cortex.view.resources.breakers import BREAKERS
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.breakers import SHOWN_MAX
@@ -81,13 +82,7 @@ class BreakersScreen(ListScreen[BreakerRow]):
 
     def resource(self) -> Selected | None:
         row = self._window.current
-        if row is None:
-            return None
-
-        async def document() -> object:
-            return row
-
-        return Selected(id=row.name, document=document)
+        return None if row is None else Selected(id=row.name, shape=BREAKERS, row=row)
 
     # --- keys
 

@@ -6,6 +6,7 @@ from typing import Final
 from cortex.domain.messages.message import MessageStatus
 from cortex.store.background.outbox import MessageHead, MessageRow
 from cortex.view.cells import Cell
+from cortex.view.resources.messages import MESSAGES
 from cortex.view.verbs import DISCARD_MESSAGE
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
@@ -55,7 +56,18 @@ class MessagesScreen(DetailScreen[MessageHead, Sequence[MessageRow]]):
         async def document() -> object:
             return await self.context.backend.messages.show(row)
 
-        return Selected(id=str(row.id), command=f"cortex outbox show {row.id}", document=document)
+        async def read() -> MessageRow | None:
+            found = await self.context.backend.messages.show(row)
+            return next((each for each in found if each.seq == row.seq), None)
+
+        return Selected(
+            id=str(row.id),
+            key=row.seq,
+            command=f"cortex outbox show {row.id}",
+            shape=MESSAGES,
+            read=read,
+            document=document,
+        )
 
     def action_retry(self) -> None:
         """Ask whether to send a failed message again."""

@@ -21,6 +21,7 @@ from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.queues import queue_shown
 from cortex.view.resources.pods import PODS
+from cortex.view.resources.queues import QUEUES
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.selected import Selected
 from cortex_tui.model.window import Window
@@ -142,11 +143,7 @@ class PodsScreen(Frame):
         queue = self._queue
         if queue is None:
             return None
-
-        async def document() -> object:
-            return queue
-
-        return Selected(id=pod_actions.name_of(queue), document=document)
+        return Selected(id=pod_actions.name_of(queue), shape=QUEUES, row=queue)
 
     # --- keys
 
