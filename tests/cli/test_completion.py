@@ -32,6 +32,7 @@ def completed(cortex: Cortex, *words: str) -> list[str]:
         ("jobs ls type:crawl status:run,a", "status:run,appr status:run,asks"),
         ("jobs ls status : re", "retry"),  # bash splits words at colons
         ("jobs ls type:", ""),
+        ("jobs ls type : t", ""),
         ("jobs ls --status run,as", "run,asks"),
     ],
 )

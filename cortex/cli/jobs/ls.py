@@ -38,8 +38,8 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
 def _filters_of(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the terms that may complete one; bash makes three words of `status:run`."""
     before = context.params.get("filters") or ()
-    if before[-2:] == ("status", ":"):
-        return completions(STATE_NAMES, incomplete)
+    if before[-1:] == (":",):
+        return completions(STATE_NAMES, incomplete) if before[-2:-1] == ("status",) else []
     if (*before[-1:], incomplete) == ("status", ":"):
         return [*STATE_NAMES]
     states = [f"status:{each}" for each in completions(STATE_NAMES, incomplete[len("status:") :])]
