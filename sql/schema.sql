@@ -1,5 +1,5 @@
 -- The whole schema, as all migrations together make it. Generated, never edited: migrations change
--- the schema, and `python -m tests.support.schema_page` makes this page anew. The migrations base
+-- the schema, and `python -m tests.support.generate` makes this page anew. The migrations base
 -- and readonly create the roles.
 
 -- The permanent record: jobs, history, steps, agents, pods.

@@ -19,7 +19,7 @@ EXPRESSIONS = [target["expr"] for each in GRAPHS for target in each["targets"]]
 
 
 def test_the_file_is_the_generated_one() -> None:
-    assert FILE.read_text("utf-8") == text(), "run: python -m tests.support.dashboard"
+    assert FILE.read_text("utf-8") == text(), "run: python -m tests.support.generate dashboard"
 
 
 def test_each_metric_has_one_panel() -> None:

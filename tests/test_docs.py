@@ -46,14 +46,14 @@ def rows(title: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("path, text", [pytest.param(*each, id=each[0].name) for each in pages()])
 def test_reference_pages_are_those_of_the_code(path: Path, text: str) -> None:
-    assert path.read_text("utf-8") == text, "run: python -m tests.support.reference_pages"
+    assert path.read_text("utf-8") == text, "run: python -m tests.support.generate reference"
 
 
 def test_man_pages_and_completion_scripts_are_those_of_the_code() -> None:
     wanted = dict(man_pages.files())
     folders = {path.parent for path in wanted}
     found = {path: path.read_text("utf-8") for folder in folders for path in folder.iterdir()}
-    assert found == wanted, "run: python -m tests.support.man_pages"
+    assert found == wanted, "run: python -m tests.support.generate man"
 
 
 def test_the_readme_stays_short() -> None:

@@ -16,4 +16,4 @@ def test_names_that_programs_read_stay(file: Path, read: Callable[[], list[str]]
     gone = sorted(set(kept) - set(lines))
     assert not gone, "programs read these"
     new = sorted(set(lines) - set(kept))
-    assert not new, "add them: python -m tests.support.frozen"
+    assert not new, "add them: python -m tests.support.generate frozen"

@@ -9,7 +9,7 @@ import pytest
 from tests.support.schema_page import DOCUMENT, PAGE, document, made
 from tests.support.servers.postgres import run_asyncio
 
-ANEW = "make it anew: python -m tests.support.schema_page"
+ANEW = "make it anew: python -m tests.support.generate schema"
 
 
 def test_the_page_is_the_schema_of_all_migrations(database: str) -> None:

@@ -1,4 +1,4 @@
-"""Generates packaging/grafana/cortex.json: `python -m tests.support.dashboard`.
+"""Generates packaging/grafana/cortex.json: `python -m tests.support.generate dashboard`.
 
 Each metric of the catalogue has one panel, which asks for it as its kind demands: the rate of a
 counter, quantiles of a histogram; of a gauge the sum over pods if it is of a pod itself, else the
@@ -174,6 +174,11 @@ def text() -> str:
     return json.dumps(dashboard(), indent=1, ensure_ascii=False) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the dashboard."""
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(text(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

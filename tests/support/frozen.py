@@ -1,7 +1,7 @@
 """Names that programs read: of the HTTP API, and in documents of the command line.
 
-`python -m tests.support.frozen` writes them to `tests/frozen`; a line that vanishes there breaks
-somebody's program.
+`python -m tests.support.generate frozen` adds new ones to `tests/frozen`; a line that vanishes
+there breaks somebody's program.
 """
 
 from collections.abc import Iterator, Mapping
@@ -78,7 +78,12 @@ def _type(schema: Mapping[str, Any]) -> str:
     return f"{kind} {'|'.join(map(str, schema['enum']))}" if "enum" in schema else str(kind)
 
 
+def main() -> None:
+    """Add what is new; a line that goes is deleted by hand, since that breaks programs."""
+    for file, lines in ((API, api_lines()), (DOCUMENTS, document_lines())):
+        kept = file.read_text("utf-8").splitlines()
+        file.write_text("".join(f"{line}\n" for line in sorted({*kept, *lines})), "utf-8")
+
+
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    API.write_text("\n".join(api_lines()) + "\n", "utf-8")
-    DOCUMENTS.write_text("\n".join(document_lines()) + "\n", "utf-8")
+    main()

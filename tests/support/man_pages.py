@@ -1,4 +1,4 @@
-"""Generates packaging/man and packaging/completion: `python -m tests.support.man_pages`.
+"""Generates packaging/man and packaging/completion: `python -m tests.support.generate man`.
 
 One page a command of the top level, with all of its subcommands, so that the folder stays small:
 click-man writes a page for each of the 150 leaves.

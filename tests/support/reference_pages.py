@@ -1,4 +1,4 @@
-"""Generates docs/reference from the code: `python -m tests.support.reference_pages`."""
+"""Generates docs/reference from the code: `python -m tests.support.generate reference`."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,9 +36,7 @@ from cortex_tui.key_table import shown
 from cortex_tui.keys import KEYS
 
 FOLDER: Final = Path(__file__).parent.parent.parent / "docs" / "reference"
-NOTE: Final = (
-    "<!-- Generated from the code by `python -m tests.support.reference_pages`; do not edit. -->"
-)
+NOTE: Final = "<!-- Generated from the code by `python -m tests.support.generate`; do not edit. -->"
 SETTINGS: Final = """\
 A flag wins over an environment variable (`CORTEX_SLOTS=200`), that over `cortex.toml` in the
 working directory, and that over `config.toml` in the user's configuration directory."""
@@ -446,7 +444,12 @@ def _shown(value: object) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write all pages."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for path, text in pages():
         path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

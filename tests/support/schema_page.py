@@ -1,6 +1,6 @@
 """`sql/schema.sql` and the tables of `docs/internals/schema.md`, made from a migrated database.
 
-Make both anew, on the embedded Postgres: `python -m tests.support.schema_page`.
+Make both anew, on the embedded Postgres: `python -m tests.support.generate schema`.
 """
 
 import re
@@ -21,7 +21,7 @@ DOCUMENT: Final = ROOT / "docs" / "internals" / "schema.md"
 
 HEAD: Final = """\
 -- The whole schema, as all migrations together make it. Generated, never edited: migrations change
--- the schema, and `python -m tests.support.schema_page` makes this page anew. The migrations base
+-- the schema, and `python -m tests.support.generate` makes this page anew. The migrations base
 -- and readonly create the roles.
 """
 MARKS: Final = ("<!-- generated: tables -->\n", "<!-- end of what is generated -->\n")
