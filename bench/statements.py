@@ -20,6 +20,7 @@ from cortex.domain.job import (
     StepKind,
     Submission,
 )
+from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Database, Profile
 from cortex.store import jobs, steps, tasks
@@ -113,6 +114,7 @@ def _step(claim: Claim) -> NumberedStep:
         digest=bytes(32),
         duration_s=0.001,
         output="1",
-        number=lambda: (1, head),
+        ended_at=0.0,
+        tally=Tally(()),
     )
     return NumberedStep(done, 1, head)

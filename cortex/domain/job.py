@@ -1,10 +1,10 @@
 """Jobs as values: their states, what a pod gets when it claims one, and what it reports back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import attrs
@@ -217,6 +217,19 @@ class EffectOutcome:
     """Why it was certainly not applied; None: it was."""
 
 
+class StepTally(Protocol):
+    """Numbers the steps of one attempt, in the order in which they are committed."""
+
+    def number(self, step: "StepDone", /) -> tuple[int, str | None]:
+        """Return the seq and the head of the job if this is its next step to be committed.
+
+        No head: the seq, kind and key of the step are the head.
+        """
+
+    def committed(self, step: "StepDone", /) -> None:
+        """The step is in the record: only now its seq is taken, so that a refusal leaves no gap."""
+
+
 @hot(kw_only=True)
 class StepDone:
     """Commit a finished step."""
@@ -231,11 +244,12 @@ class StepDone:
     usage: str | None = None
     """JSON text."""
     cost_usd: Decimal | None = None
-    number: Callable[[], tuple[int, str | None]]
-    """Returns the seq and the head of the job if this is its next step to be committed; no head:
-    the seq, kind and key of this step are the head."""
-    committed: Callable[[], None] = lambda: None
-    """Called after the commit: only then is its seq taken, so that a refused step leaves no gap."""
+    spent: Usage | None = None
+    """The same as `usage`."""
+    ended_at: float
+    """By trio's clock."""
+    tally: StepTally
+    """Gives it its number once it is sent."""
     effect: EffectOutcome | None = None
     given: str | None = None
     """Its input, for people: redacted and cut."""

@@ -305,7 +305,7 @@ class Journal:
         parent_key: str | None,
     ) -> StepDone:
         kind, key, ended = step.kind, step.key, trio.current_time()
-        usage, cost_usd = outcome.usage, outcome.cost_usd
+        usage = outcome.usage
         limit = MODEL_RESPONSE if kind is StepKind.MODEL else CHECKPOINT
         return StepDone(
             lease=self._lease,
@@ -315,13 +315,14 @@ class Journal:
             duration_s=ended - step.began,
             output=encode(outcome.value, what=f"output of step {key!r}", limit=limit),
             usage=None if usage is None else encode(usage, what="usage"),
-            cost_usd=cost_usd,
+            cost_usd=outcome.cost_usd,
             effect=outcome.effect,
             given=given.kept,
             amid=amid,
             parent_key=parent_key,
-            number=lambda: self._tally.number(kind, key, usage, cost_usd),
-            committed=lambda: self._tally.committed(key, usage, cost_usd, at=ended),
+            spent=usage,
+            ended_at=ended,
+            tally=self._tally,
         )
 
     async def _record_in_turn(self, done: StepDone) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from cortex.domain.job import Step, StepKind
+from cortex.domain.job import Step, StepDone
 from cortex.domain.usage import Usage
 from cortex.durable.progress import Progress
 
@@ -29,30 +29,26 @@ class Tally:
             self.cost_usd = sum((step.cost_usd for step in steps if step.cost_usd), start=_NO_COST)
         self.progress = Progress(self._seq, key)
 
-    def number(
-        self, kind: StepKind, key: str, usage: Usage | None, cost_usd: Decimal | None
-    ) -> tuple[int, str | None]:
+    def number(self, step: StepDone, /) -> tuple[int, str | None]:
         """Return the next number, and the head of the job once that step is in the record.
 
         None: the head has nothing but the step's number, kind and key.
         """
         seq = self._seq + 1
-        if usage is None and self.usage is _NO_USAGE:
+        if step.spent is None and self.usage is _NO_USAGE:
             return seq, None
-        begin = f'{{"seq":{seq},"kind":"{kind.value}","key":{orjson.dumps(key).decode()}'
-        total, total_usd = self._with(usage, cost_usd)
+        begin = f'{{"seq":{seq},"kind":"{step.kind.value}","key":{orjson.dumps(step.key).decode()}'
+        total, total_usd = self._with(step)
         tokens = f'"input_tokens":{total.prompt_tokens},"output_tokens":{total.output_tokens}'
         return seq, f'{begin},{tokens},"cost_usd":"{total_usd}"}}'
 
-    def committed(
-        self, key: str, usage: Usage | None, cost_usd: Decimal | None, *, at: float
-    ) -> None:
-        """The step that was numbered last, done at this time, is in the record."""
+    def committed(self, step: StepDone, /) -> None:
+        """The step that was numbered last is in the record."""
         self._seq += 1
-        self.progress.committed(self._seq, key, at=at)
-        if usage is not None or cost_usd is not None:
-            self.usage, self.cost_usd = self._with(usage, cost_usd)
+        self.progress.committed(self._seq, step.key, at=step.ended_at)
+        if step.spent is not None or step.cost_usd is not None:
+            self.usage, self.cost_usd = self._with(step)
 
-    def _with(self, usage: Usage | None, cost_usd: Decimal | None) -> tuple[Usage, Decimal]:
-        total = self.usage if usage is None else self.usage + usage
-        return total, self.cost_usd + (cost_usd or _NO_COST)
+    def _with(self, step: StepDone) -> tuple[Usage, Decimal]:
+        total = self.usage if step.spent is None else self.usage + step.spent
+        return total, self.cost_usd + (step.cost_usd or _NO_COST)

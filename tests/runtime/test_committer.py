@@ -16,6 +16,7 @@ from cortex.domain.errors import InvalidValueError, RejectedError, Trouble
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.durable.codec import StepInput
 from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.postgres.migrate import migrate
@@ -47,7 +48,8 @@ def a_step(claim: Claim, **fields: Any) -> StepDone:
         "digest": DIGEST,
         "duration_s": 0.0,
         "output": "null",
-        "number": lambda: (1, '{"seq": 1}'),
+        "ended_at": 0.0,
+        "tally": Tally(()),
     }
     return StepDone(**defaults | fields)
 
@@ -218,8 +220,7 @@ async def test_refused_step_leaves_no_gap_among_concurrent_steps(
             claim,
             key="poison",
             output="{",
-            number=lambda: journal._tally.number(StepKind.STEP, "poison", None, None),
-            committed=lambda: journal._tally.committed("poison", None, None, at=0.0),
+            tally=journal._tally,
         )
         refused.append(await outcome_of(bench.committer.record(poisoned)))
 
@@ -270,7 +271,7 @@ async def test_each_operation_is_applied_once_whatever_reply_was_lost(
     for claim in claims:
         row = job_row(database, claim.lease.job_id)
         if method is steps.commit:
-            assert row["checkpoint"] == {"seq": 1}
+            assert row["checkpoint"] == {"seq": 1, "kind": "step", "key": "step"}
         elif method is jobs.finish:
             assert (row["status"], row["result"]) == ("COMPLETED", 1)
         else:

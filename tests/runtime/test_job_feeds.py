@@ -12,6 +12,7 @@ from cortex.domain.errors import NotFoundError, UnavailableError
 from cortex.domain.job import Claim, Finish, JobStatus, NumberedStep, StepDone, StepKind
 from cortex.domain.job_feed import START, JobEvent
 from cortex.domain.poll_rate import PollRate
+from cortex.durable.tally import Tally
 from cortex.runtime.clients.job_feeds import Feed, FeedEvent, JobFeeds
 from cortex.store import jobs, steps
 from tests.support.counting import CountingPort
@@ -43,7 +44,8 @@ class Newsroom:
             digest=b"",
             duration_s=0.1,
             output="1",
-            number=lambda: (seq, "{}"),
+            ended_at=0.0,
+            tally=Tally(()),
         )
         numbered = NumberedStep(done, seq, f'{{"seq": {seq}}}')
         await self.bench.port(steps.commit, pod_id=self.bench.pod.id, operations=[numbered])

@@ -7,6 +7,7 @@ import attrs
 import pytest
 
 from cortex.domain.job import Claim, Lease, NumberedStep, Release, StepDone, StepKind, Suspend
+from cortex.durable.tally import Tally
 from cortex.runtime.running import RunningJobs
 from cortex.store import jobs, pods, retries, steps, tasks
 from cortex.store.pods import Pod
@@ -66,7 +67,8 @@ def a_step(lease: Lease) -> NumberedStep:
         digest=b"digest",
         duration_s=0.1,
         output="1",
-        number=lambda: (1, '{"seq": 1}'),
+        ended_at=0.0,
+        tally=Tally(()),
     )
     return NumberedStep(done, 1, '{"seq": 1}')
 

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, StepDone, StepKind
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.durable import tracing
+from cortex.durable.tally import Tally
 from cortex.durable.tracing import AttemptTrace
 from cortex.postgres.bridge import Port
 from cortex.runtime.tracing import exporter as exporting
@@ -77,7 +78,8 @@ def step(lease: Lease, key: str) -> StepDone:
         digest=b"",
         duration_s=0.25,
         output="1",
-        number=lambda: (1, ""),
+        ended_at=0.0,
+        tally=Tally(()),
     )
 
 

@@ -21,6 +21,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.prices import LIST_PRICES
+from cortex.durable.tally import Tally
 from cortex.runtime.liveness.sweeper import CALM_S, Sweeper
 from cortex.store import configs, jobs, pods, retries, steps, tasks
 from tests.support.eventually import eventually_async
@@ -247,7 +248,8 @@ async def test_job_without_a_task_continues_after_its_last_step(
             digest=b"digest",
             duration_s=0.1,
             output="null",
-            number=lambda: (1, None),
+            ended_at=0.0,
+            tally=Tally(()),
         )
         step = NumberedStep(done, seq, None)
         assert await bench.port(steps.commit, pod_id=bench.pod.id, operations=[step])

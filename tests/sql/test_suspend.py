@@ -19,6 +19,7 @@ from cortex.domain.job import (
     StepKind,
     Suspend,
 )
+from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import configs, jobs, retries, steps, tasks
 from tests.support.records.rows import (
@@ -308,7 +309,8 @@ def test_a_step_ends_the_rows_of_waits_and_deaths_for_good(
         digest=b"digest",
         duration_s=0.1,
         output="1",
-        number=lambda: (1, "{}"),
+        ended_at=0.0,
+        tally=Tally(()),
     )
     step = NumberedStep(done, 1, '{"seq": 1}')
     assert store(steps.commit, pod_id=pod_id, operations=[step])

@@ -16,6 +16,7 @@ from cortex.domain.job import (
     StepKind,
 )
 from cortex.domain.job_feed import START, JobEvent, JobState, Position, events_after
+from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import feed, jobs, steps, tasks
 from tests.support.records.rows import new_id
@@ -43,7 +44,8 @@ def step(store: Session, pod_id: UUID) -> Callable[..., None]:
             digest=b"",
             duration_s=0.1,
             output="1",
-            number=lambda: (seq, "{}"),
+            ended_at=0.0,
+            tally=Tally(()),
         )
         numbered = NumberedStep(done, seq, f'{{"seq": {seq}}}')
         assert store(steps.commit, pod_id=pod_id, operations=[numbered])

@@ -16,6 +16,7 @@ from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind, run
 from cortex.domain.phrases import tokens
 from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode
+from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps
 from tests.support.life import Life
@@ -42,7 +43,8 @@ def numbered(claim: Claim, seq: int, **fields: Any) -> NumberedStep:
         "digest": b"digest",
         "duration_s": 0.5,
         "output": "null",
-        "number": lambda: (seq, "{}"),
+        "ended_at": 0.0,
+        "tally": Tally(()),
     }
     return NumberedStep(StepDone(**defaults | fields), seq, f'{{"seq": {seq}}}')
 

@@ -40,6 +40,7 @@ from cortex.domain.job import (
 )
 from cortex.durable.context import Context
 from cortex.durable.registry import Handler
+from cortex.durable.tally import Tally
 from cortex.postgres import connections
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
@@ -244,7 +245,8 @@ def _step(lease: Lease, seq: int) -> NumberedStep:
         digest=bytes(32),
         duration_s=0.001,
         output=str(seq),
-        number=lambda: (seq, head),
+        ended_at=0.0,
+        tally=Tally(()),
     )
     return NumberedStep(done, seq, head)
 

@@ -21,6 +21,7 @@ from cortex.domain.job import (
 from cortex.domain.policy import JobPolicy
 from cortex.domain.usage import Usage
 from cortex.durable.registry import JobType
+from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import agents, codes, jobs, pods, steps, tasks
 from cortex.store.codes import Code
@@ -91,7 +92,8 @@ class Life:
             if is_paid
             else None,
             cost_usd=Decimal("0.0123") if is_paid else None,
-            number=lambda: (seq, ""),
+            ended_at=0.0,
+            tally=Tally(()),
         )
         head = {"seq": seq, "key": key, "kind": done.kind.value}
         if is_paid:
@@ -108,7 +110,8 @@ class Life:
             digest=b"digest",
             duration_s=0.0,
             output=json.dumps(is_new),
-            number=lambda: (seq, None),
+            ended_at=0.0,
+            tally=Tally(()),
         )
         operations = [NumberedStep(done, seq, None)]
         assert self.call(steps.commit, pod_id=pod, operations=operations)

@@ -29,6 +29,7 @@ from cortex.domain.job import (
 from cortex.domain.policy import JobPolicy
 from cortex.domain.usage import Usage
 from cortex.durable.gates import Decision
+from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import agents, approvals, breakers, jobs, pods, steps, tasks
 from tests.support.records.approvals import a_request, a_verdict, suspension
@@ -289,7 +290,8 @@ class Saying:
             digest=b"digest",
             duration_s=took_s,
             output=output,
-            number=lambda: (0, ""),
+            ended_at=0.0,
+            tally=Tally(()),
             **more,
         )
         cost = str(_USD_PER_TOKEN * (self.read + 4 * self.written))

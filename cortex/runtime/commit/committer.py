@@ -374,7 +374,7 @@ class Committer:
         for entry, step in group:
             done = step.step
             if done.lease.job_id in stands:
-                done.committed()
+                done.tally.committed(done)
                 self._metrics.step_committed(done)
                 entry.reply.set(None)
             else:
@@ -476,7 +476,7 @@ def _numbered(entry: Entry) -> tuple[Entry, NumberedStep]:
     step = entry.operation
     if not isinstance(step, StepDone):
         raise TypeError(f"not a step: {step!r}")
-    return entry, NumberedStep(step, *step.number())
+    return entry, NumberedStep(step, *step.tally.number(step))
 
 
 def _rounds(entries: Sequence[Entry]) -> list[list[Entry]]:

@@ -62,7 +62,14 @@ from cortex.runtime.commit.committer import Committer
 from cortex.runtime.isolation.channels import answer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
-from cortex.runtime.isolation.wire import WAITING_MAX, Channel, fields_of, plain, shaped
+from cortex.runtime.isolation.wire import (
+    OWN_OF_STEPS,
+    WAITING_MAX,
+    Channel,
+    fields_of,
+    plain,
+    shaped,
+)
 from cortex.runtime.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
@@ -439,21 +446,14 @@ class _Hosted:
     async def _do_record(self, *, operation: Any, is_ahead: bool = False) -> None:
         usage = operation.get("usage")
         spent = None if usage is None else shaped(decode(usage), Usage)
-        ended = trio.current_time()
-
-        def number() -> tuple[int, str | None]:
-            return self.tally.number(done.kind, done.key, spent, done.cost_usd)
-
-        def committed() -> None:
-            self.tally.committed(done.key, spent, done.cost_usd, at=ended)
-
-        given = fields_of(operation, StepDone, without=("lease", "number", "committed"))
-        done = StepDone(lease=self.claim.lease, number=number, committed=committed, **given)
+        at, lease = trio.current_time(), self.claim.lease
+        given = fields_of(operation, StepDone, without=("lease", *OWN_OF_STEPS))
+        done = StepDone(lease=lease, spent=spent, ended_at=at, tally=self.tally, **given)
         self._recording += 1
         try:
             await (self.committer.send_ahead if is_ahead else self.committer.record)(done)
             if self.job.trace is not None:
-                self.job.trace.stepped(done, ended - done.duration_s)
+                self.job.trace.stepped(done, at - done.duration_s)
         finally:
             self._recording -= 1
             self._written.set()

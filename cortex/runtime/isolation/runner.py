@@ -247,8 +247,7 @@ class _Remote:
         is_step = isinstance(operation, StepDone)
         await self._line.call("record" if is_step else "record_effect", operation=plain(operation))
         if isinstance(operation, StepDone):
-            operation.number()
-            operation.committed()
+            _count(operation)
 
     async def send_ahead(self, operation: StepDone) -> None:
         """Wait until the pod has taken the step, which it commits before anything that comes later.
@@ -269,8 +268,7 @@ class _Remote:
             with scope:
                 try:
                     await self._line.call("record", operation=plain(operation), is_ahead=True)
-                    operation.number()
-                    operation.committed()
+                    _count(operation)
                 except (Exception, LeaseLost) as caught:  # noqa: BLE001 -- raised below
                     error = caught
             nursery.cancel_scope.cancel(reason="the step is sent")
@@ -406,6 +404,12 @@ class _Meter(Unmetered):
     def approval_decided(self, decision: ApprovalStatus, *, waited_s: float) -> None:
         given = {"decision": decision.value, "waited_s": waited_s}
         self._line.send(notify="approval_decided", given=given)
+
+
+def _count(operation: StepDone) -> None:
+    """Count a step that the pod has taken: it is numbered there."""
+    operation.tally.number(operation)
+    operation.tally.committed(operation)
 
 
 def terms_of(caller: Caller) -> dict[str, Any]:

@@ -29,6 +29,8 @@ FRAME_BYTES_MAX: Final = TEXT.bytes_max
 READ_BYTES: Final = 65_536
 WAITING_MAX: Final = 10_000
 """Messages in flight: far more than the steps that a job runs at once."""
+OWN_OF_STEPS: Final = ("spent", "ended_at", "tally")
+"""Fields of a finished step that each side has for itself."""
 
 
 def _converter() -> Any:
@@ -39,7 +41,11 @@ def _converter() -> Any:
     made.register_unstructure_hook(
         StepDone,
         make_dict_unstructure_fn(
-            StepDone, made, number=override(omit=True), committed=override(omit=True)
+            StepDone,
+            made,
+            spent=override(omit=True),
+            ended_at=override(omit=True),
+            tally=override(omit=True),
         ),
     )
     return made

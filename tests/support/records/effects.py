@@ -22,6 +22,7 @@ from cortex.domain.job import (
     Suspend,
     UnknownEffect,
 )
+from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, effects, jobs, steps, tasks
 from cortex.store.dead_letters import Resubmission
@@ -114,7 +115,8 @@ class Doers:
             digest=b"digest",
             duration_s=0.1,
             output=output,
-            number=lambda: (1, "{}"),
+            ended_at=0.0,
+            tally=Tally(()),
             effect=None if effect_id is None else EffectOutcome(effect_id),
         )
         step = NumberedStep(done, 1, '{"seq": 1}')

@@ -127,11 +127,11 @@ class Record:
     """What the next operation fails with, without being recorded."""
 
     async def record(self, operation: StepDone) -> None:
-        seq, head = operation.number()
+        seq, head = operation.tally.number(operation)
         refused, self.refuse = self.refuse, None
         if refused is not None:
             raise refused
-        operation.committed()
+        operation.tally.committed(operation)
         self.heads.append(head)
         self.inputs[operation.key] = operation.given
         self.steps.append(

@@ -8,6 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, Release, StepDone, StepKind
 from cortex.domain.tracing.traceparent import TraceParent
+from cortex.durable.tally import Tally
 from cortex.durable.tracing import AttemptTrace, Span, SpanBuffer, Value
 from cortex.runtime.tracing import encoding
 from tests.support.records.rows import new_id
@@ -139,7 +140,8 @@ def test_a_running_attempt_is_passed_over_once_unless_it_ends() -> None:
         digest=b"",
         duration_s=0.1,
         output="1",
-        number=lambda: (1, None),
+        ended_at=0.0,
+        tally=Tally(()),
     )
     trace.stepped(done, 1.0)
     assert [buffer.take(10), buffer.take(10), buffer.take(10)] == [[], [trace], []]
