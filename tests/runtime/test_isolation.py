@@ -435,7 +435,7 @@ async def test_a_bulk_operation_may_run_in_a_process_and_no_other_job_does_its_w
     await isolated.running.wait_until_empty()
     row = job_row(database, job_id)
     assert row["status"] == "FAILED"
-    assert "only jobs of type bulk change other jobs" in row["error_message"]
+    assert "a job of type 'meddles' may not call choose of bulk" in row["error_message"]
 
 
 async def test_a_busy_loop_ends_with_its_time_and_its_process(
@@ -550,7 +550,7 @@ async def test_death_of_an_idle_runner_is_not_counted_against_its_next_job(
         b"\0\0\0\2[]",
         b"\0\0\0\2{}",
         frame(notify="end", given={"name": "Finish", "end": {}, "grown_kb": 0}),
-        10 * frame(call="may_begin", number=7, given={"call_s": 1e9}),
+        10 * frame(call="gateway.until_it_may_begin", number=7, given={"call_s": 1e9}),
         20_000 * frame(notify="step", given={"what": "begun", "kind": "odd", "key": "k"}),
     ],
 )

@@ -17,23 +17,17 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final, Protocol
-from uuid import UUID
 
 import attrs
 import structlog
 import trio
 
 from cortex.domain.approvals.approval import ApprovalStatus
-from cortex.domain.bulk import BulkOrder, BulkRequest
 from cortex.domain.control_flow import Suspended
-from cortex.domain.errors import InvalidValueError, RejectedError, UnavailableError
+from cortex.domain.errors import InvalidValueError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
-    BULK,
-    UPKEEP,
     Claim,
-    EffectIntent,
-    EffectReport,
     Finish,
     Misfit,
     Operation,
@@ -42,7 +36,6 @@ from cortex.domain.job import (
     StepKind,
     Suspend,
 )
-from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
 from cortex.domain.retry import CallRetry
 from cortex.domain.usage import Usage
@@ -59,8 +52,8 @@ from cortex.durable.progress import (
 )
 from cortex.durable.tally import Tally
 from cortex.runtime.commit.committer import Committer
-from cortex.runtime.isolation.channels import answer
 from cortex.runtime.isolation.fork_server import GONE_WITHIN_S, ForkServer, RunnerProcess
+from cortex.runtime.isolation.forwarding import ALLOWED, answer
 from cortex.runtime.isolation.runner import OUT_OF_MEMORY
 from cortex.runtime.isolation.wire import (
     OWN_OF_STEPS,
@@ -85,6 +78,12 @@ JOBS_MAX: Final = 200
 """Jobs after which a runner is replaced: their leftovers end with it."""
 ENDINGS: Final[dict[str, type[Operation]]] = {
     each.__name__: each for each in (Finish, Misfit, Release, Suspend)
+}
+
+CALLS: Final = frozenset({"begin", "record", "recall", "policy", "call_succeeded", "call_failed"})
+"""Calls of a runner besides those of services: see `forwarding.ALLOWED`."""
+NOTIFICATIONS: Final = frozenset({"end", "leave", "step", "opened", "left"}) | {
+    *("tool_called", "effect_ended", "approval_decided"),
 }
 
 _SIGNALS: Final = {
@@ -355,14 +354,23 @@ class _Hosted:
             scope = self._calls[message["number"]] = trio.CancelScope()
             nursery.start_soon(self._admit, message["number"], scope, message["given"]["name"])
         elif "call" in message:
-            work = partial(getattr(self, f"_do_{message['call']}"), **message["given"])
+            work = self._work(message["call"], message["given"])
             scope = self._calls[message["number"]] = trio.CancelScope()
             nursery.start_soon(self._answer, message["number"], scope, work)
         elif "drop" in message:
             if message["drop"] in self._calls:
                 self._calls[message["drop"]].cancel(reason="the job does not wait for it")
-        else:
+        elif message["notify"] in NOTIFICATIONS:
             getattr(self, f"_on_{message['notify']}")(**message.get("given", {}))
+        else:
+            raise InvalidValueError(f"a runner sends {message['notify']!r:.40}")
+
+    def _work(self, call: str, given: dict[str, Any]) -> Callable[[], Awaitable[Any]]:
+        if call in ALLOWED:
+            return partial(answer, self.services, self.claim, call, given, caller=self._caller)
+        if call in CALLS:
+            return partial(getattr(self, f"_do_{call}"), **given)
+        raise InvalidValueError(f"a runner calls {call!r:.40}")
 
     async def _answer(
         self, number: int, scope: trio.CancelScope, work: Callable[[], Awaitable[Any]]
@@ -458,65 +466,8 @@ class _Hosted:
             self._recording -= 1
             self._written.set()
 
-    async def _do_record_effect(self, *, operation: Any) -> None:
-        given = {**operation, "lease": plain(self.claim.lease)}
-        await self.services.gateway.record(shaped(given, EffectReport))
-
-    async def _do_intend(self, *, intent: Any) -> Any:
-        given = {**intent, "lease": plain(self.claim.lease)}
-        return plain(await self.services.gateway.intend(shaped(given, EffectIntent)))
-
     async def _do_begin(self) -> None:
         self.has_begun = True
-
-    async def _do_may_begin(self, *, call_s: float) -> None:
-        await self.services.gateway.until_it_may_begin(call_s)
-
-    async def _do_decision(self, *, key: str) -> Any:
-        lineage_id = self.claim.lineage_id or self.claim.lease.job_id
-        return plain(await self.services.gateway.decision(lineage_id, key))
-
-    async def _do_respond(self, *, request: Any, caller: Any) -> Any:
-        model_request = shaped(request, ModelRequest)
-        return plain(await self.services.models.respond(model_request, await self._caller(caller)))
-
-    async def _do_bulk_choose(self, *, request: Any) -> Any:
-        self._check_bulk()
-        wanted = shaped(request, BulkRequest)
-        return plain(await self.services.bulk.choose(self.claim.lease.job_id, wanted))
-
-    async def _do_bulk_settle(self, *, order: Any, job_ids: list[str]) -> Any:
-        self._check_bulk()
-        bulk = self.services.bulk
-        return plain(await bulk.settle(shaped(order, BulkOrder), [*map(UUID, job_ids)]))
-
-    async def _do_upkeep(self, *, name: str) -> Any:
-        if name != self.claim.type or name not in UPKEEP:
-            raise RejectedError("only jobs of the built-in schedules do this")
-        return plain(await self.services.upkeep.run_once(name))
-
-    async def _do_channels(self, *, method: str, given: dict[str, Any]) -> Any:
-        return await answer(self.services.channels, self.claim, method, given)
-
-    def _check_bulk(self) -> None:
-        if self.claim.type != BULK:
-            raise RejectedError("only jobs of type bulk change other jobs")
-
-    async def _do_now(self) -> str:
-        return (await self.services.clock.now()).isoformat()
-
-    async def _do_spec(self, *, agent_id: str, version: int) -> Any:
-        return await self.services.agents.spec(UUID(agent_id), version)
-
-    async def _do_newest_agent(self, *, name: str) -> Any:
-        agent_id, version = await self.services.agents.newest(name)
-        return str(agent_id), version
-
-    async def _do_flow(self, *, name: str, version: int) -> Any:
-        return await self.services.flows.flow(name, version)
-
-    async def _do_limits(self) -> Any:
-        return plain(await self.services.policies.limits(self.claim))
 
     async def _do_recall(self, *, key: str) -> str | None:
         recall = self.recorded.recall
@@ -524,20 +475,6 @@ class _Hosted:
 
     async def _do_policy(self) -> Any:
         return plain(await self.policies.policy(self.claim))
-
-    async def _do_failed(
-        self, *, caller: Any, failure: Any, resolution: str, goes_on: bool, nth: int | None
-    ) -> list[int]:
-        return await self.services.facts.failed(
-            await self._caller(caller),
-            shaped(failure, Failure),
-            resolution=resolution,
-            goes_on=goes_on,
-            number=nth,
-        )
-
-    async def _do_resolved(self, *, caller: Any, fact_ids: list[int]) -> None:
-        await self.services.facts.resolved(await self._caller(caller), fact_ids)
 
     async def _do_call_succeeded(self, *, admission: int) -> None:
         await self._admissions[admission][0].succeeded()

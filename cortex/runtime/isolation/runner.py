@@ -7,28 +7,23 @@ people's decisions) it requests over its channel; see `isolation` for the pod's 
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 import attrs
 import trio
 
-from cortex.domain.approvals.approval import ApprovalStatus, Decided
-from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
+from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.classification import failure_of, leaves
 from cortex.domain.clock import Chance, system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.failure import Failure
 from cortex.domain.job import (
     Claim,
-    EffectIntent,
-    EffectReport,
     Finish,
-    IntentReply,
     JobStatus,
     Lease,
     Misfit,
@@ -38,21 +33,20 @@ from cortex.domain.job import (
     Step,
     StepDone,
 )
-from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
-from cortex.durable.attempt import JobLimits, Services, Tools, UpkeepResult
-from cortex.durable.calls import Admission, Caller, Unmetered
+from cortex.durable.attempt import Services, Tools
+from cortex.durable.calls import Admission, Unmetered
 from cortex.durable.codec import encode
 from cortex.durable.handling import Recorded, run_handler
 from cortex.durable.heavy_values import scarce
-from cortex.durable.journal import LeaveRequest, StepOutcome
+from cortex.durable.journal import LeaveRequest
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
 from cortex.durable.stray_errors import close_nurseries, leave_actor
 from cortex.runtime.interpreter_hooks import hooked
-from cortex.runtime.isolation.channels import RemoteChannels
 from cortex.runtime.isolation.descendants import end_children
 from cortex.runtime.isolation.fork_server import limit_cpu
+from cortex.runtime.isolation.forwarding import remote
 from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.job_ending import ending_of, not_judged
 
@@ -155,31 +149,31 @@ class _Runner:
         await self._failed(line, claim, raised)
 
     async def _handle(self, line: Channel, claim: Claim, message: dict[str, Any]) -> str:
-        remote = _Remote(line, self._chance)
+        record, pod = _Steps(line), partial(remote, line=line)
         recorded = Recorded(
             steps=shaped(message["steps"], list[Step]),
             effects=shaped(message["effects"], list[OpenEffect]),
             past=shaped(message["past"], Past),
-            recall=remote.recall,
+            recall=record.recall,
         )
         leave = LeaveRequest(
             is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
         )
-        journal = recorded.journal(claim, remote, leave)
-        journal.progress.on_step = remote.on_step
+        journal = recorded.journal(claim, record, leave)
+        journal.progress.on_step = record.on_step
         services = Services(
-            models=remote,
+            models=pod("models"),
             tools=self._parts.tools,
-            agents=remote,
-            flows=remote,
-            policies=remote,
-            breakers=remote,
-            facts=remote,
-            gateway=remote,
-            clock=remote,
-            bulk=remote,
-            upkeep=remote,
-            channels=RemoteChannels(line),
+            agents=pod("agents"),
+            flows=pod("flows"),
+            policies=pod("policies", known_limits=lambda _: None),
+            breakers=_Breakers(line),
+            facts=pod("facts"),
+            gateway=pod("gateway", new_id=self._chance.new_id),
+            clock=pod("clock"),
+            bulk=pod("bulk"),
+            upkeep=pod("upkeep"),
+            channels=pod("channels"),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),
@@ -226,12 +220,11 @@ class _Runner:
         )
 
 
-class _Remote:
-    """What a pod provides to the contexts of its jobs, requested over the channel."""
+class _Steps:
+    """The record of the job's steps, which its pod keeps."""
 
-    def __init__(self, line: Channel, chance: Chance) -> None:
+    def __init__(self, line: Channel) -> None:
         self._line = line
-        self._chance = chance
 
     def on_step(self, what: str, step: StepUnderWay) -> None:
         """Report a change of a step to the pod: see `Progress.on_step`."""
@@ -239,15 +232,9 @@ class _Remote:
             notify="step", given={"what": what, "kind": step.kind.value, "key": step.key}
         )
 
-    @property
-    def new_id(self) -> Callable[[], UUID]:
-        return self._chance.new_id
-
-    async def record(self, operation: StepDone | EffectReport) -> None:
-        is_step = isinstance(operation, StepDone)
-        await self._line.call("record" if is_step else "record_effect", operation=plain(operation))
-        if isinstance(operation, StepDone):
-            _count(operation)
+    async def record(self, operation: StepDone) -> None:
+        await self._line.call("record", operation=plain(operation))
+        _count(operation)
 
     async def send_ahead(self, operation: StepDone) -> None:
         """Wait until the pod has taken the step, which it commits before anything that comes later.
@@ -281,86 +268,20 @@ class _Remote:
         kept: str | None = await self._line.call("recall", key=key)
         return kept
 
-    async def until_it_may_begin(self, call_s: float) -> None:
-        await self._line.call("may_begin", call_s=call_s)
 
-    async def intend(self, intent: EffectIntent) -> IntentReply:
-        return shaped(await self._line.call("intend", intent=plain(intent)), IntentReply)
+@attrs.frozen
+class _Breakers:
+    """The circuit breakers of the pod."""
 
-    async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
-        """The pod knows the lineage."""
-        decision = await self._line.call("decision", key=key)
-        return None if decision is None else shaped(decision, Decided)
-
-    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
-        outcome = await self._line.call("respond", request=plain(request), caller=terms_of(caller))
-        return shaped(outcome, StepOutcome)
-
-    async def choose(self, job_id: UUID, request: BulkRequest) -> BulkChoice:  # noqa: ARG002
-        """The pod knows the job."""
-        return shaped(await self._line.call("bulk_choose", request=plain(request)), BulkChoice)
-
-    async def settle(self, order: BulkOrder, job_ids: Sequence[UUID]) -> BulkSlice:
-        ids = [str(each) for each in job_ids]
-        slice_ = await self._line.call("bulk_settle", order=plain(order), job_ids=ids)
-        return shaped(slice_, BulkSlice)
-
-    async def run_once(self, name: str) -> UpkeepResult:
-        return shaped(await self._line.call("upkeep", name=name), UpkeepResult)
-
-    async def now(self) -> datetime:
-        return datetime.fromisoformat(await self._line.call("now"))
-
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        found: dict[str, Any] = await self._line.call(
-            "spec", agent_id=str(agent_id), version=version
-        )
-        return found
-
-    async def newest(self, name: str) -> tuple[UUID, int]:
-        agent_id, version = await self._line.call("newest_agent", name=name)
-        return UUID(agent_id), version
-
-    async def flow(self, name: str, version: int) -> dict[str, Any]:
-        found: dict[str, Any] = await self._line.call("flow", name=name, version=version)
-        return found
-
-    def known_limits(self, claim: Claim) -> JobLimits | None:  # noqa: ARG002
-        return None
-
-    async def limits(self, claim: Claim) -> JobLimits:  # noqa: ARG002
-        """The pod knows the claim."""
-        return shaped(await self._line.call("limits"), JobLimits)
-
-    async def failed(
-        self,
-        caller: Caller,
-        failure: Failure,
-        *,
-        resolution: str,
-        goes_on: bool = True,
-        number: int | None = None,
-    ) -> list[int]:
-        fact_ids: list[int] = await self._line.call(
-            "failed",
-            caller=terms_of(caller),
-            failure=plain(failure),
-            resolution=resolution,
-            goes_on=goes_on,
-            nth=number,
-        )
-        return fact_ids
-
-    async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None:
-        await self._line.call("resolved", caller=terms_of(caller), fact_ids=list(fact_ids))
+    line: Channel
 
     @asynccontextmanager
     async def admit(self, name: str) -> AsyncIterator[Admission]:
-        admission = _Admission(self._line, await self._line.call("admit", name=name))
+        admission = _Admission(self.line, await self.line.call("admit", name=name))
         try:
             yield admission
         finally:
-            self._line.send(notify="left", given={"admission": admission.id})
+            self.line.send(notify="left", given={"admission": admission.id})
 
 
 @attrs.frozen
@@ -410,13 +331,6 @@ def _count(operation: StepDone) -> None:
     """Count a step that the pod has taken: it is numbered there."""
     operation.tally.number(operation)
     operation.tally.committed(operation)
-
-
-def terms_of(caller: Caller) -> dict[str, Any]:
-    """Return the fields of a caller that the pod does not know itself."""
-    retry = plain(caller.retry)
-    limits = {name: getattr(caller, name) for name in ("call_s", "idle_s", "connect_s")}
-    return {"key": caller.key, "retry": retry, **limits}
 
 
 def _most_held_kb() -> int:

@@ -5,10 +5,9 @@ from typing import Any, cast
 import pytest
 import trio
 
-from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost
 from cortex.durable.journal import Journal
-from cortex.runtime.isolation.runner import AHEAD_S, _Remote
+from cortex.runtime.isolation.runner import AHEAD_S, _Steps
 from cortex.runtime.isolation.wire import Channel
 from tests.support.records.factories import a_lease
 
@@ -28,7 +27,7 @@ class SlowLine:
 
 
 def a_journal(line: SlowLine) -> Journal:
-    journal = Journal(a_lease(), _Remote(cast("Channel", line), system_chance()), ())
+    journal = Journal(a_lease(), _Steps(cast("Channel", line)), ())
     assert journal.patched("new way")
     return journal
 
