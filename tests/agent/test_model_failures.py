@@ -1,4 +1,4 @@
-"""How each failure of a model call is judged: as our client reports it, and as the SDK raises."""
+"""Classes of the failures of a model call, as our client reports and the SDK raises them."""
 
 import socket
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def asking(turn: dict[str, Any]) -> ModelRequest:
 async def ours(
     model: AnthropicModel, turn: dict[str, Any], limits: CallLimits = PATIENT
 ) -> Failure:
-    """How a call of our client fails; family and class agree."""
+    """Failure of a call of our client; family and class agree."""
     with pytest.raises((ModelUnavailableError, ModelRejectedError)) as caught:
         await model.respond(asking(turn), limits=limits)
     failure = failure_of(caught.value)

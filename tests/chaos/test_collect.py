@@ -80,7 +80,7 @@ def test_evidence_of_two_pods_contains_a_takeover(pods: Pods, tmp_path: Path) ->
 
 
 def test_heartbeat_for_a_lost_job_is_found(pods: Pods) -> None:
-    """As of a pod that renews by the job's id alone, and has lost that job."""
+    """Such a pod renews by the job's id alone, and has lost that job."""
     begin = """
         WITH pod AS (
             INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots)
@@ -110,7 +110,7 @@ def test_heartbeat_for_a_lost_job_is_found(pods: Pods) -> None:
 
 
 def test_a_job_that_is_taken_from_a_pod_with_its_lock_is_seen(database: str) -> None:
-    """As by a pod that does not check the lock, and not when the one that takes it has the lock."""
+    """Such a pod does not check the lock. A pod that holds the lock may take its own job."""
     ids = [new_id(), new_id()]
     enter = """
         INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots)

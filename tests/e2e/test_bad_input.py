@@ -1,4 +1,4 @@
-"""What cannot be submitted is refused in one line; what is bad inside a job ends only that job."""
+"""Invalid submissions are refused in one line; a fault inside a job ends only that job."""
 
 from pathlib import Path
 from typing import Any

@@ -230,7 +230,7 @@ def test_hundred_submissions_under_one_key_make_one_job(
 def test_the_same_key_means_the_same_on_the_command_line(
     server: HttpServer, operator: str, database: str
 ) -> None:
-    """What is kept under a key is the id, and nothing but what was asked for is compared."""
+    """Only the id is kept under a key, and only the request is compared."""
     headers = {"Idempotency-Key": "k"}
     body = {"type": "digest", "payload": {"note": "n"}}
     server.post("/v1/jobs", token=operator, json_body=body, headers=headers)

@@ -49,7 +49,7 @@ LOOKS: Final = {
 
 @attrs.frozen
 class Request:
-    """As much of one as handlers look at."""
+    """Parts of a request that handlers read."""
 
     cookies: Mapping[str, str] = attrs.field(factory=lambda: {COOKIE_NAME: "s"})
     headers: Mapping[str, str] = attrs.field(factory=dict)
@@ -57,7 +57,7 @@ class Request:
 
 @attrs.frozen
 class Api:
-    """As much of it as they ask."""
+    """Parts of the API that handlers use."""
 
     rows: Reading
 

@@ -358,7 +358,7 @@ async def test_calls_of_one_job_wait_for_each_other_but_suspend_behind_others(
 
 
 async def test_call_of_a_killed_pod_is_booked_as_lost(bench: Bench, database: str) -> None:
-    """What a kill leaves: a reservation that its owner will not settle, and a job to take over."""
+    """A kill leaves a reservation that its owner will not settle, and a job to take over."""
     await limit(bench, DAY, "3")
     dead = a_pod()
     await bench.submit()

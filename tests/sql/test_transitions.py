@@ -187,7 +187,7 @@ def test_a_task_that_is_inserted_as_claimed_is_no_claim(database: str) -> None:
 
 
 def test_a_task_that_is_claimed_twice_is_one_transition(database: str) -> None:
-    """Whoever deletes or frees the task of a running job cannot begin its history again."""
+    """Deleting or freeing the task of a running job does not begin its history again."""
     pod = as_runtime(database)
     job_id = submit(pod, "work")
     sql(pod, CLAIM, job_id)

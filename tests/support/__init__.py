@@ -1,1 +1,1 @@
-"""What tests need and no test owns: real servers, waiting, factories."""
+"""Shared parts of tests: real servers, waiting, factories."""

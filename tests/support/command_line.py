@@ -163,7 +163,7 @@ class OnTerminal:
 
     @property
     def text(self) -> str:
-        """What was written, with the terminal's line ends."""
+        """Output, with the terminal's line ends."""
         return self._read.decode()
 
     def read_until(self, probe: Callable[[str], bool], *, what: str) -> str:

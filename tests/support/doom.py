@@ -73,7 +73,7 @@ class Payments:
         return self.accounts[account]
 
     def doomed(self, points: Sequence[str]) -> list[Doomed]:
-        """Start a pod for each point, for one job each; none looks for the others' deaths."""
+        """Start a pod for each point, for one job each; none checks its peers soon."""
         alone = {"peer_check_s": 60, "sweep_s": 600}
         launched = [
             Doomed(point, self.launch("--slots", "1", crash_at=point, **alone)) for point in points

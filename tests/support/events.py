@@ -22,7 +22,7 @@ class Event:
 
 
 class Events:
-    """What comes on one connection. Iterating ends with the stream."""
+    """Events of one connection. Iterating ends with the stream."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""What serves the clients of a pod who wait, follow and look, without the rest of the pod."""
+"""Parts of a pod that serve waiting and following clients, without the rest of the pod."""
 
 import random
 

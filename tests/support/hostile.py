@@ -30,7 +30,7 @@ _INVISIBLE: Final = frozenset({"Cc", "Cf", "Zl", "Zp"})
 
 
 def treacherous(text: str, *, has_color: bool = False) -> list[str]:
-    """What in an output of ours acts on a terminal or cannot be seen; colours only where asked."""
+    """Find characters that act on a terminal or are invisible; colours only where asked."""
     shown = _SGR.sub("", text) if has_color else text
     return [
         f"{char!r} in {shown[max(0, at - 40) : at + 10]!r}"

@@ -1,4 +1,4 @@
-"""What the hot path costs per unit, in counts that repeat: `python -m tests.support.hot_path`.
+"""Costs of the hot path per unit, in counts that repeat: `python -m tests.support.hot_path`.
 
 Prints each figure and its limit, and exits with 1 if one is over; `--write` takes today's figures,
 with a margin, as the limits. No figure is a time:
@@ -94,7 +94,7 @@ Submit = Callable[[int], Awaitable[None]]
 
 @attrs.define
 class Traffic:
-    """What is sent to the server on all connections of the store."""
+    """Traffic to the server on all connections of the store."""
 
     sent: Counter[str] = attrs.field(factory=Counter)
 

@@ -20,7 +20,7 @@ from cortex.cli.options import Group
 
 @attrs.frozen(kw_only=True)
 class Ended:
-    """How a command ended and what it wrote."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

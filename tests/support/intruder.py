@@ -1,4 +1,4 @@
-"""What a hostile program tries: run confined, it reports which attempts succeeded.
+"""Attempts of a hostile program: run confined, it reports which ones succeeded.
 
 Run as `python intruder.py FACTS`: FACTS is JSON of what the test planted outside. Prints a JSON
 object from the name of each attempt to null, or to what it got hold of. No attempt may harm the
@@ -196,7 +196,7 @@ output("write_cron", lambda: Path("/etc/cron.d/evil").write_text(""))
 
 
 def _change(path: str) -> None:
-    """The test looks whether the file is another one: this may write to a private place."""
+    """Leave it to the test whether the file changed: this may write to a private place."""
     Path(path).write_text("taken")
 
 

@@ -1,4 +1,4 @@
-"""What one test lets the process know, the next one must not find known."""
+"""Forget the secrets of one test before the next one."""
 
 import pytest
 

@@ -31,7 +31,7 @@ CHANCE = system_chance()
 
 
 class Life:
-    """What pods do to jobs, one method for each."""
+    """Acts of pods on jobs, one method for each."""
 
     def __init__(self, call: Session, dsn: str) -> None:
         self.call = call

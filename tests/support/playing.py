@@ -192,6 +192,6 @@ class Injected:
 
 
 def state_of(pod: Pod) -> str:
-    """As the system has it: R runs, S sleeps, T is stopped."""
+    """State in the process table: R runs, S sleeps, T is stopped."""
     stat = Path(f"/proc/{pod.pid}/stat").read_text()
     return stat.rpartition(")")[2].split()[0]

@@ -73,7 +73,7 @@ class Pod:
 
     @property
     def name(self) -> str:
-        """What it is called in the record."""
+        """Name in the record."""
         return str(self.ready["pod"])
 
     @property
@@ -117,7 +117,7 @@ class Pod:
 
 @frozen
 class Ticked:
-    """How a `cortex tick` ended."""
+    """Result of a `cortex tick`."""
 
     exit_code: int
     runners: dict[str, dict[str, Any]]
@@ -204,7 +204,7 @@ class Pods:
 
 @frozen
 class Ran:
-    """How a command ended."""
+    """Result of a command."""
 
     exit_code: int
     stdout: str

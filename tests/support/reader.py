@@ -20,7 +20,7 @@ _MARKUP = re.compile(r"<(script|style|title).*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def path_of(request: ApprovalRequest) -> str:
-    """Where its page is."""
+    """Path of its page."""
     return f"/approvals/{request.id}"
 
 
@@ -30,7 +30,7 @@ def link_to(call: Session, request: ApprovalRequest, *, by: str = "li") -> str:
 
 
 def words_of(answered: Answered) -> str:
-    """What a page says, without its markup."""
+    """Text of a page, without its markup."""
     text = _MARKUP.sub(" ", answered.body.decode())
     return " ".join(unescape(text).split())
 
@@ -82,7 +82,7 @@ class Reader:
 
     @property
     def origin(self) -> dict[str, str]:
-        """What a browser says of where a form stood."""
+        """Header by which a browser names the origin of a form."""
         return {"Origin": f"http://{self.server.host}:{self.server.port}"}
 
     def get(self, path: str, *, method: str = "GET", **headers: str) -> Answered:
@@ -150,7 +150,7 @@ def fields_in(answered: Answered, action: str) -> dict[str, str]:
 
 
 def buttons_in(answered: Answered, action: str) -> set[str]:
-    """What can be pressed there."""
+    """Buttons of the form that is sent to a path."""
     parsed = _Fields(action)
     parsed.feed(answered.body.decode())
     return parsed.buttons.get("act", set())

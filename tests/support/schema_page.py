@@ -134,7 +134,7 @@ OTHER_NAMES: Final = """
 
 @frozen
 class Made:
-    """What is generated from one database."""
+    """Files generated from one database."""
 
     page: str
     tables: str

@@ -1,4 +1,4 @@
-"""What tests must not see: the folders, settings and databases of the person who runs them.
+"""Hide the folders, settings and databases of the person who runs the tests.
 
 `isolate` runs before any other module of Cortex or its tests is imported, and changes the
 environment of the test process itself. Subprocesses inherit it. `heed_signals` does the same for
@@ -59,7 +59,7 @@ def heed_signals() -> None:
 
 
 def _installers(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """Where pip and uv find packages, which only the README's own commands install."""
+    """Places of the settings of pip and uv; only the README's own commands install packages."""
     home = Path(environ.get("HOME") or Path.home())
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")

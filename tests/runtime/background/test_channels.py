@@ -1,4 +1,4 @@
-"""How jobs notify people: choice of subscriptions, text sent, jobs submitted."""
+"""Notifications of people by jobs: choice of subscriptions, text sent, jobs submitted."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How often messages are tried, and for how long: for days if their receiver is outside."""
+"""Number and span of the attempts at a message: days if its receiver is outside."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Which connection of the pool a call gets."""
+"""Choice of the connection that a call gets from the pool."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the pod beside the manual's commands has: a job that fails, one that asks, and a tool."""
+"""App of the pod beside the manual's commands: a job that fails, one that asks, and a tool."""
 
 from cortex import Context, RejectedError, job, tool
 

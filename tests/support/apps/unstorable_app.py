@@ -14,7 +14,7 @@ HALF = "a\ud800b"
 
 
 class OddError(RuntimeError):
-    """Whose text is not text."""
+    """Error whose text cannot be encoded."""
 
     def __str__(self) -> str:
         return NUL + HALF

@@ -1,4 +1,4 @@
-"""Which test files import a module, directly or by way of `tests.support`."""
+"""Find the test files that import a module, directly or by way of `tests.support`."""
 
 import re
 from collections.abc import Iterator

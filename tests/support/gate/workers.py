@@ -1,4 +1,4 @@
-"""How many workers a run of pytest gets by itself; `-n` on the command line wins."""
+"""Default number of workers of a run of pytest; `-n` on the command line wins."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the blocks of each page are made true: what a reader has before, and what runs instead.
+"""Scenes that make the blocks of each page true: the reader's state, and replaced commands.
 
 Without an entry here a shell block is run as it stands, a file with a name is written, SQL is run,
 and text is compared with what the block before it wrote.

@@ -1,4 +1,4 @@
-"""Where the commands of the manual run: a database, a pod, and a `cortex` that starts at once."""
+"""Surroundings of the manual's commands: a database, a pod, a `cortex` that starts at once."""
 
 import os
 import socket

@@ -30,7 +30,7 @@ SCHEMA = {
 
 
 def a_request(arguments: Mapping[str, Any] = ARGUMENTS, **fields: Any) -> ApprovalRequest:
-    """What a job asks; `risk` CRITICAL asks for two people."""
+    """Request of a job; `risk` CRITICAL asks for two people."""
     risk = Risk(fields.pop("risk", "MED"))
     text = canonical(dict(arguments))
     defaults: dict[str, Any] = {
@@ -140,7 +140,7 @@ class Askers:
 
 
 def a_verdict(request: ApprovalRequest, **fields: Any) -> Vote:
-    """What ana says who saw the request as it was asked: yes."""
+    """Approval by ana of the request as it was asked."""
     is_approved = fields.get("is_approved", True)
     defaults: dict[str, Any] = {
         "approval_id": request.id,
@@ -156,7 +156,7 @@ def a_verdict(request: ApprovalRequest, **fields: Any) -> Vote:
 
 
 def facts(dsn: str, approval_id: UUID) -> list[tuple[str, dict[str, Any]]]:
-    """What was recorded of a request, in order: what, and its data."""
+    """Facts of a request, in order: the subtype and its data."""
     query = "SELECT subtype, data FROM cortex.fact WHERE source = $1 ORDER BY id"
     rows = sql(dsn, query, f"approval:{approval_id}")
     return [(row["subtype"], json.loads(row["data"])) for row in rows]

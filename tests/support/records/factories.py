@@ -264,7 +264,7 @@ class LedgerDesk:
 def decided_on(
     request: ApprovalRequest, status: ApprovalStatus, *, job_id: UUID, **fields: Any
 ) -> Decided:
-    """What became of a request; `edited`: the arguments that a person made of it."""
+    """Decided request; `edited`: the arguments after a person's edit."""
     text = canonical(fields.pop("edited")) if "edited" in fields else request.arguments
     defaults: dict[str, Any] = {
         "id": request.id,

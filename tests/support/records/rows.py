@@ -1,4 +1,4 @@
-"""What tests ask of the record, and how they move its clock, in SQL of their own."""
+"""Queries of tests on the record, and moves of its clock, in SQL of their own."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def until_job(
 
 
 def job_count(dsn: str, condition: str) -> int:
-    """How many jobs fulfil a condition on `cortex.job`, besides those of built-in schedules."""
+    """Count jobs that fulfil a condition on `cortex.job`, besides those of built-in schedules."""
     query = f"SELECT count(*) AS n FROM cortex.job WHERE type <> ALL ($1) AND ({condition})"  # noqa: S608
     return int(sql(dsn, query, list(UPKEEP))[0]["n"])
 

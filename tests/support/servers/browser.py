@@ -145,7 +145,7 @@ class Browser:
         return str(self.call("Target.createBrowserContext")["browserContextId"])
 
     def close_pages(self) -> None:
-        """Close all pages, one that stays open goes on ticking, and the profiles made for them."""
+        """Close all pages, since open ones keep ticking, and remove their profiles."""
         while self._targets:
             self.call("Target.closeTarget", targetId=self._targets.pop())
         while self._contexts:
@@ -231,12 +231,12 @@ class Page:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Address of the page."""
         return str(self.evaluate("location.href"))
 
     @property
     def text(self) -> str:
-        """What a reader sees of it."""
+        """Visible text of the page."""
         return str(self.evaluate("document.body.innerText"))
 
     def until(self, expression: str) -> None:

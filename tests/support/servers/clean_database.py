@@ -55,7 +55,7 @@ _SEQUENCES: Final = """
 
 @frozen
 class CleanState:
-    """How a database is when it is new: all that come from one template are the same."""
+    """State of a new database: all that come from one template are the same."""
 
     catalogs: list[tuple[int, int]]
     script: str

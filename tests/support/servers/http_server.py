@@ -38,7 +38,7 @@ from tests.support.records.rows import seeded_random
 
 @attrs.frozen
 class Answered:
-    """What the server answered."""
+    """Response of the server."""
 
     status: int
     headers: Mapping[str, str]

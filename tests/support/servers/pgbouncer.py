@@ -42,7 +42,7 @@ class PgBouncer:
 
     @property
     def log(self) -> str:
-        """What it had to say."""
+        """Log of the pooler."""
         return (self.home / "log").read_text("utf-8", "replace")
 
 

@@ -46,7 +46,7 @@ class Mail:
 
 @attrs.define(eq=False)
 class SmtpServer:
-    """What it does, and what it took."""
+    """SMTP server with scripted replies; keeps the mails that it accepted."""
 
     port: int
     certificate: Path

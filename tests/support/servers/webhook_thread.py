@@ -12,7 +12,7 @@ import attrs
 
 @attrs.define
 class Received:
-    """What a receiver got, in order."""
+    """Requests of a receiver, in order."""
 
     bodies: list[dict[str, Any]] = attrs.field(factory=list)
     """Each with its message id as `id`."""

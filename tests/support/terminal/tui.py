@@ -410,7 +410,7 @@ class Seat:
 
     @property
     def lines(self) -> list[str]:
-        """What the screen shows."""
+        """Lines of the screen."""
         return shown(self.app)
 
     @property

@@ -71,7 +71,7 @@ class FakeApprovals:
         self.rows[approval_id] = attrs.evolve(self.rows[approval_id], **fields)
 
     def _mark(self, approval_id: UUID, fields: dict[str, Any]) -> None:
-        """Take what is of the one who looks, and not of the request."""
+        """Take the fields that depend on the viewer out of those of the request."""
         for name, ids in (("is_own", self.own), ("has_agreed", self.agreed)):
             if fields.pop(name, False):
                 ids.add(approval_id)

@@ -156,7 +156,7 @@ class FakeDead:
 
 @attrs.define
 class FakePulse:
-    """What the pulse says, set by the test."""
+    """Content of the pulse, set by the test."""
 
     clock: Clock
     ask: Ask

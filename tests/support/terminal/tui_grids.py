@@ -1,9 +1,9 @@
-"""What every screen shows, as text: `python -m tests.support.terminal.tui_grids`.
+"""Every screen as text: `python -m tests.support.terminal.tui_grids`.
 
-That draws all anew, at the smallest size, and writes `tests/tui/grids/FILL/SCREEN.txt`, and the
-colours of some screens into `tests/tui/grids/colour/NAME.txt`, see `painted`; names of screens or
-of pictures of colours as arguments draw those alone. `tests/tui/test_grids.py` compares them. Each
-run draws the same: time is moved by hand, and ids are counted.
+The command draws all anew, at the smallest size, and writes `tests/tui/grids/FILL/SCREEN.txt`, and
+the colours of some screens into `tests/tui/grids/colour/NAME.txt`, see `painted`; names of screens
+or of pictures of colours as arguments draw those alone. `tests/tui/test_grids.py` compares them.
+Each run draws the same: time is moved by hand, and ids are counted.
 """
 
 import sys

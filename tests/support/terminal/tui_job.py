@@ -59,7 +59,7 @@ class FakeEar:
 
 @attrs.define(kw_only=True)
 class FakeJob:
-    """What the screen of one job asks for."""
+    """Queries of the screen of one job."""
 
     row: Callable[[UUID], Mapping[str, Any] | None]
     ask: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What pictures of the terminal UI show: a cluster without anything, a usual one, a hostile one.
+"""Scenes of the pictures of the terminal UI: an empty cluster, a usual one, a hostile one.
 
 `fill` changes a fake cluster; a `Scene` says how one comes to a screen. Everything goes by the
 cluster's clock, so that each run shows the same.
