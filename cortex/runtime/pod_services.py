@@ -21,7 +21,7 @@ from cortex.runtime.jobs.policies import Policies
 from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.maintenance.runners import RunnerUpkeep
 from cortex.runtime.metrics.metrics import Metrics
-from cortex.runtime.outbox.channels import StoreChannels
+from cortex.runtime.outbox.job_notifications import StoreChannels
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.self_fence import SelfFence
 

@@ -11,7 +11,7 @@ from cortex.domain.errors import NotFoundError
 from cortex.domain.failure import FailureClass
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import Subscription
-from cortex.runtime.outbox.channels import StoreChannels
+from cortex.runtime.outbox.job_notifications import StoreChannels
 from cortex.store import agents
 from cortex.store.background import subscriptions
 from tests.support.records.factories import Bench, TrioClock, a_claim
