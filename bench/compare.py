@@ -25,9 +25,9 @@ from bench.recorded import Recorded
 from cortex.bench.figures import middle, shown
 from cortex.config import PREFIX
 from cortex.domain.errors import UnavailableError, UsageError
-from cortex.domain.phrases import NOTHING
 from cortex.postgres.embedded.server import acquire
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field, on_demand
 
 STOP_BOUND_S: Final = 30.0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from cortex.domain.phrases import NOTHING
+from cortex.view.phrases import NOTHING
 
 
 def middle(values: Sequence[float | None]) -> float | None:

@@ -11,10 +11,10 @@ from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import data_dir, settings_from
 from cortex.config import FIELDS, PREFIX, misspelled, origins
-from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex.postgres.dsn import redact
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field
 
 DEFAULT: Final = "default"

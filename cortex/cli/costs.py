@@ -10,12 +10,13 @@ import click
 from cortex.cli.options import Command, Format, Options, Span
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, count, money, short_id, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.prices import PRICES_AS_OF
 from cortex.domain.safe import safe
 from cortex.store import facts
 from cortex.store.facts import CostGroup, CostRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, count, money
 from cortex.view.resource import Field, on_demand
 
 GROUPS_MAX: Final = 1000

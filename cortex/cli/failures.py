@@ -138,7 +138,7 @@ def _report(label: str, text: str, arguments: Sequence[str]) -> None:
 
     terminal = stderr_terminal(arguments)
     if terminal.is_tty:
-        from cortex.domain.phrases import localised
+        from cortex.view.phrases import localised
 
         text = localised(text)
     terminal.write(f"{terminal.paint(label, 'fail' if label == 'error:' else 'dim')} {safe(text)}")

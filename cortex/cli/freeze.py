@@ -11,12 +11,13 @@ from cortex.cli.options import Command, Group, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import rfc3339, since_s, span
+from cortex.domain.phrases import rfc3339, span
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import breakers as store
 from cortex.store.breakers import FreezeState
+from cortex.view.phrases import since_s
 from cortex.view.verbs import FREEZE, UNFREEZE
 
 freeze = Group(

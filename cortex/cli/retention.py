@@ -12,12 +12,13 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session, settings_from
 from cortex.domain.errors import ArchiveError, UsageError
-from cortex.domain.phrases import date_time, rfc3339, span
+from cortex.domain.phrases import rfc3339, span
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store.background import retention as store
 from cortex.store.background.retention import Retention, RetentionPeriods
+from cortex.view.phrases import date_time
 from cortex.view.verbs import SET_RETENTION, UNSET_RETENTION
 
 retention = Group(

@@ -9,12 +9,13 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import localised, short_id, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.why_facts import WhyFacts
 from cortex.store import jobs
 from cortex.store import why as store
 from cortex.view import why as rules
+from cortex.view.phrases import localised
 from cortex.view.why import Cause, Why
 
 

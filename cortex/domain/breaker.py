@@ -4,10 +4,8 @@ Pure functions from a breaker and an event to the next breaker. An event without
 the same object, so callers know that nothing has to be written.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import pairwise
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -332,14 +330,9 @@ def _requested_s(failure: Failure, most_s: float) -> float | None:
     return min(requested_s, most_s)
 
 
-BAR_S: Final = 300.0
-BARS: Final = 12
-"""An hour."""
-PAST_S: Final = BAR_S * BARS
+PAST_S: Final = 3600.0
 ERRORS_MAX: Final = 3
 """As many as open the breaker of a model or a tool."""
-UNKNOWN: Final = "·"
-_HEIGHTS: Final = {BreakerState.CLOSED: "▁", BreakerState.HALF_OPEN: "▄", BreakerState.OPEN: "▇"}
 
 
 @attrs.frozen(kw_only=True)
@@ -373,34 +366,6 @@ class Past:
     """The newest first."""
 
 
-def strip(state: str, past: Past, now: datetime) -> str:
-    """Return a bar for each `BAR_S` seconds, the newest last: the worst state in it.
-
-    `state`: the present one. Bars begin at round times, so that they stand still. A partly unknown
-    one is `·`.
-    """
-    passed_s = now.timestamp() % BAR_S
-    last = now - timedelta(seconds=passed_s)
-    begins = [last - timedelta(seconds=BAR_S * ago) for ago in range(BARS - 1, -1, -1)]
-    ends = [*begins[1:], None]
-    turns = past.turns
-    states = [turns[0].before if turns else state, *(turn.after for turn in turns)]
-    instants = [None, *(turn.at for turn in turns), None]
-    spans = list(zip(pairwise(instants), states, strict=True))
-    known_from = past.known_since
-    bars = []
-    for begin, end in zip(begins, ends, strict=True):
-        states = [
-            each
-            for (since, until), each in spans
-            if (until is None or until > begin) and (end is None or since is None or since < end)
-        ]
-        if end is None:
-            states.append(state)  # it may have been read after the turns
-        bars.append(UNKNOWN if known_from is not None and begin < known_from else _worst(states))
-    return "".join(bars)
-
-
 def openings(past: Past) -> int:
     """Return how many outages began, as far as known: a failed probe begins none."""
     turned = ((turn.before, turn.after) for turn in past.turns)
@@ -410,9 +375,3 @@ def openings(past: Past) -> int:
 def is_calm(state: str, past: Past) -> bool:
     """It was closed all the hour, as far as known."""
     return state == BreakerState.CLOSED and not past.turns
-
-
-def _worst(states: Sequence[str]) -> str:
-    """Return the bar of the worst state; of states from newer pods, the bar of unknown."""
-    ranked = [state for state in _HEIGHTS if state in states]
-    return max((_HEIGHTS[state] for state in ranked), default=UNKNOWN)

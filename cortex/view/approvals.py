@@ -9,9 +9,10 @@ from typing import Any, Final, Protocol
 from cortex.domain.approvals.approval import Approval, ApprovalRow, ApprovalStatus, Risk
 from cortex.domain.argument_brief import BRIEF_CELLS, call_brief, call_name
 from cortex.domain.job import RUN_FLOW
-from cortex.domain.phrases import NOTHING, age, since_s, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age, since_s
 
 REVERSIBLE: Final = {
     True: "can be undone",

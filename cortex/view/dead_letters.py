@@ -10,9 +10,10 @@ from cortex.domain.dead_letter import (
     FailureCause,
     prospect,
 )
-from cortex.domain.phrases import NOTHING, ReadAt, age, rfc3339, short_id, since_s
+from cortex.domain.phrases import rfc3339, short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, ReadAt, age, since_s
 from cortex.view.steps import last_step
 
 _STATES: Final = {

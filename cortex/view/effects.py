@@ -4,9 +4,10 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from cortex.domain.effect import EffectStatus, Resolution
-from cortex.domain.phrases import short_id, time_of_day
+from cortex.domain.phrases import short_id
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import time_of_day
 
 STATES: Final = {
     EffectStatus.PENDING: Cell("● pending", "run"),

@@ -5,10 +5,11 @@ from typing import Final
 
 from cortex.domain import health as rules
 from cortex.domain.health import Measure, Unit, Word
-from cortex.domain.phrases import NOTHING, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.background.subscriptions import FailingSubscription
 from cortex.store.health import Health, RunnerHealth
+from cortex.view.phrases import NOTHING
 
 TITLES: Final = {
     rules.DUE: "due jobs",

@@ -12,7 +12,7 @@ from cortex.domain.canonical import canonical
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
-from cortex.domain.phrases import count, localised, money, short_id, since_s, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.waiting import (
     CODE,
     PERSON,
@@ -25,6 +25,7 @@ from cortex.domain.waiting import (
 )
 from cortex.store.jobs import JobRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import count, localised, money, since_s
 from cortex.view.why import needs_person
 
 if TYPE_CHECKING:

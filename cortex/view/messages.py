@@ -4,9 +4,9 @@ import math
 from typing import Final
 
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.phrases import age, since_s
 from cortex.store.background.outbox import MessageHead
 from cortex.view.cells import Cell
+from cortex.view.phrases import age, since_s
 
 NOBODY: Final = "nobody had subscribed"
 _STYLES: Final = {

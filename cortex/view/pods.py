@@ -3,8 +3,9 @@
 from typing import Final
 
 from cortex.domain.drain import DrainPhase, Moved, MovedGroup, Whereabouts
-from cortex.domain.phrases import since_s, span
+from cortex.domain.phrases import span
 from cortex.store.pods import PodRow
+from cortex.view.phrases import since_s
 
 MINUTE_S: Final = 60
 DRAINING: Final = "draining"

@@ -5,8 +5,8 @@ from typing import Final
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import BULK
-from cortex.domain.phrases import time_of_day
 from cortex.store.queues import QueueRow
+from cortex.view.phrases import time_of_day
 
 NAME_MAX: Final = 100
 DEFAULT: Final = "default"

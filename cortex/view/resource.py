@@ -22,9 +22,9 @@ from typing import (
 
 import attrs
 
-from cortex.domain.phrases import NOTHING, date_time, exact
 from cortex.domain.token import Role
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, date_time, exact
 
 Row = TypeVar("Row")
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cortex.domain.phrases import NOTHING, TODAY, age, since_s, span, time_of_day
+from cortex.domain.phrases import span
 from cortex.domain.schedules.schedule import Outcome, Overlap
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, TODAY, age, since_s, time_of_day
 
 OVERLAPS: Final = {
     Overlap.SKIP: "skips an instant while an earlier job is open",

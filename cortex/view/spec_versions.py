@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from cortex.domain.phrases import age, since_s
 from cortex.domain.safe import safe
 from cortex.store.spec_versions import SpecVersion
 from cortex.view.cells import Cell
+from cortex.view.phrases import age, since_s
 from cortex.view.resource import Field
 
 

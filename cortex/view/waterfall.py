@@ -9,11 +9,12 @@ import attrs
 
 from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
 from cortex.domain.job import StepKind
-from cortex.domain.phrases import money, span, tokens
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, StepRow
 from cortex.view.cells import fit, pad, width_of
 from cortex.view.jobs import OUTCOMES, ended_sign
+from cortex.view.phrases import money, tokens
 from cortex.view.steps import step_label
 
 DECIDER_MAX: Final = 20

@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.phrases import NOTHING
 from cortex.domain.prices import PRICES_AS_OF
 from cortex.domain.usage import Usage
 from cortex.store import facts
 from cortex.store.facts import Fact
+from cortex.view.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import CHANCE, Life
 

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from cortex.domain.job import Suspend
-from cortex.domain.phrases import NOTHING
 from cortex.store import facts, retries, tasks
 from cortex.store.facts import Fact
+from cortex.view.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.records.rows import move_clock, new_id

@@ -1,9 +1,9 @@
 """`cortex health`: for people, and for monitors by its exit status."""
 
 from cortex.domain.drain import Liveness
-from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import CODE_WAIT_S
 from cortex.store.background import alarms
+from cortex.view.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 

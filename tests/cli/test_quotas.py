@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cortex.domain.phrases import NOTHING
 from cortex.store import facts
+from cortex.view.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 from tests.support.records.effects import Doers

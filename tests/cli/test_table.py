@@ -10,18 +10,9 @@ from hypothesis import strategies as st
 
 from cortex.cli.screen.table import lines_of
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import (
-    age,
-    count,
-    exact,
-    money,
-    rfc3339,
-    short_id,
-    size,
-    span,
-    to_plain,
-)
+from cortex.domain.phrases import rfc3339, short_id, span, to_plain
 from cortex.view.cells import Cell, fit, pad, width_of
+from cortex.view.phrases import age, count, exact, money, size
 from cortex.view.resource import Field
 
 SHOWN = st.text(st.sampled_from("abc é日本🙂 \uff57e\u0301"))

@@ -10,11 +10,11 @@ import pytest
 
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import TRANSITIONS, Claim, Finish, JobStatus, Release
-from cortex.domain.phrases import since_s
 from cortex.domain.policy import JobPolicy
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
 from cortex.store import agents, codes, jobs, tasks
+from cortex.view.phrases import since_s
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import assert_one_truth, job_row, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from cortex.domain.errors import MisfitKind, RejectedError, UnfitCodeError
 from cortex.domain.job import Claim, NumberedStep, Past, StepDone, StepKind, running_step_of
-from cortex.domain.phrases import tokens
 from cortex.domain.usage import Usage
 from cortex.durable.codec import decode, encode
 from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
 from cortex.store import jobs, steps
+from cortex.view.phrases import tokens
 from tests.support.life import Life
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.rows import new_id

@@ -18,7 +18,6 @@ from cortex.domain import breaker, errors
 from cortex.domain.failure import CODES
 from cortex.domain.health import THRESHOLDS
 from cortex.domain.job import TRANSITIONS
-from cortex.domain.phrases import NOTHING
 from cortex.domain.policy import DEFAULT, JOB_HARD, POLICIES
 from cortex.domain.retry import CALL_RETRIES
 from cortex.domain.timeouts import TIMEOUTS
@@ -28,6 +27,7 @@ from cortex.http.routes import ALL
 from cortex.http_client import addresses, secret_values
 from cortex.runtime.metrics.metrics_catalogue import METRICS
 from cortex.runtime.tracing.environment import VARIABLES
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field, Resource, Shape
 from cortex.view.resources import every, shapes
 from cortex.view.verbs import VERBS

@@ -8,7 +8,7 @@ import pytest
 from cortex.domain.drain import Moved
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job_filter import parse_filter
-from cortex.domain.phrases import NOTHING
+from cortex.view.phrases import NOTHING
 from cortex_tui.widgets.virtual_table import VirtualTable
 from tests.support.hostile import PIECES, treacherous
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio

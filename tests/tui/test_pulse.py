@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.phrases import time_of_day
 from cortex.store.pulse import ATTENTION_MAX, Attention, Failure, Need, Trouble
+from cortex.view.phrases import time_of_day
 from cortex_tui.app import FIRST
 from tests.support.terminal.tui import FakeBackend, instant, on_asyncio
 from tests.support.terminal.tui_dead import a_bucket

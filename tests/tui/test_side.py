@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.phrases import NOTHING
 from cortex.domain.waiting import PERSON
+from cortex.view.phrases import NOTHING
 from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
 from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.support.terminal.tui_job import a_step

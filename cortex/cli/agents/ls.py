@@ -11,11 +11,11 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import age, since_s
 from cortex.domain.safe import safe
 from cortex.store import agents as store
 from cortex.store.spec_versions import SpecVersion
 from cortex.view.cells import pad
+from cortex.view.phrases import age, since_s
 from cortex.view.resources.agents import AGENTS
 from cortex.view.spec_versions import document_of
 

@@ -32,7 +32,7 @@ from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_check import changes
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.errors import UsageError
-from cortex.domain.phrases import NOTHING, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
@@ -40,6 +40,7 @@ from cortex.store import approvals as store
 from cortex.view.approvals import brief, if_approved, if_denied, what
 from cortex.view.arguments import marked_json, with_marked_blanks
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field
 from cortex.view.spelled import spelled
 

@@ -6,12 +6,13 @@ from typing import Any, Final
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.approvals.approval import Approval, ApprovalStatus, ended
 from cortex.domain.argument_check import ArgumentChange
-from cortex.domain.phrases import at_instant, localised, short_id, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import Facts, Vote, facts_of
 from cortex.view.approvals import risk_cell, state_cell
 from cortex.view.arguments import marked_json
 from cortex.view.cells import chopped, pad
+from cortex.view.phrases import at_instant, localised
 
 LABEL_CELLS: Final = 14
 DIGEST_DIGITS: Final = 12

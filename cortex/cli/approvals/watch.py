@@ -13,13 +13,14 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.errors import UnavailableError, UsageError
-from cortex.domain.phrases import short_id, since_s, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import approvals as store
 from cortex.store.approvals import ApprovalEvent, InboxCount
 from cortex.view.approvals import RISKS, brief
 from cortex.view.cells import fit, pad
+from cortex.view.phrases import since_s
 
 POLL_S: Final = 1.0
 OUTAGE_POLL_S: Final = 2.0

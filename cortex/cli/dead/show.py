@@ -11,13 +11,14 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.dead_letter import DeadLetterDetail
-from cortex.domain.phrases import at_instant, exact, money, short_id, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store import dead_letters, jobs
 from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import pad
 from cortex.view.dead_letters import error_text, on_retry, state_cell, when
 from cortex.view.jobs import OUTCOMES, retry_text
+from cortex.view.phrases import at_instant, exact, money
 from cortex.view.resources.dead_letters import LETTER
 from cortex.view.steps import last_step
 

@@ -13,12 +13,13 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.approvals.approval import Approval
 from cortex.domain.effect import EffectStatus
-from cortex.domain.phrases import age, rfc3339, short_id, since_s
+from cortex.domain.phrases import rfc3339, short_id
 from cortex.domain.safe import safe
 from cortex.store import approvals, effects
 from cortex.store.effects import EffectDetail
 from cortex.view.cells import pad
 from cortex.view.effects import prospects, state_cell
+from cortex.view.phrases import age, since_s
 from cortex.view.resources.effects import EFFECT
 from cortex.view.steps import numbered_step, step_label
 

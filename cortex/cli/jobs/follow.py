@@ -16,7 +16,7 @@ from typing import Final, assert_never
 from cortex.cli.jobs.facts import Claimed, Fact, at_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import exact, money, since_s, span, tokens
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, FollowedJob, StepRow, Transition
 from cortex.view.cells import fit, pad, width_of
@@ -30,6 +30,7 @@ from cortex.view.jobs import (
     state_of,
     state_shown,
 )
+from cortex.view.phrases import exact, money, since_s, tokens
 from cortex.view.steps import step_label
 
 NAME_CELLS: Final = 44

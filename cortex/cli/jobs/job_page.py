@@ -12,16 +12,7 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import (
-    age,
-    clock_time,
-    exact,
-    rfc3339,
-    short_id,
-    since_s,
-    span,
-    utc_time,
-)
+from cortex.domain.phrases import rfc3339, short_id, span, utc_time
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.store.facts import JobChange
@@ -38,6 +29,7 @@ from cortex.view.jobs import (
     state_shown,
     took_s,
 )
+from cortex.view.phrases import age, clock_time, exact, since_s
 from cortex.view.pods import place
 from cortex.view.resources.facts import change_text
 from cortex.view.resources.jobs import JOB

@@ -6,7 +6,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.cli.screen.terminal import Terminal
-from cortex.domain.phrases import size, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.domain.timeouts import (
     Choice,
@@ -20,6 +20,7 @@ from cortex.domain.timeouts import (
 from cortex.store.steps import FullStep
 from cortex.store.timeouts import Recorded
 from cortex.view.cells import pad
+from cortex.view.phrases import size
 from cortex.view.steps import numbered_step, step_label
 
 LABEL_CELLS: Final = 12

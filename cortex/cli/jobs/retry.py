@@ -20,13 +20,14 @@ from cortex.domain.bulk import BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR, HEIRS
-from cortex.domain.phrases import localised, short_id, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.waiting import FreezeWait, QuotaWait
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
 from cortex.store.job_choice import choose_to_retry, retry_each
 from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
+from cortex.view.phrases import localised
 from cortex.view.resource import Field
 from cortex.view.verbs import RETRY_JOB
 

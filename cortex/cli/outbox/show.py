@@ -11,12 +11,13 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.phrases import exact, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.background import outbox as store
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import pad
 from cortex.view.messages import NOBODY, attempts_text, message_state
+from cortex.view.phrases import exact
 from cortex.view.resources.messages import MESSAGES
 
 LABEL_CELLS: Final = 12

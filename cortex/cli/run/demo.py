@@ -33,7 +33,7 @@ from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
 from cortex.domain.job import JobStatus, Submission
-from cortex.domain.phrases import money, span
+from cortex.domain.phrases import span
 from cortex.domain.prices import PriceTable
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ID_DIGITS
@@ -45,6 +45,7 @@ from cortex.runtime.pod_ready import Ready
 from cortex.store import agents, approvals, jobs
 from cortex.store.jobs import FollowedJob
 from cortex.view.jobs import took_s
+from cortex.view.phrases import money
 
 POLL_S = 0.25
 END_OF_THE_POD = {"pre_stop_s": 0.0, "abort_s": 3.0, "closed_s": 13.0, "kill_s": 23.0}

@@ -5,9 +5,10 @@ from typing import Final, TypeAlias
 
 from cortex.cli.jobs.facts import Snapshot
 from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
-from cortex.domain.phrases import day_time, span
+from cortex.domain.phrases import span
 from cortex.domain.waiting import ID_DIGITS, ApprovalWait
 from cortex.view.approvals import what
+from cortex.view.phrases import day_time
 
 Labelled: TypeAlias = tuple[str, str]
 """A label (empty on continuation lines) and the text behind it."""

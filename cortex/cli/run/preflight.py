@@ -12,7 +12,7 @@ from cortex.cli.apps import app_options, load_app
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
-from cortex.domain.phrases import NOTHING, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.durable.dry_run import Problem
 from cortex.jobs import builtin_registry
@@ -22,6 +22,7 @@ from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.preflight import Group, NewCode, Report
 from cortex.runtime.preflight import preflight as replay_all
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field
 
 MISFITS: Final = 9

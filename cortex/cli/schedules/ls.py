@@ -11,11 +11,12 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import NOTHING, age, at_instant, localised, since_s, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.background import schedules as store
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import pad
+from cortex.view.phrases import NOTHING, age, at_instant, localised, since_s
 from cortex.view.resources.schedules import SCHEDULES
 from cortex.view.schedules import (
     OVERLAPS,

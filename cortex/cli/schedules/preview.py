@@ -11,12 +11,13 @@ from cortex.cli.options import Command, Options, Span
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
-from cortex.domain.phrases import at_instant, money, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.domain.schedules.cron import local_time
 from cortex.domain.schedules.schedule import Schedule
 from cortex.store.background import schedules as store
 from cortex.store.background.schedules import PastRuns
+from cortex.view.phrases import at_instant, money
 
 COUNTED_MAX: Final = 10_000
 """Instants counted; a year of minutes would take seconds."""

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 from cortex.cli.options import Format, Options, columns_named
 from cortex.cli.screen.table import lines_of
 from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
-from cortex.domain.phrases import exact, json_text, to_plain
+from cortex.domain.phrases import to_plain
 from cortex.domain.safe import escaped, safe
+from cortex.view.phrases import exact, json_text
 from cortex.view.resource import Field, Resource
 
 Row = TypeVar("Row")

@@ -10,7 +10,8 @@ from typing import Final, TextIO
 
 import attrs
 
-from cortex.domain.phrases import at_instant, clock_time, rfc3339
+from cortex.domain.phrases import rfc3339
+from cortex.view.phrases import at_instant, clock_time
 
 WIDTH_DEFAULT: Final = 100
 WIDTH_MIN: Final = 40

@@ -20,7 +20,6 @@ import trio
 from cortex.crash_points import crash_point
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import Failure
-from cortex.domain.messages.approval_text import with_link
 from cortex.domain.messages.message import (
     ERROR_MAX,
     SENT,
@@ -33,6 +32,7 @@ from cortex.domain.messages.message import (
 from cortex.domain.redaction import clean_text
 from cortex.durable.calls import CircuitBreakers
 from cortex.durable.tracing import Deliveries
+from cortex.runtime.outbox.approval_text import with_link
 from cortex.runtime.outbox.lanes import HEAVY_HANDLERS, Lane
 from cortex.runtime.outbox.leases import Held, Leases
 from cortex.runtime.outbox.outcomes import Outcomes

@@ -16,7 +16,6 @@ import trio
 from cortex.actors.phases import is_being_cancelled
 from cortex.domain.classification import code_of_status, failure_of
 from cortex.domain.failure import Failure
-from cortex.domain.messages.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import PLACE, Channel, Subscription
 from cortex.domain.messages.template import Template
@@ -26,6 +25,7 @@ from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster, Target
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.webhooks import signed_headers
+from cortex.runtime.outbox.approval_text import APPROVAL_TOPICS, approval_text
 from cortex.runtime.outbox.email import EmailSender
 from cortex.runtime.outbox.final_failures import FinalUnlessTransient
 

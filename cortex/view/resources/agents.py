@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex.store import agents
 from cortex.store.spec_versions import SpecVersion
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field, NamedResource
 from cortex.view.spec_versions import columns_of
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalRow
 from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import NOTHING, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.token import Role
 from cortex.view.approvals import (
@@ -22,6 +22,7 @@ from cortex.view.approvals import (
     state_cell,
 )
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field, Resource, Shape, on_demand
 
 

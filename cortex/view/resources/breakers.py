@@ -12,13 +12,14 @@ from cortex.domain.breaker import (
     Past,
     Turn,
     is_calm,
-    strip,
 )
-from cortex.domain.phrases import NOTHING, age, since_s, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.breakers import COUNT_MAX, BreakerRow
+from cortex.view.breakers import strip
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text, is_held
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, Resource, on_demand
 
 _MARKS: Final = {

@@ -5,11 +5,12 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.budget import NEARLY, Period, worded
-from cortex.domain.phrases import NOTHING, age, short_id, since_s
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import budgets
 from cortex.store.budgets import BudgetRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, NamedResource, on_demand
 
 

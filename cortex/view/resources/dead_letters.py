@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from cortex.domain.dead_letter import DeadLetter, DeadLetterDetail, DeadLetterGroup, DeadLetterHead
-from cortex.domain.phrases import NOTHING, age, short_id, since_s
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import breaker_cell, on_retry, state_cell
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, Resource, Shape, on_demand
 from cortex.view.steps import step_label
 

@@ -3,11 +3,12 @@
 from typing import Final
 
 from cortex.domain.canonical import canonical
-from cortex.domain.phrases import age, exact, short_id, since_s
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.view.cells import Cell
 from cortex.view.effects import remark, state_cell
+from cortex.view.phrases import age, exact, since_s
 from cortex.view.resource import Field, Resource, Shape, on_demand
 from cortex.view.steps import step_label
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from cortex.domain.phrases import NOTHING, date_time, money, short_id, span, tokens
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store.facts import FactType, ListedFact
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, date_time, money, tokens
 from cortex.view.resource import Field, Resource, on_demand
 
 _STYLES: Final = {FactType.ERROR: "fail", FactType.COST: "dim", FactType.LIFECYCLE: "run"}

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex.store import codes
 from cortex.store.codes import ListedType
 from cortex.view.cells import Cell
 from cortex.view.jobs import arguments_text
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field, WholeResource, on_demand
 
 

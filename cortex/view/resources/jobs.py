@@ -2,11 +2,12 @@
 
 from typing import Any, Final
 
-from cortex.domain.phrases import NOTHING, age, money, short_id, since_s, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, ListedJob, ShownJob, StepRow, Transition
 from cortex.view.cells import Cell
 from cortex.view.jobs import remark, state_cell, took_s
+from cortex.view.phrases import NOTHING, age, money, since_s
 from cortex.view.resource import Field, Resource, Shape, on_demand
 from cortex.view.steps import numbered_step
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from cortex.domain.messages.subscription import Channel
-from cortex.domain.phrases import NOTHING, age, short_id, since_s
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import message_state
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, Resource, on_demand
 
 FIELDS: Final[Sequence[Field[MessageRow]]] = (

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.phrases import NOTHING, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store import steps
 from cortex.store.steps import PatchRow
 from cortex.view.cells import Cell, count_cell
+from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field, WholeResource, on_demand
 
 

@@ -4,10 +4,10 @@ from typing import Final
 
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import Trouble
-from cortex.domain.phrases import NOTHING, age, since_s, size
 from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age, since_s, size
 from cortex.view.pods import leaving_text, moved_text, whole_s
 from cortex.view.resource import Field, Resource, on_demand
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.store.queues import COUNTED_MAX, QueueRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age
 from cortex.view.queues import pause_text, queue_shown
 from cortex.view.resource import Field, Resource, on_demand
 

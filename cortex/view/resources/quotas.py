@@ -4,12 +4,13 @@ from decimal import Decimal
 from typing import Final
 
 from cortex.domain.budget import NEARLY
-from cortex.domain.phrases import NOTHING, age, day_time, since_s, span
+from cortex.domain.phrases import span
 from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
 from cortex.store import quotas
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age, day_time, since_s
 from cortex.view.resource import Field, NamedResource, on_demand
 
 

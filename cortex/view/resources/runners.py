@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from cortex.domain.phrases import NOTHING, age, since_s, span
+from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.store.background import runners
 from cortex.store.background.runners import RunnerRow
 from cortex.view.cells import Cell, count_cell
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, WholeResource, on_demand
 
 

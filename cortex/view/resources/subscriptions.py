@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from cortex.domain.breaker import BreakerState
-from cortex.domain.phrases import NOTHING, age, since_s
 from cortex.domain.safe import safe
 from cortex.store.background import subscriptions
 from cortex.store.background.subscriptions import COUNT_MAX, SubscriptionRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, WholeResource, on_demand
 
 

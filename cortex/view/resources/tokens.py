@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.phrases import NOTHING, age, short_id, since_s, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.token import TokenState
 from cortex.store.tokens import ListedToken
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age, since_s
 from cortex.view.resource import Field, Resource, on_demand
 
 _STYLES: Final = {

@@ -10,10 +10,10 @@ import trio
 from cortex.actors.runner import TickBudget
 from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.job import Suspend
-from cortex.domain.messages.approval_text import with_link
 from cortex.domain.messages.message import ATTEMPTS_MAX, failed
 from cortex.domain.messages.subscription import Subscription
 from cortex.runtime.maintenance.notifications import Notifications
+from cortex.runtime.outbox.approval_text import with_link
 from cortex.runtime.outbox.senders import default_text
 from cortex.store import approvals, breakers, tasks
 from cortex.store.background import outbox, subscriptions

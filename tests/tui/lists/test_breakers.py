@@ -2,7 +2,7 @@
 
 import pytest
 
-from cortex.domain.phrases import time_of_day
+from cortex.view.phrases import time_of_day
 from cortex_tui.backend.breakers import SHOWN_MAX
 from tests.support.hostile import PIECES, treacherous
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cortex.domain.breaker import Past, Turn, is_calm, openings, strip
+from cortex.domain.breaker import Past, Turn, is_calm, openings
+from cortex.view.breakers import strip
 
 NOW = datetime(2026, 3, 4, 12, 2, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.domain.errors import UsageError
-from cortex.domain.phrases import time_of_day
 from cortex.store.queues import QueueRow
+from cortex.view.phrases import time_of_day
 from cortex.view.queues import parse_queue, pause_text, queue_shown
 
 

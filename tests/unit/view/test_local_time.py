@@ -11,19 +11,12 @@ import pytest
 import cortex
 from cortex.cli.failures import report
 from cortex.domain.errors import ConflictError
-from cortex.domain.phrases import (
-    at_instant,
-    clock_time,
-    date_time,
-    day_time,
-    localised,
-    time_of_day,
-    utc_time,
-)
+from cortex.domain.phrases import utc_time
+from cortex.view.phrases import at_instant, clock_time, date_time, day_time, localised, time_of_day
 from cortex_tui.render.words import failed
 
-HOMES = {"cortex/domain/phrases.py", "cortex/http/page/rendering.py"}
-"""Where instants become words; the second has no terminal whose zone it could use."""
+HOMES = {"cortex/domain/phrases.py", "cortex/view/phrases.py", "cortex/http/page/rendering.py"}
+"""Where instants become text; the last has no terminal whose zone it could use."""
 AT = datetime(2026, 11, 23, 13, 46, 55, 120_000, tzinfo=UTC)
 
 

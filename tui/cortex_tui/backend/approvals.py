@@ -8,10 +8,10 @@ from uuid import UUID
 from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalRow, ApprovalStatus
 from cortex.domain.approvals.vote import Vote
 from cortex.domain.errors import ConflictError
-from cortex.domain.phrases import day_time
 from cortex.postgres.database import Database
 from cortex.store import approvals
 from cortex.store.approvals import InboxRow, VoteResult
+from cortex.view.phrases import day_time
 
 CHANNEL: Final = "tui"
 

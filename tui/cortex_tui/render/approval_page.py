@@ -13,11 +13,12 @@ from cortex.domain.approvals.approval import Approval, ApprovalStatus, ended
 from cortex.domain.approvals.vote import varying
 from cortex.domain.argument_brief import argument_name
 from cortex.domain.argument_check import ArgumentChange
-from cortex.domain.phrases import day_time, localised, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.approval_facts import RISK_WORDS, Facts, Vote
 from cortex.view.arguments import ArgumentRow, argument_rows, marked_json
 from cortex.view.cells import Cell
+from cortex.view.phrases import day_time, localised
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 

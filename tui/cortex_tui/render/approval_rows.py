@@ -7,11 +7,11 @@ from typing import Any, Final
 from cortex.domain.approvals.approval import ApprovalStatus, Risk
 from cortex.domain.argument_brief import BRIEF_CELLS, argument_brief
 from cortex.domain.canonical import parse
-from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.approvals import InboxRow
 from cortex.view.approvals import SOON_SHARE, STATES, what
 from cortex.view.cells import Cell, width_of
+from cortex.view.phrases import age
 from cortex_tui.render.table import Column
 from cortex_tui.render.words import countdown
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import day_time, money
 from cortex.store.job_view import StepDetail, WatchedJob, WatchedMove
 from cortex.store.jobs import EndedAttempt
+from cortex.view.phrases import day_time, money
 from cortex.view.pods import place
 from cortex_tui.model.waterfall import CALM_ENDINGS, ENDINGS, WaterfallRow, endings
 from cortex_tui.render.labelled import Line, labelled, text_lines, titled

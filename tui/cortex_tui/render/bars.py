@@ -11,10 +11,10 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.operator import Head
 from cortex.view.cells import Cell
+from cortex.view.phrases import age
 from cortex_tui.key import GROUPS, Key
 from cortex_tui.key_table import KeyTable, shown
 from cortex_tui.link import Link

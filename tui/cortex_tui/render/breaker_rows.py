@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.breaker import BARS, BreakerState, Past, is_calm, openings, strip
-from cortex.domain.phrases import NOTHING, TODAY, age, date_time, day_time
+from cortex.domain.breaker import BreakerState, Past, is_calm, openings
 from cortex.domain.safe import safe
 from cortex.store.breakers import BreakerRow
+from cortex.view.breakers import BARS, strip
 from cortex.view.cells import Cell
 from cortex.view.effects import held_text
+from cortex.view.phrases import NOTHING, TODAY, age, date_time, day_time
 from cortex.view.resources.breakers import BREAKERS
 from cortex_tui.render.approval_page import wrapped
 from cortex_tui.render.table import Column, column, fit

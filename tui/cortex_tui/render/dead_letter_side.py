@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup
-from cortex.domain.phrases import NOTHING, age, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import on_retry
+from cortex.view.phrases import NOTHING, age
 from cortex.view.steps import last_step
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued
 from cortex_tui.render.table import fit

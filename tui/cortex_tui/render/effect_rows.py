@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.effect import EffectStatus
-from cortex.domain.phrases import age, date_time, exact, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
@@ -13,6 +13,7 @@ from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.effects import STATES, prospects, remark
 from cortex.view.jobs import state_shown
+from cortex.view.phrases import age, date_time, exact
 from cortex.view.resources.effects import EFFECTS
 from cortex.view.resources.quotas import QUOTAS
 from cortex.view.steps import numbered_step, step_label

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 from rich.cells import cell_len
 
-from cortex.domain.phrases import NOTHING, date_time, exact
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, date_time, exact
 from cortex.view.resource import Field, Shape
 from cortex_tui.render.approval_page import chopped, wrapped
 from cortex_tui.render.table import fit

@@ -14,12 +14,13 @@ from cortex.domain.budget import WAITING_PREFIX, Unit, worded
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import Wait, wait_of
-from cortex.domain.phrases import day_time, money, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalWait, EffectWait
 from cortex.store.job_view import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
+from cortex.view.phrases import day_time, money
 from cortex.view.steps import numbered_step, running_step
 from cortex_tui.model.step_list import StepList
 from cortex_tui.palette import Palette

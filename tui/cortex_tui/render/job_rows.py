@@ -8,7 +8,7 @@ from typing import Final
 
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import NOTHING, age, localised, money, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
     CODE,
@@ -23,6 +23,7 @@ from cortex.domain.waiting import (
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of, when_and_which_code
+from cortex.view.phrases import NOTHING, age, localised, money
 from cortex.view.resources.jobs import JOBS
 from cortex.view.steps import step_label
 from cortex.view.why import needs_person

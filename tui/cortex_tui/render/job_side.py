@@ -5,11 +5,12 @@ from datetime import datetime
 from decimal import Decimal
 
 from cortex.domain.job import JobStatus
-from cortex.domain.phrases import NOTHING, age, money, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.jobs import ListedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_of
+from cortex.view.phrases import NOTHING, age, money
 from cortex.view.steps import numbered_step
 from cortex_tui.render.job_rows import next_and_why, why_line
 from cortex_tui.render.labelled import Line, labelled, said, titled, valued

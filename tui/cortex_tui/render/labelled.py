@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
-from cortex.domain.phrases import NOTHING
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING
 from cortex_tui.render.approval_page import chopped, wrapped
 from cortex_tui.render.table import fit
 

@@ -6,11 +6,12 @@ from typing import Final, cast
 
 import attrs
 
-from cortex.domain.phrases import date_time, short_id
+from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.background.outbox import MessageHead, MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import NOBODY, attempts_text, message_state
+from cortex.view.phrases import date_time
 from cortex.view.resource import Shape
 from cortex.view.resources.messages import MESSAGES
 from cortex_tui.render.documents import document_text

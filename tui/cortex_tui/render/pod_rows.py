@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Final
 
 from cortex.domain.drain import DrainPhase, Moved
-from cortex.domain.phrases import NOTHING, age
 from cortex.domain.safe import safe
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age
 from cortex.view.pods import moved_text
 from cortex.view.resources.pods import PODS
 from cortex.view.resources.queues import QUEUES

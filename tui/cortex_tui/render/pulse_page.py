@@ -9,9 +9,9 @@ from typing import Final
 
 from cortex.domain.job import JobStatus
 from cortex.domain.messages.message import MessageStatus
-from cortex.domain.phrases import NOTHING, age
 from cortex.store.operator import COUNT_MAX
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, age
 from cortex_tui.model.pulse import Pulse, PulseLine
 from cortex_tui.render.pulse_alerts import alerts, is_due_long
 from cortex_tui.render.pulse_rows import failure_lines, need_lines

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.pulse import Failure, Need
 from cortex.view.cells import Cell
+from cortex.view.phrases import age
 from cortex_tui.model.pulse import Opens, PulseLine
 from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown

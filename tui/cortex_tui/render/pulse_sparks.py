@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Final
 
-from cortex.domain.phrases import NOTHING, money
 from cortex.store.pulse import Bucket, Recent
 from cortex.view.cells import Cell
+from cortex.view.phrases import NOTHING, money
 from cortex_tui.model.pulse import Pulse
 from cortex_tui.render.sparks import spark
 from cortex_tui.render.table import fit

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from cortex.domain.phrases import age
 from cortex.domain.safe import safe
 from cortex.store.queues import COUNTED_MAX, QueueRow
 from cortex.view.cells import Cell, bar
+from cortex.view.phrases import age
 from cortex.view.queues import pause_text, queue_shown
 from cortex_tui.render.table import fit
 

@@ -6,10 +6,11 @@ from typing import Final
 
 import attrs
 
-from cortex.domain.phrases import date_time, localised, short_id, span
+from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell, pad
+from cortex.view.phrases import date_time, localised
 from cortex.view.resources.schedules import SCHEDULES
 from cortex.view.schedules import (
     OVERLAPS,

@@ -8,12 +8,12 @@ from typing import Any, Final
 from cortex.domain.canonical import canonical, is_deep
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
-from cortex.domain.phrases import day_time, money
 from cortex.domain.safe import safe
 from cortex.store.job_view import TEXT_CHARS_MAX, StepDetail, WatchedJob
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown
+from cortex.view.phrases import day_time, money
 from cortex.view.steps import step_label
 from cortex_tui.model.open_job import View
 from cortex_tui.model.waterfall import WaterfallRow, endings

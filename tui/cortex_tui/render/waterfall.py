@@ -11,9 +11,9 @@ from typing import Final
 import attrs
 from rich.cells import cell_len
 
-from cortex.domain.phrases import money
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.phrases import money
 from cortex.view.steps import step_label
 from cortex.view.waterfall import Look, bar_text, lead_of
 from cortex_tui.model.waterfall import WaterfallRow

@@ -1,10 +1,10 @@
-"""Formats that only the screens need besides `cortex.domain.phrases`: ticking or rounded."""
+"""Formats that only the screens need besides `cortex.view.phrases`: ticking or rounded."""
 
 from typing import Final
 
 from cortex.domain.errors import CortexError
-from cortex.domain.phrases import count, localised
 from cortex.domain.safe import safe
+from cortex.view.phrases import count, localised
 
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600

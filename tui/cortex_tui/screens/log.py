@@ -13,9 +13,9 @@ from textual import on
 from textual.strip import Strip
 from textual.widget import Widget
 
-from cortex.domain.phrases import day_time
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
+from cortex.view.phrases import day_time
 from cortex_tui.actions import ActionResult
 from cortex_tui.app_context import AppContext
 from cortex_tui.key_table import shown
