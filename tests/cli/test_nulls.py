@@ -16,7 +16,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from tests.support.eventually import WITHIN_S
 from tests.support.in_process import Ended, InProcess
-from tests.support.records.nulls import Reading, fill, nullable, read_by, reading
+from tests.support.records.nulls import Answers, Reading, fill, nullable, read_by, reading
 from tests.support.servers.postgres import SharedPostgres, sql
 from tests.support.terminal.tui import on_asyncio
 
@@ -144,19 +144,16 @@ async def commands(
 async def test_a_command_shows_rows_whichever_column_is_null(
     everything: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
+    seen: set[str] = set()
     async with commands(everything, tmp_path, monkeypatch) as (rows, run):
         for words in phrases(everything, command):
             rows.asked.clear()
             before = await shown(run, words)
             assert [each.err for each in before if "fault in Cortex" in each.err] == []
-            asked = list(rows.asked.values())
-            tables = read_by(everything, {query for query, _ in asked})
-            whole = await rows.nulls(asked)
-            for column in nullable(everything):
-                if column.of not in tables:
-                    continue
+            answers = await Answers.to(rows, everything, rows.asked.values(), seen)
+            for column in answers.columns:
                 async with rows.null(column) as is_somewhere:
-                    if is_somewhere and await rows.nulls(asked) != whole:
+                    if is_somewhere and await answers.changed_by(column):
                         for each in await shown(run, words):
                             assert "fault in Cortex" not in each.err, (words, str(column), each.err)
 

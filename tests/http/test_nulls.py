@@ -20,7 +20,7 @@ from cortex.http.routes import ROUTES
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import approvals
-from tests.support.records.nulls import Reading, fill, nullable, read_by, reading
+from tests.support.records.nulls import Answers, Reading, fill, nullable, reading
 from tests.support.records.rows import new_id
 from tests.support.servers.postgres import SharedPostgres, sql
 from tests.support.terminal.tui import on_asyncio
@@ -80,18 +80,15 @@ def everything(shared_postgres: SharedPostgres) -> Iterator[str]:
 @on_asyncio
 async def test_answer_fits_its_schema_with_any_column_null(everything: str, path: str) -> None:
     route = LOOKS[path]
+    seen: set[str] = set()
     async with reading(everything) as rows:
         for given in parameters(everything, path):
             rows.asked.clear()
             await look(rows, route, given)
-            asked = list(rows.asked.values())
-            tables = read_by(everything, {query for query, _ in asked})
-            whole = await rows.nulls(asked)
-            for column in nullable(everything):
-                if column.of not in tables:
-                    continue
+            answers = await Answers.to(rows, everything, rows.asked.values(), seen)
+            for column in answers.columns:
                 async with rows.null(column) as is_somewhere:
-                    if is_somewhere and await rows.nulls(asked) != whole:
+                    if is_somewhere and await answers.changed_by(column):
                         assert await look(rows, route, given) == [], (given, str(column))
 
 

@@ -1,6 +1,6 @@
 """Every screen on real rows, with each nullable column of the schema null in turn."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -15,12 +15,11 @@ from cortex_tui.render.field_lines import field_lines
 from cortex_tui.screens.frame import Frame
 from cortex_tui.session import Session
 from tests.support.records.nulls import (
+    Answers,
     Asked,
     Reading,
     empty_tables,
     fill,
-    nullable,
-    read_by,
     reading,
 )
 from tests.support.servers.postgres import SharedPostgres
@@ -51,23 +50,21 @@ def everything(shared_postgres: SharedPostgres) -> Iterator[str]:
 @on_asyncio
 async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name: str) -> None:
     async with reading(everything) as rows, seated(rows) as seat:
-        known: list[tuple[list[Asked], list[object]]] = []
+        read: set[str] = set()
+        asked_before: set[str] = set()
         seen: set[str] = set()
         for nth in range(len(await abouts(seat.app.context.backend, name))):
-            rows.asked.clear()
             await show(seat, rows, name, nth)
             # What all jobs ask is of the first one: the others need not be drawn for it again.
-            asked = [each for key, each in rows.asked.items() if name != "job" or key not in seen]
-            seen |= rows.asked.keys()
-            known.append((asked, await rows.nulls(asked)))
-        tables = read_by(everything, {query for asked, _ in known for query, _ in asked})
-        assert tables & empty_tables(everything) == set(), "the screen shows nothing of them"
-        for column in nullable(everything):
-            if column.of in tables:
+            asked = {k: v for k, v in rows.asked.items() if k not in asked_before}
+            asked_before |= rows.asked.keys() if name == "job" else set()
+            answers = await Answers.to(rows, everything, asked.values(), seen)
+            read |= answers.tables
+            for column in answers.columns:
                 async with rows.null(column) as is_somewhere:
-                    for nth, (asked, before) in enumerate(known):
-                        if is_somewhere and await rows.nulls(asked) != before:
-                            await show(seat, rows, name, nth, because=f"{column} is null")
+                    if is_somewhere and (changed := await answers.changed_by(column)):
+                        await show(seat, rows, name, nth, changed, because=f"{column} is null")
+        assert read & empty_tables(everything) == set(), "the screen shows nothing of them"
 
 
 @asynccontextmanager
@@ -84,16 +81,33 @@ async def seated(rows: Reading) -> AsyncIterator[Seat]:
         yield seat
 
 
-async def show(seat: Seat, rows: Reading, name: str, nth: int, *, because: str = "") -> None:
-    """Open a screen on the nth thing that it can be opened on, until all of it was drawn."""
+async def show(
+    seat: Seat,
+    rows: Reading,
+    name: str,
+    nth: int,
+    until: Sequence[Asked] = (),
+    *,
+    because: str = "",
+) -> None:
+    """Open a screen on the nth thing that it can be opened on, until all of it was drawn.
+
+    Or until it has drawn the answers to some statements.
+    """
     app = seat.app
     try:
-        for about in (await abouts(app.context.backend, name))[nth : nth + 1]:
-            frame = MADE[name](app.context, *about)
+        rows.asked.clear()
+        about = (await abouts(app.context.backend, name))[nth : nth + 1]
+        if name == "job":
+            rows.asked.clear()  # the list of jobs has a screen of its own
+        for each in about:
+            frame = MADE[name](app.context, *each)
             await app.push_screen(frame)
             for _ in range(LOOKS):
                 seat.clock._now += LATER_S
                 await frame.look()
+                if until and all(one in rows.asked.values() for one in until):
+                    break
             await app.refresher.read_head()
             frame.repaint()
             await settle(seat, rows)

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -111,6 +112,8 @@ class Reading:
         self._bound = Database(self.profile, rng=random.Random(1)).bound(connection)
         self._connection = connection
         self._one = asyncio.Lock()
+        self._nowhere: set[Column] = set()
+        """Columns that are null in every row where they may be."""
         self.asked: dict[str, Asked] = {}
         """By what was asked, as text."""
 
@@ -134,11 +137,15 @@ class Reading:
     @asynccontextmanager
     async def null(self, column: Column) -> AsyncIterator[bool]:
         """Set a column to null where that is allowed, then back; return whether it was anywhere."""
+        if column in self._nowhere:
+            yield False
+            return
         change = self._connection.transaction()
         async with self._one:
             await change.start()
             set_null = "SELECT pg_temp.set_null($1::text::regclass, $2::text)"
             count = await self._connection.fetchval(set_null, column.of, column.name)
+        self._nowhere |= set() if count else {column}
         try:
             yield count > 0
         finally:
@@ -157,14 +164,58 @@ class Reading:
             async with self._one:
                 await change.rollback()
 
-    async def nulls(self, asked: Sequence[Asked]) -> list[object]:
-        """Return where nulls are in the answers to statements: equal ones look the same."""
-        found: list[object] = []
-        for query, args in asked:
-            async with self._one:
-                rows = await self._bound.fetch(query, *args)
-            found.append([[_null_in(value) for value in row.values()] for row in rows])
-        return found
+    async def nulls(self, asked: Asked) -> object:
+        """Return where nulls are in the answer to a statement: equal ones look the same."""
+        query, args = asked
+        async with self._one:
+            rows = await self._bound.fetch(query, *args)
+        return [[_null_in(value) for value in row.values()] for row in rows]
+
+
+@attrs.define
+class Answers:
+    """The answers to what was asked, and which of them a null makes look different."""
+
+    rows: Reading
+    dsn: str
+    seen: set[str]
+    """What was looked at before, here or for another thing: it need not be again."""
+    _whole: list[tuple[Asked, set[str], object]] = attrs.field(factory=list, init=False)
+
+    @classmethod
+    async def to(cls, rows: Reading, dsn: str, asked: Iterable[Asked], seen: set[str]) -> "Answers":
+        """Ask the statements again, while no column is null that was not."""
+        answers = cls(rows, dsn, seen)
+        for each in asked:
+            answers._whole.append((each, read_by(dsn, {each[0]}), await rows.nulls(each)))
+        return answers
+
+    @property
+    def tables(self) -> set[str]:
+        """The names of what the statements read."""
+        return set().union(*(tables for _, tables, _ in self._whole))
+
+    @property
+    def columns(self) -> list[Column]:
+        """All that may be null and that a statement may read."""
+        tables = self.tables
+        return [each for each in nullable(self.dsn) if each.of in tables]
+
+    async def changed_by(self, column: Column) -> list[Asked]:
+        """Return the statements that answer otherwise while a column is null.
+
+        None if all of them together answered the same before.
+        """
+        changed: list[Asked] = []
+        now: list[tuple[str, object]] = []
+        for each, tables, whole in self._whole:
+            found = await self.rows.nulls(each) if column.of in tables else whole
+            now.append((each[0], found))
+            changed += [each] if found != whole else []
+        if not changed or (look := repr(now)) in self.seen:
+            return []
+        self.seen.add(look)
+        return changed
 
 
 def _null_in(value: object) -> object:
@@ -180,12 +231,15 @@ async def reading(dsn: str) -> AsyncIterator[Reading]:
         await connection.transaction().start()
         await connection.execute("SET LOCAL session_replication_role = replica")  # no triggers
         await connection.execute(_SET_NULL)
+        # Statements are asked again and again: planning them costs more than running them.
+        await connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         yield Reading(dsn, connection)
     finally:
         connection.terminate()
 
 
-def nullable(dsn: str) -> list[Column]:
+@cache
+def nullable(dsn: str) -> Sequence[Column]:
     """All columns that may be null."""
     return [Column(row["of"], row["name"]) for row in sql(dsn, _NULLABLE)]
 
@@ -200,7 +254,7 @@ def empty_tables(dsn: str) -> set[str]:
 
 def read_by(dsn: str, queries: Iterable[str]) -> set[str]:
     """Names of the tables, views and functions that named statements read, at whatever depth."""
-    defined = {row["name"]: row["text"] for row in sql(dsn, _DEFINED)}
+    defined = _defined(dsn)
     found: set[str] = set()
     texts = [query_text(query) for query in queries]
     while texts:
@@ -208,6 +262,12 @@ def read_by(dsn: str, queries: Iterable[str]) -> set[str]:
         found |= new
         texts += [defined[name] for name in new if name in defined]
     return found
+
+
+@cache
+def _defined(dsn: str) -> dict[str, str]:
+    """Return the texts of functions and views."""
+    return {row["name"]: row["text"] for row in sql(dsn, _DEFINED)}
 
 
 # --- a cluster in which every table that a screen reads has rows
