@@ -6,15 +6,17 @@ Each command runs on a record full of escape sequences, which got there the way 
 import json
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 import click
 import pytest
 
+from cortex.cli import target
 from cortex.cli.main import cli
 from cortex.postgres.database import Profile
-from cortex.postgres.session import open_session
+from cortex.postgres.session import Session, open_session
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
 from tests.support.hostile import HOSTILE, LINES, PIECES, documents, treacherous
@@ -320,10 +322,31 @@ def record(
             (cortex.folder / "hostile.json").write_text(json.dumps(flow))
             for act in PREPARED:
                 done(*act, *WHY[2:])
-            yield lived
+            with one_session(dsn):
+                yield lived
         finally:
             pods.close()
             shared_postgres.drop(dsn)
+
+
+@contextmanager
+def one_session(dsn: str) -> Iterator[None]:
+    """Keep one session for all commands: hundreds of new ones cost more than what they ask."""
+    with (
+        open_session(Profile(dsn=dsn, connections_max=1)) as kept,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+
+        @contextmanager
+        def opened(profile: Profile) -> Iterator[Session]:
+            if profile.dsn == dsn:
+                yield kept
+            else:
+                with open_session(profile) as other:
+                    yield other
+
+        patch.setattr(target, "open_session", opened)
+        yield
 
 
 def _lived(cortex: InProcess, dsn: str) -> Record:
