@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import grimp
 import pytest
@@ -104,7 +105,15 @@ class Source:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """All of its syntax tree: parsed and walked once for all rules."""
-        return list(ast.walk(ast.parse(self.text, filename=self.path)))
+        nodes: list[ast.AST] = [ast.parse(self.text, filename=self.path)]
+        for node in nodes:  # as ast.walk, in three quarters of its time: no rule reads contexts
+            for name in node._fields:
+                value = None if name == "ctx" else getattr(node, name, None)
+                if isinstance(value, ast.AST):
+                    nodes.append(value)
+                elif isinstance(value, list):
+                    nodes += [each for each in value if isinstance(each, ast.AST)]
+        return nodes
 
 
 def sources() -> Iterator[Source]:
@@ -274,11 +283,16 @@ def queries_and_uses() -> tuple[list[str], Counter[str], Counter[str]]:
     """Return the names defined, the names used in cortex and bench, and those used in the store."""
     used, used_in_store = Counter[str](), Counter[str]()
     for source in sources():
-        if source.path.startswith(("bench/", "cortex/")):
+        # Most files name none: they need not be parsed for that.
+        if source.path.startswith(("bench/", "cortex/")) and NAMED.search(source.text):
             names = [text for _, text in literals(source.nodes)]
             used.update(names)
             used_in_store.update(names if source.path.startswith(STORE) else [])
     return query_names(), used, used_in_store
+
+
+NAMED: Final = re.compile(r"""["']\w+\.\w+["']""")
+"""What may be the name of a query."""
 
 
 # --- the graph of imports
