@@ -113,9 +113,8 @@ async def show(
             await settle(seat, rows)
             assert "cannot be shown" not in seat.text
             selected = frame.resource()
-            if selected is not None and selected.shape is not None:
-                row = selected.row if selected.read is None else await selected.read()
-                _ = field_lines(selected.shape, row, SIZE[0])
+            if selected is not None and selected.shape is not None and selected.row is not None:
+                _ = field_lines(selected.shape, selected.row, SIZE[0])
             await app.pop_screen()
     except Exception as error:
         error.add_note(because)

@@ -12,7 +12,7 @@ from textual.filter import LineFilter, NoColor
 from cortex_tui import internals
 from cortex_tui.actions import Actions
 from cortex_tui.app_context import AppContext
-from cortex_tui.backend.protocol import Backend
+from cortex_tui.backend.store import StoreBackend
 from cortex_tui.key_router import KeyRouter
 from cortex_tui.key_table import KeyTable
 from cortex_tui.line_filter import SafeFilter
@@ -81,7 +81,7 @@ class CortexApp(internals.Orderly[int]):
     def __init__(
         self,
         session: Session,
-        backend: Backend,
+        backend: StoreBackend,
         *,
         keys: KeyTable | None = None,
         has_color: bool = True,

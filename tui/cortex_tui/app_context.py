@@ -7,7 +7,7 @@ import attrs
 
 from cortex.store.operator import Head
 from cortex_tui.actions import Actions
-from cortex_tui.backend.protocol import Backend
+from cortex_tui.backend.store import StoreBackend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.model.bell import Bell
 from cortex_tui.model.question import TakesKeys
@@ -22,7 +22,7 @@ class AppContext:
     """Created by the app and passed to every screen."""
 
     session: Session
-    backend: Backend
+    backend: StoreBackend
     keys: KeyTable
     actions: Actions
     recall: Recall

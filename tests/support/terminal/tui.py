@@ -23,6 +23,8 @@ from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import JobPage
 from cortex.store.operator import Head, ListReading
 from cortex_tui.app import CortexApp
+from cortex_tui.backend.jobs import StoreJobs
+from cortex_tui.backend.store import StoreBackend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
@@ -85,7 +87,7 @@ def instant(clock: ManualClock) -> datetime:
 
 
 @attrs.define
-class FakeBackend:
+class FakeBackend(StoreBackend, StoreJobs):
     """A cluster as the screens see it, changed by the test; every statement is counted."""
 
     clock: ManualClock
@@ -155,6 +157,9 @@ class FakeBackend:
         default=attrs.Factory(lambda self: FakePulse(self.clock, self._ask), takes_self=True)
     )
 
+    jobs: StoreJobs = attrs.field(init=False, repr=False, eq=False)
+    job: FakeJob = attrs.field(init=False, repr=False, eq=False)
+
     # --- the test's side
 
     def add(self, number: int, **fields: Any) -> UUID:
@@ -209,13 +214,8 @@ class FakeBackend:
 
     # --- the screens' side
 
-    @property
-    def jobs(self) -> "FakeBackend":
-        return self
-
-    @property
-    def job(self) -> FakeJob:
-        return self.one
+    def __attrs_post_init__(self) -> None:
+        self.jobs, self.job = self, self.one
 
     async def head(self) -> Head:
         self._ask("head")

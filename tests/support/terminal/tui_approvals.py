@@ -13,14 +13,14 @@ from cortex.domain.approvals.vote import Vote, checked, refusal
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, CortexError
 from cortex.store.approvals import InboxRow, VoteResult
-from cortex_tui.backend.approvals import in_brief
+from cortex_tui.backend.approvals import StoreApprovals, in_brief
 from cortex_tui.clock import Clock
 from tests.support.records.approvals import SCHEMA
 from tests.support.records.store_rows import an_approval, arguments_of
 
 
 @attrs.define(kw_only=True)
-class FakeApprovals:
+class FakeApprovals(StoreApprovals):
     """The inbox of a fake cluster."""
 
     clock: Clock

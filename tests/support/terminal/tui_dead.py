@@ -22,7 +22,8 @@ from cortex.domain.messages.message import MessageStatus
 from cortex.store import pulse
 from cortex.store.dead_letters import NewestLetters
 from cortex.store.pulse import Attention, Bucket, Figures, Recent
-from cortex_tui.backend.dead import LOOKED_MAX, checked_payload
+from cortex_tui.backend.dead import LOOKED_MAX, StoreDead, checked_payload
+from cortex_tui.backend.pulse import StorePulse
 from cortex_tui.clock import Clock
 
 Ask = Callable[[str], None]
@@ -33,7 +34,7 @@ def _now(clock: Clock) -> datetime:
 
 
 @attrs.define
-class FakeDead:
+class FakeDead(StoreDead):
     """Letters in memory; who settles one first wins."""
 
     clock: Clock
@@ -155,7 +156,7 @@ class FakeDead:
 
 
 @attrs.define
-class FakePulse:
+class FakePulse(StorePulse):
     """Content of the pulse, set by the test."""
 
     clock: Clock

@@ -14,6 +14,7 @@ from cortex.domain.quota import Quota
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
+from cortex_tui.backend.effects import StoreEffects
 from cortex_tui.clock import Clock
 
 AFTER: Mapping[Resolution, str] = {
@@ -38,7 +39,7 @@ def _place(row: EffectRow) -> tuple[datetime, UUID]:
 
 
 @attrs.define(kw_only=True)
-class FakeEffects:
+class FakeEffects(StoreEffects):
     """The ledger of a fake cluster."""
 
     clock: Clock

@@ -14,7 +14,8 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
 from cortex.store.operator import Head
-from cortex_tui.backend.protocol import Heard, OnStatus
+from cortex_tui.backend.job import StoreJob
+from cortex_tui.backend.listening import Heard, Listening, OnStatus
 from tests.support.records.job_rows import a_detail, a_shown_job, a_watched_job
 
 BEGAN = datetime.fromtimestamp(1_000_000, UTC)
@@ -38,7 +39,7 @@ def a_step(seq: int, key: str, kind: str = "step", **fields: Any) -> WatchedStep
 
 
 @attrs.define(eq=False)
-class FakeEar:
+class FakeEar(Listening):
     """A listener to one job."""
 
     heard: Heard
@@ -58,7 +59,7 @@ class FakeEar:
 
 
 @attrs.define(kw_only=True)
-class FakeJob:
+class FakeJob(StoreJob):
     """Queries of the screen of one job."""
 
     row: Callable[[UUID], Mapping[str, Any] | None]

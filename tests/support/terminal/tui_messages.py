@@ -9,11 +9,12 @@ import attrs
 from cortex.domain.errors import ConflictError
 from cortex.domain.messages.message import MessageStatus
 from cortex.store.background.outbox import MessageHead, MessageRow
+from cortex_tui.backend.messages import StoreMessages
 from tests.support.terminal.tui_pods import _Fake
 
 
 @attrs.define(kw_only=True)
-class FakeMessages(_Fake[MessageRow]):
+class FakeMessages(_Fake[MessageRow], StoreMessages):
     """The outbox of a fake cluster; `rows` by their `seq`."""
 
     def add(self, seq: int, status: str = "FAILED", **fields: Any) -> None:

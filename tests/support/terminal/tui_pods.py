@@ -13,6 +13,9 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.store.breakers import BreakerRow
 from cortex.store.pods import PodRow
 from cortex.store.queues import QueueRow
+from cortex_tui.backend.breakers import StoreBreakers
+from cortex_tui.backend.pods import StorePods
+from cortex_tui.backend.queues import StoreQueues
 from cortex_tui.clock import Clock
 from tests.support.records.store_rows import a_pod_row
 
@@ -55,7 +58,7 @@ def _with(row: Any, fields: dict[str, Any]) -> Any:
 
 
 @attrs.define(kw_only=True)
-class FakePods(_Fake[PodRow]):
+class FakePods(_Fake[PodRow], StorePods):
     """The pods of a fake cluster."""
 
     where: dict[UUID, list[tuple[str, str | None, int]]] = attrs.field(factory=dict)
@@ -108,7 +111,7 @@ class FakePods(_Fake[PodRow]):
 
 
 @attrs.define(kw_only=True)
-class FakeQueues(_Fake[QueueRow]):
+class FakeQueues(_Fake[QueueRow], StoreQueues):
     """The queues of a fake cluster."""
 
     def add(self, queue: str | None, **fields: Any) -> None:
@@ -141,7 +144,7 @@ class FakeQueues(_Fake[QueueRow]):
 
 
 @attrs.define(kw_only=True)
-class FakeBreakers(_Fake[BreakerRow]):
+class FakeBreakers(_Fake[BreakerRow], StoreBreakers):
     """The breakers of a fake cluster."""
 
     held_for_s: list[float | None] = attrs.field(factory=list)

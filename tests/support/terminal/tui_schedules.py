@@ -10,13 +10,14 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.domain.schedules.schedule import Origin, Outcome, Overlap
 from cortex.store.background.schedules import InstantRow, ScheduleRow
+from cortex_tui.backend.schedules import StoreSchedules
 from tests.support.terminal.tui_pods import _Fake
 
 TRIGGERED = UUID(int=99)
 
 
 @attrs.define(kw_only=True)
-class FakeSchedules(_Fake[ScheduleRow]):
+class FakeSchedules(_Fake[ScheduleRow], StoreSchedules):
     """The schedules of a fake cluster."""
 
     past: dict[str, list[InstantRow]] = attrs.field(factory=dict)

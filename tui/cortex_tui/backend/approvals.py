@@ -25,22 +25,30 @@ class StoreApprovals:
     async def waiting(
         self, *, by: str, credential: str, also: Sequence[UUID], limit: int
     ) -> Sequence[InboxRow]:
+        """Read the most urgent open requests, and some by their ids; in no order."""
         return await approvals.waiting(
             self._db, by=by, credential=credential, also=also, limit=limit
         )
 
     async def decided(self, *, limit: int) -> Sequence[InboxRow]:
+        """Read closed requests, the last closed first."""
         return await approvals.decided(self._db, limit=limit)
 
     async def arguments(
         self, ids: Sequence[UUID], *, chars: int
     ) -> Sequence[tuple[UUID, bytes, str]]:
+        """Read ids, digests of the arguments, and the arguments as canonical JSON.
+
+        Returns the first ones, up to `chars` characters in total, and at least one.
+        """
         return await approvals.arguments(self._db, ids, chars=chars)
 
     async def show(self, ids: Sequence[UUID]) -> Sequence[Approval]:
+        """Read requests in full, in no order."""
         return await approvals.show_all(self._db, ids)
 
     async def decide(self, votes: Sequence[Vote]) -> Sequence[VoteResult]:
+        """Decide all or none. Raises `ConflictError` with the change that came first."""
         try:
             return await approvals.decide(self._db, votes)
         except ConflictError as error:

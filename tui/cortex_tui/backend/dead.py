@@ -29,25 +29,35 @@ class StoreDead:
         self._db = db
 
     async def errors(self) -> Sequence[DeadLetterGroup]:
+        """Read the newest dead letters grouped by error, the latest error first."""
         return await dead_letters.newest(self._db, looked_max=LOOKED_MAX, limit=ERRORS_MAX)
 
     async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
+        """Read the newest dead letters of an error, at most `limit`."""
         return await dead_letters.newest_of(
             self._db, fingerprint, looked_max=LOOKED_MAX, limit=limit
         )
 
     async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
+        """Return the jobs of an error's dead letters, the oldest first."""
         return await dead_letters.choose(
             self._db, DeadLetterFilter(fingerprint=fingerprint), limit=limit
         )
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
+        """Read the dead letters of jobs."""
         return await dead_letters.of_jobs(self._db, job_ids)
 
     async def payload(self, job_id: UUID) -> Any:
+        """Read the payload of a failed job."""
         return (await dead_letters.show(self._db, job_id)).payload
 
     async def edited(self, letter: DeadLetter, text: str) -> PayloadEdit:
+        """Check another payload against what live pods take, and compare it with the job's.
+
+        Raises `InvalidValueError` that names every argument that does not fit, and `UsageError` if
+        nothing differs.
+        """
         payload = checked_payload(text)
         served = await codes.served(self._db, letter.type, is_exact=True)
         check_payload(letter.type, payload, own=None, live=served.codes)
@@ -56,6 +66,12 @@ class StoreDead:
     async def retry(
         self, job_id: UUID, *, by: str, reason: str, edit: PayloadEdit | None = None
     ) -> str:
+        """Create a job that continues a failed one, maybe with another payload.
+
+        Returns the outcome.
+
+        Raises `ConflictError` with the decision that came first.
+        """
         wanted = Resubmission(job_id=job_id, new_id=system_chance().new_id(), edit=edit)
         waiting = None
         if edit is None:
@@ -67,6 +83,7 @@ class StoreDead:
         return outcome if waiting is None else f"{outcome} · {waiting}"
 
     async def discard(self, job_id: UUID, *, by: str, reason: str) -> str:
+        """Discard a failed job; return the outcome. Raises as `retry`."""
         (done,) = await dead_letters.discard(self._db, [job_id], by=by, reason=reason)
         if done.error is not None:
             raise done.error

@@ -14,8 +14,7 @@ from cortex.postgres.database import Database
 from cortex.store import budgets, job_view, jobs, steps
 from cortex.store.job_view import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
-from cortex_tui.backend.listening import Listeners, Listening
-from cortex_tui.backend.protocol import Heard, OnStatus
+from cortex_tui.backend.listening import Heard, Listeners, Listening, OnStatus
 
 REASON = "raised at the job"
 STEPS_MAX: Final = 1_000
@@ -45,18 +44,26 @@ class StoreJob:
         self.listeners = Listeners()
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
+        """Return a job with its `steps` after a number, or the newest; see `job_view`.
+
+        Its `head` is the head of the screen.
+        """
         return await job_view.look(self._db, job_id, after=after, limit=limit)
 
     async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
+        """Return the steps just before a number, in order."""
         return await job_view.steps_before(self._db, job_id, before=before, limit=limit)
 
     async def detail(self, job_id: UUID, key: str) -> StepDetail:
+        """Return a step in full by its key; see `job_view`."""
         return await job_view.detail(self._db, job_id, key)
 
     async def show(self, job_id: UUID) -> ShownJob:
+        """Return a job in full, without its steps. Raises `NotFoundError`."""
         return await jobs.show(self._db, job_id)
 
     async def document(self, job_id: UUID) -> Mapping[str, Any]:
+        """Return everything about a job with its newest steps, without their outputs."""
         job = await jobs.show(self._db, job_id)
         after = max(0, job.checkpoint.get("seq", 0) - STEPS_MAX)
         return {
@@ -67,6 +74,7 @@ class StoreJob:
         }
 
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
+        """Return a step with its output, truncated when very long, and its effect."""
         detail = await job_view.detail(self._db, job_id, key)
         return {"key": key} | {
             name: _value(getattr(detail, name)) if name in _TEXTS else getattr(detail, name)
@@ -74,11 +82,13 @@ class StoreJob:
         }
 
     def listen(self, job_id: UUID, *, heard: Heard, on_status: OnStatus) -> Listening:
+        """Listen to its model while `run` runs; `on_status` gets the state of the listener."""
         return Listening(
             self._db.profile, job_id, heard=heard, on_status=on_status, among=self.listeners
         )
 
     async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
+        """Raise a limit; return the outcome."""
         change = await budgets.raise_limit(self._db, name, to=to, by=by, reason=REASON)
         woken_count = change.woken_count
         more_count = woken_count

@@ -30,20 +30,24 @@ class StoreJobs:
         self._way_until = float("-inf")
 
     async def page(self, which: JobFilter, *, before: JobCursor | None, limit: int) -> JobPage:
+        """Read the matching jobs older than a position, or the newest ones."""
         way = await self._way_in(which)
         return await job_pages.page(self._db, which, before=before, limit=limit, way=way)
 
     async def page_up(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
+        """Read the matching jobs just above a position, or the oldest ones; the newest first."""
         way = await self._way_in(which)
         return await job_pages.page_up(self._db, which, after=after, limit=limit, way=way)
 
     async def page_due(self, which: JobFilter, *, after: JobCursor | None, limit: int) -> JobPage:
+        """Read the matching jobs in RETRY that are due after a position, or next."""
         way = await self._way_in(which)
         return await job_pages.page_due(self._db, which, after=after, limit=limit, way=way)
 
     async def page_due_up(
         self, which: JobFilter, *, before: JobCursor | None, limit: int
     ) -> JobPage:
+        """Read those due just before a position, or last; in the same order."""
         way = await self._way_in(which)
         return await job_pages.page_due_up(self._db, which, before=before, limit=limit, way=way)
 
@@ -58,32 +62,39 @@ class StoreJobs:
     async def seen(
         self, ids: Sequence[UUID], *, since: JobCursor | None, newer_max: int
     ) -> ListReading:
+        """Reread some jobs, count those newer than a position, and read the screen's head."""
         return await operator.jobs_seen(self._db, ids, since=since, newer_max=newer_max)
 
     async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
+        """Read what blocks some jobs, in a few words; see `cortex.store.why`."""
         facts = await why.facts_of_all(self._db, ids)
         return {job_id: brief(each) for job_id, each in facts.items()}
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
+        """Cancel a job; return the outcome."""
         found = await jobs.cancel(self._db, job_id, by=by, reason="")
         return "asked; its pod stops it" if found.after is JobStatus.RUNNING else "cancelled"
 
     async def retry(self, job_id: UUID, *, by: str) -> str:
+        """Let a job retry now; return the outcome."""
         new_id = system_chance().new_id
         done = await retries.retry_now(self._db, job_id, by=by, reason="", new_id=new_id)
         return done.words
 
     async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> JobChoice:
+        """Choose the newest matching jobs that an operation would change; runs page by page."""
         if verb is BulkVerb.CANCEL:
             return await job_choice.choose_to_cancel(self._db, which, limit=limit)
         return await job_choice.choose_to_retry(self._db, which, limit=limit)
 
     async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> JobChoice:
+        """Choose those of the given jobs that an operation would change."""
         if verb is BulkVerb.CANCEL:
             return await job_choice.choose_marked_to_cancel(self._db, job_ids)
         return await job_choice.choose_marked_to_retry(self._db, job_ids)
 
     async def begin(self, request: BulkRequest, *, by: str) -> UUID:
+        """Submit the job that carries a bulk operation out; return its id."""
         submission = request.submission(system_chance().new_id())
         await jobs.submit_once(self._db, submission, by=by)
         return submission.id

@@ -8,18 +8,21 @@ cancelled, it ends the watch within a bound; a lost watch expires by itself.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from cortex.domain.answer_text import messages_of
+from cortex.domain.answer_text import Message, messages_of
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Profile
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
-from cortex_tui.backend.protocol import Heard, OnStatus
+
+Heard: TypeAlias = Callable[[Message], None]
+OnStatus: TypeAlias = Callable[[str], None]
+"""Takes the state of the listener: "" if healthy, else why not, in a few words."""
 
 AGAIN_S: Final = 2.0
 ASK_EVERY_S: Final = 1.0

@@ -20,16 +20,23 @@ class StoreMessages:
         self._db = db
 
     async def page(self) -> Sequence[MessageHead]:
+        """Read failed messages, the newest first, then the others, the oldest first."""
         return await outbox.unsent(self._db, limit=SHOWN_MAX)
 
     async def show(self, row: MessageHead) -> Sequence[MessageRow]:
+        """Read a message in full, once for each of its subscriptions."""
         return await outbox.page(self._db, message_id=row.id, limit=SUBSCRIPTIONS_MAX)
 
     async def retry(self, row: MessageHead, *, by: str, reason: str) -> str:
+        """Send a failed message again; return the outcome.
+
+        Raises `ConflictError` if it is not failed any more.
+        """
         await outbox.retry(self._db, _one(row), by=by, reason=reason)
         return "is sent again"
 
     async def discard(self, row: MessageHead, *, by: str, reason: str) -> str:
+        """Delete a message that was not sent; return the outcome. Raises as `retry`."""
         await outbox.discard(self._db, _one(row), by=by, reason=reason)
         return "discarded"
 

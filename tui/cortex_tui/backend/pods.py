@@ -20,15 +20,19 @@ class StorePods:
         self._db = db
 
     async def page(self) -> Sequence[PodRow]:
+        """Read the running pods, then the ones that ended last."""
         return await pods.page(self._db, ended=ENDED_MAX)
 
     async def moved(self, pod_id: UUID) -> Moved:
+        """Read where the jobs of a pod went."""
         return await drains.moved(self._db, pod_id)
 
     async def drain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        """Stop a pod from taking jobs; return the outcome."""
         is_new = await drains.request(self._db, pod_id, by=by, reason=reason)
         return "asked to drain" if is_new else "nothing was done: it was asked to drain already"
 
     async def undrain(self, pod_id: UUID, *, by: str, reason: str) -> str:
+        """Let a pod take jobs again; return the outcome."""
         is_changed = await drains.withdraw(self._db, pod_id, by=by, reason=reason)
         return "takes jobs again" if is_changed else "nothing was done: it is no longer draining"

@@ -14,12 +14,15 @@ class StoreQueues:
         self._db = db
 
     async def page(self) -> Sequence[QueueRow]:
+        """Read the default queue, then paused ones, then those with tasks."""
         return await queues.page(self._db)
 
     async def pause(self, queue: str | None, *, by: str, reason: str) -> str:
+        """Stop claims from a queue; return the outcome."""
         is_new = await queues.pause(self._db, queue, by=by, reason=reason)
         return "paused" if is_new else "nothing was done: it was paused already"
 
     async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
+        """Resume a queue; return the outcome."""
         is_changed = await queues.resume(self._db, queue, by=by, reason=reason)
         return "goes on" if is_changed else "nothing was done: it is no longer paused"

@@ -19,18 +19,23 @@ class StoreSchedules:
         self._db = db
 
     async def page(self) -> Sequence[ScheduleRow]:
+        """Read the schedules by name."""
         return await schedules.page(self._db, limit=SHOWN_MAX)
 
     async def instants(self, name: str) -> Sequence[InstantRow]:
+        """Read what became of the last instants of a schedule, the newest first."""
         return await schedules.instants(self._db, name, limit=INSTANTS_MAX)
 
     async def pause(self, name: str, *, by: str, reason: str) -> str:
+        """Fire nothing until it is resumed; return the outcome."""
         await schedules.pause(self._db, name, by=by, reason=reason)
         return "paused"
 
     async def resume(self, name: str, *, by: str, reason: str) -> str:
+        """Resume a schedule; return the outcome."""
         await schedules.resume(self._db, name, by=by, reason=reason)
         return "goes on"
 
     async def trigger(self, name: str, *, by: str, reason: str) -> UUID:
+        """Submit a job of a schedule now; return it."""
         return await schedules.trigger(self._db, name, by=by, reason=reason)

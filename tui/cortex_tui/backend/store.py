@@ -38,4 +38,5 @@ class StoreBackend:
         await self.job.listeners.close()
 
     async def head(self) -> Head:
+        """Read the head of every screen."""
         return await operator.head(self._db)

@@ -6,12 +6,12 @@ import attrs
 
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.store.job_pages import JobPage
-from cortex_tui.backend.protocol import JobsBackend
+from cortex_tui.backend.jobs import StoreJobs
 from cortex_tui.model.job_order import Order
 
 
 async def below(
-    jobs: JobsBackend, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
+    jobs: StoreJobs, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
 ) -> JobPage:
     """Read the rows below a position, or the first ones; `next` is the position of the next page.
 
@@ -29,7 +29,7 @@ async def below(
 
 
 async def above(
-    jobs: JobsBackend, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
+    jobs: StoreJobs, order: Order, which: JobFilter, place: JobCursor | None, *, limit: int
 ) -> JobPage:
     """Read the rows above a position, or the last ones; `next` is the position of the next page.
 
