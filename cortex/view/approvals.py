@@ -4,15 +4,23 @@ All functions take a request as `store.approvals.show` returns it. The results m
 jobs and people: pass them through `safe` before display.
 """
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Final, Protocol
 
-from cortex.domain.approvals.approval import Approval, ApprovalRow, ApprovalStatus, Risk
+from cortex.domain.approvals.approval import (
+    Approval,
+    ApprovalHead,
+    ApprovalRow,
+    ApprovalStatus,
+    Risk,
+)
 from cortex.domain.argument_brief import BRIEF_CELLS, call_brief, call_name
 from cortex.domain.job import RUN_FLOW
 from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, age, since_s
+from cortex.view.phrases import NOTHING, age, day_time, since_s
 
 REVERSIBLE: Final = {
     True: "can be undone",
@@ -150,3 +158,34 @@ def decided(row: ApprovalRow) -> str:
     passed = age(since_s(row, row.decided_at))
     by = f" by {row.decided_by}" if row.decided_by else ""
     return safe(f"{passed if passed == 'now' else f'{passed} ago'}{by}")
+
+
+def over_briefly(requests: Iterable[ApprovalRow], now: datetime | None = None) -> str | None:
+    """Return how the first of them ended that did, in one short line; None: all are open.
+
+    `now`: the instant to judge by; None: when each was read.
+    """
+    briefs = (_over_briefly(each, now or each.now) for each in requests)
+    return next(filter(None, briefs), None)
+
+
+def _over_briefly(row: ApprovalHead, now: datetime) -> str | None:
+    match row.status_at(now):
+        case ApprovalStatus.PENDING:
+            return None
+        case ApprovalStatus.EXPIRED:
+            return f"expired {day_time(row.expires_at)}: nothing was executed"
+        case ApprovalStatus.CANCELLED:
+            return f"void: {row.reason}"
+        case _:
+            return f"already {ended_briefly(row)}"
+
+
+def ended_briefly(row: ApprovalHead) -> str:
+    """Return how, by whom, when and where it was decided: `denied by li, 12:29:51Z, page`."""
+    parts = [
+        f"{row.status.lower()} by {row.decided_by}",
+        "" if row.decided_at is None else day_time(row.decided_at),
+        row.channel or "",
+    ]
+    return ", ".join(filter(None, parts))

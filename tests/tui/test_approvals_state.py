@@ -11,9 +11,8 @@ import pytest
 from cortex.domain.approvals.approval import Approval, ApprovalHead
 from cortex.domain.approvals.vote import BATCH_MAX
 from cortex.store.approvals import InboxRow
-from cortex_tui.model.approvals_state import ApprovalsState, SubjectChange
+from cortex_tui.model.approvals_state import ApprovalsState, Edit, SubjectChange, subject_of
 from cortex_tui.model.inbox import Inbox, Tab
-from cortex_tui.model.subject import Edit, subject_of
 from tests.support.records.store_rows import NOW, an_approval, arguments_of
 
 

@@ -15,9 +15,15 @@ import attrs
 import pytest
 
 from cortex_tui.clock import SystemClock
-from cortex_tui.model.guard import LONGER_S, QUIET_MAX_S, QUIET_S, Guard
 from cortex_tui.model.question import KeyAnswer
-from cortex_tui.model.verdict import ApproveQuestion, DenyQuestion
+from cortex_tui.model.verdict import (
+    LONGER_S,
+    QUIET_MAX_S,
+    QUIET_S,
+    ApproveQuestion,
+    DenyQuestion,
+    Guard,
+)
 
 STREAMS = int(os.environ.get("CORTEX_FUZZ_STREAMS", "40000"))
 IDS = ("y", "7f3c", "aa1d", "dada")

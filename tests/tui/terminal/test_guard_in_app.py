@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cortex_tui.model.guard import Guard
+from cortex_tui.model.verdict import Guard
 from tests.support.terminal.tui import FakeBackend, Seat, on_asyncio, pressed, turns
 from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.tui.conftest import OpenSession
@@ -100,6 +100,6 @@ async def test_no_stream_decides_by_accident_in_the_app(
 async def test_a_broken_guard_is_found_in_the_app(
     cluster: FakeBackend, sit: OpenSession, monkeypatch: pytest.MonkeyPatch, broken: type[Guard]
 ) -> None:
-    monkeypatch.setattr("cortex_tui.screens.approval_silence.Guard", broken)
+    monkeypatch.setattr("cortex_tui.model.verdict.Guard", broken)
     _, found = await fuzz(cluster, sit, random.Random(15), 60)
     assert found

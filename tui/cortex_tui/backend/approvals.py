@@ -1,17 +1,16 @@
 """Approvals, read from and decided in Postgres."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalRow, ApprovalStatus
+from cortex.domain.approvals.approval import Approval
 from cortex.domain.approvals.vote import Vote
 from cortex.domain.errors import ConflictError
 from cortex.postgres.database import Database
 from cortex.store import approvals
 from cortex.store.approvals import InboxRow, VoteResult
-from cortex.view.phrases import day_time
+from cortex.view.approvals import over_briefly
 
 CHANNEL: Final = "tui"
 
@@ -60,34 +59,3 @@ def in_brief(error: ConflictError, requests: Sequence[Approval]) -> ConflictErro
     """Return why votes on these do not count, in the few words for which there is room."""
     brief = over_briefly(requests)
     return error if brief is None else type(error)(brief, hint=error.hint)
-
-
-def over_briefly(requests: Iterable[ApprovalRow], now: datetime | None = None) -> str | None:
-    """Return how the first of them ended that did, in one short line; None: all are open.
-
-    `now`: the instant to judge by; None: when each was read.
-    """
-    briefs = (_over_briefly(each, now or each.now) for each in requests)
-    return next(filter(None, briefs), None)
-
-
-def _over_briefly(row: ApprovalHead, now: datetime) -> str | None:
-    match row.status_at(now):
-        case ApprovalStatus.PENDING:
-            return None
-        case ApprovalStatus.EXPIRED:
-            return f"expired {day_time(row.expires_at)}: nothing was executed"
-        case ApprovalStatus.CANCELLED:
-            return f"void: {row.reason}"
-        case _:
-            return f"already {ended_briefly(row)}"
-
-
-def ended_briefly(row: ApprovalHead) -> str:
-    """Return how, by whom, when and where it was decided: `denied by li, 12:29:51Z, page`."""
-    parts = [
-        f"{row.status.lower()} by {row.decided_by}",
-        "" if row.decided_at is None else day_time(row.decided_at),
-        row.channel or "",
-    ]
-    return ", ".join(filter(None, parts))

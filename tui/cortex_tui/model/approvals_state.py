@@ -1,14 +1,122 @@
 """What the inbox shows and asks about: the requests in front, their edit, and the batch."""
 
-from collections.abc import Hashable, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from enum import Enum
+from typing import Final
 from uuid import UUID
 
 import attrs
 
+from cortex.domain.approvals.approval import Approval, ApprovalHead
 from cortex.domain.approvals.vote import BATCH_MAX
+from cortex.domain.argument_check import ArgumentChange
+from cortex.domain.errors import ConflictError
+from cortex.domain.phrases import short_id
+from cortex.domain.safe import safe
+from cortex.view.approval_facts import Facts, facts_of
+from cortex.view.approvals import over_briefly
 from cortex_tui.model.inbox import Inbox, Tab
-from cortex_tui.model.subject import Edit, Subject, version_of
+
+ACTS_MAX: Final = 32
+"""Actions run one by one, and finished ones matter only for a moment."""
+
+Version = tuple[object, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Subject:
+    """Requests in full; those of a batch have the same shape."""
+
+    approvals: Sequence[Approval]
+    facts: Facts
+    """Facts of the first request."""
+
+    @property
+    def name(self) -> str:
+        """The requests in one safe line."""
+        if len(self.approvals) > 1:
+            return f"{len(self.approvals)} times {self.facts.title}"
+        return f"{short_id(self.facts.id)} {self.facts.title}"
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        """Ids in the order shown."""
+        return tuple(each.id for each in self.approvals)
+
+    @property
+    def version(self) -> tuple[object, ...]:
+        """Differs when a fact that matters to the decision changed."""
+        return tuple(map(version_of, self.approvals))
+
+    def over(self, now: datetime | None = None) -> str | None:
+        """Return why it cannot be decided any more, in one safe line; None if it can.
+
+        `now`: the instant to judge by; None: when it was read.
+        """
+        over = over_briefly(self.approvals, now)
+        return None if over is None else safe(over)
+
+    @property
+    def news(self) -> str:
+        """What another person or time did to the request."""
+        return self.over() or self.facts.votes_words
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """Digests of the arguments."""
+        return tuple(each.digest for each in self.approvals)
+
+
+@attrs.frozen(kw_only=True)
+class Edit:
+    """Arguments as the operator edited them."""
+
+    text: str
+    """Canonical JSON."""
+    changes: Sequence[ArgumentChange]
+
+
+def version_of(row: ApprovalHead) -> tuple[object, ...]:
+    """Return a value that differs once a request was changed or decided, from a row or in full."""
+    return row.id, row.status, row.digest, row.agreed if row.people > 1 else 0
+
+
+def subject_of(approvals: Sequence[Approval]) -> Subject:
+    """Return requests as the subject of a decision."""
+    return Subject(approvals=approvals, facts=facts_of(approvals[0]))
+
+
+class OwnActions:
+    """The versions of the requests that this operator decided.
+
+    A poll may see the result of an action before or after the action itself returns. In both cases
+    the action reports the first change of that version: its own, or the one that came first. All
+    later changes are another person's.
+    """
+
+    def __init__(self) -> None:
+        self._versions: deque[Version] = deque(maxlen=ACTS_MAX)
+
+    @contextmanager
+    def acting(self, subject: Subject) -> Iterator[None]:
+        """Record a decision; removed again if the action fails otherwise than by a conflict."""
+        version = subject.version
+        self._versions.append(version)
+        try:
+            yield
+        except ConflictError:
+            raise
+        except BaseException:
+            if version in self._versions:
+                self._versions.remove(version)
+            raise
+
+    def reports(self, before: Subject) -> bool:
+        """Whether the operator's own action reports the change of this version."""
+        return before.version in self._versions
 
 
 class SubjectChange(Enum):

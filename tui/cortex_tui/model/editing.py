@@ -8,7 +8,7 @@ from cortex.domain.canonical import parse
 from cortex.domain.errors import CortexError
 from cortex.domain.safe import safe
 from cortex.view.arguments import visible_json
-from cortex_tui.model.subject import Edit, Subject
+from cortex_tui.model.approvals_state import Edit, Subject
 
 CHARS_MAX: Final = 65_536
 

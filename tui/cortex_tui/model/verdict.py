@@ -1,21 +1,135 @@
 """The questions by which people decide: what they type, and when it counts.
 
-The first key counts after a quiet time. A wrong key restarts it. Esc leaves at once. Keys that
-write nothing, such as arrows, scroll the request.
+The first key counts after a quiet time, which a `Guard` measures and a screen's `Silence` shows. A
+wrong key restarts it. Esc leaves at once. Keys that write nothing, such as arrows, scroll the
+request.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, Protocol
 
 from cortex.domain.approvals.vote import REASON_CHARS_MAX
-from cortex_tui.model.guard import Guard
+from cortex.view.cells import Cell
 from cortex_tui.model.question import CANCEL, KeyAnswer
 from cortex_tui.model.reason import REASON_CHARS_MIN
 
+QUIET_S: Final = 0.4
+"""The time without any key."""
+LONGER_S: Final = 0.1
+"""Each key that comes too early adds to the quiet time: the operator is typing, not reading."""
+QUIET_MAX_S: Final = 1.5
 BAR_CELLS: Final = 8
+FRAME_S: Final = 0.1
 
 Now = Callable[[], float]
 """Returns the clock's time, or the arrival of the last key by it."""
+
+
+class Guard:
+    """The quiet time before a key may decide: nobody approves what just appeared under the cursor.
+
+    Times are seconds of a monotonic clock, passed in by the caller.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._quiet_s = QUIET_S
+        self._since = now
+
+    def restart(self, now: float) -> None:
+        """Start the quiet time: something else is in front of the operator."""
+        self._quiet_s = QUIET_S
+        self._since = now
+
+    def skip(self, now: float) -> None:
+        """Let the next key count: it belongs to the previous decision."""
+        self._quiet_s = 0.0
+        self._since = now
+
+    def press(self, now: float, *, came_at: float) -> bool:
+        """Take a key; return whether it counts. A key that comes too early restarts the quiet time.
+
+        The time of arrival decides: while the app was suspended there was no quiet time.
+        """
+        if self.is_armed(came_at):
+            return True
+        self._quiet_s = min(QUIET_MAX_S, self._quiet_s + LONGER_S)
+        self._since = now
+        return False
+
+    def is_armed(self, now: float) -> bool:
+        """Whether the next key counts."""
+        return now >= self.armed_at
+
+    def filled(self, now: float) -> float:
+        """The part of the quiet time that has passed, from 0 to 1."""
+        if self.is_armed(now):
+            return 1.0
+        return max(0.0, min(1.0, (now - self._since) / self._quiet_s))
+
+    @property
+    def armed_at(self) -> float:
+        """The time from which the next key counts, if none comes before."""
+        return self._since + self._quiet_s
+
+
+class Silence:
+    """The quiet time of one screen; its questions share `guard`."""
+
+    def __init__(
+        self,
+        *,
+        now: Now,
+        came: Now,
+        wait: Callable[[float], Awaitable[None]],
+        start: Callable[[Coroutine[Any, Any, None]], object],
+        is_shown: Callable[[], bool],
+        redraw: Callable[[], object],
+    ) -> None:
+        """`wait` waits until a time; `start` runs a coroutine alongside the app."""
+        self._now, self._came, self._wait, self._start = now, came, wait, start
+        self._is_shown, self._redraw = is_shown, redraw
+        self.guard = Guard(now())
+        self._is_filling = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next key counts."""
+        return self.guard.is_armed(self._now())
+
+    @property
+    def bar(self) -> Cell | None:
+        """The bar of the quiet time; None once it has passed."""
+        if self.is_over:
+            return None
+        full = int(self.guard.filled(self._now()) * BAR_CELLS)
+        return Cell(f"{'█' * full}{'░' * (BAR_CELLS - full)} ", "dim")
+
+    def restart(self) -> None:
+        """Restart: something else is in front."""
+        self.guard.restart(self._now())
+        self.fill()
+
+    def skip(self) -> None:
+        """Let the next key count: see `Guard.skip`."""
+        self.guard.skip(self._now())
+
+    def press(self) -> None:
+        """Take a key; one that is too early restarts the quiet time."""
+        self.guard.press(self._now(), came_at=self._came())
+
+    def fill(self) -> None:
+        """Redraw the bar as time passes."""
+        if not self._is_filling and self._is_shown():
+            self._is_filling = True
+            self._start(self._filling())
+
+    async def _filling(self) -> None:
+        try:
+            while not self.is_over:
+                await self._wait(min(self._now() + FRAME_S, self.guard.armed_at))
+                self._redraw()
+        finally:
+            self._is_filling = False
 
 
 class Scroll(Protocol):

@@ -4,8 +4,7 @@ from datetime import datetime
 
 from cortex.view.cells import Cell
 from cortex.view.spelled import spelled
-from cortex_tui.model.approvals_state import ApprovalsState
-from cortex_tui.model.subject import subject_of
+from cortex_tui.model.approvals_state import ApprovalsState, subject_of
 from cortex_tui.render import approval_page
 
 

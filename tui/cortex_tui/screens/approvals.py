@@ -4,8 +4,10 @@ The operator decides what was shown: requests are identified by the id and diges
 question opened. New rows never move the cursor; any other change of a request closes its question.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+from uuid import UUID
 
 from rich.segment import Segment
 from textual import events, on
@@ -13,19 +15,19 @@ from textual.containers import Horizontal, Vertical
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cortex.domain.approvals.approval import Approval
 from cortex.view.cells import Cell
+from cortex.view.resources.approvals import APPROVAL
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.approvals_state import ApprovalsState
 from cortex_tui.model.inbox import Inbox
 from cortex_tui.model.selected import Selected
+from cortex_tui.model.verdict import Silence
 from cortex_tui.render import approval_front, approval_lines, approval_rows
-from cortex_tui.screens import approval_decisions
 from cortex_tui.screens.approval_briefs import ArgumentReader
-from cortex_tui.screens.approval_decisions import REASON_LINES, Decider
-from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.approvals_controller import ApprovalsController
 from cortex_tui.screens.approvals_loader import ApprovalsLoader
-from cortex_tui.screens.decision_flow import DecisionFlow
+from cortex_tui.screens.decision_flow import REASON_LINES, Decider, DecisionFlow
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.request_pane import RequestPane
 from cortex_tui.screens.steps_beside import StepsBeside
@@ -60,7 +62,15 @@ class ApprovalsScreen(Frame):
         super().__init__(context)
         inbox = Inbox(deciding=lambda: context.recall.ids)
         self.state = state = ApprovalsState(inbox=inbox)
-        self._silence = silence = Silence(context, self)
+        session, clock = context.session, context.session.clock
+        self._silence = silence = Silence(
+            now=clock.now,
+            came=lambda: session.key_came_at,
+            wait=lambda until: clock.wait(asyncio.Event(), until=until),
+            start=self.run_worker,
+            is_shown=lambda: self.is_attached,
+            redraw=self.strip.redraw,
+        )
         self._arguments = arguments = ArgumentReader(context)
         self._table = table = VirtualTable(
             context,
@@ -161,7 +171,7 @@ class ApprovalsScreen(Frame):
 
     def resource(self) -> Selected | None:
         row = self.state.inbox.window.current
-        return None if row is None else approval_decisions.resource_of(self.context, row.id)
+        return None if row is None else _selected(self.context, row.id)
 
     # --- keys
 
@@ -215,3 +225,19 @@ class ApprovalsScreen(Frame):
 
 def _reason(context: AppContext, text: str) -> Callable[[int], Strip]:
     return lambda _: Strip([Segment(f"   {text}", context.palette["accent"])])
+
+
+def _selected(context: AppContext, approval_id: UUID) -> Selected:
+    """Return a request as the object under the cursor."""
+
+    async def document() -> object:
+        return await context.backend.approvals.show([approval_id])
+
+    async def read() -> Approval | None:
+        found = await context.backend.approvals.show([approval_id])
+        return found[0] if found else None
+
+    command = f"cortex approvals show {approval_id}"
+    return Selected(
+        id=str(approval_id), command=command, shape=APPROVAL, read=read, document=document
+    )

@@ -6,13 +6,11 @@ from uuid import UUID
 from cortex.domain.approvals.vote import BATCH_MAX
 from cortex.store.approvals import InboxRow
 from cortex_tui.app_context import AppContext
-from cortex_tui.model.approvals_state import ApprovalsState, SubjectChange
+from cortex_tui.model.approvals_state import ApprovalsState, OwnActions, Subject, SubjectChange
 from cortex_tui.model.inbox import Tab
-from cortex_tui.model.subject import Subject
+from cortex_tui.model.verdict import Silence
 from cortex_tui.render import approval_rows
 from cortex_tui.render.approval_rows import Briefs
-from cortex_tui.screens.approval_news import OwnActions, news_of, over_of
-from cortex_tui.screens.approval_silence import Silence
 from cortex_tui.screens.frame import Frame
 from cortex_tui.screens.request_pane import RequestPane
 from cortex_tui.screens.steps_beside import StepsBeside
@@ -68,7 +66,7 @@ class ApprovalsController:
             self._silence.restart()
         if before is not None and change is not SubjectChange.NONE:
             is_ours = self._own.reports(before)
-            news = CHANGED if change is SubjectChange.ARGUMENTS else news_of(subject)
+            news = CHANGED if change is SubjectChange.ARGUMENTS else subject.news
             self.withdraw("" if is_ours else news)
         is_other = change in (SubjectChange.FIRST, SubjectChange.ARGUMENTS)
         self._pane.lay_out(is_other=is_other)
@@ -85,7 +83,7 @@ class ApprovalsController:
         subject = self._state.subject
         if not self._strip.is_asking or subject is None:
             return
-        if (over := over_of(subject, self._context.session.now)) is not None:
+        if (over := subject.over(self._context.session.now)) is not None:
             self.withdraw(over)
 
     def moved(self) -> None:

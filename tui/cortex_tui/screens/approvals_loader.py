@@ -12,9 +12,8 @@ from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.store.approvals import InboxRow
 from cortex_tui.app_context import AppContext
-from cortex_tui.model.approvals_state import ApprovalsState
+from cortex_tui.model.approvals_state import ApprovalsState, Subject, subject_of
 from cortex_tui.model.inbox import ROWS_MAX, Tab
-from cortex_tui.model.subject import Subject, subject_of
 from cortex_tui.render import approval_lines
 from cortex_tui.screens.approval_briefs import ArgumentReader
 from cortex_tui.screens.approvals_controller import ApprovalsController

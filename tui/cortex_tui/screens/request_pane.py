@@ -8,9 +8,8 @@ from textual.widget import Widget
 
 from cortex.domain.errors import CortexError
 from cortex_tui.app_context import AppContext
-from cortex_tui.model.approvals_state import ApprovalsState
+from cortex_tui.model.approvals_state import ApprovalsState, Subject
 from cortex_tui.model.editing import edit_of, text_of
-from cortex_tui.model.subject import Subject
 from cortex_tui.render import approval_front
 from cortex_tui.screens.frame import Frame
 from cortex_tui.widgets.json_editor import JsonEditor
