@@ -463,19 +463,19 @@ def test_delayed_resubmission_waits_in_the_queue(store: Session, database: str) 
 
 
 def test_thousands_are_chosen_and_retried(store: Session, database: str) -> None:
-    ids = fail(database, 3000, steps=3, error_message="page 9 is gone")
+    ids = fail(database, 1000, steps=3, error_message="page 9 is gone")
     fail(database, 10, error_message="something else")
     (fingerprint,) = {row.fingerprint for row in store(dead_letters.of_jobs, ids)}
     which = DeadLetterFilter(fingerprint=fingerprint[:6])
     (group,) = store(dead_letters.groups, which, limit=10)
-    assert (group.count, group.error_message) == (3000, "page 9 is gone")
+    assert (group.count, group.error_message) == (1000, "page 9 is gone")
     chosen = store(dead_letters.choose, which, limit=5000)
     assert set(chosen) == set(ids)
     settled = retry(store, *chosen)
     assert [each.job_id for each in settled] == chosen
     assert all(each.error is None for each in settled)
     assert store(dead_letters.groups, which, limit=10) == []
-    assert letter_count(database) == 3010
+    assert letter_count(database) == 1010
     assert_one_truth(database)
 
 
@@ -542,13 +542,13 @@ LETTERS = """
         job_id, lineage_id, fingerprint, type, tenant, error_class, error_code, error_source, state,
         created_at, triaged_at, resolved_at, resolved_by)
     SELECT id, id, 'f' || n % 50, 'work', 'default', 'TRANSIENT_APP', 'x',
-           CASE WHEN n > 5000 THEN 'llm:1' WHEN n % 4 = 0 THEN 'llm:0' END,
+           CASE WHEN n > 1000 THEN 'llm:1' WHEN n % 4 = 0 THEN 'llm:0' END,
            CASE WHEN n % 10 = 9 THEN 'DISCARDED' ELSE 'OPEN' END, now() - n * interval '1 s',
-           CASE WHEN n % 2 = 1 AND n < 5000 THEN now() END,
+           CASE WHEN n % 2 = 1 AND n < 1000 THEN now() END,
            CASE WHEN n % 10 = 9 THEN now() END, CASE WHEN n % 10 = 9 THEN 'ana' END
     FROM unnest($1::uuid[]) WITH ORDINALITY AS l(id, n)
 """
-MANY = 30_000
+MANY = 6_000
 WANTED = 20
 
 
