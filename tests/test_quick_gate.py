@@ -2,12 +2,14 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from tests.support.gate import selection
 from tests.support.gate.importers import importers_of, module_of, modules_named
 from tests.support.gate.rules import ALWAYS, RULES, Kind
-from tests.support.gate.selection import ROOT, rule_of, select
+from tests.support.gate.selection import ROOT, changed_since, rule_of, select
 from tests.support.gate.smoke import marked, promises, smoke_tests
 from tests.support.gate.workers import worker_count
 
@@ -95,11 +97,11 @@ def test_b(): ...
     ],
 )
 def test_path_decides_the_tests(path: str, kind: Kind, tests: set[str]) -> None:
-    selection = select([path, "docs/concepts.md"])
-    assert selection.kind is kind
-    assert tests <= set(selection.tests)
-    assert bool(selection.tests) == (kind is not Kind.EVERYTHING)
-    assert all(str(each).count("\n") == 0 for each in selection.reasons)
+    selected = select([path, "docs/concepts.md"])
+    assert selected.kind is kind
+    assert tests <= set(selected.tests)
+    assert bool(selected.tests) == (kind is not Kind.EVERYTHING)
+    assert all(str(each).count("\n") == 0 for each in selected.reasons)
 
 
 def test_a_module_selects_the_tests_that_import_it_by_way_of_support() -> None:
@@ -115,6 +117,38 @@ def test_modules_are_found_in_imports_and_in_strings() -> None:
     named = set(modules_named(text))
     assert {"cortex.cli.jobs", "cortex.cli.dead", "tests.support.apps.a"} <= named
     assert module_of("tui/cortex_tui/render/__init__.py") == "cortex_tui.render"
+
+
+def test_changed_paths_include_edited_deleted_and_untracked_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        name = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *name, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    def write(*names: str) -> None:
+        for each in names:
+            (tmp_path / each).write_text("changed")
+
+    monkeypatch.setattr(selection, "ROOT", tmp_path)
+    git("init", "--quiet", "--initial-branch=main")
+    git("commit", "--quiet", "--allow-empty", "--message=first")
+    write("kept", "edited", "deleted")
+    git("add", ".")
+    git("commit", "--quiet", "--message=second")
+    git("checkout", "--quiet", "-b", "topic")
+    write("a name with spaces")
+    git("add", ".")
+    git("commit", "--quiet", "--message=third")
+    (tmp_path / "edited").write_text("again")
+    (tmp_path / "deleted").unlink()
+    write("untracked")
+    of_branch = ["a name with spaces", "deleted", "edited", "untracked"]
+    assert changed_since(None) == of_branch
+    assert changed_since("main~1") == sorted({"kept", *of_branch} - {"deleted"})
+    assert changed_since("HEAD") == ["deleted", "edited", "untracked"]
+    with pytest.raises(SystemExit, match="nosuch is no commit"):
+        changed_since("nosuch")
 
 
 @pytest.mark.parametrize(

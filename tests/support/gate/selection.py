@@ -115,7 +115,9 @@ def changed_since(base: str | None) -> list[str]:
 
     From the merge base with the main branch by default.
     """
-    since = _git("rev-parse", "--verify", f"{base}^{{commit}}") if base else _default_base()
+    since = _commit(base) if base else _default_base()
+    if since is None:
+        sys.exit(f"{base} is no commit: .ci/quick takes one to compare the tree with")
     differing = _git("diff", "--name-only", "--no-renames", "-z", since)
     untracked = _git("ls-files", "--others", "--exclude-standard", "-z")
     return sorted({path for path in f"{differing}{untracked}".split("\0") if path})
@@ -124,10 +126,15 @@ def changed_since(base: str | None) -> list[str]:
 def _default_base() -> str:
     is_on_main = _git("branch", "--show-current") == MAINS[0]
     for name in reversed(MAINS) if is_on_main else MAINS:
-        listed = ["git", "rev-parse", "--quiet", "--verify", name]
-        if subprocess.run(listed, cwd=ROOT, check=False, capture_output=True).returncode == 0:
-            return _git("merge-base", "HEAD", name)
+        if commit := _commit(name):
+            return _git("merge-base", "HEAD", commit)
     sys.exit("neither main nor origin/main exists: name a base, .ci/quick COMMIT")
+
+
+def _commit(name: str) -> str | None:
+    words = ["git", "rev-parse", "--quiet", "--verify", f"{name}^{{commit}}"]
+    ended = subprocess.run(words, cwd=ROOT, check=False, capture_output=True, text=True)
+    return ended.stdout.strip() or None  # empty if there is none
 
 
 def _git(*words: str) -> str:
