@@ -259,7 +259,6 @@ async def pod(bench: Bench) -> ManyJobs:
 # --- raised anywhere
 
 
-@pytest.mark.smoke("No job ends its pod")
 async def test_errors_of_job_code_never_end_the_pod(
     pod: ManyJobs, database: str, log_lines: Lines
 ) -> None:
