@@ -68,6 +68,8 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         """Keys of rows."""
         self._laid_out: tuple[int, Sequence[Column[Row]], Layout[Row]] | None = None
         """The layout for a width and columns."""
+        self._reads_now = False
+        """Whether a column of that layout takes rows as of now."""
         self._needed: dict[str, int] = {}
         """Cells by column title: they only grow while the columns stay the same."""
         self._fitting: dict[Hashable, Row] = {}
@@ -133,6 +135,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         if self._laid_out is None or self._laid_out[:2] != (width, self.columns):
             shown = layout(self.columns, width, self._needed)
             self._laid_out = (width, self.columns, shown)
+            self._reads_now = any(column.reads_now for column, _ in shown)
         return self._laid_out[2]
 
     def _widen(self) -> None:
@@ -173,7 +176,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         is_marked = self._key(row) in self.marked
         is_dim = session.link.is_stale(session.clock.now())
         kept = self._kept.get(y)
-        seen = evolved(row, now) if any(column.reads_now for column, _ in shown) else row
+        seen = evolved(row, now) if self._reads_now else row
         if kept is not None and kept.row is row and kept.shown is shown:
             cells = [
                 cell if column.is_fixed else column.cell(seen, now)
