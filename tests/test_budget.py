@@ -31,19 +31,19 @@ FIXTURES_S: Final = {
 OTHERS_S: Final = 0.01
 
 BUDGETS_S: Final = {
-    "tests": 3.0,
+    "tests": 2.5,
     "tests/agent": 19.5,
-    "tests/bench": 2.0,
+    "tests/bench": 1.0,
     "tests/chaos": 38.0,
-    "tests/cli": 44.0,
+    "tests/cli": 43.5,
     "tests/demo": 1.5,
     "tests/e2e": 104.0,
     "tests/http": 38.0,
     "tests/runtime": 28.0,
-    "tests/sql": 12.5,
-    "tests/store": 68.0,
-    "tests/tui": 93.5,
-    "tests/unit": 46.0,
+    "tests/sql": 12.0,
+    "tests/store": 67.5,
+    "tests/tui": 95.5,
+    "tests/unit": 47.0,
 }
 
 
