@@ -24,7 +24,7 @@ import attrs
 
 from cortex.domain.token import Role
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, date_time, exact
+from cortex.view.phrases import NOTHING, ReadAt, age, date_time, exact, since_s
 
 Row = TypeVar("Row")
 
@@ -95,6 +95,16 @@ class Field(Generic[Row]):
         if value in (None, ""):
             return Cell(NOTHING, "dim") if for_people else Cell("")
         return Cell(exact(value))
+
+
+def waiting_cell(count: int) -> Cell:
+    """Return how many wait, highlighted; a dash when none do."""
+    return Cell(str(count), "warn") if count else Cell(NOTHING, "dim")
+
+
+def ago_cell(row: ReadAt, instant: datetime | None) -> Cell:
+    """Return the age of an instant when the row was read; a dash without an instant."""
+    return Cell(NOTHING, "dim") if instant is None else Cell(age(since_s(row, instant)))
 
 
 def on_demand(*names: str, **documented: str) -> tuple[Field[Any], ...]:

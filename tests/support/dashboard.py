@@ -178,7 +178,3 @@ def main() -> None:
     """Write the dashboard."""
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(text(), "utf-8")
-
-
-if __name__ == "__main__":
-    main()

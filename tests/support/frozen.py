@@ -83,7 +83,3 @@ def main() -> None:
     for file, lines in ((API, api_lines()), (DOCUMENTS, document_lines())):
         kept = file.read_text("utf-8").splitlines()
         file.write_text("".join(f"{line}\n" for line in sorted({*kept, *lines})), "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -122,7 +122,3 @@ def main() -> None:
             old.unlink()
     for path, text in files():
         path.write_text(text, "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -449,7 +449,3 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for path, text in pages():
         path.write_text(text, "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -279,7 +279,3 @@ def main() -> None:
             new = made(held.dsn)
     PAGE.write_text(new.page, "utf-8")
     DOCUMENT.write_text(document(new.tables), "utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Answers about resources: schemas made of their fields, and lists, whole or by name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -57,14 +57,13 @@ def document_of(shape: Shape[Row], row: Row, caller: Principal = NOBODY) -> dict
 
     Fields that need more than the right to read are null for a caller who lacks it.
     """
-    texts = {each.name: each.json for each in shape.fields if each.json is not None}
-    exact = {name: orjson.Fragment(text(row)) for name, text in texts.items()}
-    hidden = dict.fromkeys(each.name for each in _restricted(shape) if not caller.may(each.role))
-    return shape.document(row) | exact | hidden
+    return {each.name: _value(each, row, caller) for each in shape.fields if not each.is_for_people}
 
 
-def _restricted(shape: Shape[Any]) -> Iterator[Field[Any]]:
-    return (each for each in shape.fields if each.role is not Role.VIEWER)
+def _value(field: Field[Row], row: Row, caller: Principal) -> object:
+    if field.role is not Role.VIEWER and not caller.may(field.role):
+        return None
+    return field.exact(row) if field.json is None else orjson.Fragment(field.json(row))
 
 
 def _kind(shape: Shape[Any], field: Field[Any]) -> Any:

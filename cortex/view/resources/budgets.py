@@ -10,8 +10,8 @@ from cortex.domain.safe import safe
 from cortex.store import budgets
 from cortex.store.budgets import BudgetRow
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, age, since_s
-from cortex.view.resource import Field, NamedResource, on_demand
+from cortex.view.phrases import age, since_s
+from cortex.view.resource import Field, NamedResource, on_demand, waiting_cell
 
 
 def _left(row: BudgetRow) -> Decimal:
@@ -35,11 +35,6 @@ def _window(row: BudgetRow) -> Cell:
     if row.window_key is None:
         return Cell("each run", "dim")
     return Cell(f"run {short_id(UUID(row.window_key))}")
-
-
-def _waiting(row: BudgetRow) -> Cell:
-    jobs = row.waiting_jobs
-    return Cell(str(jobs), "warn") if jobs else Cell(NOTHING, "dim")
 
 
 def _changed(row: BudgetRow) -> Cell:
@@ -70,7 +65,7 @@ FIELDS: Final = (
         name="waiting_jobs",
         doc="jobs that wait for room",
         title="waiting",
-        shown=_waiting,
+        shown=lambda r: waiting_cell(r.waiting_jobs),
         is_right=True,
         is_spare=True,
     ),

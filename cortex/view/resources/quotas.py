@@ -10,8 +10,8 @@ from cortex.domain.safe import safe
 from cortex.store import quotas
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, age, day_time, since_s
-from cortex.view.resource import Field, NamedResource, on_demand
+from cortex.view.phrases import age, day_time, since_s
+from cortex.view.resource import Field, NamedResource, on_demand, waiting_cell
 
 
 def _limit(row: QuotaRow) -> Cell:
@@ -31,11 +31,6 @@ def _resets(row: QuotaRow) -> Cell:
     return Cell(f"in {span(left_s)} ({day_time(row.resets_at)})")
 
 
-def _waiting(row: QuotaRow) -> Cell:
-    jobs = row.waiting_jobs
-    return Cell(str(jobs), "warn") if jobs else Cell(NOTHING, "dim")
-
-
 def _changed(row: QuotaRow) -> Cell:
     text = f"{age(since_s(row, row.changed_at))} by {row.changed_by}: {row.reason}"
     return Cell(safe(text), "dim")
@@ -50,7 +45,7 @@ FIELDS: Final = (
         name="waiting_jobs",
         doc="jobs that wait for room",
         title="jobs wait",
-        shown=_waiting,
+        shown=lambda r: waiting_cell(r.waiting_jobs),
         is_right=True,
     ),
     Field(name="resets_at", title="resets", shown=_resets, is_spare=True),

@@ -1,7 +1,6 @@
 """Runners: background work, its last runs and its health."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, Literal
 
 from cortex.domain.phrases import span
@@ -10,7 +9,7 @@ from cortex.store.background import runners
 from cortex.store.background.runners import RunnerRow
 from cortex.view.cells import Cell, count_cell
 from cortex.view.phrases import NOTHING, age, since_s
-from cortex.view.resource import Field, WholeResource, on_demand
+from cortex.view.resource import Field, WholeResource, ago_cell, on_demand
 
 
 def _state(row: RunnerRow) -> Literal["ok", "failed", "late", "skipped"]:
@@ -33,10 +32,6 @@ def _state_cell(row: RunnerRow) -> Cell:
             return Cell("● ok", "done")
 
 
-def _ago(row: RunnerRow, at: datetime | None) -> Cell:
-    return Cell(NOTHING, "dim") if at is None else Cell(age(since_s(row, at)))
-
-
 def _time(row: RunnerRow) -> Cell:
     return Cell(NOTHING, "dim") if row.duration_s is None else Cell(span(row.duration_s))
 
@@ -57,7 +52,7 @@ FIELDS: Final[Sequence[Field[RunnerRow]]] = (
         name="started_at",
         doc="start of the last run; null: only skipped so far",
         title="last",
-        shown=lambda r: _ago(r, r.started_at),
+        shown=lambda r: ago_cell(r, r.started_at),
         is_right=True,
     ),
     Field(name="items", doc="items that it handled", shown=_items, is_right=True),
@@ -68,7 +63,7 @@ FIELDS: Final[Sequence[Field[RunnerRow]]] = (
         name="succeeded_at",
         doc="when a run last succeeded",
         title="success",
-        shown=lambda r: _ago(r, r.succeeded_at),
+        shown=lambda r: ago_cell(r, r.succeeded_at),
         is_right=True,
         is_spare=True,
     ),

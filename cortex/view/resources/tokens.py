@@ -1,7 +1,6 @@
 """Tokens of the HTTP API: holders, roles and last use; never the tokens themselves."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from cortex.domain.phrases import short_id, span
@@ -9,18 +8,14 @@ from cortex.domain.safe import safe
 from cortex.domain.token import TokenState
 from cortex.store.tokens import ListedToken
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, age, since_s
-from cortex.view.resource import Field, Resource, on_demand
+from cortex.view.phrases import since_s
+from cortex.view.resource import Field, Resource, ago_cell, on_demand
 
 _STYLES: Final = {
     TokenState.ACTIVE: "done",
     TokenState.EXPIRED: "warn",
     TokenState.REVOKED: "fail",
 }
-
-
-def _ago(row: ListedToken, instant: datetime | None) -> Cell:
-    return Cell(NOTHING, "dim") if instant is None else Cell(age(since_s(row, instant)))
 
 
 def _expires(row: ListedToken) -> Cell:
@@ -38,7 +33,7 @@ FIELDS: Final[Sequence[Field[ListedToken]]] = (
     Field(
         name="last_used_at",
         title="used",
-        shown=lambda r: _ago(r, r.last_used_at),
+        shown=lambda r: ago_cell(r, r.last_used_at),
         is_right=True,
     ),
     Field(
@@ -52,7 +47,7 @@ FIELDS: Final[Sequence[Field[ListedToken]]] = (
     Field(
         name="created_at",
         title="age",
-        shown=lambda r: _ago(r, r.created_at),
+        shown=lambda r: ago_cell(r, r.created_at),
         is_right=True,
         is_spare=True,
     ),
