@@ -1,4 +1,4 @@
-"""What the measurements share: their options, new databases, and how figures are shown."""
+"""Options of measurements, new databases for them, and the output of their figures."""
 
 import functools
 import logging

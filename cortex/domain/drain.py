@@ -91,7 +91,7 @@ class PodState(StrEnum):
     STOPPED = "STOPPED"
     """It has drained and ended."""
     DEAD = "DEAD"
-    """Its session ended without that."""
+    """Ended without a drain."""
 
 
 class Liveness(StrEnum):

@@ -105,7 +105,7 @@ class Observer:
         """A job has left its slot: its end is in the record, if it came to that."""
 
     def job_abandoned(self, job: RunningJob) -> None:
-        """Its handler still runs long after its cancellation: the job is to end without it."""
+        """A handler still runs long after its cancellation: its job is to end without it."""
 
     def drain_withdrawn(self) -> None:
         """The pod may take jobs again."""

@@ -56,7 +56,7 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "channels.remind": Allowed(only_by=(APPROVAL_NOTIFY,)),
     "channels.notify": Allowed(),  # it submits a job, as any job may
 }
-"""By service and method."""
+"""Calls that cross, by service and method."""
 
 
 @attrs.frozen(kw_only=True)

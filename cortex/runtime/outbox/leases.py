@@ -37,7 +37,7 @@ class Held:
     """Around its delivery."""
     is_lost: bool = False
     has_outcome: bool = False
-    """Its outcome is certain, and not yet recorded."""
+    """True from a certain outcome until its record."""
 
     @property
     def is_sure(self) -> bool:

@@ -21,7 +21,7 @@ PR_SET_CHILD_SUBREAPER: Final = 36
 TIMED_OUT: Final = 124
 KILL_AFTER_S: Final = 10
 ORPHANS_S: Final = 5.0
-"""How long to wait for orphans after the command: servers that it told to stop."""
+"""How long to wait for orphans after the command: servers that are still stopping."""
 POLL_S: Final = 0.02
 
 
