@@ -71,10 +71,9 @@ SCOPES = frozenset(
 # specifications of agents, flows and configurations are documents of JSON, and no rows: they stay.
 DICT_ROWS = frozenset(
     {
-        "cortex/store/agents.py spec",
         "cortex/store/configs.py spec",
         "cortex/store/dead_letters.py documents",
-        "cortex/store/flows.py spec",
+        "cortex/store/specs.py spec",
     }
 )
 

@@ -21,7 +21,8 @@ from cortex.domain.idempotency import request_digest
 from cortex.domain.job import Submission
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.postgres.database import Database
-from cortex.store import flows, idempotency, jobs, tasks, tokens
+from cortex.store import idempotency, jobs, specs, tasks, tokens
+from cortex.store.specs import SpecKind
 
 ANSWERED_WITHIN_S: Final = 5.0
 CUT_EVERY_S: Final = 0.02
@@ -100,7 +101,7 @@ async def _prepare(trial: Trial, program: Program) -> None:
         case _:
             pass
     if program.is_of_flow:
-        await flows.apply(trial.db, name=FLOW.name, spec=FLOW.to_json(), by="points")
+        await specs.apply(trial.db, SpecKind.FLOW, name=FLOW.name, spec=FLOW.to_json(), by="points")
 
 
 async def _keep_little(trial: Trial) -> None:

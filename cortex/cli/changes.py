@@ -6,7 +6,7 @@ one `ChangeRequest`.
 
 import functools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import click
@@ -18,6 +18,8 @@ from cortex.cli.screen.output import Output
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
+from cortex.view.cells import Cell, Row
+from cortex.view.resource import Field
 from cortex.view.verbs import Verb
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -103,3 +105,15 @@ def changes(verb: Verb) -> Callable[[Callable[..., None]], Callable[..., None]]:
         return packed
 
     return decorate
+
+
+_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
+
+
+def applied_columns(noun: str, *own: Field[Row]) -> tuple[Field[Row], ...]:
+    """Return the columns of what files were applied as: name, the noun's own, change."""
+    return (
+        Field(name="name", title=noun, shown=lambda r: Cell(safe(r["name"]), "bold")),
+        *own,
+        Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    )

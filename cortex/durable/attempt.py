@@ -136,21 +136,17 @@ class Models(Protocol):
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
 
 
-class FlowSpecs(Protocol):
-    """Finds flows; given by the pod."""
+class Specs(Protocol):
+    """Finds specifications of agents and flows as plain JSON; given by the pod.
 
-    async def flow(self, name: str, version: int) -> dict[str, Any]:
-        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
+    Raises `NotFoundError`.
+    """
 
+    async def newest_agent(self, name: str) -> tuple[UUID, int]:
+        """Return an agent's id and newest version."""
 
-class AgentSpecs(Protocol):
-    """Finds the specification of an agent's version; given by the pod."""
-
-    async def newest(self, name: str) -> tuple[UUID, int]:
-        """Return an agent's id and newest version. Raises `NotFoundError`."""
-
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        """Return the specification as plain JSON."""
+    async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]: ...
+    async def flow(self, name: str, version: int) -> dict[str, Any]: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -245,8 +241,7 @@ class Services:
 
     models: Models
     tools: Tools
-    agents: AgentSpecs
-    flows: FlowSpecs
+    specs: Specs
     policies: Policies
     breakers: CircuitBreakers
     facts: Facts
@@ -327,7 +322,7 @@ class Attempt:
 
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""
-        return None if self.agent is None else await self.services.agents.spec(*self.agent)
+        return None if self.agent is None else await self.services.specs.agent(*self.agent)
 
     async def limits(self) -> JobLimits:
         """Return the limits of the job's calls: those that it began with."""

@@ -337,7 +337,7 @@ class FlowRun:
         """Run an agent in this job, with its own secrets, rules and budgets."""
 
         async def choose() -> Any:
-            agent_id, version = await self._ctx.services.agents.newest(given.agent)
+            agent_id, version = await self._ctx.services.specs.newest_agent(given.agent)
             return [str(agent_id), version]
 
         chosen = await self._ctx.group(f"{key} agent", choose, given={"agent": given.agent})

@@ -17,5 +17,5 @@ async def run_flow(
     """Run a flow to its end. The database fills in its newest `version` when it is submitted."""
     if version is None:
         raise InvalidValueError("payload of 'run_flow' lacks version")
-    spec = FlowSpec.from_json(await ctx.services.flows.flow(flow, version))
+    spec = FlowSpec.from_json(await ctx.services.specs.flow(flow, version))
     return await FlowRun(ctx, spec, version=version, inputs=inputs or {}).run()

@@ -41,7 +41,8 @@ from cortex.durable.dry_run import (
 )
 from cortex.durable.registry import Registry
 from cortex.postgres.session import Session
-from cortex.store import agents, flows, steps
+from cortex.store import specs, steps
+from cortex.store.specs import SpecKind
 from cortex.store.steps import BATCH_BYTES_MAX, LiveJob, LiveRecord
 
 JOB_S: Final = 5.0
@@ -236,13 +237,13 @@ class _Children:
 
     def _read(self, ask: list[Any]) -> Any:
         match ask:
-            case ["spec", agent_id, version]:
-                return self._call(agents.spec, UUID(agent_id), version)
+            case ["agent", agent_id, version]:
+                return self._call(specs.spec, SpecKind.AGENT, UUID(agent_id), version)
             case ["newest", name]:
-                agent_id, version = self._call(agents.newest, name)
+                agent_id, version = self._call(specs.newest_agent, name)
                 return [str(agent_id), version]
             case ["flow", name, version]:
-                return self._call(flows.spec, name, version)
+                return self._call(specs.spec, SpecKind.FLOW, name, version)
             case ["input", job_id, key]:
                 return self._call(steps.input_of, UUID(job_id), key)
             case _:
@@ -467,11 +468,11 @@ class _PodOfReplays:
         """Every recorded timer has passed: what comes after it is replayed, too."""
         return FAR
 
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("spec", str(agent_id), version)
+    async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("agent", str(agent_id), version)
         return found
 
-    async def newest(self, name: str) -> tuple[UUID, int]:
+    async def newest_agent(self, name: str) -> tuple[UUID, int]:
         agent_id, version = self._ask("newest", name)
         return UUID(agent_id), version
 
@@ -499,8 +500,7 @@ class _PodOfReplays:
         return Services(
             models=absent("models"),
             tools=self._code.tools,
-            agents=self,
-            flows=self,
+            specs=self,
             policies=self,
             breakers=absent("breakers"),
             facts=absent("facts"),

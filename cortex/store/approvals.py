@@ -34,10 +34,11 @@ from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.domain.job import Submission
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
-from cortex.store import agents
+from cortex.store import specs
 from cortex.store.passes import DuePass
 from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of, rows_of
+from cortex.store.specs import SpecKind
 
 EXPIRE_BATCH: Final = 200
 LINK_TOKEN_BYTES: Final = 32
@@ -160,7 +161,7 @@ async def _refuse_beyond(db: Database, approval: Approval, vote: Vote) -> None:
     agent_id, version, tool = approval.agent_id, approval.agent_version, approval.tool
     if vote.edited is None or agent_id is None or version is None or tool is None:
         return
-    spec = await agents.spec(db, agent_id, version)
+    spec = await specs.spec(db, SpecKind.AGENT, agent_id, version)
     asked = GatedCall(tool=tool, arguments=approval.asked, is_effect=True, mark=ToolMark())
     under = ApprovalTerms(approval.risk, approval.people)
     rules = rules_from_json(spec.get("approvals", ()))

@@ -120,7 +120,7 @@ async def way_in(db: Database, which: JobFilter) -> WayIn:
         return WayIn(job_ids=await _ids(db, which.id_suffixes))
     is_few = bool(which.statuses) and not any(state.is_terminal for state in which.statuses)
     if which.agents and not is_few:
-        rows = await db.fetch("agents.ids_like", _like(which.agents), AGENTS_MAX + 1)
+        rows = await db.fetch("specs.agent_ids_like", _like(which.agents), AGENTS_MAX + 1)
         if len(rows) <= AGENTS_MAX:
             return WayIn(agent_ids=[row["id"] for row in rows])
     return WayIn(states=which.statuses or tuple(JobStatus))

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from cortex.store import agents
+from cortex.store import specs
+from cortex.store.specs import SpecKind
 from cortex.view.resources.dead_letters import LETTER
 from tests.support.records.dead_letters import fail
 from tests.support.records.rows import job_row, new_id
@@ -156,7 +157,9 @@ def test_a_failed_job_is_retried_as_its_dead_letter_is(server: HttpServer, opera
 
 
 def test_a_version_that_no_agent_has_is_documented(server: HttpServer, operator: str) -> None:
-    server.store(lambda db: agents.apply(db, new_id=new_id(), name="bot", spec={}, by="li"))
+    server.store(
+        lambda db: specs.apply(db, SpecKind.AGENT, new_id=new_id(), name="bot", spec={}, by="li")
+    )
     (job_id,) = fail(server.dsn, submitted={"agent": "bot"})
     output = act(server, operator, f"/{job_id}/retry", {"agent_version": 9})
     assert (output.status, output.json["code"]) == (404, "not_found")

@@ -10,8 +10,9 @@ import pytest
 from cortex.domain.job import JobStatus
 from cortex.domain.policy import JobPolicy
 from cortex.durable.registry import job
-from cortex.store import agents, codes, job_pages, jobs, pods
+from cortex.store import codes, job_pages, jobs, pods, specs
 from cortex.store.codes import Code
+from cortex.store.specs import SpecKind
 from cortex.view.resources.jobs import JOB
 from tests.support.records.factories import a_pod
 from tests.support.records.rows import job_count, job_row, move_clock, new_id, submit
@@ -69,7 +70,9 @@ def ids(page: dict[str, Any]) -> list[str]:
 def test_a_job_is_submitted_in_the_name_of_its_token(
     server: HttpServer, operator: str, database: str
 ) -> None:
-    server.store(lambda db: agents.apply(db, new_id=new_id(), name="bot", spec={}, by="li"))
+    server.store(
+        lambda db: specs.apply(db, SpecKind.AGENT, new_id=new_id(), name="bot", spec={}, by="li")
+    )
     body = {
         "type": "digest",
         "payload": {"urls": ["a"], "note": "é\u202e"},
@@ -260,7 +263,11 @@ def test_pages_continue_despite_new_jobs(server: HttpServer, operator: str, data
 def test_a_list_takes_the_filter_of_the_command_line(
     server: HttpServer, operator: str, database: str
 ) -> None:
-    server.store(lambda db: agents.apply(db, new_id=new_id(), name="invoice-1", spec={}, by="li"))
+    server.store(
+        lambda db: specs.apply(
+            db, SpecKind.AGENT, new_id=new_id(), name="invoice-1", spec={}, by="li"
+        )
+    )
     submit(database, "digest")
     agents_one = str(submit(database, "other", agent="invoice-1", tenant="a_b"))
     move_clock(database, 700)

@@ -8,11 +8,12 @@ import trio
 
 from cortex.actors.runner import TickBudget
 from cortex.domain.errors import NotFoundError
-from cortex.runtime.jobs.policies import AgentSpecCache
+from cortex.runtime.jobs.policies import SpecCache
 from cortex.runtime.loop_lag import LoopLag
 from cortex.runtime.maintenance.control import Control
 from cortex.runtime.running import Stop
-from cortex.store import agents, jobs
+from cortex.store import jobs, specs
+from cortex.store.specs import SpecKind
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench
 from tests.support.records.rows import new_id
@@ -67,27 +68,29 @@ async def test_control_without_jobs_sends_no_query(bench: Bench) -> None:
 
 async def apply(bench: Bench, agent_id: Any, model: str) -> None:
     spec = {"model": model}
-    await bench.port(agents.apply, new_id=agent_id, name="researcher", spec=spec, by="ana")
+    await bench.port(
+        specs.apply, SpecKind.AGENT, new_id=agent_id, name="researcher", spec=spec, by="ana"
+    )
 
 
 async def test_a_version_is_asked_for_once(bench: Bench) -> None:
     agent_id = new_id()
     await apply(bench, agent_id, "m")
-    cache = AgentSpecCache(bench.port, rng=bench.rng)
-    assert await cache.spec(agent_id, 1) == {"model": "m"}
+    cache = SpecCache(bench.port, rng=bench.rng)
+    assert await cache.agent(agent_id, 1) == {"model": "m"}
     await apply(bench, agent_id, "n")
-    bench.port.refuse(agents.spec)
-    assert await cache.spec(agent_id, 1) == {"model": "m"}  # no question asked
+    bench.port.refuse(specs.spec)
+    assert await cache.agent(agent_id, 1) == {"model": "m"}  # no question asked
     assert bench.port.faults_left == 1
 
 
 async def test_an_unknown_version_is_no_answer_to_keep(bench: Bench) -> None:
     agent_id = new_id()
-    cache = AgentSpecCache(bench.port, rng=bench.rng)
+    cache = SpecCache(bench.port, rng=bench.rng)
     with pytest.raises(NotFoundError):
-        await cache.spec(agent_id, 1)
+        await cache.agent(agent_id, 1)
     await apply(bench, agent_id, "m")
-    assert await cache.spec(agent_id, 1) == {"model": "m"}
+    assert await cache.agent(agent_id, 1) == {"model": "m"}
 
 
 async def test_the_least_recently_used_is_dropped(
@@ -97,10 +100,10 @@ async def test_the_least_recently_used_is_dropped(
     agent_id = new_id()
     for model in ("a", "b", "c"):
         await apply(bench, agent_id, model)
-    cache = AgentSpecCache(bench.port, rng=bench.rng)
+    cache = SpecCache(bench.port, rng=bench.rng)
     for version in (1, 2, 1, 3):
-        await cache.spec(agent_id, version)
-    assert [version for _, version in cache._specs] == [1, 3]
+        await cache.agent(agent_id, version)
+    assert [version for *_, version in cache._specs] == [1, 3]
 
 
 # --- lag

@@ -18,7 +18,8 @@ from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.pod_ready import Ready
-from cortex.store import agents, retries
+from cortex.store import retries, specs
+from cortex.store.specs import SpecKind
 from tests.support.apps import pod_app
 from tests.support.eventually import WITHIN_S, eventually_async
 from tests.support.records.rows import job_row, new_id, submit
@@ -189,7 +190,9 @@ async def test_scrape_shows_an_open_breaker(pod: Ready, database: str) -> None:
 
 async def test_scrape_counts_a_failing_tool(pod: Ready, database: str) -> None:
     spec = AgentSpec(name="tester", model="scripted", system="You test.", tools=("break_down",))
-    await pod.port(agents.apply, new_id=new_id(), name=spec.name, spec=spec.to_json(), by="test")
+    await pod.port(
+        specs.apply, SpecKind.AGENT, new_id=new_id(), name=spec.name, spec=spec.to_json(), by="test"
+    )
     asked = {"tools": [{"name": "break_down", "input": {"why": "out of paper"}}]}
     prompt = program(asked, {"text": "I give up"}, mark="tool")
     job_id = submit(database, "run_agent", {"prompt": prompt}, agent="tester")

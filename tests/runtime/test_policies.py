@@ -17,8 +17,9 @@ from cortex.domain.usage import Usage
 from cortex.postgres.bridge import Port
 from cortex.runtime.jobs import policies as module
 from cortex.runtime.jobs.policies import Policies, begin
-from cortex.store import agents, codes, configs, jobs
+from cortex.store import codes, configs, jobs, specs
 from cortex.store.codes import Code
+from cortex.store.specs import SpecKind
 from tests.support.records.factories import JOB_TYPE, a_claim
 from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import seeded_random
@@ -56,7 +57,9 @@ async def claim_of(port: Any, dsn: str, config_id: int | None = None, **limits: 
     """A claim of a job of an agent that overrides these limits."""
     spec = {**SPEC, "limits": limits}
     new_id = system_chance().new_id()
-    version, _ = await port(agents.apply, new_id=new_id, name="tester", spec=spec, by="ana")
+    version, _ = await port(
+        specs.apply, SpecKind.AGENT, new_id=new_id, name="tester", spec=spec, by="ana"
+    )
     (row,) = sql(dsn, "SELECT id FROM cortex.agent")
     return a_claim(agent_id=row["id"], agent_version=version, config_id=config_id)
 
@@ -163,7 +166,7 @@ async def test_policy_lookup_waits_out_an_outage(port: FaultyPort, database: str
     limits = await policies.limits(a_claim(config_id=old_id))
     assert limits.prices.cost("scripted", USAGE) == 7
     claim = await claim_of(port, database, call_timeout_seconds=30)
-    port.refuse(agents.spec)
+    port.refuse(specs.spec)
     assert (await policies.limits(claim)).call_s == 30
     assert not port.faults_left
 

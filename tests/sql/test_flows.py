@@ -4,7 +4,8 @@ import asyncpg
 import pytest
 
 from cortex.postgres.session import Session
-from cortex.store import flows
+from cortex.store import specs
+from cortex.store.specs import SpecKind
 from tests.support.records.rows import as_runtime, job_row, submit
 from tests.support.servers.postgres import sql
 
@@ -13,7 +14,7 @@ APPROVE = {"name": "a", "uses": "approve"}
 
 def apply(store: Session, **fields: object) -> int:
     spec = {"name": "f", "steps": [APPROVE], **fields}
-    version, _ = store(flows.apply, name="f", spec=spec, by="test")
+    version, _ = store(specs.apply, SpecKind.FLOW, name="f", spec=spec, by="test")
     return int(version)
 
 
@@ -30,7 +31,7 @@ def test_a_job_keeps_the_version_it_was_submitted_with(database: str, store: Ses
 
 def test_same_flow_applied_again_is_no_new_version(database: str, store: Session) -> None:
     assert [apply(store), apply(store), apply(store, description="x")] == [1, 1, 2]
-    assert [each.version for each in store(flows.versions, "f")] == [2, 1]
+    assert [each.version for each in store(specs.versions, SpecKind.FLOW, "f")] == [2, 1]
     facts = sql(database, "SELECT data FROM cortex.fact WHERE subtype = 'flow_applied'")
     assert len(facts) == 2
 

@@ -13,7 +13,6 @@ from cortex.domain.job_filter import parse_filter
 from cortex.domain.policy import CODE_WAIT_S
 from cortex.postgres.session import Session
 from cortex.store import (
-    agents,
     codes,
     feed,
     job_choice,
@@ -23,11 +22,13 @@ from cortex.store import (
     pods,
     queues,
     retries,
+    specs,
     tasks,
     why,
 )
 from cortex.store.background import alarms
 from cortex.store.codes import Code
+from cortex.store.specs import SpecKind
 from cortex.view.why import Cause
 from cortex.view.why import why as why_of
 from tests.support.records.factories import a_pod
@@ -137,7 +138,7 @@ def test_job_returns_after_a_wait_to_code_that_did_not_refuse_it(
 
 def test_an_agents_job_needs_tools_and_code(store: Session, database: str) -> None:
     spec = {"name": "reader", "model": "m", "system": "Help.", "tools": ["look_up"]}
-    store(agents.apply, new_id=new_id(), name="reader", spec=spec, by="ana")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name="reader", spec=spec, by="ana")
     old, new = pod(store, "v1", "run_agent"), pod(store, "v2", "run_agent")
     submit_by_sql(database, "run_agent", agent="reader")
     misfit(store, old, "run_agent", tools=("look_up",))

@@ -18,8 +18,9 @@ from cortex.domain.tracing.traceparent import TraceParent
 from cortex.jobs import builtin_registry
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import agents, facts, jobs, tasks
+from cortex.store import facts, jobs, specs, tasks
 from cortex.store.facts import Fact
+from cortex.store.specs import SpecKind
 from tests.support.eventually import eventually
 from tests.support.records.rows import (
     as_runtime,
@@ -81,7 +82,7 @@ def test_add_job_returns_the_task_that_the_job_points_to(database: str) -> None:
 def test_defaults_come_from_the_job_type_and_the_agent(database: str, store: Session) -> None:
     sql(database, "INSERT INTO cortex.job_type VALUES ('work', 5, 7, 90, 135)")
     spec = {"limits": {"max_retries": 1, "timeout_seconds": 11}}
-    store(agents.apply, new_id=new_id(), name="ana", spec=spec, by="test")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name="ana", spec=spec, by="test")
     plain = job_row(database, submit_by_sql(database, "work"))
     with_agent = job_row(database, submit_by_sql(database, "work", agent="ana"))
     asked = job_row(database, submit_by_sql(database, "work", agent="ana", timeout_s=3))

@@ -8,8 +8,9 @@ import pytest
 
 from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
-from cortex.store import agents, dead_letters, retries, tasks
+from cortex.store import dead_letters, retries, specs, tasks
 from cortex.store.dead_letters import Resubmission
+from cortex.store.specs import SpecKind
 from tests.sql.test_plans import BATCH, POD, ROWS_PER_WANTED, explain
 from tests.support.records.dead_letters import fail
 from tests.support.records.rows import move_clock, new_id
@@ -21,7 +22,7 @@ RUN = "run_agent"
 
 def apply(store: Session, name: str, *tools: str) -> None:
     spec = {"name": name, "model": "m", "system": "Help.", "tools": list(tools)}
-    store(agents.apply, new_id=new_id(), name=name, spec=spec, by="ana")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name=name, spec=spec, by="ana")
 
 
 def claim(store: Session, *tools: str, pod_id: UUID | None = None) -> list[Claim]:

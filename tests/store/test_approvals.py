@@ -16,8 +16,9 @@ from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, Rej
 from cortex.domain.job import Finish, JobStatus
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import agents, approvals, dead_letters, jobs, pulse, retries, tasks
+from cortex.store import approvals, dead_letters, jobs, pulse, retries, specs, tasks
 from cortex.store.dead_letters import Resubmission
+from cortex.store.specs import SpecKind
 from tests.support.records.approvals import (
     ARGUMENTS,
     Askers,
@@ -567,7 +568,7 @@ RULES = [
 
 def test_an_edit_that_crosses_a_rule_is_refused_when_it_is_made(askers: Askers) -> None:
     spec = {"model": "scripted", "approvals": RULES}
-    askers.call(agents.apply, new_id=new_id(), name="payer", spec=spec, by="ana")
+    askers.call(specs.apply, SpecKind.AGENT, new_id=new_id(), name="payer", spec=spec, by="ana")
     request = a_request()
     askers.ask(request, agent="payer")
     with pytest.raises(RejectedError, match=r"makes refund CRITICAL.*2 people.*rule 1"):

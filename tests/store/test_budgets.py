@@ -16,8 +16,9 @@ from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Claim, Release, Suspend
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import agents, budgets, facts, tasks
+from cortex.store import budgets, facts, specs, tasks
 from cortex.store.budgets import FIRST, Bill, BudgetCall, BudgetChange, BudgetVerdict
+from cortex.store.specs import SpecKind
 from tests.support.eventually import eventually
 from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import job_row, move_clock, new_id, seeded_random
@@ -125,7 +126,7 @@ def test_each_budget_counts_only_its_own_scope(
     store: Session, database: str, running: Callable[..., Claim], pod_id: UUID
 ) -> None:
     spec = {"name": "researcher", "model": "m", "system": "s"}
-    store(agents.apply, new_id=new_id(), name="researcher", spec=spec, by="ana")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name="researcher", spec=spec, by="ana")
     claim = running(agent="researcher", tenant="acme:eu")
     job = str(claim.lease.job_id)
     for scope, subject in (

@@ -15,8 +15,9 @@ from cortex.domain.errors import ConflictError, NotFoundError, OutcomeUnknownErr
 from cortex.domain.job import Claim, Finish, JobStatus
 from cortex.postgres.database import Database, Profile, Record
 from cortex.postgres.session import Session, open_session
-from cortex.store import agents, dead_letters, jobs, tasks
+from cortex.store import dead_letters, jobs, specs, tasks
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
+from cortex.store.specs import SpecKind
 from tests.sql.test_plans import explain
 from tests.support.records.dead_letters import fail, letter, lifecycle, set_breaker
 from tests.support.records.rows import (
@@ -399,7 +400,7 @@ def test_first_response_that_failed_is_not_inherited(store: Session, database: s
 
 def apply(store: Session, model: str, **limits: int) -> None:
     spec = {"name": "tester", "model": model, "limits": limits}
-    store(agents.apply, new_id=new_id(), name="tester", spec=spec, by="ana")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name="tester", spec=spec, by="ana")
 
 
 def test_other_agent_version_restarts_under_the_jobs_limits(store: Session, database: str) -> None:

@@ -11,8 +11,9 @@ import pytest
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.job import Claim, Finish, JobStatus
 from cortex.postgres.session import Session
-from cortex.store import agents, facts, jobs
+from cortex.store import facts, jobs, specs
 from cortex.store.facts import CostGroup, Fact
+from cortex.store.specs import SpecKind
 from tests.support.records.factories import a_pod
 from tests.support.records.rows import as_runtime, move_clock, new_id
 from tests.support.servers.postgres import sql
@@ -145,7 +146,7 @@ def test_a_call_is_booked_once(store: Session) -> None:
 
 def test_costs_by_group_and_in_all(store: Session, database: str) -> None:
     spec = {"name": "researcher", "model": "m", "system": "s"}
-    store(agents.apply, new_id=new_id(), name="researcher", spec=spec, by="ana")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name="researcher", spec=spec, by="ana")
     agent_id = sql(database, "SELECT id FROM cortex.agent")[0]["id"]
     one, two = new_id(), new_id()
     store(facts.append, [a_cost(one, "9", tenant="old")])

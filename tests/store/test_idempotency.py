@@ -37,8 +37,9 @@ from cortex.domain.job import JobStatus
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs
+from cortex.store import jobs, specs
 from cortex.store.idempotency import GuardedResponse, Work, guarded, sweep
+from cortex.store.specs import SpecKind
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import job_count, move_clock, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
@@ -318,7 +319,9 @@ def test_a_failed_call_inside_leaves_the_others_standing(store: Session, databas
 
 def test_methods_with_transactions_of_their_own_run_inside(store: Session, database: str) -> None:
     async def apply_and_submit(db: Database) -> object:
-        version = await agents.apply(db, new_id=new_id(), name="a", spec={"name": "a"}, by="ana")
+        version = await specs.apply(
+            db, SpecKind.AGENT, new_id=new_id(), name="a", spec={"name": "a"}, by="ana"
+        )
         await jobs.submit(db, [a_submission(agent="a")])
         return version
 

@@ -13,7 +13,8 @@ from cortex.domain.errors import UsageError
 from cortex.domain.job import JobStatus, Submission
 from cortex.domain.job_filter import JobCursor, JobFilter, parse_filter
 from cortex.postgres.session import Session
-from cortex.store import agents, job_pages, jobs
+from cortex.store import job_pages, jobs, specs
+from cortex.store.specs import SpecKind
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import move_clock, new_id
 from tests.support.servers.postgres import sql
@@ -26,7 +27,7 @@ NEWEST_FIRST = IDS[::-1]
 def some(store: Session) -> Session:
     """Six jobs of one instant: the second, fourth and sixth of another type, two with an agent."""
     for name in ("researcher", "invoice-1"):
-        store(agents.apply, new_id=new_id(), name=name, spec={}, by="ana")
+        store(specs.apply, SpecKind.AGENT, new_id=new_id(), name=name, spec={}, by="ana")
     named = [None, None, "researcher", "invoice-1", None, None]
     store(
         jobs.submit,

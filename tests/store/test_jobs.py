@@ -13,7 +13,8 @@ from cortex.domain.job import TRANSITIONS, Claim, Finish, JobStatus, Release
 from cortex.domain.policy import JobPolicy
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import agents, codes, jobs, tasks
+from cortex.store import codes, jobs, specs, tasks
+from cortex.store.specs import SpecKind
 from cortex.view.phrases import since_s
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import assert_one_truth, job_row, new_id, seeded_random
@@ -50,7 +51,14 @@ def test_resubmission_after_an_unknown_outcome_adds_only_missing_jobs(store: Ses
 
 def test_every_field_of_a_submission_arrives(store: Session, database: str) -> None:
     agent_id = new_id()
-    store(agents.apply, new_id=agent_id, name="researcher", spec={"model": "m"}, by="ana")
+    store(
+        specs.apply,
+        SpecKind.AGENT,
+        new_id=agent_id,
+        name="researcher",
+        spec={"model": "m"},
+        by="ana",
+    )
     given: dict[str, Any] = {
         "type": "other",
         "payload": '{"a": 1}',
@@ -140,7 +148,7 @@ def test_follow_returns_each_change_once(store: Session, submit: Submit, claim: 
 
 
 def test_unfinished_job_is_found_by_its_payload(store: Session, claim: ClaimSome) -> None:
-    store(agents.apply, new_id=new_id(), name="researcher", spec={}, by="ana")
+    store(specs.apply, SpecKind.AGENT, new_id=new_id(), name="researcher", spec={}, by="ana")
     old, new = (
         a_submission(agent="researcher", payload=f'{{"folder": "/a", "n": {number}}}')
         for number in range(2)

@@ -23,8 +23,9 @@ from cortex.domain.usage import Usage
 from cortex.durable.registry import JobType
 from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
-from cortex.store import agents, codes, jobs, pods, steps, tasks
+from cortex.store import codes, jobs, pods, specs, steps, tasks
 from cortex.store.codes import Code
+from cortex.store.specs import SpecKind
 from tests.support.servers.postgres import sql
 
 CHANCE = system_chance()
@@ -66,7 +67,9 @@ class Life:
 
     def agent(self, name: str = "researcher") -> None:
         spec = {"name": name, "model": "claude", "system": "Find out.", "tools": ["read_file"]}
-        self.call(agents.apply, new_id=CHANCE.new_id(), name=name, spec=spec, by="ana")
+        self.call(
+            specs.apply, SpecKind.AGENT, new_id=CHANCE.new_id(), name=name, spec=spec, by="ana"
+        )
 
     def type(self, name: str = "digest") -> None:
         self.call(jobs.ensure_types, {name: JobPolicy()})

@@ -31,7 +31,8 @@ from cortex.domain.usage import Usage
 from cortex.durable.gates import Decision
 from cortex.durable.tally import Tally
 from cortex.postgres.session import Session
-from cortex.store import agents, approvals, breakers, jobs, pods, steps, tasks
+from cortex.store import approvals, breakers, jobs, pods, specs, steps, tasks
+from cortex.store.specs import SpecKind
 from tests.support.records.approvals import a_request, a_verdict, suspension
 from tests.support.records.rows import stop_clock
 from tests.support.servers.postgres import sql
@@ -126,7 +127,9 @@ class Cluster:
         agent = demo_agent(SCRIPTED, "claude-sonnet-5", asks=True)
         spec = {**agent.to_json(), "name": "inspector"}
         self.at(3_000)
-        self.call(agents.apply, new_id=self.new_id(), name="inspector", spec=spec, by="ana")
+        self.call(
+            specs.apply, SpecKind.AGENT, new_id=self.new_id(), name="inspector", spec=spec, by="ana"
+        )
         self.at(132)
         (job,) = self.submit(
             SCRIPTED, 1, agent="inspector", payload=json.dumps({"folder": "/srv/lighthouse"})
@@ -176,7 +179,9 @@ class Cluster:
         agent = demo_agent(SCRIPTED, "scripted", asks=True)
         self.at(2_900)
         spec = agent.to_json()
-        self.call(agents.apply, new_id=self.new_id(), name=agent.name, spec=spec, by="ana")
+        self.call(
+            specs.apply, SpecKind.AGENT, new_id=self.new_id(), name=agent.name, spec=spec, by="ana"
+        )
         self.at(26)
         self.submit(SCRIPTED, 1, agent=agent.name, payload=json.dumps({"prompt": PROMPT}))
         said = Saying(self, 0, self.claim(0, SCRIPTED, 1)[0])

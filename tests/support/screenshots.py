@@ -13,7 +13,8 @@ from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.job import Submission
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
-from cortex.store import agents, jobs, tasks
+from cortex.store import jobs, specs, tasks
+from cortex.store.specs import SpecKind
 from tests.support.outside_programs import BROWSER
 from tests.support.png import smaller
 from tests.support.reader import path_of
@@ -37,7 +38,7 @@ ARGUMENTS: Final = {
 def ask(call: Session, dsn: str) -> ApprovalRequest:
     """Let an agent ask for a refund that its model got wrong."""
     spec = {"model": "claude"}
-    call(agents.apply, new_id=new_id(), name="refund-bot", spec=spec, by="li")
+    call(specs.apply, SpecKind.AGENT, new_id=new_id(), name="refund-bot", spec=spec, by="li")
     job = Submission(id=new_id(), type=AGENT_JOB, agent="refund-bot")
     call(jobs.submit, [job], by="li")
     call(tasks.promote)

@@ -215,11 +215,11 @@ def test_filter_lookups_are_cached_across_pages(
                 assert [row.id for row in page.jobs] == [job] * words.startswith("id")
 
     ask(read)
-    assert (asked.count("jobs.ids_by_suffix"), asked.count("agents.ids_like")) == (1, 1)
+    assert (asked.count("jobs.ids_by_suffix"), asked.count("specs.agent_ids_like")) == (1, 1)
     monkeypatch.setattr(backend_jobs, "WAY_KEPT_S", 0.0)
     asked.clear()
     ask(read)
-    assert (asked.count("jobs.ids_by_suffix"), asked.count("agents.ids_like")) == (3, 3)
+    assert (asked.count("jobs.ids_by_suffix"), asked.count("specs.agent_ids_like")) == (3, 3)
 
 
 def test_messages_that_failed_are_read_retried_and_discarded(life: Life, ask: Ask) -> None:

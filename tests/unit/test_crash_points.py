@@ -39,8 +39,6 @@ WRITERS = (
 NO_PROGRESS = frozenset(
     {
         # they read
-        "agents.newest",
-        "agents.spec",
         "approvals.find",
         "approvals.of_line",
         "approvals.require_named",
@@ -53,7 +51,6 @@ NO_PROGRESS = frozenset(
         "drains.is_requested",
         "feed.results",
         "feed.since",
-        "flows.spec",
         "jobs.cancel_requests",
         "jobs.settled",
         "jobs.show",
@@ -64,6 +61,8 @@ NO_PROGRESS = frozenset(
         "retention.copy",
         "retention.next_batch",
         "retention.turn",
+        "specs.newest_agent",
+        "specs.spec",
         "steps.input_of",
         "steps.record_of",
         "steps.recorded",

@@ -16,9 +16,10 @@ from cortex.domain.errors import UsageError
 from cortex.domain.phrases import span
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
-from cortex.store import agents
 from cortex.store import breakers as store
+from cortex.store import specs
 from cortex.store.breakers import with_past
+from cortex.store.specs import SpecKind
 from cortex.view.resources.breakers import BREAKERS
 from cortex.view.verbs import CLOSE_BREAKER, OPEN_BREAKER
 
@@ -79,7 +80,7 @@ def _force(
 def _warn_of_typo(call: Session, name: str, output: Output) -> None:
     """Warn if no known call or agent uses this breaker: the name may be mistyped."""
     known = {row.name for row in call(store.page)}
-    for agent in call(agents.page, limit=AGENTS_MAX):
+    for agent in call(specs.page, SpecKind.AGENT, limit=AGENTS_MAX):
         known.add(f"llm:{agent.spec['model']}")
         known.update(f"tool:{tool}" for tool in agent.spec.get("tools", ()))
     if name in known or call(store.page, name=name, limit=1):

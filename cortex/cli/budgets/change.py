@@ -15,9 +15,10 @@ from cortex.cli.target import session, settings_from
 from cortex.domain.budget import LIMIT_MAX, Budget, Period, Scope, Unit, worded
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.postgres.session import Session
-from cortex.store import agents, jobs
 from cortex.store import budgets as store
+from cortex.store import jobs, specs
 from cortex.store.budgets import BudgetChange
+from cortex.store.specs import SpecKind
 from cortex.view.cells import Row
 from cortex.view.resource import Field
 from cortex.view.verbs import RAISE_BUDGET, REMOVE_BUDGET, SET_BUDGET
@@ -153,7 +154,7 @@ def _warn_of_price(call: Session, budget: Budget, change: ChangeRequest) -> None
     if budget.unit is not Unit.USD or budget.scope is not Scope.AGENT:
         return
     try:
-        newest, *_ = call(agents.versions, budget.subject)
+        newest, *_ = call(specs.versions, SpecKind.AGENT, budget.subject)
     except NotFoundError:
         return  # a budget may exist before its agent
     warning = unpriced_warning(
@@ -167,7 +168,7 @@ def _subject(
     call: Session, *, agent: str | None, tenant: str | None, job: str | None
 ) -> tuple[Scope, str]:
     if agent is not None:
-        call(agents.versions, agent)  # an unknown agent is an error, not a limit
+        call(specs.versions, SpecKind.AGENT, agent)  # an unknown agent is an error, not a limit
         return Scope.AGENT, agent
     if tenant is not None:
         return Scope.TENANT, tenant

@@ -12,7 +12,8 @@ from cortex.cli.options import Span, Text
 from cortex.domain.dead_letter import DeadLetterFilter, DeadLetterState
 from cortex.domain.failure import FailureClass
 from cortex.postgres.session import Session
-from cortex.store import agents, dead_letters
+from cortex.store import dead_letters, specs
+from cortex.store.specs import SpecKind
 
 NAME: Final = Text(200)
 SUGGESTED_MAX: Final = 8
@@ -75,7 +76,7 @@ def nothing_matches(call: Session, which: DeadLetterFilter) -> str:
     Raises `NotFoundError` for an agent that does not exist.
     """
     if which.agent is not None:
-        call(agents.versions, which.agent)
+        call(specs.versions, SpecKind.AGENT, which.agent)
     known = call(dead_letters.known)
     for kind, given in (("type", which.type), ("code", which.code), ("tenant", which.tenant)):
         if given is None or given in known[kind].names:

@@ -88,9 +88,11 @@ def ls(
         place = JobCursor(call(jobs.find, before)) if before else None
         found = _found(call, which, place=place, limit=limit)
         if agent and not found.jobs:
-            from cortex.store import agents
+            from cortex.store import specs
+            from cortex.store.specs import SpecKind
 
-            call(agents.versions, agent)  # an unknown agent is an error, not an empty list
+            # An unknown agent is an error, not an empty list.
+            call(specs.versions, SpecKind.AGENT, agent)
     is_filtered = which != JobFilter() or before
     output.resource(JOBS, found.jobs, empty="no job matches" if is_filtered else None)
     if found.next is None:

@@ -16,9 +16,10 @@ from cortex.domain.errors import UsageError
 from cortex.domain.quota import DECIMALS_MAX, Period, Quota
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
-from cortex.store import agents, effects
+from cortex.store import effects, specs
 from cortex.store import quotas as store
 from cortex.store.quotas import QuotaChange
+from cortex.store.specs import SpecKind
 from cortex.view.verbs import REMOVE_QUOTA, SET_QUOTA
 
 AGENTS_MAX: Final = 1000
@@ -81,7 +82,8 @@ def rm(change: ChangeRequest, *, name: str) -> None:
 
 def _warn_of_typo(call: Session, tool: str, output: Output) -> None:
     """Warn if no known agent or effect uses this tool: the quota may have no effect."""
-    if any(tool in each.spec.get("tools", ()) for each in call(agents.page, limit=AGENTS_MAX)):
+    agents = call(specs.page, SpecKind.AGENT, limit=AGENTS_MAX)
+    if any(tool in each.spec.get("tools", ()) for each in agents):
         return
     if not call(effects.page, tool=tool, limit=1):
         output.say(f"no agent has a tool {tool}, and it was never called as an effect", "warn")

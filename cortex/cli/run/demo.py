@@ -42,8 +42,9 @@ from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.drain import Shutdown
 from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.runtime.pod_ready import Ready
-from cortex.store import agents, approvals, jobs
+from cortex.store import approvals, jobs, specs
 from cortex.store.jobs import FollowedJob
+from cortex.store.specs import SpecKind
 from cortex.view.jobs import took_s
 from cortex.view.phrases import money
 
@@ -187,7 +188,8 @@ class _Demo:
         agent = demo_agent(self.job_type, self.model, asks=self.asks)
         chance = system_chance()
         await port(
-            agents.apply,
+            specs.apply,
+            SpecKind.AGENT,
             new_id=chance.new_id(),
             name=agent.name,
             spec=agent.to_json(),

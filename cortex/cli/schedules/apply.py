@@ -10,7 +10,7 @@ import click
 import orjson
 
 from cortex.cli.apps import registry_of
-from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, applied_columns, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.schedules.source import parse_schedules
@@ -19,14 +19,14 @@ from cortex.cli.target import session
 from cortex.domain.argument_check import check_payload
 from cortex.domain.errors import InvalidValueError, NotFoundError
 from cortex.domain.job import RUN_FLOW
-from cortex.domain.safe import safe
 from cortex.domain.schedules.schedule import Schedule
 from cortex.flows.spec import FlowSpec
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import codes, flows
+from cortex.store import codes, specs
 from cortex.store.background import schedules as store
-from cortex.view.cells import Cell, Row
+from cortex.store.specs import SpecKind
+from cortex.view.cells import Row
 from cortex.view.resource import Field
 from cortex.view.schedules import needs
 from cortex.view.verbs import APPLY_SCHEDULES
@@ -77,7 +77,8 @@ def _check_flows(call: Session, wanted: Sequence[Schedule]) -> None:
         if each.type == RUN_FLOW:
             given = each.arguments
             with _named(each):
-                newest, *_ = call(flows.versions, given["flow"], version=given.get("version"))
+                version = given.get("version")
+                newest, *_ = call(specs.versions, SpecKind.FLOW, given["flow"], version=version)
                 FlowSpec.from_json(newest.spec).inputs_of(given.get("inputs") or {})
 
 
@@ -103,10 +104,7 @@ def _next_at(row: Row) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
-
 COLUMNS: Final[Sequence[Field[Row]]] = (
-    Field(name="name", title="schedule", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    *applied_columns("schedule"),
     Field(name="next_at", title="next", value=_next_at),
 )

@@ -9,7 +9,7 @@ import click
 import trio
 
 from cortex.agent.yaml_source import Document, parse_documents
-from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, applied_columns, changes
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command
 from cortex.cli.target import session
@@ -126,11 +126,9 @@ def _where(document: Document, path: tuple[str | int, ...]) -> str:
 
 RESOLVE_S: Final = 2.0
 """Limit of one look-up, which only warns of an address that is not public."""
-_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 
 COLUMNS: Final[Sequence[Field[Row]]] = (
-    Field(name="name", title="subscription", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
+    *applied_columns("subscription"),
     Field(name="topic", shown=lambda r: Cell(safe(r["topic"]))),
     Field(name="channel", shown=lambda r: Cell(r["channel"])),
 )

@@ -3,13 +3,12 @@
 from typing import Final
 
 from cortex.http.framework.resource import list_all, list_by_name
-from cortex.view.resources.agents import AGENTS
 from cortex.view.resources.budgets import BUDGETS
-from cortex.view.resources.flows import FLOWS
 from cortex.view.resources.job_types import TYPES
 from cortex.view.resources.patches import PATCHES
 from cortex.view.resources.quotas import QUOTAS
 from cortex.view.resources.runners import RUNNERS
+from cortex.view.resources.specs import AGENTS, FLOWS
 from cortex.view.resources.subscriptions import SUBSCRIPTIONS
 
 ROUTES: Final = (

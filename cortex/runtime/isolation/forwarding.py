@@ -35,9 +35,9 @@ _BY_NOTIFICATION: Final = (SEND_NOTIFICATION,)
 
 ALLOWED: Final[Mapping[str, Allowed]] = {
     "models.respond": Allowed(),
-    "agents.newest": Allowed(),
-    "agents.spec": Allowed(),
-    "flows.flow": Allowed(),
+    "specs.newest_agent": Allowed(),
+    "specs.agent": Allowed(),
+    "specs.flow": Allowed(),
     "policies.limits": Allowed(),
     "facts.failed": Allowed(),
     "facts.resolved": Allowed(),

@@ -164,8 +164,7 @@ class _Runner:
         services = Services(
             models=pod("models"),
             tools=self._parts.tools,
-            agents=pod("agents"),
-            flows=pod("flows"),
+            specs=pod("specs"),
             policies=pod("policies", known_limits=lambda _: None),
             breakers=_Breakers(line),
             facts=pod("facts"),

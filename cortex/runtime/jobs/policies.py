@@ -10,7 +10,7 @@ if its attempt has failed for another reason, this pod's own policy decides how 
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
@@ -26,75 +26,56 @@ from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
-from cortex.postgres.database import Database
-from cortex.store import agents, codes, configs, flows, jobs
+from cortex.store import codes, configs, jobs, specs
 from cortex.store.codes import Code
-
-# --- Finds specifications of agents and flows. Versions are immutable, so each is read once.
-
+from cortex.store.specs import SpecKind
 
 SPECS_CACHED_MAX: Final = 1_000
 
-Id = TypeVar("Id")
 T = TypeVar("T")
 
+_log = structlog.get_logger(__name__)
 
-class _SpecCache(Generic[Id]):
-    """Specifications by series and version; the least recently used ones are dropped."""
 
-    noun: ClassVar[str]
+class SpecCache:
+    """Finds specifications of agents and flows; drops those least recently used.
+
+    Versions are immutable, so each is read once.
+    """
 
     def __init__(self, port: Port, *, rng: random.Random) -> None:
         self._port = port
         self._rng = rng
-        self._specs: OrderedDict[tuple[Id, int], dict[str, Any]] = OrderedDict()
+        self._specs: OrderedDict[tuple[SpecKind, UUID | str, int], dict[str, Any]] = OrderedDict()
 
-    async def _read(
-        self, method: Callable[[Database, Id, int], Awaitable[dict[str, Any]]], key: tuple[Id, int]
-    ) -> dict[str, Any]:
+    async def newest_agent(self, name: str) -> tuple[UUID, int]:
+        """Return an agent's id and newest version. Raises `NotFoundError`."""
+        return await self._answered(SpecKind.AGENT, lambda: self._port(specs.newest_agent, name))
+
+    async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:
+        """Return the specification as plain JSON. Raises `NotFoundError`."""
+        return await self._spec(SpecKind.AGENT, agent_id, version)
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        """Return the specification as plain JSON. Raises `NotFoundError`."""
+        return await self._spec(SpecKind.FLOW, name, version)
+
+    async def _spec(self, kind: SpecKind, series: UUID | str, version: int) -> dict[str, Any]:
+        key = (kind, series, version)
         if key not in self._specs:
-            self._specs[key] = await self._answered(lambda: self._port(method, *key))
+            self._specs[key] = await self._answered(kind, lambda: self._port(specs.spec, *key))
         self._specs.move_to_end(key)
         if len(self._specs) > SPECS_CACHED_MAX:
             self._specs.popitem(last=False)
         return self._specs[key]
 
-    async def _answered(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _answered(self, kind: SpecKind, call: Callable[[], Awaitable[T]]) -> T:
         return await retry_while_unavailable(
-            call, log=_log, event=f"{self.noun} not read", rng=self._rng
+            call, log=_log, event=f"{kind} not read", rng=self._rng
         )
 
 
-class AgentSpecCache(_SpecCache[UUID]):
-    """Specifications of agents."""
-
-    noun = "agent"
-
-    async def newest(self, name: str) -> tuple[UUID, int]:
-        """Return an agent's id and newest version. Raises `NotFoundError`."""
-        return await self._answered(lambda: self._port(agents.newest, name))
-
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
-        """Return the specification as plain JSON. Raises `NotFoundError`."""
-        return await self._read(agents.spec, (agent_id, version))
-
-
-class FlowSpecCache(_SpecCache[str]):
-    """Specifications of flows."""
-
-    noun = "flow"
-
-    async def flow(self, name: str, version: int) -> dict[str, Any]:
-        """Return one version of a flow as plain JSON. Raises `NotFoundError`."""
-        return await self._read(flows.spec, (name, version))
-
-
-# ---
-
-
 CACHED_MAX: Final = 100
-
-_log = structlog.get_logger(__name__)
 
 
 class Policies:
@@ -109,8 +90,7 @@ class Policies:
         code_id: int,
         rng: random.Random,
     ) -> None:
-        self.agents = AgentSpecCache(port, rng=rng)
-        self.flows = FlowSpecCache(port, rng=rng)
+        self.specs = SpecCache(port, rng=rng)
         self.config_id = config_id
         """The configuration that jobs keep which begin on this pod."""
         self.code_id = code_id
@@ -173,7 +153,7 @@ class Policies:
     async def _agent(self, claim: Claim) -> AgentSpec | None:
         if claim.agent_id is None or claim.agent_version is None:
             return None
-        return AgentSpec.from_json(await self.agents.spec(claim.agent_id, claim.agent_version))
+        return AgentSpec.from_json(await self.specs.agent(claim.agent_id, claim.agent_version))
 
 
 def _limits(config: RuntimeConfig, job_type: str, agent: AgentSpec | None) -> JobLimits:

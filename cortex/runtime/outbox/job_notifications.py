@@ -20,8 +20,9 @@ from cortex.http_client.poster import Poster
 from cortex.http_client.proxies import Proxies
 from cortex.postgres.bridge import Port
 from cortex.runtime.outbox.senders import SenderParts, send_within
-from cortex.store import agents, approvals, jobs
+from cortex.store import approvals, jobs, specs
 from cortex.store.background import subscriptions
+from cortex.store.specs import SpecKind
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +65,7 @@ class StoreChannels:
     ) -> None:
         agent = None
         if claim.agent_id is not None and claim.agent_version is not None:
-            spec = await self.port(agents.spec, claim.agent_id, claim.agent_version)
+            spec = await self.port(specs.spec, SpecKind.AGENT, claim.agent_id, claim.agent_version)
             agent = spec["name"]
         submission = Submission(
             id=job_id,

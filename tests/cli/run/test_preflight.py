@@ -11,7 +11,8 @@ import trio
 from cortex.domain.job import NumberedStep, StepDone
 from cortex.durable.context import Context
 from cortex.flows.spec import parse_flows
-from cortex.store import agents, flows, steps
+from cortex.store import specs, steps
+from cortex.store.specs import SpecKind
 from tests.support.command_line import Cortex
 from tests.support.life import CHANCE, Life
 from tests.support.records.factories import LedgerDesk, Record, TrioClock, a_context
@@ -191,17 +192,17 @@ def test_agents_and_flows_are_replayed(cortex: Cortex, life: Life) -> None:
         life.type(each)
     life.agent()
     spec = {"name": "lost", "model": "claude", "system": "Find out.", "tools": ["gone_tool"]}
-    life.call(agents.apply, new_id=CHANCE.new_id(), name="lost", spec=spec, by="ana")
+    life.call(specs.apply, SpecKind.AGENT, new_id=CHANCE.new_id(), name="lost", spec=spec, by="ana")
     (flow,) = parse_flows(
         "{name: f, steps: [{name: look, uses: tool, with: {tool: gone_tool, arguments: {}}}]}", "f"
     )
-    life.call(flows.apply, name="f", spec=flow.to_json(), by="ana")
+    life.call(specs.apply, SpecKind.FLOW, name="f", spec=flow.to_json(), by="ana")
     (flow,) = parse_flows(
         "{name: g, steps: [{name: inspect, uses: tool, with: "
         "{tool: read_file, arguments: {file: x}}}]}",
         "g",
     )
-    life.call(flows.apply, name="g", spec=flow.to_json(), by="ana")
+    life.call(specs.apply, SpecKind.FLOW, name="g", spec=flow.to_json(), by="ana")
     life.job("run_flow", payload='{"flow": "g", "version": 1}')
     life.job("run_agent", payload='{"prompt": "hello"}', agent="researcher")
     life.job("run_agent", payload='{"prompt": "hello"}', agent="lost")

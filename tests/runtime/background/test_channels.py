@@ -12,8 +12,9 @@ from cortex.domain.failure import FailureClass
 from cortex.domain.messages.message import Message
 from cortex.domain.messages.subscription import Subscription
 from cortex.runtime.outbox.job_notifications import StoreChannels
-from cortex.store import agents
+from cortex.store import specs
 from cortex.store.background import subscriptions
+from cortex.store.specs import SpecKind
 from tests.support.records.factories import Bench, TrioClock, a_claim
 from tests.support.records.rows import new_id
 from tests.support.servers.postgres import sql
@@ -69,7 +70,7 @@ async def test_an_agent_s_notification_is_one_job_of_its_tenant(
     bench: Bench, database: str
 ) -> None:
     spec = {"name": "bot", "model": "m", "system": "You test."}
-    await bench.port(agents.apply, new_id=new_id(), name="bot", spec=spec, by="ana")
+    await bench.port(specs.apply, SpecKind.AGENT, new_id=new_id(), name="bot", spec=spec, by="ana")
     (row,) = sql(database, "SELECT agent_id, version FROM cortex.agent_version")
     claim = attrs.evolve(
         a_claim(), tenant="acme", agent_id=row["agent_id"], agent_version=row["version"]

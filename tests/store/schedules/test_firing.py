@@ -10,9 +10,10 @@ import pytest
 from cortex.domain.messages.subscription import Channel, Subscription
 from cortex.domain.schedules.schedule import Schedule
 from cortex.postgres.session import Session
-from cortex.store import agents, drains, jobs, pulse, tasks
+from cortex.store import drains, jobs, pulse, specs, tasks
 from cortex.store.background import schedules, subscriptions
 from cortex.store.background.schedule_ticks import BACKFILL_BATCH, FiredSchedules, fire_due
+from cortex.store.specs import SpecKind
 from tests.support.at_once import at_once
 from tests.support.life import Life
 from tests.support.records.rows import new_id, stop_clock
@@ -336,7 +337,9 @@ def test_many_schedules_share_one_tick_and_its_limit(cluster: Cluster) -> None:
 
 
 def _an_agent(cluster: Cluster) -> str:
-    cluster.store(agents.apply, new_id=new_id(), name="known", spec={"tools": []}, by="ana")
+    cluster.store(
+        specs.apply, SpecKind.AGENT, new_id=new_id(), name="known", spec={"tools": []}, by="ana"
+    )
     return "known"
 
 

@@ -14,8 +14,9 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim, Suspend
 from cortex.postgres.session import Session
-from cortex.store import agents, approvals, jobs, tasks
+from cortex.store import approvals, jobs, specs, tasks
 from cortex.store.approvals import VoteResult
+from cortex.store.specs import SpecKind
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import new_id
 from tests.support.servers.postgres import sql
@@ -118,7 +119,7 @@ class Askers:
         ]
         given = {"approvals": [{"approve": True, **each} for each in rules], "tools": ["refund"]}
         spec = {"name": "payer", "model": "claude", "system": "Pay.", **given}
-        self.call(agents.apply, new_id=new_id(), name="payer", spec=spec, by="ana")
+        self.call(specs.apply, SpecKind.AGENT, new_id=new_id(), name="payer", spec=spec, by="ana")
         request = a_request()
         self.ask(request, agent="payer")
         return request

@@ -380,18 +380,14 @@ class NoUpkeep:
         return UpkeepResult(items=0, is_skipped=True)
 
 
-class NoAgents:
-    """No job here has an agent."""
+class NoSpecs:
+    """There are no agents and no flows here."""
 
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
+    async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:
         raise AssertionError(f"agent {agent_id} {version} was asked for")
 
-    async def newest(self, name: str) -> tuple[UUID, int]:
+    async def newest_agent(self, name: str) -> tuple[UUID, int]:
         raise AssertionError(f"agent {name} was asked for")
-
-
-class NoFlows:
-    """There are no flows here."""
 
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         raise AssertionError(f"flow {name} {version} was asked for")
@@ -412,8 +408,7 @@ def services(**fields: Any) -> Services:
     defaults: dict[str, Any] = {
         "models": EchoModel(),
         "tools": EchoTools(),
-        "agents": NoAgents(),
-        "flows": NoFlows(),
+        "specs": NoSpecs(),
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),
         "facts": FactList(),

@@ -33,16 +33,17 @@ from cortex.store import (
     budgets,
     codes,
     drains,
-    flows,
     pods,
     queues,
     quotas,
+    specs,
     tasks,
 )
 from cortex.store.background import outbox, retention, runners, schedules, subscriptions
 from cortex.store.background.retention import RetentionPeriods
 from cortex.store.background.runners import LastRun, RunnerRuns
 from cortex.store.codes import Code
+from cortex.store.specs import SpecKind
 from tests.support.life import Life
 from tests.support.records import dead_letters as failed_jobs
 from tests.support.records.approvals import Askers, a_verdict
@@ -353,7 +354,7 @@ def fill(call: Session, dsn: str) -> None:
     _by_the_clock(call, dsn, pod)
     _by_runners(call)
     step = {"name": "a", "uses": "approve"}
-    call(flows.apply, name="f", spec={"name": "f", "steps": [step]}, by="ana")
+    call(specs.apply, SpecKind.FLOW, name="f", spec={"name": "f", "steps": [step]}, by="ana")
 
 
 def _messages(call: Session) -> None:

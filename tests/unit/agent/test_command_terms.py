@@ -28,7 +28,7 @@ class Stored:
 
     spec_json: dict[str, Any]
 
-    async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:  # noqa: ARG002
+    async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:  # noqa: ARG002
         return self.spec_json
 
 
@@ -45,7 +45,7 @@ async def after_a_kill(
         models=script,
         tools=Toolbox({"run_command": run_command}),
         gateway=gateway,
-        agents=Stored(orjson.loads(orjson.dumps(spec.to_json()))),
+        specs=Stored(orjson.loads(orjson.dumps(spec.to_json()))),
         workspaces=folder,
     )
     await run_agent(ctx, spec, prompt="do it", folder=None)

@@ -357,13 +357,13 @@ async def test_a_context_knows_its_job() -> None:
 async def test_the_specification_is_that_of_the_version_at_submit() -> None:
     asked: list[Any] = []
 
-    class Agents:
-        async def spec(self, agent_id: Any, version: int) -> dict[str, Any]:
+    class Specs:
+        async def agent(self, agent_id: Any, version: int) -> dict[str, Any]:
             asked.append((agent_id, version))
             return {"model": "m"}
 
     agent_id = new_id()
-    ctx = a_context(claim=a_claim(agent_id=agent_id, agent_version=3), agents=Agents())
+    ctx = a_context(claim=a_claim(agent_id=agent_id, agent_version=3), specs=Specs())
     assert await ctx.agent_spec() == {"model": "m"}
     assert asked == [(agent_id, 3)]
 

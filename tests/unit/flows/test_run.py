@@ -551,11 +551,11 @@ async def test_agents_work_side_by_side_with_rules_of_their_own() -> None:
     ids = {"one": UUID(int=1), "two": UUID(int=2)}
     asked: list[UUID] = []
 
-    class Agents:
-        async def newest(self, name: str) -> tuple[UUID, int]:
+    class Specs:
+        async def newest_agent(self, name: str) -> tuple[UUID, int]:
             return ids[name], 4
 
-        async def spec(self, agent_id: UUID, version: int) -> dict[str, Any]:
+        async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:
             asked.append(agent_id)
             assert version == 4
             return {"name": "n", "model": "m", "system": "s"}
@@ -566,7 +566,7 @@ async def test_agents_work_side_by_side_with_rules_of_their_own() -> None:
             for name in ids
         ]
     )
-    lent = {"models": run.model, "agents": Agents()}
+    lent = {"models": run.model, "specs": Specs()}
     spec = FlowSpec.from_json({"name": "f", "steps": run.steps})
     for _ in range(2):
         context = a_context(run.record, run.claim, **lent)

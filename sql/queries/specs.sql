@@ -1,8 +1,8 @@
 -- name: lock
--- Allows one change of an agent at a time. $1 name. Locks: an advisory lock to the end of the transaction.
-SELECT pg_advisory_xact_lock(hashtextextended('cortex.agent', 0) # hashtextextended($1, 0));
+-- Allows one change of a series at a time. $1 kind, $2 name. Locks: an advisory lock to the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended('cortex.' || $1::text, 0) # hashtextextended($2, 0));
 
--- name: apply
+-- name: apply_agent
 -- Adds a version of an agent unless its newest is the same. $1 id for a new agent, $2 name, $3 specification,
 -- $4 SHA-256 of it, $5 who, $6 why. Locks: the agent's row. Records who and why. Returns version and whether it is new.
 WITH agent AS (
@@ -24,28 +24,67 @@ WITH agent AS (
 )
 SELECT agent.version, EXISTS (SELECT FROM added) AS is_new FROM agent;
 
--- name: version
+-- name: apply_flow
+-- Adds a version of a flow unless its newest is the same. $1 name, $2 specification, $3 SHA-256 of it, $4 who, $5 why.
+-- Locks: the flow's row. Records who and why. Returns version and whether it is new.
+WITH flow AS (
+    INSERT INTO cortex.flow AS f (name, version) VALUES ($1, 1)
+    ON CONFLICT (name) DO UPDATE SET version = f.version + CASE WHEN EXISTS (
+        SELECT FROM cortex.flow_version v
+        WHERE v.name = f.name AND v.version = f.version AND v.digest = $3) THEN 0 ELSE 1 END
+    RETURNING f.name, f.version
+), added AS (
+    INSERT INTO cortex.flow_version (name, version, spec, digest, applied_by)
+    SELECT name, version, $2::jsonb, $3, $4 FROM flow
+    ON CONFLICT (name, version) DO NOTHING
+    RETURNING version
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'flow_applied', 'flow:' || left($1, 290),
+           jsonb_build_object('version', added.version, 'by', $4::text, 'reason', $5::text)
+    FROM added
+)
+SELECT flow.version, EXISTS (SELECT FROM added) AS is_new FROM flow;
+
+-- name: agent_version
 -- One version of an agent. $1 agent id, $2 version.
 SELECT a.name, v.spec FROM cortex.agent_version v JOIN cortex.agent a ON a.id = v.agent_id
 WHERE v.agent_id = $1 AND v.version = $2;
 
--- name: newest
+-- name: flow_version
+-- One version of a flow. $1 name, $2 version.
+SELECT spec FROM cortex.flow_version WHERE name = $1 AND version = $2;
+
+-- name: newest_agent
 -- An agent's newest version. $1 name.
 SELECT id, version FROM cortex.agent WHERE name = $1;
 
--- name: list
+-- name: agents
 -- Agents with their newest versions, by name. $1 after name, $2 limit.
 SELECT a.name, a.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
 FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
 WHERE a.name > $1 ORDER BY a.name LIMIT $2;
 
--- name: show
+-- name: flows
+-- Flows with their newest versions, by name. $1 after name, $2 limit.
+SELECT f.name, f.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
+FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name AND v.version = f.version
+WHERE f.name > $1 ORDER BY f.name LIMIT $2;
+
+-- name: agent_versions
 -- Versions of an agent, newest first. $1 name, $2 version or null for all.
 SELECT a.name, v.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
 FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id
 WHERE a.name = $1 AND ($2::int IS NULL OR v.version = $2)
 ORDER BY v.version DESC LIMIT 100;
 
--- name: ids_like
+-- name: flow_versions
+-- Versions of a flow, newest first. $1 name, $2 version or null for all.
+SELECT name, version, spec, applied_by, applied_at, cortex.now() AS now
+FROM cortex.flow_version
+WHERE name = $1 AND ($2::int IS NULL OR version = $2)
+ORDER BY version DESC LIMIT 100;
+
+-- name: agent_ids_like
 -- Agents whose names match. $1 LIKE patterns, $2 limit.
 SELECT id FROM cortex.agent WHERE name LIKE ANY ($1::text[]) ORDER BY name LIMIT $2;

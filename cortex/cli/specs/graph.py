@@ -11,7 +11,8 @@ from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.flows.graph import boxes, mermaid
 from cortex.flows.spec import FlowSpec, parse_flows
-from cortex.store import flows as store
+from cortex.store import specs as store
+from cortex.store.specs import SpecKind
 
 
 @click.command(cls=Command)
@@ -40,7 +41,7 @@ def _specs(options: Options, flow: str) -> list[FlowSpec]:
     if flow == "-" or "/" in flow or Path(flow).suffix in {".yaml", ".yml"}:
         return read_definitions((flow,), what="flows", parse=parse_flows)
     with session(options) as call:
-        newest = call(store.versions, flow)[0]
+        newest = call(store.versions, SpecKind.FLOW, flow)[0]
     try:
         return [FlowSpec.from_json(newest.spec)]
     except UsageError as error:

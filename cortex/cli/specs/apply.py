@@ -1,4 +1,4 @@
-"""`cortex agents apply`: from YAML files to versions and budgets in the database."""
+"""`cortex agents apply`, `cortex flows apply` and `cortex flows validate`."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -7,27 +7,30 @@ from typing import Any, Final
 import click
 
 from cortex.agent.spec import AgentSpec, parse_agents
-from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.changes import ChangeRequest, applied_columns, changes
 from cortex.cli.files import read_definitions
-from cortex.cli.options import Command
+from cortex.cli.options import Command, Options
 from cortex.cli.run.prices import prices_of, unpriced_warning
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
-from cortex.domain.safe import safe
+from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
-from cortex.store import agents as store
 from cortex.store import budgets
+from cortex.store import specs as store
+from cortex.store.specs import SpecKind
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field, on_demand
-from cortex.view.verbs import APPLY_AGENTS
+from cortex.view.verbs import APPLY_AGENTS, APPLY_FLOWS
+
+Specs = Sequence[AgentSpec | FlowSpec]
 
 
-@click.command(cls=Command)
+@click.command("apply", cls=Command)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @changes(APPLY_AGENTS)
-def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
+def apply_agents(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """Apply agents from YAML files (`-` for stdin); a changed agent becomes a new version.
 
     All files are checked before anything is written. Jobs keep the version they started with.
@@ -36,16 +39,8 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     output = change.output
     specs = read_definitions(files, what="agents", parse=parse_agents)
     prices = prices_of(settings_from(change.options))
-
-    async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]]:
-        return await db.transact(
-            lambda connection: _apply(db.bound(connection), specs, by=by, reason=reason)
-        )
-
-    with session(change.options) as call:
-        request = {"agents": [spec.to_json() for spec in specs]}
-        rows = change.write(call, work, operation="agents.apply", request=request)
-    output.listing("agents", COLUMNS, rows, empty="")
+    rows = _write(change, SpecKind.AGENT, specs)
+    output.listing("agents", AGENT_COLUMNS, rows, empty="")
     if output.is_for_people:
         _explain(output, rows)
     for spec in specs:
@@ -54,23 +49,67 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
             output.say(warning, "warn")
 
 
+@click.command("apply", cls=Command)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@changes(APPLY_FLOWS)
+def apply_flows(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
+    """Apply flows from YAML files (`-` for stdin); a changed flow becomes a new version.
+
+    All files are checked before anything is written. Jobs keep the version they were submitted
+    with.
+    """
+    specs = read_definitions(files, what="flows", parse=parse_flows)
+    rows = _write(change, SpecKind.FLOW, specs)
+    change.output.listing("flows", FLOW_COLUMNS, rows, empty="")
+
+
+@click.command(cls=Command)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.pass_obj
+def validate(options: Options, *, files: tuple[str, ...]) -> None:
+    """Check flows in YAML files (`-` for stdin); an error names file, line, value and limit."""
+    specs = read_definitions(files, what="flows", parse=parse_flows)
+    rows = [{"name": spec.name, "steps": len(spec.steps)} for spec in specs]
+    Output(options).listing("flows", CHECKED, rows, empty="")
+
+
+def _write(change: ChangeRequest, kind: SpecKind, specs: Specs) -> list[Row]:
+    """Apply all specifications or none; return the changes in the order of the files."""
+
+    async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]]:
+        return await db.transact(
+            lambda connection: _apply(db.bound(connection), kind, specs, by=by, reason=reason)
+        )
+
+    request = {kind.plural: [spec.to_json() for spec in specs]}
+    with session(change.options) as call:
+        rows: list[Row] = change.write(
+            call, work, operation=f"{kind.plural}.apply", request=request
+        )
+    return rows
+
+
 async def _apply(
-    db: Database, specs: list[AgentSpec], *, by: str, reason: str
+    db: Database, kind: SpecKind, specs: Specs, *, by: str, reason: str
 ) -> list[dict[str, Any]]:
     chance = system_chance()
-    changes: dict[str, dict[str, Any]] = {}
+    done: dict[str, dict[str, Any]] = {}
     for spec in sorted(specs, key=lambda each: each.name):  # in one transaction: fixed lock order
         version, is_new = await store.apply(
-            db, new_id=chance.new_id(), name=spec.name, spec=spec.to_json(), by=by, reason=reason
+            db,
+            kind,
+            new_id=chance.new_id(),
+            name=spec.name,
+            spec=spec.to_json(),
+            by=by,
+            reason=reason,
         )
-        change = "unchanged" if not is_new else "created" if version == 1 else "updated"
-        changes[spec.name] = {
-            "name": spec.name,
-            "version": version,
-            "change": change,
-            **await _limit(db, spec, by=by, reason=reason or f"agent {spec.name} v{version}"),
-        }
-    return [changes[spec.name] for spec in specs]
+        word = "unchanged" if not is_new else "created" if version == 1 else "updated"
+        done[spec.name] = {"name": spec.name, "version": version, "change": word}
+        if isinstance(spec, AgentSpec):
+            why = reason or f"agent {spec.name} v{version}"
+            done[spec.name] |= await _limit(db, spec, by=by, reason=why)
+    return [done[spec.name] for spec in specs]
 
 
 async def _limit(db: Database, spec: AgentSpec, *, by: str, reason: str) -> dict[str, Any]:
@@ -116,18 +155,14 @@ def _worded(change: Row, which: str) -> str:
     return worded(Decimal(str(change[which])), Budget.parse(change["name"]).unit)
 
 
-_STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
+_VERSION: Final = Field[Row](name="version", shown=lambda r: Cell(f"v{r['version']}"))
 
-COLUMNS: Final[Sequence[Field[Row]]] = (
-    Field(
-        name="name",
-        title="agent",
-        shown=lambda r: Cell(safe(r["name"]), "bold"),
-    ),
-    Field(name="version", shown=lambda r: Cell(f"v{r['version']}")),
-    Field(
-        name="change",
-        shown=lambda r: Cell(r["change"], _STYLES[r["change"]]),
-    ),
+AGENT_COLUMNS: Final = (
+    *applied_columns("agent", _VERSION),
     *on_demand("budgets", "left_budgets"),
+)
+FLOW_COLUMNS: Final = applied_columns("flow", _VERSION)
+CHECKED: Final[Sequence[Field[Row]]] = (
+    FLOW_COLUMNS[0],
+    Field(name="steps", shown=lambda r: Cell(f"{r['steps']} steps")),
 )

@@ -1,0 +1,95 @@
+"""`ls` and `show` of `cortex agents` and `cortex flows`."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from cortex.cli.jobs.job_page import block
+from cortex.cli.listing import list_by_name
+from cortex.cli.options import Command, Options
+from cortex.cli.screen.output import Output
+from cortex.cli.screen.terminal import Terminal
+from cortex.cli.target import session
+from cortex.domain.safe import safe
+from cortex.store import specs as store
+from cortex.store.specs import SpecKind, SpecVersion
+from cortex.view.cells import pad
+from cortex.view.phrases import age, since_s
+from cortex.view.resources.specs import AGENTS, FLOWS
+
+NAME_CELLS: Final = 20
+
+ls_agents: Final = list_by_name(AGENTS, help="List agents with their newest versions, by name.")
+ls_flows: Final = list_by_name(FLOWS, help="List flows with their newest versions, by name.")
+
+
+def _show(kind: SpecKind, *, help: str) -> click.Command:  # noqa: A002 -- click's
+    """Return the command that shows one series."""
+
+    @click.command("show", cls=Command, help=help)
+    @click.argument("name", metavar="NAME")
+    @click.option(
+        "--version", type=click.IntRange(1), metavar="N", help="Version to show [the newest]."
+    )
+    @click.pass_obj
+    def show(options: Options, *, name: str, version: int | None) -> None:
+        output = Output(options)
+        with session(options) as call:
+            rows = call(store.versions, kind, name, version=version)
+        newest = rows[0]
+        document = {
+            str(kind): {"name": newest.name, **_applied_as(newest), "spec": newest.spec},
+            "versions": [_applied_as(row) for row in rows],
+        }
+        output.record(document, name=name, page=lambda: _page(kind, rows, output.terminal))
+
+    return show
+
+
+show_agent: Final = _show(
+    SpecKind.AGENT, help="Show one agent: its specification and its versions."
+)
+show_flow: Final = _show(SpecKind.FLOW, help="Show one flow: its steps and its versions.")
+
+
+def _applied_as(row: SpecVersion) -> dict[str, Any]:
+    return {"version": row.version, "applied_by": row.applied_by, "applied_at": row.applied_at}
+
+
+def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
+    newest = rows[0]
+    yield terminal.paint(f"{kind} {safe(newest.name)}  v{newest.version}", "bold")
+    is_agent = kind is SpecKind.AGENT
+    yield from (_agent if is_agent else _flow)(newest.spec, terminal)
+    yield from ("", terminal.paint("  versions", "dim"))
+    for row in rows:
+        at = terminal.clock(row.applied_at)
+        ago = f"  {age(since_s(row, row.applied_at))}" if is_agent and terminal.is_tty else ""
+        yield f"  v{row.version:<4} {at}  by {safe(row.applied_by)}{terminal.paint(ago, 'dim')}"
+
+
+def _agent(spec: dict[str, Any], terminal: Terminal) -> Iterator[str]:
+    for key, value in spec.items():
+        if key in {"name", "system"} or value in ("", [], {}):
+            continue
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        text = next(block(shown, indent="")) if not isinstance(shown, dict) else _pairs(shown)
+        yield f"  {terminal.paint(pad(safe(key), 13), 'dim')}{safe(text)}"
+    yield from ("", terminal.paint("  system", "dim"))
+    yield from block(spec.get("system", ""), indent="    ")
+
+
+def _flow(spec: dict[str, Any], terminal: Terminal) -> Iterator[str]:
+    if spec.get("description"):
+        yield f"  {safe(spec['description'])}"
+    yield from ("", terminal.paint("  steps", "dim"))
+    for step in spec.get("steps", ()):
+        name = pad(safe(str(step.get("name"))), NAME_CELLS)
+        more = [word for word in ("when", "for_each", "retry", "on_error") if word in step]
+        note = terminal.paint("  ".join(more), "dim")
+        yield f"  {name}  {safe(str(step.get('uses')))}  {note}".rstrip()
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
