@@ -21,7 +21,7 @@ from cortex.postgres import scratch
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.postgres.session import run, run_alone
-from cortex.store import job_pages, jobs, operator, pulse, tasks
+from cortex.store import job_pages, jobs, pulse, screen_head, tasks
 from cortex.view.cells import Cell
 from cortex.view.resource import Field
 
@@ -130,7 +130,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "jobs ls": _page(""),
     "jobs ls status:fail": _page("status:fail"),
     "tui: jobs that run": _page("status:run,retry,appr"),
-    "tui: head": _read(operator.head),
+    "tui: head": _read(screen_head.head),
     "tui: pulse, attention": _read(pulse.attention),
 }
 

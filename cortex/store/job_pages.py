@@ -59,7 +59,7 @@ async def page(
     way: WayIn | None = None,
 ) -> JobPage:
     """Return the newest matching jobs, older than `before`. Raises what `way_in` raises."""
-    return await _page(db, "jobs.page", which, place=before, limit=limit, way=way)
+    return await _page(db, "job_pages.page", which, place=before, limit=limit, way=way)
 
 
 async def page_up(
@@ -74,7 +74,7 @@ async def page_up(
 
     `next` is where the page above begins: pass it in as `after`. Raises what `page` raises.
     """
-    above = await _page(db, "jobs.page_up", which, place=after, limit=limit, way=way)
+    above = await _page(db, "job_pages.page_up", which, place=after, limit=limit, way=way)
     return attrs.evolve(above, jobs=above.jobs[::-1])
 
 
@@ -143,7 +143,7 @@ async def _page_due(
     if which.id_suffixes and way is None:
         way = await way_in(db, which)
     rows = await db.fetch(
-        "jobs.page_due",
+        "job_pages.page_due",
         *(_like(each) for each in _patterns(which)),
         _like(which.pods),
         None if way is None else way.job_ids,

@@ -1,7 +1,7 @@
 """Providers whose answers begin and break: HTTP 200, message_start, then an error in the stream."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import pytest
@@ -23,7 +23,7 @@ from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.store import breakers as store
-from cortex.store import operator, pulse
+from cortex.store import pulse, screen_head
 from tests.support.eventually import eventually_async
 from tests.support.records.factories import Bench, FactList, a_lease
 from tests.support.records.faulty_port import FaultyPort
@@ -52,6 +52,7 @@ class Provider:
     pod: "TickingPod"
     is_overloaded: bool = True
     broken_count: int = 0
+    provider: ClassVar[str] = "scripted"
 
     async def respond(
         self,
@@ -241,7 +242,7 @@ async def test_uncalled_breaker_becomes_half_open_in_time(port: FaultyPort, data
     await open_it(port, pod, database)
     (page,) = await port(store.page, name=NAME)
     assert page.state == "HALF_OPEN", "readers need no pod for that"
-    assert (await port(operator.head)).breakers == 0
+    assert (await port(screen_head.head)).breakers == 0
     troubles = (await port(pulse.attention)).troubles
     assert [each for each in troubles if each.kind == "breaker"] == []
     for each in (pod, other, pod):

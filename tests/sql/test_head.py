@@ -8,7 +8,7 @@ from cortex.domain.confinement import Confinement
 from cortex.domain.drain import Liveness
 from cortex.postgres.database import Database, Profile, open_database
 from cortex.postgres.session import Session
-from cortex.store import operator, pods, pulse
+from cortex.store import job_refresh, pods, pulse, screen_head
 from tests.sql.test_plans import explain
 from tests.support.records.effects import Doers
 from tests.support.records.nulls import fill
@@ -46,7 +46,7 @@ SERVING_SINCE = """
 
 
 def test_everything_that_waits_for_a_person_is_counted(store: Session, database: str) -> None:
-    empty = store(operator.head)
+    empty = store(screen_head.head)
     assert empty.waits == 0
     fill(store, database)
     waits = {
@@ -57,7 +57,7 @@ def test_everything_that_waits_for_a_person_is_counted(store: Session, database:
     doers = Doers(store, database)
     for (waiting_on, delay_s), claim in zip(waits.items(), doers.claimed_many(3), strict=True):
         doers.suspend(claim, delay_s=delay_s, waiting_on=waiting_on)
-    head = store(operator.head)
+    head = store(screen_head.head)
     assert (head.approvals, head.effects, head.budgets, head.persons) == (2, 1, 2, 1)
     assert head.waits == 6 + head.dead
     assert head.dead > 0
@@ -66,7 +66,7 @@ def test_everything_that_waits_for_a_person_is_counted(store: Session, database:
 def test_counts_of_waiting_work_stop_at_the_cap(filled: Callable[..., str]) -> None:
     dsn = filled(WAITS)
     for statistics in ("none yet", "fresh"):
-        looks = explain(dsn, "operator.head", (CAP,))
+        looks = explain(dsn, "screen_head.head", (CAP,))
         for table in ("job_record", "effect"):
             found = [each for each in looks if each.table == table]
             assert not [each for each in found if each.node == "Seq Scan"], (statistics, table)
@@ -80,7 +80,7 @@ async def test_live_unconfined_pod_is_shown_in_the_head(database: str) -> None:
     session = await asyncpg.connect(database)
 
     async def is_unsafe() -> bool:
-        return (await operator.head(db)).is_unsafe
+        return (await screen_head.head(db)).is_unsafe
 
     try:
         assert await is_unsafe() is False, "no pod is there at all"
@@ -99,7 +99,7 @@ async def test_live_unconfined_pod_is_shown_in_the_head(database: str) -> None:
             assert await is_unsafe() is False
             await pods.register(db, entered)
         assert await is_unsafe() is True
-        assert (await operator.jobs_seen(db, [])).head.is_unsafe is True
+        assert (await job_refresh.refresh(db, [])).head.is_unsafe is True
         await session.execute("UPDATE cortex.pod SET state = 'DRAINING', draining_at = now()")
         assert await is_unsafe() is True, "what it began goes on"
         await session.execute("UPDATE cortex.pod SET confinement = NULL WHERE lock_key = 21")
@@ -128,14 +128,14 @@ async def test_pod_whose_session_ended_is_shown_dead_at_once(database: str) -> N
             )
             await pods.register(db, entered)
         await session.execute(SERVING_SINCE.format("cortex.now() - interval '1 hour'"))
-        head = await operator.head(db)
+        head = await screen_head.head(db)
         assert (head.pods_ready, head.pods_lost) == (3, 0), "their locks come next"
         await session.execute("UPDATE cortex.pod SET started_at = started_at - interval '1 minute'")
         await session.execute("SELECT pg_advisory_lock(11), pg_advisory_lock(-12)")
         assert await states(db) == {"eu-1": "READY", "eu-2": "READY", "pooled": "READY"}
         await session.execute("SELECT pg_advisory_unlock_all()")  # as the server does at its end
         assert await states(db) == {"eu-1": "DEAD", "eu-2": "DEAD", "pooled": "READY"}
-        head = await operator.head(db)
+        head = await screen_head.head(db)
         assert (head.pods_ready, head.pods_living, head.pods_lost) == (1, 3, 2)
         found = [(each.name, each.word) for each in (await pulse.attention(db)).troubles]
         assert sorted(found) == [("eu-1", "DEAD"), ("eu-2", "DEAD")]

@@ -79,7 +79,9 @@ def looked_at(looks: list[Look]) -> int:
 
 def test_job_page_reads_few_jobs_of_any_number(many: str) -> None:
     offences: list[str] = []
-    both_ways = [(query, case) for query in ("jobs.page", "jobs.page_up") for case in CASES]
+    both_ways = [
+        (query, case) for query in ("job_pages.page", "job_pages.page_up") for case in CASES
+    ]
     for statistics in ("none yet", "fresh"):
         for query, name in both_ways:
             arguments, wanted = CASES[name]
@@ -116,7 +118,9 @@ def test_due_page_reads_few_jobs(many_waiting: str) -> None:
         for is_up in (False, True):
             for name, (arguments, wanted, limit) in DUE_CASES.items():
                 looks = explain(
-                    many_waiting, "jobs.page_due", (*arguments, is_up, wanted, limit, None, None)
+                    many_waiting,
+                    "job_pages.page_due",
+                    (*arguments, is_up, wanted, limit, None, None),
                 )
                 if looked_at(looks) > LOOKS_A_ROW * wanted:
                     offences.append(f"{name}, up: {is_up} (statistics: {statistics}): {looks}")
@@ -132,7 +136,9 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
         "CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at) WHERE status = 'RETRY'",
     )
     arguments, wanted, limit = DUE_CASES["all"]
-    looks = explain(many_waiting, "jobs.page_due", (*arguments, False, wanted, limit, None, None))
+    looks = explain(
+        many_waiting, "job_pages.page_due", (*arguments, False, wanted, limit, None, None)
+    )
     assert looked_at(looks) >= SAME_INSTANT
 
 
@@ -142,7 +148,7 @@ def test_list_refresh_reads_visible_jobs_and_counts_to_its_cap(many: str) -> Non
     (oldest,) = sql(many, "SELECT id, created_at FROM cortex.job ORDER BY created_at, id LIMIT 1")
     for statistics in ("none yet", "fresh"):
         for place in ((oldest["created_at"], oldest["id"]), (None, None)):
-            looks = explain(many, "operator.look", (ids, *place, LIMIT, LIMIT, list(UPKEEP)))
+            looks = explain(many, "job_pages.refresh", (ids, *place, LIMIT, LIMIT, list(UPKEEP)))
             assert looked_at(looks) <= LOOKS_A_ROW * LIMIT, (statistics, looks)
             scans = [
                 each for each in looks if each.node == "Seq Scan" and each.table == "job_record"
@@ -156,6 +162,8 @@ def test_a_scan_would_be_found(many: str) -> None:
     sql(many, "DROP INDEX cortex.job_status")
     sql(many, "CREATE INDEX job_status ON cortex.job_record (status, created_at DESC)")
     assert (
-        looked_at(explain(many, "jobs.page", (*CASES["all"][0], None, None, list(UPKEEP), None)))
+        looked_at(
+            explain(many, "job_pages.page", (*CASES["all"][0], None, None, list(UPKEEP), None))
+        )
         >= SAME_INSTANT - JOBS // 1000
     )

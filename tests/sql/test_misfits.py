@@ -18,10 +18,10 @@ from cortex.store import (
     job_choice,
     job_pages,
     jobs,
-    operator,
     pods,
     queues,
     retries,
+    screen_head,
     specs,
     tasks,
     why,
@@ -243,14 +243,14 @@ def test_stranded_jobs_have_a_state_of_their_own(store: Session, database: str) 
     assert listed(store, "status:code") == {handed_back, unknown}
     shown = store(jobs.show, unknown)
     assert (shown.status, shown.waiting_on) == (JobStatus.PENDING, "code")
-    assert store(operator.head).stranded == 2
+    assert store(screen_head.head).stranded == 2
     passing(database, 4)
     assert len(check(store)) == 2
     assert check(store) == [], "announced once"
     assert listed(store, "status:pend") - listed(store, "status:code") == {fine}
     pod(store, "v2", TYPE, "x")
     check(store)
-    assert store(operator.head).stranded == 0
+    assert store(screen_head.head).stranded == 0
     assert listed(store, "status:code") == set(), "v2 takes it next"
     assert len(claim(store, other, "y")) == 1
 

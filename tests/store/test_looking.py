@@ -15,7 +15,7 @@ from cortex.postgres.database import (
     open_database,
 )
 from cortex.postgres.session import read_only_profile
-from cortex.store import jobs, operator
+from cortex.store import jobs, screen_head
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import new_id, seeded_random
 from tests.support.servers.pgbouncer import pgbouncer
@@ -57,11 +57,11 @@ def looking(dsn: str, work: Callable[[Database], Awaitable[Any]]) -> Profile:
 
 async def look_and_try(db: Database, refused: str) -> None:
     """Read the screens' data, and fail to change any."""
-    assert (await operator.head(db)).pods_living == 0
+    assert (await screen_head.head(db)).pods_living == 0
     assert not db.profile.may_write
     with pytest.raises(CortexError, match=refused):
         await jobs.submit(db, [a_submission()])
-    assert (await operator.head(db)).jobs_about == 0
+    assert (await screen_head.head(db)).jobs_about == 0
 
 
 def test_a_login_that_may_become_the_reader_does(database: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from cortex.store.job_view import WatchedStep
+from cortex.store.job_screen import WatchedStep
 from cortex_tui.model.waterfall import WaterfallRow, next_problem, rows_of
 from cortex_tui.render.waterfall import Zoom, axis_of, head_cells, room_of, row_cells
 from tests.support.hostile import LINES, treacherous

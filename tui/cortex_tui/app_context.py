@@ -5,7 +5,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.store.operator import Head
+from cortex.store.screen_head import Head
 from cortex_tui.actions import Actions
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.key_table import KeyTable

@@ -8,7 +8,7 @@ import attrs
 from textual.app import App
 
 from cortex.domain.errors import CortexError
-from cortex.store.operator import Head
+from cortex.store.screen_head import Head
 from cortex_tui import internals
 from cortex_tui.app_context import AppContext
 from cortex_tui.desktop import Notify

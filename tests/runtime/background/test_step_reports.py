@@ -10,7 +10,7 @@ from cortex.durable.progress import Progress
 from cortex.runtime.maintenance import step_reports
 from cortex.runtime.maintenance.step_reports import StepReports
 from cortex.runtime.running import Stop
-from cortex.store import job_view, jobs, why
+from cortex.store import job_screen, jobs, why
 from cortex.view.why import why as explain
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding_task
@@ -71,7 +71,7 @@ async def test_the_longest_of_concurrent_steps_is_named_until_it_is_recorded(
     shown = (await bench.port(jobs.show, job_id)).running_step
     assert shown is not None
     assert (shown.key, shown.kind, shown.more) == ("fetch all", "step", 1)
-    look = await bench.port(job_view.look, job_id, after=None, limit=9)
+    look = await bench.port(job_screen.look, job_id, after=None, limit=9)
     assert look.job.running_step == shown
 
     facts = await bench.port(why.facts_of, job_id)

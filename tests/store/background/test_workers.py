@@ -6,7 +6,7 @@ import attrs
 
 from cortex.domain.drain import DrainPhase, DrainStatus
 from cortex.postgres.session import Session
-from cortex.store import doctor, drains, operator, pods
+from cortex.store import doctor, drains, pods, screen_head
 from tests.store.test_pods import beat
 from tests.support.records.factories import VITALS, a_pod
 from tests.support.records.rows import new_id
@@ -44,7 +44,7 @@ def test_people_see_one_pod_with_sums_and_the_worst_of_its_workers(
     assert [each.threads_lost for each in store(doctor.living)] == [3, 0], "each has its own limit"
     assert (seen.now - seen.heartbeat_at).total_seconds() >= 7
     assert (alone.id, alone.workers) == (other.id, 1)
-    head = store(operator.head)
+    head = store(screen_head.head)
     assert (head.pods_ready, head.pods_living) == (2, 2)
 
 

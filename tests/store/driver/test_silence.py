@@ -8,7 +8,7 @@ import pytest
 from cortex.config import Settings
 from cortex.domain.drain import Liveness
 from cortex.domain.job_filter import JobFilter
-from cortex.store import doctor, jobs, operator, pods, pulse, why
+from cortex.store import doctor, jobs, pods, pulse, screen_head, why
 from cortex.store.job_pages import page
 from cortex.view.jobs import is_silent as job_is_silent
 from cortex.view.why import Cause
@@ -53,7 +53,7 @@ def test_silence_is_judged_by_the_pods_own_settings(
         change = f"UPDATE {table} SET heartbeat_at = cortex.now() - $1::interval"  # noqa: S608 -- the two above
         sql(database, change, timedelta(seconds=silent_s))
 
-    assert life.call(operator.head).pods_ready == (0 if is_silent else 1)
+    assert life.call(screen_head.head).pods_ready == (0 if is_silent else 1)
     (row,) = life.call(pods.page)
     assert (silent_s > row.silent_after_s) == is_silent
     (seen,) = life.call(doctor.living)

@@ -12,7 +12,7 @@ from cortex.domain.budget import Unit
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.waiting import awaited_of
-from cortex.store.job_view import (
+from cortex.store.job_screen import (
     StepDetail,
     WatchedApproval,
     WatchedBudget,

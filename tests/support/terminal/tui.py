@@ -21,7 +21,8 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import UNFINISHED, JobCursor, JobFilter, Refusal
 from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import JobPage
-from cortex.store.operator import Head, ListReading
+from cortex.store.job_refresh import ListReading
+from cortex.store.screen_head import Head
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.jobs import StoreJobs
 from cortex_tui.backend.store import StoreBackend

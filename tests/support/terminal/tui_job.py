@@ -11,9 +11,9 @@ import attrs
 
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import ConflictError, NotFoundError
-from cortex.store.job_view import JobLook, StepDetail, WatchedStep
+from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
-from cortex.store.operator import Head
+from cortex.store.screen_head import Head
 from cortex_tui.backend.job import StoreJob
 from cortex_tui.backend.listening import Heard, Listening, OnStatus
 from tests.support.records.job_rows import a_detail, a_shown_job, a_watched_job

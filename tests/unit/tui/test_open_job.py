@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from cortex.store.job_view import WatchedJob
+from cortex.store.job_screen import WatchedJob
 from cortex_tui.model.open_job import End, OpenJob
 from tests.support.records.job_rows import a_watched_job
 from tests.support.terminal.tui_job import BEGAN, a_step

@@ -11,8 +11,8 @@ import orjson
 from cortex.domain.budget import Budget, worded
 from cortex.domain.errors import CortexError
 from cortex.postgres.database import Database
-from cortex.store import budgets, job_view, jobs, steps
-from cortex.store.job_view import JobLook, StepDetail, WatchedStep
+from cortex.store import budgets, job_screen, jobs, steps
+from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
 from cortex_tui.backend.listening import Heard, Listeners, Listening, OnStatus
 
@@ -44,19 +44,19 @@ class StoreJob:
         self.listeners = Listeners()
 
     async def look(self, job_id: UUID, *, after: int | None, limit: int) -> JobLook:
-        """Return a job with its `steps` after a number, or the newest; see `job_view`.
+        """Return a job with its `steps` after a number, or the newest; see `job_screen`.
 
         Its `head` is the head of the screen.
         """
-        return await job_view.look(self._db, job_id, after=after, limit=limit)
+        return await job_screen.look(self._db, job_id, after=after, limit=limit)
 
     async def steps_before(self, job_id: UUID, *, before: int, limit: int) -> Sequence[WatchedStep]:
         """Return the steps just before a number, in order."""
-        return await job_view.steps_before(self._db, job_id, before=before, limit=limit)
+        return await job_screen.steps_before(self._db, job_id, before=before, limit=limit)
 
     async def detail(self, job_id: UUID, key: str) -> StepDetail:
-        """Return a step in full by its key; see `job_view`."""
-        return await job_view.detail(self._db, job_id, key)
+        """Return a step in full by its key; see `job_screen`."""
+        return await job_screen.detail(self._db, job_id, key)
 
     async def show(self, job_id: UUID) -> ShownJob:
         """Return a job in full, without its steps. Raises `NotFoundError`."""
@@ -75,7 +75,7 @@ class StoreJob:
 
     async def step_document(self, job_id: UUID, key: str) -> Mapping[str, Any]:
         """Return a step with its output, truncated when very long, and its effect."""
-        detail = await job_view.detail(self._db, job_id, key)
+        detail = await job_screen.detail(self._db, job_id, key)
         return {"key": key} | {
             name: _value(getattr(detail, name)) if name in _TEXTS else getattr(detail, name)
             for name in STEP_FIELDS

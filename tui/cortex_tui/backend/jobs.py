@@ -10,10 +10,10 @@ from cortex.domain.clock import system_chance
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter
 from cortex.postgres.database import Database
-from cortex.store import job_choice, job_pages, jobs, operator, retries, why
+from cortex.store import job_choice, job_pages, job_refresh, jobs, retries, why
 from cortex.store.job_choice import JobChoice
 from cortex.store.job_pages import ALL, JobPage, WayIn
-from cortex.store.operator import ListReading
+from cortex.store.job_refresh import ListReading
 from cortex.view.why_brief import brief
 
 WAY_KEPT_S: Final = 5.0
@@ -63,7 +63,7 @@ class StoreJobs:
         self, ids: Sequence[UUID], *, since: JobCursor | None, newer_max: int
     ) -> ListReading:
         """Reread some jobs, count those newer than a position, and read the screen's head."""
-        return await operator.jobs_seen(self._db, ids, since=since, newer_max=newer_max)
+        return await job_refresh.refresh(self._db, ids, since=since, newer_max=newer_max)
 
     async def whys(self, ids: Sequence[UUID]) -> Mapping[UUID, str]:
         """Read what blocks some jobs, in a few words; see `cortex.store.why`."""

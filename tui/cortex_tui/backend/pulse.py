@@ -2,8 +2,8 @@
 
 from cortex.postgres.database import Database
 from cortex.store import pulse
-from cortex.store.operator import COUNT_MAX
 from cortex.store.pulse import Attention, Figures, Recent
+from cortex.store.screen_head import COUNT_MAX
 
 
 class StorePulse:

@@ -1,8 +1,8 @@
 """The real backend: reads and writes the cluster through `cortex.store`."""
 
 from cortex.postgres.database import Database
-from cortex.store import operator
-from cortex.store.operator import Head
+from cortex.store import screen_head
+from cortex.store.screen_head import Head
 from cortex_tui.backend.approvals import StoreApprovals
 from cortex_tui.backend.breakers import StoreBreakers
 from cortex_tui.backend.dead import StoreDead
@@ -39,4 +39,4 @@ class StoreBackend:
 
     async def head(self) -> Head:
         """Read the head of every screen."""
-        return await operator.head(self._db)
+        return await screen_head.head(self._db)

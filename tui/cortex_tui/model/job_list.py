@@ -18,8 +18,8 @@ from cortex.domain.job_filter import (
     with_only,
 )
 from cortex.store.job_pages import JobPage
+from cortex.store.job_refresh import ListReading
 from cortex.store.jobs import ListedJob
-from cortex.store.operator import ListReading
 from cortex.view.why_brief import EXPLAINED
 from cortex_tui.model import job_order
 from cortex_tui.model.bulk import Selection

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import attrs
 
-from cortex.store.job_view import WatchedJob
+from cortex.store.job_screen import WatchedJob
 from cortex.view.why_brief import EXPLAINED
 from cortex_tui.model.step_list import StepList
 from cortex_tui.model.stream import Stream

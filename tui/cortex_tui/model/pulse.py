@@ -5,9 +5,9 @@ from uuid import UUID
 
 import attrs
 
-from cortex.store.operator import Head
 from cortex.store.pulse import Attention, Figures, Recent
 from cortex.store.queues import QueueRow
+from cortex.store.screen_head import Head
 from cortex.view.cells import Cell
 
 

@@ -6,7 +6,7 @@ Step numbers have no gaps, so that a number says where to continue at either end
 from collections.abc import Sequence
 from typing import Final
 
-from cortex.store.job_view import WatchedStep
+from cortex.store.job_screen import WatchedStep
 
 PAGE_STEPS: Final = 200
 STEPS_MAX: Final = 2_000

@@ -14,7 +14,7 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.usage import Usage
-from cortex.store.job_view import WatchedApproval, WatchedEffect, WatchedJob, WatchedStep
+from cortex.store.job_screen import WatchedApproval, WatchedEffect, WatchedJob, WatchedStep
 from cortex.store.jobs import EndedAttempt
 from cortex.view.cells import Cell
 from cortex.view.jobs import ended_sign

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from cortex.domain.job import JobStatus
-from cortex.store.job_view import StepDetail, WatchedJob, WatchedMove
+from cortex.store.job_screen import StepDetail, WatchedJob, WatchedMove
 from cortex.store.jobs import EndedAttempt
 from cortex.view.phrases import day_time, money
 from cortex.view.pods import place

@@ -12,7 +12,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from cortex.domain.safe import safe
-from cortex.store.operator import Head
+from cortex.store.screen_head import Head
 from cortex.view.cells import Cell
 from cortex.view.phrases import age
 from cortex_tui.key import GROUPS, Key

@@ -17,7 +17,7 @@ from cortex.domain.job_filter import Wait, wait_of
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalWait, EffectWait
-from cortex.store.job_view import WatchedBudget, WatchedJob
+from cortex.store.job_screen import WatchedBudget, WatchedJob
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
 from cortex.view.phrases import day_time, money

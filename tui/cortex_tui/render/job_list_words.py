@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cortex.domain.job_filter import JobFilter
-from cortex.store.operator import Head
+from cortex.store.screen_head import Head
 from cortex.view.cells import Cell
 from cortex_tui.model.job_list import JobList
 from cortex_tui.model.job_order import Order

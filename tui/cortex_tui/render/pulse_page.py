@@ -9,7 +9,7 @@ from typing import Final
 
 from cortex.domain.job import JobStatus
 from cortex.domain.messages.message import MessageStatus
-from cortex.store.operator import COUNT_MAX
+from cortex.store.screen_head import COUNT_MAX
 from cortex.view.cells import Cell
 from cortex.view.phrases import NOTHING, age
 from cortex_tui.model.pulse import Pulse, PulseLine

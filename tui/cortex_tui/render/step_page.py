@@ -9,7 +9,7 @@ from cortex.domain.canonical import canonical, is_deep
 from cortex.domain.effect import EffectStatus
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.safe import safe
-from cortex.store.job_view import TEXT_CHARS_MAX, StepDetail, WatchedJob
+from cortex.store.job_screen import TEXT_CHARS_MAX, StepDetail, WatchedJob
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
 from cortex.view.jobs import state_shown

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from cortex.store.operator import COUNT_MAX, Head
+from cortex.store.screen_head import COUNT_MAX, Head
 from cortex.view.cells import Cell
 from cortex_tui.render.words import countdown
 

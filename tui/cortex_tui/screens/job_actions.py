@@ -15,7 +15,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
 from cortex.domain.safe import safe
 from cortex.domain.waiting import EffectWait
-from cortex.store.job_view import WatchedBudget, WatchedJob
+from cortex.store.job_screen import WatchedBudget, WatchedJob
 from cortex.store.jobs import JobRow, ListedJob
 from cortex.view import dead_letters
 from cortex.view.queues import queue_shown

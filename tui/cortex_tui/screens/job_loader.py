@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-from cortex.store.job_view import JobLook
+from cortex.store.job_screen import JobLook
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.open_job import End, OpenJob
 from cortex_tui.model.step_list import PAGE_STEPS

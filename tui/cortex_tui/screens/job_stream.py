@@ -7,7 +7,7 @@ from textual.widget import Widget
 
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.job import JobStatus
-from cortex.store.job_view import WatchedJob
+from cortex.store.job_screen import WatchedJob
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.open_job import OpenJob
 from cortex_tui.widgets.stream_lines import StreamLines

@@ -5,7 +5,7 @@ from typing import Final
 from textual import on
 from textual.containers import Vertical
 
-from cortex.store.job_view import StepDetail
+from cortex.store.job_screen import StepDetail
 from cortex.view.cells import Cell
 from cortex_tui.app_context import AppContext
 from cortex_tui.model.open_job import OpenJob, View

@@ -1,21 +1,16 @@
-"""What operators see all the time: the head of every screen, and jobs.
+"""The head of every screen: what waits for people, and the state of the cluster.
 
-One statement for each, however many jobs there are: counts end at a cap.
+One statement, however many jobs there are: counts end at a cap.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
 import orjson
 
-from cortex.domain.job import UPKEEP
-from cortex.domain.job_filter import JobCursor
 from cortex.postgres.database import Database
-from cortex.store.jobs import ListedJob
-from cortex.store.rows import rows_of
 
 COUNT_MAX: Final = 1_000
 """Larger counts are "1,000+" on a screen; this many index entries are read for each count."""
@@ -59,20 +54,9 @@ class Head:
         return self.approvals + self.effects + self.budgets + self.persons + self.dead
 
 
-@attrs.frozen(kw_only=True)
-class ListReading:
-    """The current state of a list of jobs."""
-
-    jobs: list[ListedJob]
-    """In no order; those that are gone are left out."""
-    newer_count: int
-    """How many are newer than the list's first one, up to the given cap."""
-    head: Head
-
-
 async def head(db: Database) -> Head:
     """Read the head of every screen."""
-    (row,) = await db.fetch("operator.head", COUNT_MAX)
+    (row,) = await db.fetch("screen_head.head", COUNT_MAX)
     return _head(dict(row))
 
 
@@ -106,27 +90,4 @@ def _head(row: Mapping[str, Any]) -> Head:
         jobs_about=row["jobs_about"],
         stranded=row["stranded"],
         is_unsafe=row["is_unsafe"],
-    )
-
-
-async def jobs_seen(
-    db: Database, ids: Sequence[UUID], *, since: JobCursor | None = None, newer_max: int = 0
-) -> ListReading:
-    """Read some jobs of a list, how many are newer than a place, and the head, in one snapshot."""
-    rows = await db.fetch(
-        "operator.look",
-        list(ids),
-        None if since is None else since.at,
-        None if since is None else since.id,
-        newer_max,
-        COUNT_MAX,
-        list(UPKEEP),
-    )
-    (document,) = [row["head"] for row in rows if row["head"] is not None]
-    screen_head = head_of(document)
-    existing = [row for row in rows if row["id"] is not None]
-    return ListReading(
-        jobs=rows_of(ListedJob, existing, now=screen_head.now, why=None),
-        newer_count=rows[0]["newer_count"],
-        head=screen_head,
     )

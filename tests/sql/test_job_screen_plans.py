@@ -27,16 +27,16 @@ FILL = f"""
     SELECT 'agent', 'a' || n, 'usd', 'run', 1, 'ana', '' FROM generate_series(1, 5000) n;
 """  # noqa: S608
 STATEMENTS: dict[str, list[tuple[object, ...]]] = {
-    "job_view.look": [
+    "job_screen.look": [
         (IDS[0], None, PAGE, 100, 1_000),
         (IDS[0], STEPS - PAGE, PAGE, 100, 1_000),
     ],
-    "job_view.steps_before": [(IDS[0], STEPS // 2, PAGE)],
-    "job_view.detail": [(IDS[0], "step 2000", 100, 100, PAGE)],
+    "job_screen.steps_before": [(IDS[0], STEPS // 2, PAGE)],
+    "job_screen.detail": [(IDS[0], "step 2000", 100, 100, PAGE)],
 }
 
 
-def test_job_view_reads_only_the_rows_it_shows(big: str) -> None:
+def test_job_screen_reads_only_the_rows_it_shows(big: str) -> None:
     async def fill() -> None:
         connection = await asyncpg.connect(big)
         await connection.execute(FILL)

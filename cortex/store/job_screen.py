@@ -17,8 +17,8 @@ from cortex.domain.errors import NotFoundError
 from cortex.domain.job import JobStatus
 from cortex.postgres.database import Database
 from cortex.store.jobs import EndedAttempt, JobRow, RunningStepNow, StepRow
-from cortex.store.operator import COUNT_MAX, Head, head_of
 from cortex.store.rows import row_of, rows_of
+from cortex.store.screen_head import COUNT_MAX, Head, head_of
 
 OTHERS_MAX: Final = 100
 """Of attempts, effects, approvals and transitions: the newest ones."""
@@ -160,7 +160,7 @@ async def look(db: Database, job_id: UUID, *, after: int | None, limit: int) -> 
 
     Raises `NotFoundError`.
     """
-    row = await db.fetch_one("job_view.look", job_id, after, limit, OTHERS_MAX, COUNT_MAX)
+    row = await db.fetch_one("job_screen.look", job_id, after, limit, OTHERS_MAX, COUNT_MAX)
     if row is None:
         raise _no_such_job(job_id)
     return JobLook(
@@ -172,14 +172,14 @@ async def look(db: Database, job_id: UUID, *, after: int | None, limit: int) -> 
 
 async def steps_before(db: Database, job_id: UUID, *, before: int, limit: int) -> list[WatchedStep]:
     """Return the steps just before a number, in order."""
-    rows = await db.fetch("job_view.steps_before", job_id, before, limit)
+    rows = await db.fetch("job_screen.steps_before", job_id, before, limit)
     return rows_of(WatchedStep, reversed(rows))
 
 
 async def detail(db: Database, job_id: UUID, key: str) -> StepDetail:
     """Return a step, committed or not. Raises `NotFoundError` when there is no such job."""
     row = await db.fetch_one(
-        "job_view.detail", job_id, key, TEXT_CHARS_MAX, OTHERS_MAX, TOOLS_OF_ANSWER_MAX
+        "job_screen.detail", job_id, key, TEXT_CHARS_MAX, OTHERS_MAX, TOOLS_OF_ANSWER_MAX
     )
     if row is None:
         raise _no_such_job(job_id)
