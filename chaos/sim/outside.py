@@ -172,6 +172,8 @@ class Receiver(httpx2.AsyncBaseTransport):
 class Model:
     """A model client that answers as `chaos.workloads.model_script` does."""
 
+    provider: Final = "scripted"
+
     def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"model {world.seed}")

@@ -28,7 +28,7 @@ import attrs
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
-from cortex.domain.approvals.policy import RULES_MAX, ApprovalRule
+from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.durable.structuring import MisfitError, UnfitError, show, structure
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 class _InstantModel:
     """Answers at once, so that only the runtime's cost of a call remains."""
+
+    provider: Final = "instant"
 
     async def respond(
         self,

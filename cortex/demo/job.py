@@ -9,7 +9,7 @@ from cortex.agent import loop
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.spec import AgentSpec
 from cortex.demo.mail import SEND_MAIL
-from cortex.domain.approvals.policy import ApprovalRule
+from cortex.domain.approvals.rules import ApprovalRule
 from cortex.domain.errors import UsageError
 from cortex.durable.context import Context
 from cortex.durable.registry import job

@@ -16,7 +16,8 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, Risk
+from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import Claim, StepKind
@@ -497,7 +498,7 @@ class Context:
         name: str,
         *,
         detail: Mapping[str, Any] | None = None,
-        risk: Risk | str = Risk.MED,
+        risk: Risk | str = RISK_DEFAULT,
         effect: str | None = None,
         reversible: bool | None = None,
         people: int | None = None,

@@ -11,7 +11,6 @@ import attrs
 
 from cortex.domain.approvals.approval import (
     APPROVAL,
-    EXPIRES_DEFAULT_S,
     PEOPLE_MAX,
     ApprovalRequest,
     ApprovalStatus,
@@ -19,7 +18,13 @@ from cortex.domain.approvals.approval import (
     Follow,
     Risk,
 )
-from cortex.domain.approvals.policy import EXPIRES_S, WORDS_MAX
+from cortex.domain.approvals.defaults import (
+    EXPIRES_DEFAULT_S,
+    ON_DENY_DEFAULT,
+    ON_EXPIRY_OF_CODE,
+    RISK_DEFAULT,
+)
+from cortex.domain.approvals.rules import EXPIRES_S, WORDS_MAX
 from cortex.domain.argument_brief import call_name
 from cortex.domain.canonical import canonical, digest, parse
 from cortex.domain.control_flow import Suspended
@@ -32,15 +37,15 @@ from cortex.domain.redaction import secret_in
 class Gate:
     """A question for people."""
 
-    risk: Risk = Risk.MED
+    risk: Risk = RISK_DEFAULT
     effect: str | None = None
     """What happens outside, as text."""
     reversible: bool | None = None
     people: int = 1
     """How many different people must agree."""
     expires_s: float = EXPIRES_DEFAULT_S
-    on_deny: Follow = "tell"
-    on_expiry: Follow = "tell"
+    on_deny: Follow = ON_DENY_DEFAULT
+    on_expiry: Follow = ON_EXPIRY_OF_CODE
     policy: str | None = None
     """Why people are asked, as text."""
     schema: Mapping[str, Any] | None = None

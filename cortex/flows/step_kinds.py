@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
 import attrs
 
-from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S
+from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.errors import CortexError
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
@@ -56,7 +56,7 @@ class ApproveStep:
     """A question to people; without their consent the step fails."""
 
     detail: dict[str, Any] = attrs.field(factory=dict)
-    risk: str = "MED"
+    risk: str = RISK_DEFAULT
     people: int | None = None
     expires_s: float = EXPIRES_DEFAULT_S
     reason: str | None = None
@@ -138,7 +138,7 @@ class Kind:
 
 
 def _check_question(given: Mapping[str, Any]) -> None:
-    risk, people = given.get("risk", "MED"), given.get("people")
+    risk, people = given.get("risk", RISK_DEFAULT), given.get("people")
     if not has_expression([risk, people]):
         check_people(people, risk_of(risk))
 

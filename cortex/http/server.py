@@ -27,9 +27,9 @@ from starlette.types import ASGIApp
 
 from cortex.domain.clock import Chance
 from cortex.domain.errors import UsageError
-from cortex.http.application import application
 from cortex.http.framework.api import Api, PodView
 from cortex.http.framework.auth import Authenticator
+from cortex.http.framework.dispatch import application
 from cortex.http.framework.protocol import Connection, config
 from cortex.http.framework.turns import Turns
 from cortex.http.routes import ALL

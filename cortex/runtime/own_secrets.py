@@ -7,12 +7,13 @@ from typing import Final
 
 import structlog
 
+from cortex.agent.models.providers import CREDENTIALS
 from cortex.domain import redaction
 from cortex.domain.token import TOKEN_PREFIX
 from cortex.postgres.dsn import password_of
 
 PR_SET_DUMPABLE: Final = 4
-OWN_VARIABLES: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "PGPASSWORD")
+OWN_VARIABLES: Final = (*CREDENTIALS, "PGPASSWORD")
 TOKEN_PATTERN: Final = TOKEN_PREFIX + "[0-9a-f]{64}"
 
 _log = structlog.get_logger(__name__)

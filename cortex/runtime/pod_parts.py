@@ -1,7 +1,6 @@
 """The parts of a pod besides its settings: job types, tools, model client, prices."""
 
 import gc
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,12 +13,12 @@ import trio
 
 import cortex
 from cortex.agent.confinement.means import Confiner
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models import providers
 from cortex.agent.models.client import ModelClient
+from cortex.agent.models.providers import ModelTrouble, Provider
 from cortex.agent.tools import BUILT_IN
 from cortex.agent.tools.tool import tools_by_name
 from cortex.agent.tools.toolbox import Toolbox, close_workspaces
-from cortex.domain.classification import describe
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import UsageError
 from cortex.domain.prices import LIST_PRICES, PriceTable
@@ -33,15 +32,6 @@ from cortex.store.codes import Code
 CORTEX_VERSION: Final = f"cortex {cortex.__version__}"
 """Version of the code of a pod without an application."""
 _log = structlog.get_logger(__name__)
-
-
-@attrs.frozen
-class ModelTrouble:
-    """Why model calls will fail; logged once the pod is ready."""
-
-    event: str
-    error: str | None = None
-    hint: str | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -103,10 +93,10 @@ def standard_parts(
             if tools.setdefault(name, tool) is not tool:
                 raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
     confiner = Confiner.chosen(hidden=(workspaces.parent, *hidden), is_unsafe=is_unsafe)
-    client = AnthropicModel(api_key=api_key, base_url=base_url)
+    provider = providers.chosen(api_key=api_key, base_url=base_url)
     return PodParts(
         registry=registry,
-        client=client,
+        client=provider.client,
         tools=Toolbox(tools, confiner),
         workspaces=workspaces,
         confinement=confiner.means,
@@ -114,29 +104,14 @@ def standard_parts(
         packages=packages(),
         prices=prices,
         handlers={} if app is None else handlers_by_name(app),
-        preload=partial(_preload, client, has_key=api_key is not None or _names_a_key()),
+        preload=partial(_preload, provider),
     )
 
 
-def _names_a_key() -> bool:
-    """Return whether the environment names a credential of the model's provider."""
-    return any(name.startswith("ANTHROPIC_") for name in os.environ)
-
-
-def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
+def _preload(provider: Provider) -> ModelTrouble | None:
     for problem in problems():
         _log.warning("environment unusable", error=problem.message, hint=problem.hint)
-    # A pod without models is fine for jobs that need none, and saves the second of the SDK's
-    # import.
-    if not has_key:
-        return ModelTrouble("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
-    try:
-        client.preload()
-    except UsageError as error:
-        return ModelTrouble("model calls will fail", error.message, hint=error.hint)
-    except Exception as error:  # noqa: BLE001 -- each call will raise it: no reason to end the pod
-        return ModelTrouble("model calls will fail", describe(error))
-    return None
+    return provider.preload()
 
 
 async def preload(work: Callable[[], ModelTrouble | None]) -> None:

@@ -21,7 +21,7 @@ from cortex.domain.approvals.approval import (
     Decided,
     Risk,
 )
-from cortex.domain.approvals.policy import (
+from cortex.domain.approvals.rules import (
     ApprovalTerms,
     GatedCall,
     ToolMark,

@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic_errors import translate
 from cortex.agent.models.client import CallLimits
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
-from cortex.agent.models.translation import translate
 from cortex.domain.classification import classify, failure_of
 from cortex.domain.failure import CallFailure, Failure, FailureClass
 from cortex.domain.model import ModelRequest

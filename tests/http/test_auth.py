@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from cortex.domain.errors import UnavailableError
 from cortex.domain.token import IMPLIED, TOKEN_PREFIX, Role, digest_of_token, token_text
-from cortex.http.application import application
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import MISSES_MAX, Authenticator
+from cortex.http.framework.dispatch import application
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
 from cortex.http.routes import ALL
 from cortex.postgres.bridge import open_port

@@ -1,7 +1,7 @@
 """The error and the cost of one model call name each other."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -36,6 +36,7 @@ class FailsOnce:
     """A model that breaks off its first answer."""
 
     calls: int = 0
+    provider: ClassVar[str] = "scripted"
 
     async def respond(self, request: ModelRequest, **_: Any) -> ModelResponse:
         self.calls += 1

@@ -8,7 +8,7 @@ the SDK takes 0.5 to 1 s of CPU, so it happens in `preload` or on first use.
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -38,6 +38,8 @@ class AnthropicModel:
     Missing settings come from where the SDK looks: ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL and so on.
     `unix_ms` is the wall clock: it is used for a Retry-After date if the server sends no Date.
     """
+
+    provider: Final = "anthropic"
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class _StreamedCall:
 
     async def run(self, deadline: float) -> ModelResponse:
         """Return the answer if it is complete at `deadline`, on trio's clock."""
-        from cortex.agent.models.translation import translate  # noqa: PLC0415 - it imports the SDK
+        from cortex.agent.models.anthropic_errors import translate  # noqa: PLC0415 - it imports the SDK
 
         try:
             await self._stream_until(deadline)

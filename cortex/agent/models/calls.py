@@ -34,7 +34,6 @@ from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
 from cortex.durable.tracing import Value
 
-PROVIDER: Final = "anthropic"
 UNREADABLE_MAX: Final = 2
 """Each of them is paid for, and a server that speaks another protocol never stops."""
 SETTLE_BOUND_S: Final = 15.0
@@ -94,7 +93,9 @@ class ModelCalls:
         admission: Admission,
     ) -> StepOutcome:
         """Make the call and book it, whatever its outcome."""
-        call = _ModelCall(self.budget_guard, reservation, request, self.meter)
+        call = _ModelCall(
+            self.budget_guard, reservation, request, self.meter, provider=self.client.provider
+        )
         try:
             response = await self.client.respond(
                 request,
@@ -141,12 +142,15 @@ class _ModelCall:
         reservation: Reservation,
         request: ModelRequest,
         meter: Meter,
+        *,
+        provider: str,
     ) -> None:
         self._budget_guard = budget_guard
         self._reservation = reservation
         self._request = request
         self._model = request.model
         self._meter = meter
+        self._provider = provider
         self._began = trio.current_time()
         self.usage = Usage()
         self.response: ModelResponse | None = None
@@ -188,7 +192,7 @@ class _ModelCall:
             return
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": PROVIDER,
+            "gen_ai.provider.name": self._provider,
             "gen_ai.request.model": self._model,
             "gen_ai.request.max_tokens": self._request.max_tokens,
             "gen_ai.usage.input_tokens": usage.prompt_tokens,

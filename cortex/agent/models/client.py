@@ -27,6 +27,11 @@ DEFAULT_LIMITS = CallLimits()
 class ModelClient(Protocol):
     """Anything that answers model requests."""
 
+    @property
+    def provider(self) -> str:
+        """Its name in traces, as the semantic conventions for generative AI spell it."""
+        ...
+
     async def respond(
         self,
         request: ModelRequest,

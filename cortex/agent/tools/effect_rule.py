@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import attrs
 
 from cortex.domain.approvals.approval import Risk
-from cortex.domain.approvals.policy import WORDS_MAX, ToolMark
+from cortex.domain.approvals.rules import WORDS_MAX, ToolMark
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.errors import UsageError
 

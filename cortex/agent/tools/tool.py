@@ -42,7 +42,7 @@ from cortex.agent.tools.input_schema import (
     summary,
 )
 from cortex.agent.tools.tool_result import checked
-from cortex.domain.approvals.policy import ApprovalRule, Gate, GatedCall, gate_of
+from cortex.domain.approvals.rules import ApprovalRule, Gate, GatedCall, gate_of
 from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT

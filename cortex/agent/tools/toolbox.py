@@ -21,8 +21,8 @@ from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError
 from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
-from cortex.domain.approvals.policy import ApprovalRule, GatedCall, gate_of
-from cortex.domain.approvals.policy import Gate as PolicyGate
+from cortex.domain.approvals.rules import ApprovalRule, GatedCall, gate_of
+from cortex.domain.approvals.rules import Gate as PolicyGate
 from cortex.domain.argument_check import misfits
 from cortex.domain.control_flow import Unfit
 from cortex.domain.effect import Invocation

@@ -16,7 +16,6 @@ from cortex.domain.redaction import redact
 
 APPROVAL: Final = "approval:"
 """Prefix of an approval's id in the name of what a job waits for."""
-EXPIRES_DEFAULT_S: Final = 86_400
 PEOPLE_MAX: Final = 10
 BRIEF_MAX: Final = 500
 

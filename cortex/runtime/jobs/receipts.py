@@ -43,7 +43,7 @@ from cortex.domain.timeouts import (
 from cortex.durable.calls import Caller
 from cortex.durable.progress import Progress
 from cortex.postgres.bridge import Port
-from cortex.runtime.jobs.interruption import Attempt, of_call, of_error, of_job
+from cortex.runtime.jobs.fired_limits import Attempt, of_call, of_error, of_job
 from cortex.runtime.running import RunningJob
 from cortex.store import jobs, timeouts
 

@@ -153,6 +153,7 @@ def check_contents(spans: dict[str, Received]) -> None:
     assert job.resource["service.name"] == "cortex"
     assert job.attributes["cortex.job.type"] == "traced"
     call = spans[f"chat {MODEL}"].attributes
+    assert call["gen_ai.provider.name"] == "anthropic"
     assert (call["gen_ai.request.model"], call["gen_ai.response.finish_reasons"]) == (
         MODEL,
         ["end_turn"],

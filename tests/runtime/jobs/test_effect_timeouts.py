@@ -15,7 +15,7 @@ from cortex.domain.retry import CallRetry
 from cortex.domain.timeouts import Phase, Scope
 from cortex.durable.context import Context
 from cortex.runtime.jobs import receipts
-from cortex.runtime.jobs.interruption import PHASES
+from cortex.runtime.jobs.fired_limits import PHASES
 from cortex.store import timeouts
 from tests.support.records.factories import Bench
 from tests.support.records.many_jobs import Handler, ManyJobs, statuses

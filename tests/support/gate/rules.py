@@ -87,7 +87,7 @@ DOCUMENT_TESTS: Final = (
     "tests/cli/schedules/test_guide.py",
     "tests/cli/test_guides.py",
     "tests/sql/test_schema_page.py",
-    "tests/unit/domain/test_approval_policy.py",
+    "tests/unit/domain/test_approval_rules.py",
 )
 PACKAGING_TESTS: Final = (
     "tests/test_alerts.py",

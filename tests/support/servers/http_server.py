@@ -19,9 +19,9 @@ from cortex.domain.clock import system_chance
 from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
 from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.durable.registry import Registry
-from cortex.http.application import ADDRESS_RATE, TOKEN_RATE, application
 from cortex.http.framework.api import Api, PodView
 from cortex.http.framework.auth import Authenticator
+from cortex.http.framework.dispatch import ADDRESS_RATE, TOKEN_RATE, application
 from cortex.http.framework.limits import Rate
 from cortex.http.framework.route import Route
 from cortex.http.routes import ALL

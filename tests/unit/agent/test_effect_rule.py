@@ -14,7 +14,7 @@ from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.tool import Tool, tool
 from cortex.domain.approvals.approval import Risk
-from cortex.domain.approvals.policy import ApprovalRule, ToolMark
+from cortex.domain.approvals.rules import ApprovalRule, ToolMark
 from cortex.domain.argument_check import misfits
 from cortex.domain.canonical import canonical
 from cortex.domain.effect import Invocation, NotApplied, Verdict

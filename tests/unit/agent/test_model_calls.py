@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 import trio
@@ -70,6 +70,7 @@ class PlayedClient:
 
     plays: list[Play]
     asked: list[tuple[float, ModelRequest, CallLimits]] = field(factory=list)
+    provider: ClassVar[str] = "scripted"
 
     async def respond(
         self,

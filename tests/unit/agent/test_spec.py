@@ -11,7 +11,7 @@ from cortex.agent.limits import AgentBackoff, AgentBudget, AgentLimits, OnStop
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.yaml_source import DEPTH_MAX, SIZE_MAX_BYTES, VALUES_MAX
 from cortex.domain.approvals.approval import Risk
-from cortex.domain.approvals.policy import ApprovalRule
+from cortex.domain.approvals.rules import ApprovalRule
 from cortex.domain.errors import UnfitCodeError, UsageError
 
 SMALL = "name: a\nmodel: m\nsystem: s\n"

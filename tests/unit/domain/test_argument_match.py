@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.approvals.policy import matches, refusal
+from cortex.domain.approvals.rules import matches, refusal
 
 ARGUMENTS = {
     "to": "ana@example.com",

@@ -13,7 +13,13 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, PEOPLE_MAX, Follow, Risk
+from cortex.domain.approvals.approval import PEOPLE_MAX, Follow, Risk
+from cortex.domain.approvals.defaults import (
+    EXPIRES_DEFAULT_S,
+    ON_DENY_DEFAULT,
+    ON_EXPIRY_OF_TOOL,
+    RISK_DEFAULT,
+)
 from cortex.domain.canonical import MISSING, find
 from cortex.domain.redaction import LONE_SURROGATE
 
@@ -121,8 +127,6 @@ EXPIRES_S: Final = (60, 30 * 86_400)
 """The least and the most."""
 WORDS_MAX: Final = 500
 """Characters of an effect or a reason."""
-RISK_DEFAULT: Final = Risk.MED
-"""For an effect without a declared risk."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,8 +169,8 @@ class ApprovalRule:
     people: int | None = None
     """Different people who must agree; two for CRITICAL, else one."""
     expires_seconds: int = EXPIRES_DEFAULT_S
-    on_deny: Follow = "tell"
-    on_expiry: Follow = "fail"
+    on_deny: Follow = ON_DENY_DEFAULT
+    on_expiry: Follow = ON_EXPIRY_OF_TOOL
     reason: str | None = None
     """Shown as the policy that requires approval."""
 

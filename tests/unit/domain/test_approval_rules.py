@@ -7,8 +7,9 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from cortex.domain.approvals.approval import EXPIRES_DEFAULT_S, Risk
-from cortex.domain.approvals.policy import (
+from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S
+from cortex.domain.approvals.rules import (
     ApprovalRule,
     ApprovalTerms,
     Gate,

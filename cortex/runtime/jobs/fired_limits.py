@@ -1,4 +1,4 @@
-"""Derives the description of an interruption from the limit that fired.
+"""Describes the time limit that fired in an attempt, and the step that it interrupted.
 
 The error identifies the limit; a limit that an outer one overtook has no effect. The attempt's
 progress identifies the interrupted step.
