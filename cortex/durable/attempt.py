@@ -20,8 +20,9 @@ from cortex.domain.prices import PriceTable
 from cortex.domain.timeouts import check_step_timeout
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
 from cortex.durable.gates import Gate
-from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.journal import Journal
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.timers import DatabaseClock
 from cortex.durable.tracing import Tracing, Untraced
 

@@ -2,6 +2,8 @@
 
 A handler is ordinary async code. It makes every call that must not happen twice through its
 context. After a crash it runs again from its top, on any pod, and gets the recorded results.
+
+Long because a handler's calls are one class, and type checkers need overloads of some.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -10,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
 import attrs
@@ -32,24 +34,30 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
-from cortex.durable.journal import (
-    Journal,
+from cortex.durable.journal import Journal
+from cortex.durable.outside import Outside
+from cortex.durable.repeating import repeated
+from cortex.durable.results import result_type
+from cortex.durable.step_arguments import given_to
+from cortex.durable.step_clock import StepClock
+from cortex.durable.step_outcome import (
     StepLimit,
     StepOutcome,
     outcome_in_thread,
     outcome_of,
     outcome_within,
 )
-from cortex.durable.outside import Outside
-from cortex.durable.repeating import repeated
-from cortex.durable.step_arguments import given_to
-from cortex.durable.step_clock import StepClock
 from cortex.durable.stray_errors import raise_all, unless_cancelled
 from cortex.durable.threads import called, is_async
 from cortex.durable.timers import SHORT_S, length_of, sleep_until, timer_input
 from cortex.durable.tool_calls import call_tool, refusing
 
-T = TypeVar("T")
+Result = TypeVar("Result")
+One = TypeVar("One")
+Two = TypeVar("Two")
+Three = TypeVar("Three")
+Four = TypeVar("Four")
+Five = TypeVar("Five")
 GATE_NAME_MAX = 480
 PATCH_CHARS_MAX = 200
 
@@ -131,6 +139,26 @@ class Context:
         finally:
             self._journal.clock = None
 
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[Result]],
+        *args: Any,
+        timeout: float | None = None,
+        repeat: Urgency | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Result]: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Result],
+        *args: Any,
+        timeout: float | None = None,
+        repeat: Urgency | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Result]: ...
     def step(
         self,
         name: str,
@@ -143,13 +171,15 @@ class Context:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
         A function that is not async runs in a thread, which is left behind on a time-out; its time
-        starts with its thread, of which a pod has 500. Arguments and result are JSON or attrs
-        classes; the result comes back as plain JSON. `timeout` is in seconds, 600 by default, at
+        starts with its thread, of which a pod has 500. Arguments are JSON, attrs classes,
+        dataclasses or Pydantic models; the result, too, and it comes back in the type that the
+        function declares, or else as plain JSON. `timeout` is in seconds, 600 by default, at
         most 900 or the limit of the job, and raises `TimedOutError`. A repeated name becomes
         `name#2`. With `repeat` the function is called again inside the step after a transient
         failure, so it may run twice.
         """
         key = self._journal.key(name)
+        result = result_type(function)
         given = input_of(given_to(function, args, kwargs), what=f"input of step {key!r}")
         if timeout is not None:
             self._attempt.check_step_timeout(timeout, source=f"step {key!r}: timeout")
@@ -168,7 +198,9 @@ class Context:
             run, limit_s = partial(outcome_within, scope, run, key, known_s), None
         elif known_s is not None and self._attempt.cuts(known_s):
             run, limit_s = partial(outcome_of, run), None
-        step = self._journal.once(StepKind.STEP, key, given=given, run=run, limit_s=limit_s)
+        step = self._journal.once(
+            StepKind.STEP, key, given=given, run=run, limit_s=limit_s, result=result
+        )
         return self._journal.promised(key, step)
 
     def group(
@@ -419,6 +451,28 @@ class Context:
 
         return self._journal.promised(key, answer())
 
+    @overload
+    def effect(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[Result]],
+        *args: Any,
+        reconcile: Reconcile | None = None,
+        idempotent: bool = False,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Result]: ...
+    @overload
+    def effect(
+        self,
+        name: str,
+        function: Callable[..., Result],
+        *args: Any,
+        reconcile: Reconcile | None = None,
+        idempotent: bool = False,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Result]: ...
     def effect(
         self,
         name: str,
@@ -437,7 +491,8 @@ class Context:
         other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an async
         function of the invocation, returns the fate of the call: `Applied(result)`, `NotApplied()`
         or `Unknown(why)`. Without it an `idempotent` call is made again with the same id; for any
-        other call a person is asked. `timeout` is in seconds, as of a step.
+        other call a person is asked. `timeout` is in seconds, as of a step, and the result comes
+        back in the type that the function declares.
 
         An error that leaves open whether the call was applied is only raised once that is known,
         except for an idempotent call, which the job's retries make again.
@@ -459,9 +514,10 @@ class Context:
             reconcile=reconcile,
             is_idempotent=idempotent,
             timeout_s=timeout,
+            result=result_type(function),
         )
         run = partial(self._outside.make, own)
-        effect = self._journal.once(StepKind.EFFECT, key, given=given, run=run)
+        effect = self._journal.once(StepKind.EFFECT, key, given=given, run=run, result=own.result)
         return self._journal.promised(key, effect)
 
     def publish(
@@ -545,8 +601,37 @@ class Context:
             call, caller=caller, facts=services.facts, rng=services.rng, final=self._attempt.final
         )
 
-    async def gather(self, *awaitables: Awaitable[Any]) -> list[Any]:
-        """Await all of them concurrently and return their results in order.
+    @overload
+    async def gather(self, one: Awaitable[One], two: Awaitable[Two], /) -> tuple[One, Two]: ...
+    @overload
+    async def gather(
+        self, one: Awaitable[One], two: Awaitable[Two], three: Awaitable[Three], /
+    ) -> tuple[One, Two, Three]: ...
+    @overload
+    async def gather(
+        self,
+        one: Awaitable[One],
+        two: Awaitable[Two],
+        three: Awaitable[Three],
+        four: Awaitable[Four],
+        /,
+    ) -> tuple[One, Two, Three, Four]: ...
+    @overload
+    async def gather(
+        self,
+        one: Awaitable[One],
+        two: Awaitable[Two],
+        three: Awaitable[Three],
+        four: Awaitable[Four],
+        five: Awaitable[Five],
+        /,
+    ) -> tuple[One, Two, Three, Four, Five]: ...
+    @overload
+    async def gather(self, *awaitables: Awaitable[Result]) -> list[Result]: ...
+    async def gather(self, *awaitables: Awaitable[Any]) -> Any:
+        """Await all of them concurrently and return their results, a list in order.
+
+        For type checkers, the results of up to five awaitables have each their own type.
 
         The first one that fails cancels the others, and its error is raised unchanged; several that
         fail at the same moment are raised as an exception group. One that must wait (`Suspended`)

@@ -30,9 +30,11 @@ from cortex.durable.attempt import Services
 from cortex.durable.codec import StepInput, decode, encode
 from cortex.durable.divergence import difference, is_renamed
 from cortex.durable.handling import run_handler
-from cortex.durable.journal import Journal, StepLimit, StepOutcome, running_in
+from cortex.durable.journal import Journal, running_in
 from cortex.durable.registry import Registry
 from cortex.durable.replay import PATIENCE_S
+from cortex.durable.results import ResultType
+from cortex.durable.step_outcome import StepLimit, StepOutcome
 
 PAUSE_S: Final = 1.0
 """The clock's steps while a branch waits for something of its own."""
@@ -138,12 +140,15 @@ class DryJournal(Journal):
         given: StepInput,
         run: Callable[[], Awaitable[Any]],
         limit_s: StepLimit | None = None,
+        result: ResultType | None = None,
     ) -> Any:
         """Return the step's recorded output; for any other wait until the replay is over."""
         memo = self._memo.get(key)
         if memo is not None:
             try:
-                return await super().once(kind, key, given=given, run=run, limit_s=limit_s)
+                return await super().once(
+                    kind, key, given=given, run=run, limit_s=limit_s, result=result
+                )
             except DivergedError:
                 self.diverged_at = key
                 raise
@@ -155,7 +160,8 @@ class DryJournal(Journal):
             self._check_tool(key, parse(given.kept))
         if kind is StepKind.STEP and (old := self._alike(given)) is not None:
             self._stand_ins[key] = old.key
-            return decode(old.output)
+            recorded = decode(old.output)
+            return recorded if result is None else self.converted(key, recorded, result)
         is_new_call = kind in (StepKind.MODEL, StepKind.MESSAGE) or (
             key not in self._begun | self._asked and kind in (StepKind.EFFECT, StepKind.APPROVAL)
         )

@@ -37,6 +37,7 @@ from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
 from cortex.durable.divergence import difference, is_renamed
 from cortex.durable.gates import frozen_arguments
+from cortex.durable.results import ResultType
 from cortex.durable.threads import called, is_async
 
 CALLS_MAX = 3
@@ -333,6 +334,7 @@ class OwnEffect:
     is_idempotent: bool
     timeout_s: float | None
     """None: the limit of the job's steps."""
+    result: ResultType | None = None
 
 
 def call_of(own: OwnEffect, limit_s: float) -> EffectCall:

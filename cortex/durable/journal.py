@@ -21,11 +21,10 @@ import trio
 
 from cortex.domain.classification import leaves
 from cortex.domain.control_flow import LeaseLost, Suspended
-from cortex.domain.errors import DivergedError, InvalidValueError, TimedOutError, UsageError
+from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
 from cortex.domain.hot import hot
 from cortex.domain.job import (
     PATCH_PREFIX,
-    EffectOutcome,
     Lease,
     OpenEffect,
     Past,
@@ -40,10 +39,11 @@ from cortex.durable.codec import NO_INPUT, StepInput, decode, encode, refuse_uns
 from cortex.durable.divergence import difference, renamed
 from cortex.durable.progress import StepUnderWay
 from cortex.durable.replay import Amid, Replay
+from cortex.durable.results import ResultType
 from cortex.durable.step_clock import StepClock
+from cortex.durable.step_outcome import StepLimit, StepOutcome, timed_out
 from cortex.durable.step_scope import StepScope
 from cortex.durable.tally import Tally
-from cortex.durable.threads import thread_for
 from cortex.durable.tracing import AttemptTrace
 
 KEY_CHARS_MAX: Final = 500
@@ -53,8 +53,7 @@ DEFERRED_BYTES_MAX: Final = 32 * 1024 * 1024
 FORGOTTEN_MAX: Final = 5
 NO_PAST: Final = Past()
 T = TypeVar("T")
-StepLimit = float | Callable[[], Awaitable[float]]
-"""Seconds, or what finds them once the step runs."""
+
 
 _parent: ContextVar[str | None] = ContextVar("parent", default=None)
 """Key of the step that this code runs in: steps that it starts are part of that step."""
@@ -81,17 +80,6 @@ class Recorder(Protocol):
 
         Does not wait for that. After `trio.Cancelled` it is not sent.
         """
-
-
-@hot(kw_only=True)
-class StepOutcome:
-    """The result of a step for its journal."""
-
-    value: Any
-    usage: Usage | None = None
-    cost_usd: Decimal | None = None
-    effect: EffectOutcome | None = None
-    """The outcome of an effect step: recorded with the step, at once."""
 
 
 @hot(kw_only=True)
@@ -227,15 +215,17 @@ class Journal:
         given: StepInput,
         run: Callable[[], Awaitable[Any]],
         limit_s: StepLimit | None = None,
+        result: ResultType | None = None,
     ) -> Any:
         """Return the step's recorded output, or run it, commit its output and return that.
 
         `run` returns a `StepOutcome`, or only a value with `limit_s`, the seconds that it may take.
-        The output has gone through JSON in both cases, so that a replay sees the same. Raises
-        `DivergedError` if the key was recorded with another input, `LeaseLost` if another attempt
-        owns the job, else the error of `run`: then nothing is recorded. On a pod that shuts down no
-        step begins any more: the job is handed back instead. If cancelled while it is being
-        committed, the step may or may not be in the record.
+        The output has gone through JSON in both cases, so that a replay sees the same, and is then
+        converted to `result`. Raises `DivergedError` if the key was recorded with another input or
+        an output that is no `result`, `LeaseLost` if another attempt owns the job, else the error
+        of `run`, or of a new output that is no `result`: then nothing is recorded. On a pod that
+        shuts down no step begins any more: the job is handed back instead. If cancelled while it is
+        being committed, the step may or may not be in the record.
         """
         self._promised.pop(key, None)
         memo = self._memo.get(key)
@@ -243,7 +233,8 @@ class Journal:
             if memo.digest != given.digest:
                 await self._check_changed(memo, given)
             self._replay.mark_recorded(key)
-            return decode(memo.output)
+            recorded = decode(memo.output)
+            return recorded if result is None else self.converted(key, recorded, result)
         if self.diverged is not None:
             raise self.diverged
         amid, parent_key = self._replay.amid, _parent.get()
@@ -264,10 +255,13 @@ class Journal:
                     with trio.CancelScope(deadline=began + limit_s) as scope:
                         outcome = StepOutcome(value=await run())
                     if scope.cancelled_caught:
-                        raise _timed_out(key, limit_s)
+                        raise timed_out(key, limit_s)
             finally:
                 _parent.reset(token)
             done = self._done(step, given, outcome, amid=amid, parent_key=parent_key)
+            answer = decode(done.output)
+            if result is not None:
+                answer = result.restore(answer, f"output of step {key!r}")
             if self._ahead and not self._replay.is_open:
                 await self.send_patches()
             if self.clock is not None:
@@ -287,7 +281,7 @@ class Journal:
         self._replay.ended()
         if kind is StepKind.APPROVAL:
             self._decisions[key] = done.output
-        return decode(done.output)
+        return answer
 
     async def group(
         self, key: str, *, given: StepInput, run: Callable[[], Awaitable[StepOutcome]]
@@ -414,6 +408,15 @@ class Journal:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             message = f"what is on record of {key!r} cannot be read by this release: {error!r}"
             hint = "run pods of one version of Cortex, the newest one that has run here"
+            raise self.diverges(DivergedError(message, hint=hint)) from error
+
+    def converted(self, key: str, recorded: Any, result: ResultType) -> Any:
+        """Return a recorded output in its declared type. Raises `DivergedError`."""
+        try:
+            return result.restore(recorded, f"the recorded output of step {key!r}")
+        except InvalidValueError as error:
+            message = f"{error.message}: it is no {result.name} any more"
+            hint = "run the code that recorded it, or give new fields defaults"
             raise self.diverges(DivergedError(message, hint=hint)) from error
 
     def patched(self, patch: str) -> bool:
@@ -549,49 +552,3 @@ class Journal:
         """Return the recorded output of a decision of this or an earlier attempt, or None."""
         memo = self._memo.get(key)
         return decode(self._decisions.get(key) if memo is None else memo.output)
-
-
-async def outcome_of(run: Callable[[], Awaitable[Any]]) -> StepOutcome:
-    """Await the value of a step that has no limit of its own."""
-    return StepOutcome(value=await run())
-
-
-async def outcome_within(
-    scope: StepScope, run: Callable[[], Awaitable[Any]], key: str, limit_s: float
-) -> StepOutcome:
-    """Await the value of step `key` in a scope that other steps have, too, where that is possible.
-
-    Raises `TimedOutError` a little after its limit in seconds.
-    """
-    if not scope.begin(limit_s):
-        with trio.CancelScope(deadline=trio.current_time() + limit_s):
-            return StepOutcome(value=await run())
-        # A step around this one began earlier, so its time is over, too: that one is what ends.
-        scope.cancel_overdue(trio.current_time())
-        await trio.lowlevel.checkpoint_if_cancelled()
-        raise _timed_out(key, limit_s)
-    try:
-        value = await run()
-    except BaseException as error:  # noqa: ASYNC103 -- raised unless it is the scope's own
-        if not scope.end(error):
-            raise
-    else:
-        scope.end()
-        return StepOutcome(value=value)
-    raise _timed_out(key, limit_s)
-
-
-async def outcome_in_thread(
-    function: Callable[..., Any], run: Callable[[], Awaitable[Any]], key: str, limit_s: StepLimit
-) -> StepOutcome:
-    """Await the value of step `key`, a function in a thread; its time starts with the thread."""
-    seconds = await limit_s() if callable(limit_s) else limit_s
-    async with thread_for(function):
-        with trio.CancelScope(deadline=trio.current_time() + seconds):
-            return StepOutcome(value=await run())
-    raise _timed_out(key, seconds)
-
-
-def _timed_out(key: str, limit_s: float) -> TimedOutError:
-    message = f"step {key!r} took longer than {limit_s:g} seconds"
-    return TimedOutError(message, scope="step", limit_s=limit_s)

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from functools import partial
 from itertools import islice
@@ -27,6 +28,7 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
+    is_typeddict,
 )
 from uuid import UUID
 
@@ -47,11 +49,12 @@ from cattrs.errors import (
     ForbiddenExtraKeysError,
     IterableValidationError,
 )
-from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
+from cattrs.gen import make_dict_structure_fn, mapping_structure_factory, typeddicts
 from cattrs.preconf.orjson import make_converter
 
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.redaction import storable
+from cortex.durable import pydantic_models
 
 Value = TypeVar("Value")
 Hook = Callable[[Any, Any], Any]
@@ -95,8 +98,16 @@ class UnfitError(ValueError):
 
     def __init__(self, reason: str, *, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.path = path
+        self.problems = (Problem(path, reason),)
+
+
+class ModelMisfitError(ValueError):
+    """A Pydantic model refused a value, for these reasons."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        places = (f"{each.field}: {each.reason}".removeprefix(": ") for each in problems)
+        super().__init__("; ".join(islice(places, LISTED_MAX)))
+        self.problems = tuple(Problem(each.path, f"is refused: {each.reason}") for each in problems)
 
 
 class WrongTypeError(UnfitError):
@@ -157,6 +168,8 @@ def _worded(error: BaseException, declared: type | None) -> str:
         return error.message
     if isinstance(error, WrongTypeError) and declared is None:
         return f"invalid type ({error.types})"
+    if isinstance(error, ModelMisfitError):
+        return f"invalid value ({error})"
     if isinstance(error, UnfitError) and error.expected is not None:
         return f"invalid value (expected {error.expected})"
     return cattrs.v.format_exception(error, declared)
@@ -254,6 +267,28 @@ WRITTEN: dict[Any, tuple[str, Callable[[str], object]]] = {
 """Types that JSON writes as text: their description for people, and the way back."""
 
 
+def _structure_decimal(value: object, _: object) -> Decimal:
+    """Structure a decimal number, which is written as text to keep its digits."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        _refuse_type("a number or its digits as text", value, Decimal)
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        refuse("a number or its digits as text", value)
+    return number if number.is_finite() else refuse("a finite number", value)
+
+
+def _structure_model(value: object, target: Any) -> object:
+    """Structure a Pydantic model, which checks itself."""
+    try:
+        return pydantic_models.from_plain(value, target)
+    except ValueError as error:
+        problems = pydantic_models.problems_of(error)
+        if problems is None:
+            raise
+        raise ModelMisfitError(tuple(Problem(*each) for each in problems)) from error
+
+
 def _structure_choice(value: object, target: Any) -> object:
     """Structure a `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
     is_enum = isinstance(target, type)
@@ -283,7 +318,7 @@ def _make_union_hook(_: Any, inner: Converter) -> Hook:
         for member in real:
             try:
                 return inner.structure(value, member)
-            except (ClassValidationError, IterableValidationError) as error:
+            except (ClassValidationError, IterableValidationError, ModelMisfitError) as error:
                 close.append(error)
             except (InvalidValueError, ValueError, TypeError, KeyError, AttributeError):
                 continue
@@ -335,6 +370,27 @@ def _make_dataclass_hook(target: Any, converter: Converter) -> Hook:
     return make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
 
 
+def _make_typed_dict_hook(target: Any, converter: Converter) -> Hook:
+    return typeddicts.make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+
+
+def _make_mapping_hook(target: Any, converter: Converter) -> Hook:
+    """Structure a mapping. JSON writes numbers that are keys as text."""
+    inner = mapping_structure_factory(target, converter)
+    kind = next(iter(get_args(target)), None)
+    if kind not in (int, float):
+        return inner
+
+    def number(key: object) -> object:
+        with contextlib.suppress(TypeError, ValueError):
+            found = kind(key)
+            if orjson.dumps(found).decode() == key:
+                return found
+        return key
+
+    return lambda value, to: inner({number(key): item for key, item in value.items()}, to)
+
+
 def _is_dataclass(target: Any) -> bool:
     return isinstance(target, type) and dataclasses.is_dataclass(target)
 
@@ -350,19 +406,26 @@ def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Pro
             for other in others:
                 yield from _problems(other, path)
         case ForbiddenExtraKeysError():
-            fields: Any = attrs.fields if attrs.has(error.cl) else dataclasses.fields
-            names = tuple(each.name for each in fields(error.cl))
+            names = _field_names(error.cl)
             for extra in sorted(error.extra_fields, key=str):
                 reason = f"is unknown; {suggestion(str(extra), names)}"
                 yield Problem((*path, str(extra)), reason)
         case KeyError():
             yield Problem(path, "is missing")
-        case UnfitError():
-            yield Problem((*path, *error.path), error.reason)
+        case UnfitError() | ModelMisfitError():
+            for each in error.problems:
+                yield Problem((*path, *each.path), each.reason)
         case ValueError() | TypeError() if error.args:  # from a class's own validators
             yield Problem(path, f"is refused: {error.args[0]}")
         case _:
             raise error
+
+
+def _field_names(cls: Any) -> tuple[str, ...]:
+    if is_typeddict(cls):
+        return tuple(get_type_hints(cls))
+    fields: Any = attrs.fields if attrs.has(cls) else dataclasses.fields
+    return tuple(each.name for each in fields(cls))
 
 
 def _is_choice(target: Any) -> bool:
@@ -394,24 +457,29 @@ def _make_converter() -> Converter:
     )
     # It would write bytes as base85 text, which comes back as text.
     made.register_unstructure_hook(bytes, lambda value: value)
+    made.register_unstructure_hook(Decimal, str)
+    made.register_unstructure_hook_func(pydantic_models.is_model, pydantic_models.to_plain)
     for kind in _SCALARS:
         made.register_structure_hook(kind, partial(_structure_scalar, kind=kind))
     made.register_structure_hook_func(lambda t: t is types.NoneType, _structure_none)
     made.register_structure_hook_func(lambda t: t is object, lambda value, _: value)
     for kind in WRITTEN:
         made.register_structure_hook(kind, partial(_structure_written, kind=kind))
+    made.register_structure_hook(Decimal, _structure_decimal)
     made.register_structure_hook_func(_is_choice, _structure_choice)
     made.register_structure_hook_factory(_is_union, _make_union_hook)
     collections: tuple[tuple[Callable[[Any], bool], type, str, Any], ...] = (
         (_is(list, Sequence), list, "a list", list_structure_factory),
         (_is_plain_tuple, list, "a list", homogenous_tuple_structure_factory),
         (is_any_set, list, "a list", _make_set_hook),
-        (_is(dict, Mapping), dict, "a mapping", mapping_structure_factory),
+        (_is(dict, Mapping), dict, "a mapping", _make_mapping_hook),
+        (is_typeddict, dict, "a mapping", _make_typed_dict_hook),
         (attrs.has, dict, "a mapping", _make_class_hook),
         (_is_dataclass, dict, "a mapping", _make_dataclass_hook),
     )
     for predicate, kind, expected, factory in collections:
         made.register_structure_hook_factory(predicate, _only(kind, expected, factory))
+    made.register_structure_hook_func(pydantic_models.is_model, _structure_model)
     return made
 
 
@@ -428,6 +496,8 @@ def unstructurable(shape: Any) -> Any | None:
         if part in visited or part in (None, types.NoneType, Any, ...):
             continue
         visited.append(part)
+        if part in (bytes, bytearray, memoryview):
+            return part
         inner: list[Any] = []
         try:
             inner = _parts_of(part)
@@ -443,6 +513,10 @@ def _parts_of(shape: Any) -> list[Any]:
     """Return the shapes that a shape consists of."""
     if get_origin(shape) is Literal:
         return []
-    if get_origin(shape) is None and (attrs.has(shape) or dataclasses.is_dataclass(shape)):
+    if pydantic_models.is_model(shape):
+        return []  # it checks its own parts, and may convert those that nothing else can
+    if get_origin(shape) is None and (
+        attrs.has(shape) or dataclasses.is_dataclass(shape) or is_typeddict(shape)
+    ):
         return list(get_type_hints(shape).values())
     return [each for each in get_args(shape) if not isinstance(each, list)]

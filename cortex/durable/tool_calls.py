@@ -13,8 +13,8 @@ from cortex.domain.errors import ApprovalExpiredError, InvalidOutputError, Rejec
 from cortex.durable.attempt import Attempt, EffectTerms, Planner, ToolCall, ToolPlan
 from cortex.durable.effects import Done, EffectCall, NotDone
 from cortex.durable.gates import Decision, Gate, frozen_arguments, refused
-from cortex.durable.journal import StepOutcome
 from cortex.durable.outside import Outside
+from cortex.durable.step_outcome import StepOutcome
 
 OnError = Callable[[Exception], Any]
 

@@ -1,6 +1,6 @@
 """`approval_notify`: reminds people of a request for approval that still waits."""
 
-from typing import Any, Final
+from typing import Final
 from uuid import uuid5
 
 import attrs
@@ -10,7 +10,6 @@ from cortex.domain.job import APPROVAL_NOTIFY
 from cortex.durable.attempt import ApprovalReminder
 from cortex.durable.context import Context
 from cortex.durable.registry import job
-from cortex.durable.structuring import structure
 
 NAME: Final = APPROVAL_NOTIFY
 NOBODY: Final = "no subscription matches it: cortex subscriptions apply FILE"
@@ -38,12 +37,12 @@ async def approval_notify(ctx: Context, approval: str) -> ApprovalNotice:
     The pods do so by themselves when it is made, and at half and at nine tenths of its time.
     """
 
-    async def remind() -> dict[str, Any]:
+    async def remind() -> ApprovalReminder:
         # The same id however often this runs: it reminds once.
-        done = await ctx.services.channels.remind(approval, message_id=uuid5(ctx.job_id, "message"))
-        return attrs.asdict(done)
+        message_id = uuid5(ctx.job_id, "message")
+        return await ctx.services.channels.remind(approval, message_id=message_id)
 
-    done = structure(await ctx.step("remind", remind), ApprovalReminder)
+    done = await ctx.step("remind", remind)
     is_degraded = done.status == "PENDING" and not done.notified
     if is_degraded:
         _log.warning("nobody notified of an approval", approval=done.approval, hint=NOBODY)

@@ -26,7 +26,6 @@ from cortex.domain.bulk import (
 from cortex.domain.job import BULK
 from cortex.durable.context import Context
 from cortex.durable.registry import job
-from cortex.durable.structuring import structure
 from cortex.durable.timers import SHORT_S
 
 TURN_S: Final = 5.0
@@ -41,7 +40,7 @@ async def bulk(ctx: Context, request: BulkRequest) -> BulkResult:
     async def choose() -> BulkChoice:
         return await ctx.services.bulk.choose(ctx.job_id, request)
 
-    choice = structure(await ctx.step("choose", choose), BulkChoice)
+    choice = await ctx.step("choose", choose)
     return await _Operation(ctx, request, choice).run()
 
 
@@ -64,8 +63,7 @@ class _Operation:
         while (first := self._counts.passed) < total:
             last = min(total, first + self._size())
             key = f"{verb} {first + 1:,}-{last:,} of {total:,}"
-            step = await self._ctx.step(key, self.settle, first, last)
-            self._take(structure(step, BulkProgress))
+            self._take(await self._ctx.step(key, self.settle, first, last))
         return BulkResult(
             total=total,
             counts=self._counts,

@@ -15,7 +15,6 @@ from cortex.domain.messages.message import Message
 from cortex.durable.context import Context
 from cortex.durable.notifying import SENT, TOPIC, Delivery, Notification
 from cortex.durable.registry import job
-from cortex.durable.structuring import structure
 
 NAME: Final = SEND_NOTIFICATION
 LOGGED: Final = ("title", "text", "risk", "data", "job", "agent", "tenant")
@@ -57,17 +56,17 @@ async def send_notification(
     """
     notification = Notification(text=text, title=title, topic=topic, risk=risk, data=data)
 
-    async def routes() -> dict[str, Any]:
+    async def routes() -> Routes:
         return await _routes(ctx, notification)
 
-    fixed = structure(await ctx.step("routes", routes), Routes)
+    fixed = await ctx.step("routes", routes)
     message = Message(
         id=uuid5(ctx.job_id, "message"),
         attempt=1,
         topic=topic,
         payload=fixed.payload,
         tenant=fixed.payload["tenant"],
-        created_at=datetime.fromisoformat(fixed.at),
+        created_at=fixed.at,
     )
     outcomes = await _sent(ctx, fixed.names, message)
     failed = {name: each for name, each in outcomes.items() if each != SENT}
@@ -91,10 +90,10 @@ class Routes:
 
     names: list[str]
     payload: dict[str, Any]
-    at: str
+    at: datetime
 
 
-async def _routes(ctx: Context, notification: Notification) -> dict[str, Any]:
+async def _routes(ctx: Context, notification: Notification) -> Routes:
     spec = await ctx.agent_spec()
     tenant = (await ctx.caller("routes")).tenant
     payload = notification.payload(
@@ -102,7 +101,7 @@ async def _routes(ctx: Context, notification: Notification) -> dict[str, Any]:
     )
     names = await ctx.services.channels.routes(notification.topic, tenant=tenant, payload=payload)
     at = await ctx.services.clock.now()
-    return {"names": names, "payload": payload, "at": at.isoformat()}
+    return Routes(names=names, payload=payload, at=at)
 
 
 async def _sent(ctx: Context, names: list[str], message: Message) -> dict[str, str]:

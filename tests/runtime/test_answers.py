@@ -22,8 +22,8 @@ from cortex.domain.redaction import Redactor
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.durable.context import Context
-from cortex.durable.journal import StepOutcome
 from cortex.durable.progress import ANSWER_CHARS_MAX
+from cortex.durable.step_outcome import StepOutcome
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile
 from cortex.runtime.clients.answer_listener import AnswerListener

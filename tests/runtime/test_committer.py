@@ -15,7 +15,8 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import InvalidValueError, RejectedError, Trouble
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.durable.codec import StepInput
-from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.journal import Journal
+from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Profile

@@ -17,8 +17,8 @@ from cortex.domain.job import Claim, StepKind
 from cortex.domain.timeouts import FinalAction, Interruption, Phase, Scope, TimeoutReceipt
 from cortex.durable.codec import StepInput
 from cortex.durable.context import Context
-from cortex.durable.journal import StepOutcome
 from cortex.durable.progress import ANSWER_CHARS_MAX, PartialAnswer
+from cortex.durable.step_outcome import StepOutcome
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.jobs import receipts as receipts_module
 from cortex.runtime.jobs.receipts import Receipts

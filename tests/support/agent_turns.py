@@ -9,7 +9,7 @@ from cortex.demo.validation import refusal_of
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
-from cortex.durable.journal import StepOutcome
+from cortex.durable.step_outcome import StepOutcome
 
 Turn = dict[str, Any]
 

@@ -30,8 +30,8 @@ from cortex.durable.calls import (
     Reservation,
     Unmetered,
 )
-from cortex.durable.journal import StepOutcome
 from cortex.durable.repeating import repeated
+from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.tracing import Value
 
 UNREADABLE_MAX: Final = 2

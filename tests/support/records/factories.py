@@ -47,8 +47,9 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import NO_INPUT
 from cortex.durable.context import Context
 from cortex.durable.gates import Gate
-from cortex.durable.journal import NO_PAST, Journal, StepOutcome
+from cortex.durable.journal import NO_PAST, Journal
 from cortex.durable.registry import Handler, Registry, job
+from cortex.durable.step_outcome import StepOutcome
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer

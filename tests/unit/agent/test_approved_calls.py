@@ -18,7 +18,8 @@ from cortex.domain.errors import ApprovalExpiredError, MisfitKind
 from cortex.domain.job import Past
 from cortex.domain.model import ModelRequest
 from cortex.durable.calls import Caller
-from cortex.durable.journal import NO_PAST, StepOutcome
+from cortex.durable.journal import NO_PAST
+from cortex.durable.step_outcome import StepOutcome
 from tests.support.agent_turns import Script, calls, says
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id

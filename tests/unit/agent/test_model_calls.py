@@ -25,7 +25,7 @@ from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
-from cortex.durable.journal import StepOutcome
+from cortex.durable.step_outcome import StepOutcome
 from tests.support.records.factories import ClosedBreakers, FactList, FreeAdmission, a_lease
 from tests.support.records.rows import new_id
 

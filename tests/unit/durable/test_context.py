@@ -91,9 +91,9 @@ async def test_a_step_runs_once_in_the_life_of_the_job() -> None:
     assert ran == [1]
 
 
-async def test_values_come_back_as_plain_json_from_both() -> None:
+async def test_values_come_back_in_their_declared_type_from_both() -> None:
     results = await run_twice(lambda ctx: ctx.step("a", swapped, Pair(1, 2)))
-    assert results == [{"one": 2, "other": 1}] * 2
+    assert results == [Pair(2, 1)] * 2
 
 
 async def test_a_changed_argument_diverges_and_is_named() -> None:
@@ -251,7 +251,8 @@ async def test_gather_returns_results_in_order() -> None:
 
 async def test_steps_of_one_name_replay_under_any_order_of_the_scheduler() -> None:
     async def handler(ctx: Context) -> list[Any]:
-        return await ctx.gather(*(ctx.step("same", double, n) for n in range(8)))
+        results: list[int] = await ctx.gather(*(ctx.step("same", double, n) for n in range(8)))
+        return results
 
     for _ in range(TURNS):
         first, second = await run_twice(handler)
@@ -265,7 +266,7 @@ async def test_model_and_tool_calls_of_one_name_replay_too() -> None:
             for n in range(5)
         ]
         called = [ctx.tool("same tool", "t", {"n": n}) for n in range(5)]
-        answers = await ctx.gather(*asked, *called)
+        answers: list[Any] = await ctx.gather(*asked, *called)
         return [answers[n].text for n in range(5)] + answers[5:]
 
     expected = [str(n) for n in range(5)] + [{"n": n} for n in range(5)]

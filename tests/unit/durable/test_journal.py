@@ -15,7 +15,8 @@ from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
 from cortex.domain.job import Step, StepDone, StepKind
 from cortex.domain.usage import Usage
 from cortex.durable.codec import StepInput, input_of
-from cortex.durable.journal import KEY_CHARS_MAX, Journal, StepOutcome
+from cortex.durable.journal import KEY_CHARS_MAX, Journal
+from cortex.durable.step_outcome import StepOutcome
 from tests.support.records.factories import Record, a_lease, a_step
 
 GIVEN = input_of({"number": 1}, what="input")

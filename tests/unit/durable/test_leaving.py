@@ -10,7 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.job import StepKind
 from cortex.durable.codec import StepInput
-from cortex.durable.journal import Journal, LeaveRequest, StepOutcome
+from cortex.durable.journal import Journal, LeaveRequest
+from cortex.durable.step_outcome import StepOutcome
 from tests.support.records.factories import Record, a_lease
 
 NOTHING = StepInput(b"", b"[]")

@@ -146,8 +146,9 @@ async def test_lease_lost_while_reporting_ends_the_attempt() -> None:
 
 
 async def test_a_call_that_takes_too_long_may_have_been_applied(autojump_clock: object) -> None:
-    async def slow(invocation: Invocation) -> None:
+    async def slow(invocation: Invocation) -> str:
         await trio.sleep_forever()
+        raise AssertionError
 
     ctx = attempt(Record(), LedgerDesk())
     with pytest.raises(Suspended) as caught:

@@ -9,7 +9,8 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import StepKind
 from cortex.domain.limits import CHECKPOINT, MIB, MODEL_RESPONSE, PAYLOAD, TOOL_OUTPUT
 from cortex.durable.codec import StepInput, parse_payload
-from cortex.durable.journal import Journal, StepOutcome
+from cortex.durable.journal import Journal
+from cortex.durable.step_outcome import StepOutcome
 from tests.support.knowing import forget_secrets
 from tests.support.records.factories import Record, a_lease, a_step
 

@@ -13,7 +13,7 @@ from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
 from cortex.durable.gates import own_gate
-from cortex.durable.journal import StepOutcome
+from cortex.durable.step_outcome import StepOutcome
 from cortex.jobs.execute_tool import execute_tool
 from cortex.jobs.llm_generate import llm_generate
 from tests.support.records.factories import EchoModel, EchoTools, LedgerDesk, Record, a_context
