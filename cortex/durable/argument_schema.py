@@ -18,6 +18,7 @@ from cortex.durable.json_schema import (
     Schema,
     UnsupportedTypeError,
     fields_of,
+    has_fields,
     object_of,
     schema_of,
 )
@@ -52,7 +53,7 @@ def _schema(hint: Any) -> Schema:
 
 
 def _of_class(cls: type, outer: tuple[type, ...]) -> Schema | None:
-    if not attrs.has(cls):
+    if not has_fields(cls):
         return None
     if cls in outer:
         raise UnsupportedTypeError(f"{cls.__name__} contains itself")
@@ -62,7 +63,9 @@ def _of_class(cls: type, outer: tuple[type, ...]) -> Schema | None:
     }
     # JSON may also contain what the class computes itself.
     derived = {
-        each.name: FieldSchema({}, is_required=False) for each in attrs.fields(cls) if not each.init
+        each.name: FieldSchema({}, is_required=False)
+        for each in (attrs.fields(cls) if attrs.has(cls) else ())
+        if not each.init
     }
     return {**object_of(fields | derived), "additionalProperties": False}
 
@@ -79,7 +82,7 @@ def _is_lenient(hint: Any, seen: tuple[Any, ...] = ()) -> bool:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint._missing_.__func__ is not Enum._missing_.__func__  # type: ignore[attr-defined]
     parts = get_args(hint)
-    if isinstance(hint, type) and attrs.has(hint):
+    if has_fields(hint):
         parts = tuple(get_type_hints(hint).values())
     return any(_is_lenient(each, (*seen, hint)) for each in parts if not isinstance(each, list))
 

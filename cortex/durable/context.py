@@ -37,7 +37,7 @@ from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.journal import Journal
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
-from cortex.durable.results import result_type
+from cortex.durable.results import CallableTool, ResultType, result_type
 from cortex.durable.step_arguments import given_to
 from cortex.durable.step_clock import StepClock
 from cortex.durable.step_outcome import (
@@ -345,6 +345,27 @@ class Context:
 
         return self._journal.promised(key, answer())
 
+    @overload
+    def tool(
+        self,
+        name: str,
+        tool: CallableTool[Awaitable[Result]],
+        arguments: Mapping[str, Any],
+        *,
+        folder: Path | None = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Result]: ...
+    @overload
+    def tool(
+        self,
+        name: str,
+        tool: CallableTool[Result],
+        arguments: Mapping[str, Any],
+        *,
+        folder: Path | None = None,
+        timeout: float | None = None,
+    ) -> Coroutine[Any, Any, Result]: ...
+    @overload
     def tool(
         self,
         name: str,
@@ -357,8 +378,24 @@ class Context:
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
+    ) -> Coroutine[Any, Any, Any]: ...
+    def tool(
+        self,
+        name: str,
+        tool: str | CallableTool[Any],
+        arguments: Mapping[str, Any],
+        *,
+        folder: Path | None = None,
+        timeout: float | None = None,
+        said: str | None = None,
+        on_error: Callable[[Exception], Any] | None = None,
+        on_edited: Callable[[Decision], None] | None = None,
+        refused: Exception | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Call a tool once in the life of the job; return its result as plain JSON.
+        """Call a tool of the pod once in the life of the job.
+
+        Return its result in the type that its function declares, or as plain JSON if the tool is
+        only named.
 
         `folder` is where the tool reads, the job's workspace by default. `timeout` is in seconds,
         the tool's own by default, at most 600. An error of the tool is raised and not recorded,
@@ -370,8 +407,9 @@ class Context:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
         return self._called(
             name,
-            tool,
+            tool if isinstance(tool, str) else tool.name,
             arguments,
+            result=None if isinstance(tool, str) else result_type(tool.run),
             folder=folder,
             timeout=timeout,
             said=said,
@@ -423,6 +461,7 @@ class Context:
         on_edited: Callable[[Decision], None] | None = None,
         planner: Planner | None = None,
         computed: frozenset[str] | None = None,
+        result: ResultType | None = None,
     ) -> Coroutine[Any, Any, Any]:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
@@ -441,13 +480,15 @@ class Context:
 
         async def answer() -> Any:
             run = partial(call_tool, self._attempt, self._outside, call, on_error, planner=planner)
-            result = await self._journal.once(StepKind.TOOL, key, given=given, run=run)
+            answer = await self._journal.once(
+                StepKind.TOOL, key, given=given, run=run, result=result
+            )
             if on_edited is not None:
                 stored = self._journal.decision(gate_key)
                 if stored is not None and stored["was_edited"]:
                     restore = partial(Decision.from_json, stored, asked=arguments)
                     on_edited(self._journal.restored(gate_key, restore))
-            return result
+            return answer
 
         return self._journal.promised(key, answer())
 

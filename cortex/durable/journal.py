@@ -222,19 +222,14 @@ class Journal:
         `run` returns a `StepOutcome`, or only a value with `limit_s`, the seconds that it may take.
         The output has gone through JSON in both cases, so that a replay sees the same, and is then
         converted to `result`. Raises `DivergedError` if the key was recorded with another input or
-        an output that is no `result`, `LeaseLost` if another attempt owns the job, else the error
-        of `run`, or of a new output that is no `result`: then nothing is recorded. On a pod that
-        shuts down no step begins any more: the job is handed back instead. If cancelled while it is
-        being committed, the step may or may not be in the record.
+        is no `result` any more, `LeaseLost` if another attempt owns the job, else the error of
+        `run`: then nothing is recorded. On a pod that shuts down no step begins any more: the job
+        is handed back instead. If cancelled while committed, the step may be in the record.
         """
         self._promised.pop(key, None)
         memo = self._memo.get(key)
         if memo is not None:
-            if memo.digest != given.digest:
-                await self._check_changed(memo, given)
-            self._replay.mark_recorded(key)
-            recorded = decode(memo.output)
-            return recorded if result is None else self.converted(key, recorded, result)
+            return await self._recalled(memo, given, result)
         if self.diverged is not None:
             raise self.diverged
         amid, parent_key = self._replay.amid, _parent.get()
@@ -260,7 +255,7 @@ class Journal:
                 _parent.reset(token)
             done = self._done(step, given, outcome, amid=amid, parent_key=parent_key)
             answer = decode(done.output)
-            if result is not None:
+            if result is not None:  # a result of another type is not recorded
                 answer = result.restore(answer, f"output of step {key!r}")
             if self._ahead and not self._replay.is_open:
                 await self.send_patches()
@@ -409,6 +404,14 @@ class Journal:
             message = f"what is on record of {key!r} cannot be read by this release: {error!r}"
             hint = "run pods of one version of Cortex, the newest one that has run here"
             raise self.diverges(DivergedError(message, hint=hint)) from error
+
+    async def _recalled(self, memo: Step, given: StepInput, result: ResultType | None) -> Any:
+        """Return the output on record of a step that is requested again."""
+        if memo.digest != given.digest:
+            await self._check_changed(memo, given)
+        self._replay.mark_recorded(memo.key)
+        recorded = decode(memo.output)
+        return recorded if result is None else self.converted(memo.key, recorded, result)
 
     def converted(self, key: str, recorded: Any, result: ResultType) -> Any:
         """Return a recorded output in its declared type. Raises `DivergedError`."""

@@ -1,19 +1,24 @@
 """The one writer of JSON Schema, read from type hints.
 
 Covers the types that `structuring.structure` accepts: text, numbers, truth values, paths, UUIDs,
-dates, lists, tuples of one type, mappings, `Literal`, enums, unions, attrs classes and `Any`. The
-caller decides how classes are written: tools write them inline, the HTTP API as references.
+dates, Decimals, lists, tuples of one type, mappings, `Literal`, enums, unions, attrs classes,
+dataclasses, TypedDicts and `Any`. The caller decides how classes are written: tools write them
+inline, the HTTP API as references.
 """
 
+import dataclasses
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 from uuid import UUID
 
 import attrs
+
+from cortex.durable import pydantic_models
 
 Schema = dict[str, Any]
 OfClass = Callable[[type], Schema | None]
@@ -56,12 +61,14 @@ def schema_of(hint: Any, of_class: OfClass) -> Schema:  # noqa: PLR0911 -- one f
         return _choice([each.value for each in hint])
     if isinstance(hint, type) and (made := of_class(hint)) is not None:
         return made
+    if hint is Decimal:
+        return {"anyOf": [{"type": "string"}, {"type": "number"}]}
     raise UnsupportedTypeError(f"{getattr(hint, '__name__', hint)} has no JSON form")
 
 
 @attrs.frozen
 class FieldSchema:
-    """A field of an attrs class."""
+    """A field of a class."""
 
     schema: Schema
     is_required: bool
@@ -71,21 +78,79 @@ def fields_of(
     shape: Any, of_class: OfClass, descriptions: Mapping[str, str] | None = None
 ) -> dict[str, FieldSchema]:
     """Return the fields that JSON may contain, with the `schema` of their metadata."""
-    hints = get_type_hints(shape)
     fields_by_name = {}
-    for field in attrs.fields(shape):
-        if not field.init:
-            continue
-        schema = schema_of(hints.get(field.name, field.type), of_class)
-        schema |= field.metadata.get("schema", {})
+    for field in _fields(shape):
+        schema = schema_of(field.hint, of_class) | field.schema
         if descriptions and field.name in descriptions:
             schema["description"] = descriptions[field.name]
-        is_required = field.default is attrs.NOTHING  # which is a member of an Enum, too
         default = field.default.value if isinstance(field.default, Enum) else field.default
-        if not is_required and isinstance(default, str | int | float):
+        if isinstance(default, str | int | float):
             schema["default"] = default
-        fields_by_name[field.name] = FieldSchema(schema, is_required)
+        fields_by_name[field.name] = FieldSchema(schema, field.is_required)
     return fields_by_name
+
+
+def has_fields(cls: Any) -> bool:
+    """Return whether `fields_of` reads the fields of a class."""
+    return isinstance(cls, type) and (
+        attrs.has(cls) or dataclasses.is_dataclass(cls) or is_typeddict(cls)
+    )
+
+
+@attrs.frozen
+class _Field:
+    name: str
+    hint: Any
+    is_required: bool
+    default: Any = None
+    schema: Schema = attrs.field(factory=dict)
+
+
+def _fields(shape: Any) -> Iterator[_Field]:
+    hints = get_type_hints(shape)
+    if is_typeddict(shape):
+        for name, hint in hints.items():
+            yield _Field(name, hint, name in shape.__required_keys__)
+    elif attrs.has(shape):
+        for field in attrs.fields(shape):
+            if field.init:
+                hint = hints.get(field.name, field.type)
+                is_required = field.default is attrs.NOTHING  # which is a member of an Enum, too
+                default = None if is_required else field.default
+                yield _Field(
+                    field.name, hint, is_required, default, field.metadata.get("schema", {})
+                )
+    else:
+        missing = dataclasses.MISSING
+        for each in dataclasses.fields(shape):
+            if each.init:
+                is_required = each.default is missing and each.default_factory is missing
+                yield _Field(each.name, hints[each.name], is_required, each.default)
+
+
+def model_schema(model: Any) -> dict[str, Any]:
+    """Return a Pydantic model's own schema, without references.
+
+    Raises `UnsupportedTypeError` for a model that contains itself.
+    """
+    schema = model.model_json_schema(by_alias=not pydantic_models.takes_names())
+    models = schema.pop("$defs", {})
+
+    def inlined(part: Any, outer: tuple[str, ...]) -> Any:
+        if isinstance(part, list):
+            return [inlined(each, outer) for each in part]
+        if not isinstance(part, dict):
+            return part
+        if "$ref" in part:
+            name = part["$ref"].rpartition("/")[2]
+            if name in outer or name not in models:
+                raise UnsupportedTypeError(f"{name} contains itself")
+            rest = {key: value for key, value in part.items() if key != "$ref"}
+            return inlined(models[name], (*outer, name)) | rest
+        return {key: inlined(value, outer) for key, value in part.items()}
+
+    found: dict[str, Any] = inlined(schema, ())
+    return found
 
 
 def object_of(fields: Mapping[str, FieldSchema]) -> Schema:

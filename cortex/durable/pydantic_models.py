@@ -25,7 +25,7 @@ def is_model(target: Any) -> "TypeGuard[type[BaseModel]]":
 
 def to_plain(model: "BaseModel") -> Any:
     """Return a model in JSON's types."""
-    return model.model_dump(mode="json", by_alias=not _takes_names(), round_trip=True)
+    return model.model_dump(mode="json", by_alias=not takes_names(), round_trip=True)
 
 
 def from_plain(value: Any, target: "type[BaseModel]") -> "BaseModel":
@@ -33,7 +33,7 @@ def from_plain(value: Any, target: "type[BaseModel]") -> "BaseModel":
 
     Raises Pydantic's `ValidationError`, a `ValueError`.
     """
-    options: Any = {"by_alias": True, "by_name": True} if _takes_names() else {}
+    options: Any = {"by_alias": True, "by_name": True} if takes_names() else {}
     return target.model_validate_json(orjson.dumps(value), **options)
 
 
@@ -50,7 +50,7 @@ def problems_of(error: Exception) -> "Iterator[tuple[tuple[str | int, ...], str]
 
 
 @cache
-def _takes_names() -> bool:
+def takes_names() -> bool:
     """Return whether validation takes names beside aliases, as from 2.11 on."""
     version = sys.modules["pydantic"].VERSION.split(".")
     return (int(version[0]), int(version[1])) >= (2, 11)

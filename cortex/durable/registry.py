@@ -5,7 +5,17 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    get_type_hints,
+    overload,
+)
 
 import attrs
 
@@ -15,12 +25,15 @@ from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
+from cortex.durable.results import ResultType, result_type
 from cortex.durable.structuring import structure_discreetly, structure_openly, unstructurable
 
 if TYPE_CHECKING:
     from cortex.domain.schedules.schedule import Schedule
 
 Handler = Callable[..., Awaitable[Any]]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 class ArgumentsError(InvalidValueError):
@@ -51,7 +64,7 @@ class Retry:
 
 
 @attrs.frozen
-class JobType:
+class JobType(Generic[Arguments, Result]):
     """A registered handler. Call it like the function that it wraps, in tests for example."""
 
     name: str
@@ -67,10 +80,13 @@ class JobType:
     schedule: "Schedule | None" = None
     check: Callable[..., object] | None = attrs.field(default=None, repr=False)
     """Takes the arguments of a job before it is submitted."""
+    result: ResultType | None = attrs.field(default=None, repr=False)
+    """The declared type of the result; None for plain JSON."""
 
-    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    async def __call__(self, ctx: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call the handler itself, with a context that the caller has made."""
-        return await self.handler(*args, **kwargs)
+        answer: Result = await self.handler(ctx, *args, **kwargs)
+        return answer
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -144,8 +160,13 @@ def _is_already(hint: Any, value: Any) -> bool:
     return hint is Any or (hint is type(value) and hint in _PLAIN)
 
 
+@overload
 def job(
-    name: str,
+    handler: Callable[Concatenate[Any, Arguments], Awaitable[Result]], /
+) -> JobType[Arguments, Result]: ...
+@overload
+def job(
+    name: str | None = None,
     *,
     retry: Retry | None = None,
     timeout: int | None = None,
@@ -157,8 +178,28 @@ def job(
     overlap: str | None = None,
     jitter: str | int | None = None,
     check: Callable[..., object] | None = None,
-) -> Callable[[Handler], JobType]:
+) -> Callable[
+    [Callable[Concatenate[Any, Arguments], Awaitable[Result]]],
+    JobType[Arguments, Result],
+]: ...
+def job(
+    name: str | Handler | None = None,
+    *,
+    retry: Retry | None = None,
+    timeout: int | None = None,
+    final: tuple[type[Exception], ...] = (),
+    isolated: bool = False,
+    schedule: str | None = None,
+    tz: str | None = None,
+    backfill: str | int | None = None,
+    overlap: str | None = None,
+    jitter: str | int | None = None,
+    check: Callable[..., object] | None = None,
+) -> Any:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
+
+    Its name is that of the function by default. The arguments and the result are JSON, or attrs
+    classes, dataclasses, TypedDicts or Pydantic models.
 
     `final`: exceptions, with their subclasses, that fail the job at once, without a retry; all
     others are classified by the table of failures. Each job of an `isolated` type runs in a process
@@ -173,30 +214,19 @@ def job(
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
     """
+    if name is not None and not isinstance(name, str):
+        return job()(name)
+    terms = {"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter}
 
-    def decorate(handler: Handler) -> JobType:
-        if not TYPE_NAME.fullmatch(name):
-            raise UsageError(
-                f"job type {name[:120]!r} does not match {TYPE_NAME.pattern}",
-                hint="use letters, digits, '.', '_' and '-', at most 100",
-            )
-        if not inspect.iscoroutinefunction(handler):
-            raise UsageError(f"job type {name!r}: {handler!r} is not an async function")
-        signature = list(inspect.signature(handler).parameters.values())
-        if not signature:
-            raise UsageError(f"job type {name!r}: its handler takes no context")
-        hints = get_type_hints(handler)
-        arguments = signature[1:]
-        if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
-            raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
-        parameters = {p.name: hints.get(p.name, Any) for p in arguments}
-        _refuse_unstructurable(name, parameters)
-        _refuse_final(name, final)
-        policy = _policy(name, retry, timeout)
-        policy.check(name)
-        required = frozenset(p.name for p in arguments if p.default is p.empty)
+    def decorate(handler: Handler) -> JobType[..., Any]:
+        chosen = getattr(handler, "__name__", "") if name is None else name
+        parameters, required = _arguments(chosen, handler)
+        _refuse_unstructurable(chosen, parameters)
+        _refuse_final(chosen, final)
+        policy = _policy(chosen, retry, timeout)
+        policy.check(chosen)
         return JobType(
-            name=name,
+            name=chosen,
             handler=handler,
             policy=policy,
             parameters=parameters,
@@ -204,16 +234,37 @@ def job(
             final=final,
             is_isolated=isolated,
             schedule=_schedule(
-                name,
+                chosen,
                 cron=schedule,
                 lacks=sorted(required - {SCHEDULED_AT}),
                 instant_as=SCHEDULED_AT if SCHEDULED_AT in parameters else None,
-                terms={"tz": tz, "backfill": backfill, "overlap": overlap, "jitter": jitter},
+                terms=terms,
             ),
             check=check,
+            result=result_type(handler),
         )
 
     return decorate
+
+
+def _arguments(name: str, handler: Handler) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the types of a handler's arguments by name, and the names of those it requires."""
+    if not TYPE_NAME.fullmatch(name):
+        raise UsageError(
+            f"job type {name[:120]!r} does not match {TYPE_NAME.pattern}",
+            hint="use letters, digits, '.', '_' and '-', at most 100",
+        )
+    if not inspect.iscoroutinefunction(handler):
+        raise UsageError(f"job type {name!r}: {handler!r} is not an async function")
+    signature = list(inspect.signature(handler).parameters.values())
+    if not signature:
+        raise UsageError(f"job type {name!r}: its handler takes no context")
+    hints = get_type_hints(handler)
+    arguments = signature[1:]
+    if odd := next((p for p in arguments if p.kind not in _BY_NAME), None):
+        raise UsageError(f"job type {name!r}: a payload cannot give its argument {str(odd)!r}")
+    required = frozenset(p.name for p in arguments if p.default is p.empty)
+    return {p.name: hints.get(p.name, Any) for p in arguments}, required
 
 
 def _schedule(
@@ -252,7 +303,8 @@ def _refuse_unstructurable(name: str, parameters: Mapping[str, Any]) -> None:
             shown = inspect.formatannotation(bad)
             raise UsageError(
                 f"job type {name!r}: argument {parameter!r} cannot be made from JSON: {shown}",
-                hint="use plain types, dates, enums, attrs classes or dataclasses of them",
+                hint="use plain types, dates, enums, attrs classes, dataclasses or Pydantic models "
+                "of them",
             )
 
 
@@ -283,12 +335,12 @@ def _policy(name: str, retry: Retry | None, timeout: int | None) -> JobPolicy:
 class Registry:
     """The job types that a pod can run, by name."""
 
-    def __init__(self, types: Iterable[JobType] = ()) -> None:
-        self._types: dict[str, JobType] = {}
+    def __init__(self, types: Iterable[JobType[..., Any]] = ()) -> None:
+        self._types: dict[str, JobType[..., Any]] = {}
         for job_type in types:
             self.add(job_type)
 
-    def add(self, job_type: JobType) -> None:
+    def add(self, job_type: JobType[..., Any]) -> None:
         """Register a job type. Raises `UsageError` if the name is taken by another one."""
         if self._types.setdefault(job_type.name, job_type) is not job_type:
             raise UsageError(f"job type {job_type.name!r} is defined twice")
@@ -299,7 +351,7 @@ class Registry:
             if isinstance(value, JobType):
                 self.add(value)
 
-    def get(self, name: str) -> JobType:
+    def get(self, name: str) -> JobType[..., Any]:
         """Return a job type. Raises `UsageError` that suggests the nearest one."""
         try:
             return self._types[name]
@@ -345,7 +397,7 @@ class Registry:
         """The arguments of each type, as JSON Schema."""
         return {name: self._types[name].schema for name in self.names}
 
-    def find(self, name: str) -> JobType | None:
+    def find(self, name: str) -> JobType[..., Any] | None:
         """Return a job type, or None if it is not here."""
         return self._types.get(name)
 

@@ -10,13 +10,25 @@ import sys
 import types
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Never, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Final,
+    Never,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 from weakref import WeakKeyDictionary
 
 import attrs
 
 from cortex.domain.errors import UsageError
 from cortex.durable.structuring import structure_discreetly, unstructurable
+
+Returned_co = TypeVar("Returned_co", covariant=True)
 
 _JSON_KINDS: Final[tuple[tuple[Any, type], ...]] = (
     (str, str),
@@ -31,6 +43,16 @@ _JSON_KINDS: Final[tuple[tuple[Any, type], ...]] = (
 
 
 _UNCHECKED: Final = (Any, object, None, types.NoneType, Never, NoReturn)
+
+
+class CallableTool(Protocol[Returned_co]):
+    """A tool, as far as its name and its result matter."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def run(self) -> Callable[..., Returned_co]: ...
 
 
 @attrs.frozen

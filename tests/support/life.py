@@ -43,7 +43,7 @@ class Life:
         name: str = "pod-1",
         *types: str,
         code: str | None = None,
-        takes: JobType | None = None,
+        takes: JobType[..., Any] | None = None,
         liveness: Liveness = Liveness.LOCK,
     ) -> UUID:
         """Register a pod; `takes`: its code has this job type. No session holds its lock."""

@@ -2,16 +2,18 @@
 
 from typing import Any
 
-import attrs
 import docstring_parser
 
 from cortex.durable.json_schema import (
     Schema,
     UnsupportedTypeError,
     fields_of,
+    has_fields,
+    model_schema,
     object_of,
     schema_of,
 )
+from cortex.durable.pydantic_models import is_model
 
 
 def object_schema(cls: type) -> Schema:
@@ -40,7 +42,9 @@ def summary(docstring: str) -> str:
 
 
 def _of_class(cls: type, outer: tuple[type, ...]) -> Schema | None:
-    return _object(cls, outer) if attrs.has(cls) else None
+    if is_model(cls):
+        return model_schema(cls)
+    return _object(cls, outer) if has_fields(cls) else None
 
 
 def _object(cls: type, outer: tuple[type, ...]) -> Schema:

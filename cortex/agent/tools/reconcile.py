@@ -3,7 +3,7 @@
 from functools import partial
 
 from cortex.agent.tools.abandon import abandonable
-from cortex.agent.tools.tool import Tool
+from cortex.agent.tools.tool import AnyTool
 from cortex.agent.tools.tool_result import checked
 from cortex.domain.effect import Applied, Invocation, Unknown, Verdict
 from cortex.domain.errors import InvalidOutputError
@@ -11,7 +11,7 @@ from cortex.durable import effects
 from cortex.durable.effects import LIMIT_S
 
 
-async def asked(tool: Tool, invocation: Invocation) -> Verdict:
+async def asked(tool: AnyTool, invocation: Invocation) -> Verdict:
     """Return the verdict of the tool's `reconcile`; an invalid one counts as unknown.
 
     The result of an applied call fits the tool's declared type, or is None: applied, with an
@@ -30,7 +30,7 @@ async def asked(tool: Tool, invocation: Invocation) -> Verdict:
     return await effects.asked(verdict, invocation, limit_s=min(tool.timeout_s, LIMIT_S))
 
 
-def _fitting(tool: Tool, verdict: Verdict) -> Verdict:
+def _fitting(tool: AnyTool, verdict: Verdict) -> Verdict:
     if not isinstance(verdict, Applied) or verdict.result is None:
         return verdict
     try:

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Unpack, get_type_hints, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, get_type_hints, overload
 from uuid import UUID
 
 import attrs
@@ -53,6 +53,8 @@ from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread, thread_for
 
 ToolFunction = Callable[..., Any]
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 BreakerName = Callable[[Any], str | None]
 """Maps a call's arguments, as attributes, to the name of its breaker."""
 
@@ -125,8 +127,8 @@ class CutCallError(ToolInputError):
 
 
 @attrs.frozen(eq=False, kw_only=True)
-class Tool:
-    """A function and everything that a model must know to call it.
+class Tool(Generic[Parameters, Returned]):
+    """A function and everything that a model must know to call it. Call it like the function.
 
     `run` is the function as written; `arguments` the attrs class that its input is structured into,
     `result` the type that its result must fit. If a required tool fails, so does the step that
@@ -136,7 +138,7 @@ class Tool:
     name: str
     description: str
     input_schema: Schema
-    run: ToolFunction
+    run: Callable[..., Returned]
     timeout_s: float
     arguments: type
     result: Any
@@ -145,6 +147,10 @@ class Tool:
     is_local: bool
     breaker: BreakerName | None
     declared: Declared
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+        """Call the function itself: nothing is checked, recorded or asked."""
+        return self.run(*args, **kwargs)
 
     async def call(
         self,
@@ -221,7 +227,7 @@ class Tool:
     async def _run(self, context: ToolContext, arguments: Any) -> object:
         leading = (context,) if self.takes_context else ()
         names = [field.name for field in attrs.fields(self.arguments)]
-        run = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
+        run: Any = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
         try:
             if inspect.iscoroutinefunction(self.run):
                 return await abandonable(run, name=f"tool {self.name!r}")
@@ -234,8 +240,11 @@ class Tool:
             del raised  # it refers to this frame
 
 
+AnyTool = Tool[..., Any]
+
+
 @overload
-def tool(function: ToolFunction, /) -> Tool: ...
+def tool(function: Callable[Parameters, Returned], /) -> Tool[Parameters, Returned]: ...
 @overload
 def tool(
     *,
@@ -245,7 +254,7 @@ def tool(
     local: bool = False,
     breaker: BreakerName | None = None,
     **effect: Unpack[EffectWords],
-) -> Callable[[ToolFunction], Tool]: ...
+) -> Callable[[Callable[Parameters, Returned]], Tool[Parameters, Returned]]: ...
 def tool(
     function: ToolFunction | None = None,
     /,
@@ -256,7 +265,7 @@ def tool(
     local: bool = False,
     breaker: BreakerName | None = None,
     **effect: Unpack[EffectWords],
-) -> Tool | Callable[[ToolFunction], Tool]:
+) -> Any:
     """Make a tool of a function.
 
     `timeout`: seconds, 120 by default and at most 600. `required`: if it fails, the step and the
@@ -269,7 +278,7 @@ def tool(
     contradict each other.
     """
 
-    def make(function: ToolFunction) -> Tool:
+    def make(function: ToolFunction) -> AnyTool:
         return _make(
             function,
             name=function.__name__ if name is None else name,
@@ -283,12 +292,12 @@ def tool(
     return make if function is None else make(function)
 
 
-def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
+def tools_by_name(*sources: ModuleType | AnyTool) -> dict[str, AnyTool]:
     """Return the given tools, and all tools of the given modules, by their names.
 
     Raises `UsageError` when two different tools have one name.
     """
-    tools: dict[str, Tool] = {}
+    tools: dict[str, AnyTool] = {}
     for source in sources:
         values = vars(source).values() if isinstance(source, ModuleType) else (source,)
         for each in values:
@@ -301,7 +310,9 @@ def tools_by_name(*sources: ModuleType | Tool) -> dict[str, Tool]:
     return tools
 
 
-def _make(function: ToolFunction, *, name: str, timeout_s: float | None, **declared: Any) -> Tool:
+def _make(
+    function: ToolFunction, *, name: str, timeout_s: float | None, **declared: Any
+) -> AnyTool:
     if not TOOL_NAME.fullmatch(name):
         raise UsageError(
             f"tool name {name!r} does not match {TOOL_NAME.pattern}",

@@ -19,7 +19,7 @@ from cortex.agent.spec import TOOL_NAME, AgentSpec
 from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
-from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError
+from cortex.agent.tools.tool import AnyTool, ToolContext, ToolInputError
 from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
 from cortex.domain.approvals.rules import ApprovalRule, GatedCall, gate_of
 from cortex.domain.approvals.rules import Gate as PolicyGate
@@ -44,7 +44,7 @@ RULES_KEPT_MAX: Final = 1000
 class Toolbox:
     """Calls the pod's tools in the workspace of the requesting job."""
 
-    tools: Mapping[str, Tool]
+    tools: Mapping[str, AnyTool]
     confiner: Confiner = attrs.field(factory=Confiner.chosen)
     """Confines the programs that tools start."""
     _kept_rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
@@ -154,7 +154,7 @@ class Toolbox:
             self._kept_rules[attempt.agent] = rules
         return rules
 
-    def _tool(self, name: str) -> Tool:
+    def _tool(self, name: str) -> AnyTool:
         try:
             return self.tools[name]
         except KeyError:
@@ -167,7 +167,7 @@ class Toolbox:
             raise Unfit(MisfitKind.TOOL, message) from None
 
 
-def _parsed(tool: Tool, arguments: Mapping[str, Any], computed: frozenset[str] | None) -> Any:
+def _parsed(tool: AnyTool, arguments: Mapping[str, Any], computed: frozenset[str] | None) -> Any:
     try:
         return tool.parse(arguments)
     except ToolInputError as error:
@@ -185,7 +185,7 @@ def _parsed(tool: Tool, arguments: Mapping[str, Any], computed: frozenset[str] |
 async def _run(
     attempt: Attempt,
     call: ToolCall,
-    tool: Tool,
+    tool: AnyTool,
     parsed: Any,
     invocation: Invocation | None,
     *,
@@ -222,12 +222,12 @@ async def _notify(attempt: Attempt, step: str, payload: str, job_id: UUID) -> No
     )
 
 
-def _terms(tool: Tool, rule: EffectRule) -> EffectTerms:
+def _terms(tool: AnyTool, rule: EffectRule) -> EffectTerms:
     reconcile = None if rule.reconcile is None else partial(asked, tool)
     return EffectTerms(is_idempotent=rule.is_idempotent, reconcile=reconcile)
 
 
-def _gate(gate: PolicyGate, tool: Tool) -> Gate:
+def _gate(gate: PolicyGate, tool: AnyTool) -> Gate:
     terms = attrs.asdict(gate, recurse=False)
     return Gate(policy=terms.pop("reason"), schema=tool.input_schema, **terms)
 

@@ -76,7 +76,7 @@ class PodView:
     exposition: Callable[[], Awaitable[tuple[bytes, str]]]
     """Metrics and their content type."""
     answered: RequestObserver
-    find_type: Callable[[str], JobType | None]
+    find_type: Callable[[str], JobType[..., Any] | None]
     """Returns a job type of this pod, None if it is not here."""
     workspaces: Path | None = None
     """Where this machine's jobs have their folders; None: nowhere."""

@@ -528,3 +528,13 @@ class Bench:
         running = self.running.add(claim, is_isolated=actors.isolates(claim))
         self.jobs.start_soon(actors.run, claim, running)
         return running
+
+
+async def run_twice(handler: Callable[[Context], Awaitable[Any]], **lent: Any) -> list[Any]:
+    """The results of a first attempt and of one that replays it whole."""
+    record = Record()
+    first = await handler(a_context(record, **lent))
+    recorded = len(record.steps)
+    second = await handler(a_context(record, **lent))
+    assert len(record.steps) == recorded, "the second attempt recorded something"
+    return [first, second]

@@ -13,7 +13,7 @@ from cortex.agent.loop import AgentResult, run_agent
 from cortex.agent.models.errors import ModelRejectedError
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.read_file import read_file
-from cortex.agent.tools.tool import CutCallError, Tool, ToolContext, tool
+from cortex.agent.tools.tool import AnyTool, CutCallError, ToolContext, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import InvalidOutputError, RejectedError, UsageError
@@ -39,7 +39,7 @@ class Bench:
     ran: list[str] = attrs.field(factory=list)
     record: Record = attrs.field(factory=Record)
 
-    def tools(self) -> dict[str, Tool]:
+    def tools(self) -> dict[str, AnyTool]:
         @tool(local=True)
         async def clean(path: str = ".") -> str:
             """Remove everything."""

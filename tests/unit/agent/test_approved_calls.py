@@ -9,7 +9,7 @@ import pytest
 
 from cortex.agent.loop import run_agent
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tools.tool import Tool, tool
+from cortex.agent.tools.tool import AnyTool, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided, Risk
 from cortex.domain.canonical import canonical, digest
@@ -99,7 +99,7 @@ class Attempts:
     record: Record = attrs.Factory(Record)
 
     async def run(
-        self, script: Script, release: Tool = refund, *, has_asked: bool = False
+        self, script: Script, release: AnyTool = refund, *, has_asked: bool = False
     ) -> list[str]:
         """Run one attempt to its end; return the last input of the model."""
         spec = AgentSpec(name="a", model="m", system="s", tools=("refund",))
@@ -116,7 +116,7 @@ class Attempts:
         return script.last_results
 
     async def asked(
-        self, arguments: dict[str, Any] = ASKED, release: Tool = refund
+        self, arguments: dict[str, Any] = ASKED, release: AnyTool = refund
     ) -> ApprovalRequest:
         """Run the first attempt, which asks; return its request."""
         with pytest.raises(Suspended) as caught:

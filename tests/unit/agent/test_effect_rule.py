@@ -12,7 +12,7 @@ import pytest
 
 from cortex.agent.tools.effect_rule import EffectRule
 from cortex.agent.tools.http_request import http_request
-from cortex.agent.tools.tool import Tool, tool
+from cortex.agent.tools.tool import AnyTool, tool
 from cortex.domain.approvals.approval import Risk
 from cortex.domain.approvals.rules import ApprovalRule, ToolMark
 from cortex.domain.argument_check import misfits
@@ -25,7 +25,7 @@ async def ask(invocation: Invocation) -> Verdict:
     return NotApplied()
 
 
-def made(**words: Any) -> Tool:
+def made(**words: Any) -> AnyTool:
     @tool(name="pay", **words)
     async def pay(amount: int = 1) -> None:
         """Pay."""
@@ -33,7 +33,7 @@ def made(**words: Any) -> Tool:
     return pay
 
 
-def rule(of: Tool, **given: object) -> EffectRule | None:
+def rule(of: AnyTool, **given: object) -> EffectRule | None:
     return of.effect_of(of.parse(given))
 
 

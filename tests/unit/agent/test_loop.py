@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from cortex.agent.limits import AgentLimits, OnStop
 from cortex.agent.loop import CONTINUED_MAX, AgentResult, run_agent
 from cortex.agent.spec import AgentSpec
-from cortex.agent.tools.tool import Tool, tool
+from cortex.agent.tools.tool import AnyTool, tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import Invocation, NotApplied, Verdict
@@ -70,7 +70,7 @@ def run(tmp_path: Path) -> Run:
         script: Script,
         *,
         record: Record | None = None,
-        tools: dict[str, Tool] = TOOLS,
+        tools: dict[str, AnyTool] = TOOLS,
         given: tuple[str, ...] | None = None,
         lent: dict[str, Any] | None = None,
         **fields: Any,
@@ -265,7 +265,7 @@ async def test_tools_that_were_called_whole_before_the_cut_run(run: Run) -> None
 # --- limits, and calls behind a breaker
 
 
-def hangs(clock: MockClock) -> dict[str, Tool]:
+def hangs(clock: MockClock) -> dict[str, AnyTool]:
     """Tools, and one with which time begins to pass: it never ends."""
 
     @tool(local=True)

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from cortex.agent.tools import abandon
 from cortex.agent.tools.reconcile import asked
-from cortex.agent.tools.tool import Tool, tool
+from cortex.agent.tools.tool import AnyTool, tool
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown, Verdict
 from cortex.domain.errors import (
@@ -33,7 +33,7 @@ class Receipt:
     number: int
 
 
-def made(reconcile: Callable[[Invocation], Awaitable[Any]] | None, timeout: float = 60) -> Tool:
+def made(reconcile: Callable[[Invocation], Awaitable[Any]] | None, timeout: float = 60) -> AnyTool:
     words: dict[str, Any] = {} if reconcile is None else {"reconcile": reconcile}
 
     @tool(name="pay", effect=True, timeout=timeout, **words)
@@ -44,7 +44,7 @@ def made(reconcile: Callable[[Invocation], Awaitable[Any]] | None, timeout: floa
     return pay
 
 
-def saying(verdict: object) -> Tool:
+def saying(verdict: object) -> AnyTool:
     async def reconcile(invocation: Invocation) -> object:
         assert invocation == INVOCATION
         return verdict
@@ -52,7 +52,7 @@ def saying(verdict: object) -> Tool:
     return made(reconcile)
 
 
-def failing(error: BaseException) -> Tool:
+def failing(error: BaseException) -> AnyTool:
     async def reconcile(_: Invocation) -> Verdict:
         raise error
 

@@ -1,15 +1,18 @@
 """A function becomes a tool: its schema, the check of its input, its time-out, its result."""
 
+import dataclasses
 import os
 import sys
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import attrs
+import pydantic
 import pytest
 import trio
 
@@ -17,10 +20,12 @@ from cortex.agent.confinement import process
 from cortex.agent.confinement.process import run_process
 from cortex.agent.plain import RAW_MAX_BYTES
 from cortex.agent.tools import abandon
-from cortex.agent.tools.tool import Tool, ToolContext, ToolInputError, tool, tools_by_name
+from cortex.agent.tools.tool import AnyTool, ToolContext, ToolInputError, tool, tools_by_name
+from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from tests.support.eventually import WITHIN_S
+from tests.support.records.factories import Record, a_context
 
 
 class Unit(Enum):
@@ -468,8 +473,92 @@ def test_a_time_out_out_of_range_is_refused(timeout: float) -> None:
         tool(timeout=timeout)(_describes_another)
 
 
+class Basket(TypedDict):
+    items: list["Line"]
+    note: NotRequired[str]
+
+
+@dataclasses.dataclass
+class Line:
+    """A line of a basket.
+
+    Attributes:
+        price: In euros.
+    """
+
+    price: Decimal
+    count: int = 1
+
+
+class Customer(pydantic.BaseModel):
+    name: str = pydantic.Field(description="In full.", alias="fullName")
+    friends: list["Friend"] = []
+
+
+class Friend(pydantic.BaseModel):
+    name: str
+
+
+@tool
+async def order(basket: Basket, customer: Customer) -> Customer:
+    """Order a basket."""
+    return customer.model_copy(update={"name": f"{customer.name}, {basket['items'][0].count}"})
+
+
+async def test_a_tool_takes_and_returns_dataclasses_typed_dicts_and_pydantic_models(
+    context: ToolContext,
+) -> None:
+    properties = order.input_schema["properties"]
+    line = properties["basket"]["properties"]["items"]["items"]["properties"]
+    assert line["price"]["description"] == "In euros."
+    assert properties["basket"]["required"] == ["items"]
+    assert properties["customer"]["properties"]["name"]["description"] == "In full."
+    friend = properties["customer"]["properties"]["friends"]["items"]
+    assert friend["properties"]["name"]["type"] == "string"
+    given = {"basket": {"items": [{"price": "1.10", "count": 3}]}, "customer": {"fullName": "Ana"}}
+    assert await order.call(context, given) == {"name": "Ana, 3", "friends": []}
+    canonical = order.canonical(order.parse(given))
+    assert canonical["basket"] == {"items": [{"price": "1.10", "count": 3}]}
+    assert order.parse(canonical) == order.parse(given)
+    with pytest.raises(ToolInputError, match=r"customer\.friends\[0\]\.name is refused"):
+        order.parse({"basket": {"items": []}, "customer": {"name": "A", "friends": [{"name": 1}]}})
+
+
+def test_a_model_that_contains_itself_has_no_schema() -> None:
+    class Node(pydantic.BaseModel):
+        nodes: "list[Node]"
+
+    async def walk(node: Node) -> None:
+        """Walk."""
+
+    walk.__annotations__["node"] = Node
+    with pytest.raises(UsageError, match="Node contains itself"):
+        tool(walk)
+
+
+async def test_a_tool_can_be_called_like_its_function() -> None:
+    basket: Basket = {"items": [Line(Decimal(1))]}
+    customer = Customer(fullName="Ana")
+    assert (await order(basket, customer=customer)).name == "Ana, 1"
+    record = Record()
+    for _ in range(2):
+        ctx = a_context(record, tools=Toolbox({"order": order}))
+        called = await ctx.tool(
+            "order", order, {"basket": basket_json(), "customer": {"name": "B"}}
+        )
+        assert called == Customer(fullName="B, 1")
+
+
+def basket_json() -> dict[str, Any]:
+    return {"items": [{"price": 1}]}
+
+
 def test_tools_are_found_in_modules() -> None:
-    assert tools_by_name(sys.modules[__name__], look_up) == {"look-up": look_up, "find": find}
+    assert tools_by_name(sys.modules[__name__], look_up) == {
+        "look-up": look_up,
+        "find": find,
+        "order": order,
+    }
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
@@ -479,7 +568,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         tools_by_name(look_up, module)
 
 
-def _twin() -> Tool:
+def _twin() -> AnyTool:
     @tool(name="look-up")
     def twin() -> None:
         """Have the same name."""

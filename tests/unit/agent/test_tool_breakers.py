@@ -6,7 +6,7 @@ from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.list_files import list_files
 from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.run_command import run_command
-from cortex.agent.tools.tool import Tool
+from cortex.agent.tools.tool import AnyTool
 from cortex.agent.tools.write_file import write_file
 
 
@@ -36,5 +36,5 @@ def test_a_request_stands_behind_its_host(url: str, name: str | None) -> None:
         (run_command, {"argv": ["true"]}),
     ],
 )
-def test_local_tools_have_no_breaker(tool: Tool, given: dict[str, object]) -> None:
+def test_local_tools_have_no_breaker(tool: AnyTool, given: dict[str, object]) -> None:
     assert tool.breaker_name(tool.parse(given)) is None

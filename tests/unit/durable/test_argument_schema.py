@@ -85,7 +85,7 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def taking(hint: Any) -> JobType:
+def taking(hint: Any) -> JobType[..., Any]:
     async def handler(ctx: Any, value: Any) -> None: ...
 
     handler.__annotations__["value"] = hint
@@ -95,7 +95,7 @@ def taking(hint: Any) -> JobType:
 STRANGE: Any = object()
 
 
-def fits(job_type: JobType, value: Any) -> bool:
+def fits(job_type: JobType[..., Any], value: Any) -> bool:
     stored = orjson.loads(orjson.dumps(job_type.schema))
     code = CodeArguments(version="v1", schema=stored)
     return payload_misfit("shop", code, {"value": value}) is None
@@ -133,7 +133,7 @@ OLD, NEW = (
 CHECKED = job("shop", check=refuse_bad_users)(old.handler)
 
 
-def check(payload: str, *live: CodeArguments, own: JobType | None = None) -> str:
+def check(payload: str, *live: CodeArguments, own: JobType[..., Any] | None = None) -> str:
     """Return why a payload is refused, nothing if it is taken."""
     try:
         check_payload("shop", payload, own=own, live=live)

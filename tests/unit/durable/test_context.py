@@ -33,6 +33,7 @@ from tests.support.records.factories import (
     TrioClock,
     a_claim,
     a_context,
+    run_twice,
     services,
 )
 from tests.support.records.rows import new_id
@@ -68,16 +69,6 @@ class Pair:
 
 async def swapped(pair: Pair) -> Pair:
     return Pair(pair.other, pair.one)
-
-
-async def run_twice(handler: Callable[[Context], Awaitable[Any]], **lent: Any) -> list[Any]:
-    """The results of a first attempt and of one that replays it whole."""
-    record = Record()
-    first = await handler(a_context(record, **lent))
-    recorded = len(record.steps)
-    second = await handler(a_context(record, **lent))
-    assert len(record.steps) == recorded, "the second attempt recorded something"
-    return [first, second]
 
 
 async def test_a_step_runs_once_in_the_life_of_the_job() -> None:

@@ -11,7 +11,7 @@ from cortex.durable.context import Context
 from cortex.durable.registry import JobType, Registry, job
 
 
-def declared(**terms: Any) -> JobType:
+def declared(**terms: Any) -> JobType[..., Any]:
     @job("work", **terms)
     async def work(ctx: Context, scheduled_at: datetime, days: int = 1) -> None: ...
 

@@ -78,6 +78,27 @@ async def test_a_job_type_can_be_called_like_the_function_that_it_is() -> None:
     assert await fetch(None, ["a"], retries=5) == (["a"], None, 5, None)
 
 
+def test_a_bare_decorator_takes_the_name_of_the_function() -> None:
+    @job
+    async def resize(ctx: Any, image: str) -> list[Target]:
+        return [Target(image)]
+
+    @job(timeout=60)
+    async def rotate(ctx: Any) -> None: ...
+
+    assert (resize.name, rotate.name, rotate.policy.timeout_s) == ("resize", "rotate", 60)
+    assert resize.result is not None
+    assert resize.result.restore([{"host": "h"}], "result") == [Target("h")]
+
+
+def test_a_result_that_json_cannot_give_is_refused_at_once() -> None:
+    async def numbers(ctx: Any) -> list[complex]:
+        return []
+
+    with pytest.raises(UsageError, match=r"result of .*numbers cannot be made from JSON: complex"):
+        job(numbers)
+
+
 def test_policy_combines_the_given_limits_with_those_of_the_name() -> None:
     @job("run_agent", retry=Retry(max=0), timeout=30)
     async def mine(ctx: Any) -> None: ...

@@ -39,7 +39,7 @@ class StoppingModel:
 
 async def test_a_model_is_asked_once() -> None:
     record, model = Record(), EchoModel()
-    asked = {"model": "m", "prompt": "hello", "system": "s", "max_tokens": 9}
+    asked: dict[str, Any] = {"model": "m", "prompt": "hello", "system": "s", "max_tokens": 9}
     result, again = [await llm_generate(a_context(record, models=model), **asked) for _ in range(2)]
     assert (again.text, again.stop_reason) == (result.text, result.stop_reason)
     assert (result.text, result.stop_reason, result.output_tokens) == ("hello", "end_turn", 1)

@@ -1,0 +1,181 @@
+"""Results in the types that functions declare, on the first run and on replay alike."""
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+from functools import partial, wraps
+from typing import Any, NotRequired, TypedDict
+from uuid import UUID
+
+import attrs
+import pydantic
+import pytest
+
+from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
+from cortex.durable.results import result_type
+from tests.support.records.factories import LedgerDesk, Record, a_context, run_twice
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@attrs.frozen
+class Item:
+    name: str
+    price: Decimal
+    colour: Colour = Colour.RED
+
+
+@dataclasses.dataclass
+class Place:
+    id: UUID
+    at: datetime
+    items: list[Item]
+
+
+class Options(TypedDict):
+    day: date
+    note: NotRequired[str]
+
+
+class Order(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+    number: int
+    total: Decimal
+    placed_at: datetime
+    alias: str = pydantic.Field(default="x", alias="givenName")
+    parts: "list[Order]" = []
+
+
+ID = UUID("00000000-0000-0000-0000-00000000002a")
+AT = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+ITEM = Item("a", Decimal("1.10"))
+ORDER = Order(number=1, total=Decimal("9.90"), placed_at=AT, parts=[])
+VALUES: list[tuple[Any, Any]] = [
+    (Item, ITEM),
+    (Place, Place(ID, AT, [ITEM])),
+    (Options, {"day": date(2026, 1, 31)}),
+    (Order, ORDER.model_copy(update={"parts": [ORDER]})),
+    (Colour, Colour.RED),
+    (datetime, AT),
+    (Decimal, Decimal("0.1000")),
+    (UUID, ID),
+    (list[Item], [ITEM, ITEM]),
+    (dict[str, Order], {"one": ORDER}),
+    (dict[int, list[Decimal]], {7: [Decimal(1)]}),
+    (Item | None, None),
+    (Item | None, ITEM),
+    (tuple[int, Item], (1, ITEM)),
+    (frozenset[int], frozenset({3, 1, 2})),
+    (str, "text"),
+    (dict[str, Any], {"plain": [1, None]}),
+]
+
+
+def returning(hint: Any, value: Any) -> Callable[[], Awaitable[Any]]:
+    async def function() -> Any:
+        return value
+
+    function.__annotations__["return"] = hint
+    return function
+
+
+@pytest.mark.parametrize("hint, value", VALUES, ids=[f"{hint} {value!r}" for hint, value in VALUES])
+async def test_a_result_has_its_declared_type_on_the_first_run_and_on_replay(
+    hint: Any, value: Any
+) -> None:
+    function = returning(hint, value)
+    results = await run_twice(lambda ctx: ctx.step("a", function))
+    assert results == [value, value]
+    assert [type(each) for each in results] == [type(value)] * 2
+
+
+@pytest.mark.parametrize("hint, value", VALUES, ids=[f"{hint} {value!r}" for hint, value in VALUES])
+async def test_an_effect_returns_its_declared_type_too(hint: Any, value: Any) -> None:
+    record, function = Record(), returning(hint, value)
+    for _ in range(2):
+        ctx = a_context(record, gateway=LedgerDesk())
+        result = await ctx.effect("pay", function, idempotent=True)
+        assert (type(result), result) == (type(value), value)
+
+
+async def test_a_function_without_an_annotation_returns_plain_json() -> None:
+    results = await run_twice(lambda ctx: ctx.step("a", lambda: ITEM))
+    assert results == [{"name": "a", "price": "1.10", "colour": "red"}] * 2
+
+
+async def test_a_new_result_of_another_type_is_an_error_and_not_recorded() -> None:
+    record = Record()
+    with pytest.raises(InvalidValueError, match="output of step 'load'"):
+        await a_context(record).step("load", returning(Item, "text"))
+    assert record.steps == []
+
+
+async def test_an_effect_with_a_result_of_another_type_is_recorded_as_applied() -> None:
+    desk = LedgerDesk()
+    with pytest.raises(InvalidValueError, match="output of step 'pay'"):
+        await a_context(Record(), gateway=desk).effect("pay", returning(Item, 5))
+    assert desk.reports[-1].is_applied
+
+
+async def test_a_recorded_result_that_the_code_refuses_is_a_divergence_without_its_value() -> None:
+    record = Record()
+    old = Order(number=4711, total=Decimal(1), placed_at=AT)
+    await a_context(record).step("load", returning(Order, old))
+
+    class Stricter(Order):
+        customer: str
+
+    with pytest.raises(DivergedError) as caught:
+        await a_context(record).step("load", returning(Stricter, old))
+    assert caught.value.is_clean
+    assert "customer: Field required" in caught.value.message
+    assert "'load'" in caught.value.message
+    assert "4711" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [complex, list[bytes], Callable[[], int], dict[str, memoryview], "PurePath", Item | complex],
+    ids=str,
+)
+async def test_a_result_that_json_cannot_give_is_refused_before_the_step_runs(hint: Any) -> None:
+    async def function() -> Any:
+        raise AssertionError
+
+    function.__annotations__["return"] = hint
+    with pytest.raises(UsageError, match=r"(result|return type) of .*function"):
+        await a_context().step("a", function)
+
+
+class Caller:
+    async def method(self) -> Item:
+        return ITEM
+
+    async def __call__(self) -> Item:
+        return ITEM
+
+
+def test_the_declared_type_is_found_behind_wrappers() -> None:
+    @wraps(Caller.method)
+    async def wrapped(*args: Any) -> Any:
+        return args
+
+    def late() -> Coroutine[Any, Any, Item]:
+        return Caller().method()
+
+    for function in (
+        Caller().method,
+        Caller(),
+        partial(partial(Caller().method)),
+        wrapped,
+        late,
+    ):
+        found = result_type(function)
+        assert found is not None
+        assert found.hint is Item
+    bare: list[Any] = [sum, len, dict, lambda: 1, type("Bare", (), {"__call__": len})()]
+    assert [result_type(each) for each in bare] == [None] * len(bare)
