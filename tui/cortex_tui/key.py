@@ -1,6 +1,6 @@
 """One key binding: its action, label, and the screens it works on."""
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -56,84 +56,42 @@ class Key:
         return EVERYWHERE in self.where or screen in self.where
 
 
-def move(name: str, keys: Sequence[str], label: str, meaning: str, **more: object) -> Key:
-    return Key(
-        id=f"list.{name}",
-        keys=tuple(keys),
-        action=f"move('{name}')",
-        label=label,
-        help=meaning,
-        group="move",
-        where=LISTS,
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def of_job(
-    name: str,
-    keys: tuple[str, ...],
-    action: str,
-    label: str,
-    meaning: str,
-    *,
-    group: str = "look",
-    **more: object,
-) -> Key:
-    return Key(
-        id=f"job.{name}",
-        keys=keys,
-        action=action,
-        label=label,
-        help=meaning,
-        group=group,
-        where=("job",),
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def look(
-    name: str, keys: Sequence[str], action: str, label: str, meaning: str, **more: object
-) -> Key:
-    return Key(
-        id=name,
-        keys=tuple(keys),
-        action=action,
-        label=label,
-        help=meaning,
-        group="look",
-        **more,  # type: ignore[arg-type]
-    )
-
-
-def act(
-    id: str,  # noqa: A002 -- the field's name
-    key: str,
-    meaning: str,
+def key(
+    group: str,
+    key_id: str,
+    keys: str,
+    help: str,  # noqa: A002 -- the field's name
     *where: str,
     action: str | None = None,
     label: str | None = None,
+    is_acting: bool = False,
+    in_footer: bool = False,
+    pair: str | None = None,
 ) -> Key:
-    """Return a key that changes something; its action and label default to its id's last word."""
-    name = id.rpartition(".")[2]
+    """Return a key from its row; its action and label default to its id's last word.
+
+    `keys` are separated by spaces; without screens in `where` it works everywhere.
+    """
+    name = key_id.rpartition(".")[2]
     return Key(
-        id=id,
-        keys=(key,),
+        id=key_id,
+        keys=tuple(keys.split()),
         action=action or name,
         label=label or name,
-        help=meaning,
-        group="act",
-        where=where,
-        is_acting=True,
-        in_footer=True,
+        help=help,
+        group=group,
+        where=where or (EVERYWHERE,),
+        is_acting=is_acting,
+        in_footer=in_footer,
+        pair=pair,
     )
+
+
+move: Final = partial(key, "move")
+look: Final = partial(key, "look")
+act: Final = partial(key, "act", is_acting=True, in_footer=True)
+app: Final = partial(key, "app")
 
 
 def show_screen(number: int, name: str, meaning: str) -> Key:
-    return Key(
-        id=f"screen.{name}",
-        keys=(str(number),),
-        action=f"app.show('{name}')",
-        label=name,
-        help=meaning,
-        group="move",
-    )
+    return move(f"screen.{name}", str(number), meaning, action=f"app.show('{name}')")
