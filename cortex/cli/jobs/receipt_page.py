@@ -1,9 +1,7 @@
-"""The receipt of a time-out, for people and as JSON."""
+"""The receipt of a time-out, for people."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
-
-import attrs
+from collections.abc import Iterator
+from typing import Final
 
 from cortex.cli.screen.terminal import Terminal
 from cortex.domain.phrases import span
@@ -17,7 +15,6 @@ from cortex.domain.timeouts import (
     WorkTree,
     recommended_choice,
 )
-from cortex.store.steps import FullStep
 from cortex.store.timeouts import Recorded
 from cortex.view.cells import pad
 from cortex.view.phrases import size
@@ -46,27 +43,6 @@ CHOICES: Final = {
     Choice.DISCARD_AND_RETRY: ("set aside what the step left (nothing is lost), then run it again"),
     Choice.ESCALATE: "leave it to an operator",
 }
-
-
-def document(recorded: Recorded, transcript: Sequence[FullStep] | None) -> dict[str, Any]:
-    """Return a receipt as JSON; `transcript`: the steps up to the interruption."""
-    receipt = recorded.receipt
-    text = attrs.asdict(receipt.interruption, recurse=False)
-    lease = text.pop("lease")
-    return {
-        "id": recorded.id,
-        "at": recorded.at,
-        "job_id": lease.job_id,
-        "attempt": lease.attempt,
-        **text,
-        "step_started_at": receipt.step_started_at,
-        "artefacts": receipt.artefacts,
-        "work_trees": receipt.work_trees,
-        "problem": receipt.problem,
-        "is_clean": receipt.is_clean,
-        "recommended_choice": recommended_choice(receipt),
-        "transcript": transcript,
-    }
 
 
 def block(recorded: Recorded, terminal: Terminal) -> Iterator[str]:

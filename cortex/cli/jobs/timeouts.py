@@ -6,7 +6,7 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.jobs.receipt_page import block, document
+from cortex.cli.jobs.receipt_page import block
 from cortex.cli.options import META_KEY, Command, Format, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -16,6 +16,7 @@ from cortex.postgres.session import Session
 from cortex.store import jobs, steps
 from cortex.store.steps import FullStep
 from cortex.store.timeouts import Recorded, of_job
+from cortex.view.resources.timeouts import TIMEOUT
 
 
 @click.command(cls=Command)
@@ -66,11 +67,17 @@ def _documents(
     for each in receipts:
         text = each.receipt.interruption
         if not text.final_action.ended_attempt:
-            yield document(each, None)
+            yield _document(each, None)
             continue
         if transcript is None:
             transcript = call(steps.outputs, job_id)
-        yield document(each, [step for step in transcript if step.seq <= text.checkpoint_seq])
+        yield _document(each, [step for step in transcript if step.seq <= text.checkpoint_seq])
+
+
+def _document(recorded: Recorded, transcript: list[FullStep] | None) -> dict[str, Any]:
+    """Return a receipt as JSON; `transcript`: the steps up to the interruption."""
+    document = TIMEOUT.document(recorded)
+    return {**document, "unsettled_s": None, "transcript": transcript}
 
 
 def _page(output: Output, job_id: UUID, receipts: Iterator[Recorded]) -> None:

@@ -1,6 +1,5 @@
 """`/v1/jobs/{job_id}/timeouts` and `/resume`: leftovers of time-outs, and how a job goes on."""
 
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -12,19 +11,12 @@ from starlette.responses import Response
 
 from cortex.agent.workspace.discarding import leftovers_of, put_aside
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError
-from cortex.domain.timeouts import (
-    Artefact,
-    Choice,
-    FinalAction,
-    Phase,
-    Scope,
-    WorkTree,
-    recommended_choice,
-)
+from cortex.domain.timeouts import Choice
 from cortex.domain.token import Role
 from cortex.http.folder import root_of
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import mutate
+from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, whole
 from cortex.http.reason import reason_field
@@ -32,6 +24,7 @@ from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, resumptions
 from cortex.store import timeouts as receipts
 from cortex.store.timeouts import PAGE_MAX, Recorded
+from cortex.view.resources.timeouts import TIMEOUT
 from cortex.view.verbs import RESUME_JOB
 
 _log = structlog.get_logger(__name__)
@@ -45,39 +38,12 @@ class TimeoutsQuery:
     after: int = whole(doc="`next_after` of the previous page", low=0, high=ID_MAX, default=0)
 
 
-@attrs.frozen(kw_only=True)
-class Timeout:
-    """The receipt of a time-out; times are in seconds."""
-
-    id: int
-    at: datetime
-    attempt: int
-    scope: Scope
-    limit_s: float
-    elapsed_s: float = field(doc="since that scope began")
-    phase: Phase = field(doc="what was going on")
-    step_key: str | None = field(doc="the step that was interrupted; null: between steps")
-    step_started_at: datetime
-    step_elapsed_s: float
-    checkpoint_seq: int = field(doc="the last recorded step; 0: none")
-    checkpoint_key: str | None
-    retry_count: int
-    final_action: FinalAction
-    nth: int = field(doc="number among the attempt's with this step and scope")
-    partial_text: str | None = field(doc="the model's answer so far")
-    artefacts: list[Artefact] = field(doc="files that the step wrote, the newest first")
-    work_trees: list[WorkTree] = field(doc="git work trees as the time-out left them")
-    problem: str | None = field(doc="why this is incomplete")
-    is_clean: bool = field(doc="the step left nothing half done")
-    recommended_choice: Choice = field(doc="for resuming the job")
-
-
-@attrs.frozen(kw_only=True)
-class Timeouts:
-    """A page of receipts."""
-
-    timeouts: list[Timeout]
-    next_after: int | None = field(doc="`after` of the next page; null: last page")
+TIMEOUTS: Final = schema_of_document(
+    "Timeouts",
+    doc="A page of receipts.",
+    timeouts=(list[schema_of_rows(TIMEOUT)], ""),  # type: ignore[misc]
+    next_after=(int | None, "`after` of the next page; null: last page"),
+)
 
 
 async def list_timeouts(request: CheckedRequest[TimeoutsQuery, None], api: Api) -> Response:
@@ -85,37 +51,10 @@ async def list_timeouts(request: CheckedRequest[TimeoutsQuery, None], api: Api) 
     await api.port(jobs.show, job_id)  # raises NotFoundError
     rows = await api.port(receipts.of_job, job_id, after=request.query.after)
     return answer(
-        Timeouts(
-            timeouts=[_timeout(row) for row in rows],
-            next_after=rows[-1].id if len(rows) == PAGE_MAX else None,
-        )
-    )
-
-
-def _timeout(row: Recorded) -> Timeout:
-    receipt, text = row.receipt, row.receipt.interruption
-    return Timeout(
-        id=row.id,
-        at=row.at,
-        attempt=text.lease.attempt,
-        scope=text.scope,
-        limit_s=text.limit_s,
-        elapsed_s=text.elapsed_s,
-        phase=text.phase,
-        step_key=text.step_key,
-        step_started_at=receipt.step_started_at,
-        step_elapsed_s=text.step_elapsed_s,
-        checkpoint_seq=text.checkpoint_seq,
-        checkpoint_key=text.checkpoint_key,
-        retry_count=text.retry_count,
-        final_action=text.final_action,
-        nth=text.nth,
-        partial_text=text.partial_text,
-        artefacts=list(receipt.artefacts),
-        work_trees=list(receipt.work_trees),
-        problem=receipt.problem,
-        is_clean=receipt.is_clean,
-        recommended_choice=recommended_choice(receipt),
+        {
+            "timeouts": [document_of(TIMEOUT, row) for row in rows],
+            "next_after": rows[-1].id if len(rows) == PAGE_MAX else None,
+        }
     )
 
 
@@ -214,7 +153,7 @@ ROUTES: Final = (
         summary="List a job's time-outs, and what each one left behind.",
         params=JOB_PARAMS,
         query=TimeoutsQuery,
-        answers={200: Timeouts},
+        answers={200: TIMEOUTS},
         refuses=(404,),
     ),
     Route(
