@@ -19,6 +19,7 @@ from cortex_tui.render.table import (
     evolved,
     head_line,
     layout,
+    moved_on,
     row_line,
 )
 from cortex_tui.widgets.drawn import Drawn
@@ -33,6 +34,8 @@ class _Kept(Generic[Row]):
     """The line of a row, and the cells that it was drawn from."""
 
     row: Row
+    seen: Row
+    """The row as of now; the row itself if no column needs it."""
     shown: Layout[Row]
     cells: Sequence[Cell]
     look: tuple[object, ...]
@@ -176,13 +179,14 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
         is_marked = self._key(row) in self.marked
         is_dim = session.link.is_stale(session.clock.now())
         kept = self._kept.get(y)
-        seen = evolved(row, now) if self._reads_now else row
         if kept is not None and kept.row is row and kept.shown is shown:
+            seen = moved_on(kept.seen, row, now)
             cells = [
                 cell if column.is_fixed else column.cell(seen, now)
                 for cell, (column, _) in zip(kept.cells, shown, strict=True)
             ]
         else:
+            seen = evolved(row, now) if self._reads_now else row
             kept, cells = None, [column.cell(seen, now) for column, _ in shown]
         look = (width, palette, is_cursor, is_marked, is_dim)
         if kept is not None and kept.cells == cells and kept.look == look:
@@ -196,7 +200,7 @@ class VirtualTable(Drawn, Generic[Row], can_focus=True):
             is_marked=is_marked,
             is_dim=is_dim,
         )
-        self._kept[y] = _Kept(row, shown, cells, look, line)
+        self._kept[y] = _Kept(row, seen, shown, cells, look, line)
         return line
 
     def _text_line(self, text: str, width: int) -> Strip:
