@@ -64,6 +64,8 @@ class Field(Generic[Row]):
     """Whether it is absent from documents: a remark made of other fields."""
     role: Role = Role.VIEWER
     """The right that callers of the HTTP API need to see it; others get null."""
+    parts: "Shape[Any] | None" = None
+    """The fields of each of its values where it is a list of rows; their roles count, too."""
 
     @property
     def heading(self) -> str:
@@ -76,12 +78,27 @@ class Field(Generic[Row]):
 
     @property
     def meaning(self) -> str:
-        """The text about it with its unit; "" if the name says all."""
-        return ", in ".join(filter(None, (self.doc, self.unit)))
+        """The text about it with its unit and rights; "" if the name says all."""
+        unit = None if self.unit is not None and self.unit in self.doc else self.unit
+        text = ", in ".join(filter(None, (self.doc, unit)))
+        return "; ".join(filter(None, (text, *self._rights)))
+
+    @property
+    def _rights(self) -> list[str]:
+        if self.role is not Role.VIEWER:
+            return [f"only for {self.role.value}s"]
+        parts = () if self.parts is None else self.parts.fields
+        return [
+            f"`{each.name}` only for {each.role.value}s"
+            for each in parts
+            if each.role is not Role.VIEWER
+        ]
 
     def exact(self, row: Row) -> Any:
         """Return the value for machines; seconds (`…_s`) to the millisecond."""
         value = self.value(row)
+        if self.parts is not None:
+            return [self.parts.document(each) for each in value]
         return round(value, 3) if self.name.endswith("_s") and isinstance(value, float) else value
 
     def cell(self, row: Row, *, for_people: bool = True) -> Cell:

@@ -27,7 +27,7 @@ Described = tuple[Any, str]
 def schema_of_rows(shape: Shape[Any], **more: Described) -> type:
     """Return the attrs class of a row's document, and of what stands beside its fields."""
     fields = {
-        each.name: (_kind(shape, each), _description(each))
+        each.name: (_kind(shape, each), each.meaning)
         for each in shape.fields
         if not each.is_for_people
     }
@@ -36,7 +36,7 @@ def schema_of_rows(shape: Shape[Any], **more: Described) -> type:
 
 def schema_of_page(resource: Resource[Any], *, doc: str, **more: Described) -> type:
     """Return the attrs class of a page of rows, and of what stands beside them."""
-    rows: Described = (list[schema_of_rows(resource)], "")  # type: ignore[misc]
+    rows: Described = (_list_of(schema_of_rows(resource)), "")
     return _class(resource.noun.title(), doc, {resource.noun: rows, **more})
 
 
@@ -63,12 +63,18 @@ def document_of(shape: Shape[Row], row: Row, caller: Principal = NOBODY) -> dict
 def _value(field: Field[Row], row: Row, caller: Principal) -> object:
     if field.role is not Role.VIEWER and not caller.may(field.role):
         return None
+    if field.parts is not None:
+        return [document_of(field.parts, each, caller) for each in field.value(row)]
     return field.exact(row) if field.json is None else orjson.Fragment(field.json(row))
 
 
 def _kind(shape: Shape[Any], field: Field[Any]) -> Any:
-    kind = shape.kind_of(field)
+    kind = shape.kind_of(field) if field.parts is None else _list_of(schema_of_rows(field.parts))
     return kind if field.role is Role.VIEWER else kind | None
+
+
+def _list_of(kind: type) -> Any:
+    return list.__class_getitem__(kind)
 
 
 def _class(name: str, doc: str, fields: Mapping[str, Described]) -> type:
@@ -77,11 +83,6 @@ def _class(name: str, doc: str, fields: Mapping[str, Described]) -> type:
         for name, (kind, doc) in fields.items()
     }
     return attrs.make_class(name, made, kw_only=True, class_body={"__doc__": doc})
-
-
-def _description(field: Field[Any]) -> str:
-    unit = field.unit
-    return f"{field.doc}, in {unit}" if field.doc and unit and unit not in field.doc else field.doc
 
 
 # --- lists

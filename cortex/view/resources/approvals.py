@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalRow
+from cortex.domain.approvals.approval import Approval, ApprovalHead, ApprovalRow, ApprovalVote
 from cortex.domain.argument_check import ArgumentChange, changes
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
@@ -112,6 +112,23 @@ APPROVALS: Final = Resource(
     unlisted=frozenset({"now", "arguments_text", "is_open"}),
 )
 
+VOTE: Final = Shape(
+    name="ApprovalVote",
+    doc="One person who agreed.",
+    row=ApprovalVote,
+    fields=(
+        Field(name="person"),
+        Field(name="credential", role=Role.ADMIN),
+        *on_demand(
+            "at",
+            "channel",
+            "reason",
+            digest="SHA-256 of the arguments that were agreed to, hexadecimal",
+        ),
+        *on_demand("edited"),
+    ),
+)
+
 APPROVAL: Final = Shape(
     name="Approval",
     doc="One request, with everything a person must see before deciding.",
@@ -136,11 +153,7 @@ APPROVAL: Final = Shape(
         Field(name="if_approved", doc="the consequence, in words", value=if_approved),
         Field(name="if_denied", value=if_denied),
         Field(name="if_expired", value=if_expired),
-        Field(
-            name="votes",
-            doc="who agreed; their credentials are shown to admins only",
-            is_default=False,
-        ),
+        Field(name="votes", doc="who agreed", parts=VOTE, is_default=False),
         Field(name="address", doc="where the decision came from", role=Role.ADMIN),
         Field(name="client", doc="the browser or program that sent it", role=Role.ADMIN),
         Field(name="token_by", doc="the person who created its link", role=Role.ADMIN),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import attrs
 import click
@@ -10,10 +10,13 @@ import pytest
 
 from cortex.cli.main import cli
 from cortex.cli.options import Command
+from cortex.domain.token import Role
 from cortex.http.framework.openapi import document
+from cortex.http.framework.principal import Principal
+from cortex.http.framework.resource import document_of, schema_of_rows
 from cortex.http.framework.shape import schema_of
 from cortex.http.routes import ROUTES
-from cortex.view.resource import Resource, Shape
+from cortex.view.resource import Field, Resource, Shape
 from cortex.view.resources import every, shapes
 
 ALL = every()
@@ -42,6 +45,66 @@ def test_fields_have_distinct_names_and_types_with_a_schema(shape: Shape[Any]) -
     assert len(names) == len(set(names))
     for field in shape.fields:
         assert schema_of(shape.kind_of(field), {}) is not None or field.is_for_people
+
+
+@BY_NAME
+def test_credentials_are_for_admins_at_any_depth(shape: Shape[Any]) -> None:
+    for field in shape.fields:
+        assert field.name != "credential" or field.role is Role.ADMIN
+        hides = field.parts is None and any(map(_holds_credential, _classes(shape.kind_of(field))))
+        assert not hides, f"{shape.name}.{field.name} needs `parts`, with a role for each"
+
+
+def _classes(kind: Any) -> Iterator[type]:
+    """Yield the attrs classes that a type is made of, at any depth."""
+    for each in get_args(kind):
+        yield from _classes(each)
+    if isinstance(kind, type) and attrs.has(kind):
+        yield kind
+        for hint in get_type_hints(kind).values():
+            yield from _classes(hint)
+
+
+def _holds_credential(kind: type) -> bool:
+    return any(field.name == "credential" for field in attrs.fields(kind))
+
+
+@attrs.frozen
+class Part:
+    """A row within a row."""
+
+    name: str
+    secret: str
+
+
+@attrs.frozen
+class Whole:
+    """A row of rows."""
+
+    parts: tuple[Part, ...]
+
+
+def test_rows_within_a_row_are_shown_by_their_roles() -> None:
+    parts = Shape(
+        name="Part",
+        doc="",
+        row=Part,
+        fields=(Field[Part](name="name"), Field[Part](name="secret", role=Role.ADMIN)),
+    )
+    fields = (Field[Whole](name="parts", parts=parts),)
+    whole = Shape(name="Whole", doc="", row=Whole, fields=fields)
+    row = Whole((Part("a", "s"), Part("b", "t")))
+    viewer, admin = (
+        Principal(name="ana", roles=frozenset({role})) for role in (Role.VIEWER, Role.ADMIN)
+    )
+    in_full = {"parts": [{"name": "a", "secret": "s"}, {"name": "b", "secret": "t"}]}
+    hidden = {"parts": [{"name": "a", "secret": None}, {"name": "b", "secret": None}]}
+    assert (document_of(whole, row, admin), document_of(whole, row, viewer)) == (in_full, hidden)
+    assert whole.document(row) == in_full, "commands read as the database's user"
+    assert fields[0].meaning == "`secret` only for admins"
+    schema: dict[str, Any] = {}
+    schema_of(schema_of_rows(whole), schema)
+    assert {"type": "null"} in schema["Part"]["properties"]["secret"]["anyOf"]
 
 
 @BY_NOUN
