@@ -46,7 +46,7 @@ def text() -> str:
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_it_is_small_and_starts_fast(machine: Machine) -> None:
+def test_binary_is_small_and_starts_fast(machine: Machine) -> None:
     assert BINARY.stat().st_size <= SIZE_MAX
     times = []
     for _ in range(5):
@@ -57,7 +57,7 @@ def test_it_is_small_and_starts_fast(machine: Machine) -> None:
     assert min(times[1:]) <= VERSION_MAX_S
 
 
-def test_an_up_is_ready_in_time(machine: Machine) -> None:
+def test_up_is_ready_in_time(machine: Machine) -> None:
     machine.run("--version")
     first = machine.start("up")
     first.until("is ready after")
@@ -69,7 +69,7 @@ def test_an_up_is_ready_in_time(machine: Machine) -> None:
     assert ready_s <= READY_MAX_S
 
 
-def test_a_job_survives_kill_9_and_so_do_the_files_of_postgres(machine: Machine) -> None:
+def test_job_and_database_files_survive_kill_9(machine: Machine) -> None:
     app = with_app(machine)
     first = machine.start("up", *app)
     first.until("is ready after")
@@ -87,7 +87,7 @@ def test_a_job_survives_kill_9_and_so_do_the_files_of_postgres(machine: Machine)
     assert second.stop() == 0, second.text
 
 
-def test_workers_and_isolated_processes_start_from_it(machine: Machine) -> None:
+def test_binary_starts_workers_and_isolated_processes(machine: Machine) -> None:
     app = with_app(machine)
     up = machine.start("up", *app, "--workers", "2")
     up.until("ready after")
@@ -99,7 +99,7 @@ def test_workers_and_isolated_processes_start_from_it(machine: Machine) -> None:
     assert up.stop() == 0, up.text
 
 
-def test_packages_of_the_user_may_bring_their_own_openssl(machine: Machine) -> None:
+def test_app_packages_use_their_own_openssl(machine: Machine) -> None:
     app = with_app(machine)
     packages = machine.path(machine.home) / "venv/lib/python3.13/site-packages"
     for_python = ("--python-version", "3.13", "--python-platform", "x86_64-manylinux_2_31")
@@ -119,7 +119,7 @@ def test_packages_of_the_user_may_bring_their_own_openssl(machine: Machine) -> N
     assert up.stop() == 0, up.text
 
 
-def test_a_virtual_environment_of_another_python_is_named(machine: Machine) -> None:
+def test_environment_of_another_python_is_refused_by_name(machine: Machine) -> None:
     with_app(machine)
     (machine.path(machine.home) / "venv/lib/python3.13").rename(
         machine.path(machine.home) / "venv/lib/python3.11"
@@ -138,7 +138,7 @@ def demo_folder(machine: Machine) -> str:
     return f"{machine.home}/folder"
 
 
-def test_the_demo_is_killed_resumes_and_is_approved_in_the_terminal_ui(machine: Machine) -> None:
+def test_killed_demo_resumes_and_is_approved_in_the_terminal_ui(machine: Machine) -> None:
     words = ["demo", demo_folder(machine), "--approve"]
     first = machine.start(*words)
     first.until("step")

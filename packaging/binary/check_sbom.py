@@ -38,19 +38,19 @@ def sbom() -> Any:
     return json.loads(BINARY.with_suffix(".cdx.json").read_text("utf-8"))
 
 
-def test_the_checksum_is_that_of_the_file(sbom: Any) -> None:
+def test_checksum_matches_the_file(sbom: Any) -> None:
     command = ["sha256sum", "--check", "--strict", BINARY.with_suffix(".sha256").name]
     subprocess.run(command, cwd=BINARY.parent, check=True)
     (listed,) = sbom["metadata"]["component"]["hashes"]
     assert listed["content"] == hashlib.sha256(BINARY.read_bytes()).hexdigest()
 
 
-def test_the_sbom_is_valid_by_the_schema_of_cyclonedx() -> None:
+def test_sbom_fits_the_cyclonedx_schema() -> None:
     words = ["uv", "run", "--quiet", "--no-project", "--with", VALIDATOR, "python", "-c", VALIDATE]
     subprocess.run([*words, BINARY.with_suffix(".cdx.json")], check=True)
 
 
-def test_the_sbom_and_the_licences_list_the_same(machine: Machine, sbom: Any) -> None:
+def test_sbom_and_licences_list_the_same_packages(machine: Machine, sbom: Any) -> None:
     listed = json.loads(machine.run("licences", "--json"))["components"]
     of_sbom = [sbom["metadata"]["component"] | {"name": "cortex-durable"}, *sbom["components"]]
     assert sorted((each["name"].rpartition("/")[2], each["version"]) for each in listed) == sorted(
@@ -60,7 +60,7 @@ def test_the_sbom_and_the_licences_list_the_same(machine: Machine, sbom: Any) ->
     assert not without, "no licence or no text"
 
 
-def test_everything_in_it_belongs_to_something_listed(machine: Machine, sbom: Any) -> None:
+def test_each_file_belongs_to_a_listed_package(machine: Machine, sbom: Any) -> None:
     machine.run("--version")
     names = {each["name"] for each in sbom["components"]}
     linked = {"bzip2", "cpython", "expat", "libffi", "liblzma", "libmpdec", "libuuid", "openssl"}

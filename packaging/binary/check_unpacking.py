@@ -74,7 +74,7 @@ def anything(cache: Path, pattern: str) -> bool:
     return any(cache.glob(pattern))
 
 
-def test_the_folder_it_was_built_in_is_in_no_file(machine: Machine) -> None:
+def test_no_file_contains_the_build_folder(machine: Machine) -> None:
     machine.run("--version")
     files = [each for each in machine.cache.glob("**/*") if each.is_file()]
     assert len(files) > 1_000
@@ -85,7 +85,7 @@ def kinds(cache: Path) -> list[str]:
     return sorted(each.name.rpartition("-")[0] for each in cache.iterdir() if each.is_dir())
 
 
-def test_an_upgrade_keeps_the_database_and_its_running_job(
+def test_upgrade_keeps_the_database_and_its_running_job(
     machine: Machine, next_version: Path
 ) -> None:
     app = with_app(machine)
@@ -134,9 +134,7 @@ def test_two_versions_run_side_by_side(machine: Machine, next_version: Path) -> 
     assert new.stop() == 0, new.text
 
 
-def test_old_versions_are_removed_when_nobody_used_them_for_a_month(
-    machine: Machine, next_version: Path
-) -> None:
+def test_versions_unused_for_a_month_are_removed(machine: Machine, next_version: Path) -> None:
     up = machine.start("up")
     up.until("is ready after")
     of_pod = {each.name for each in machine.cache.iterdir() if each.is_dir()}
@@ -153,14 +151,14 @@ def test_old_versions_are_removed_when_nobody_used_them_for_a_month(
     assert again.stop() == 0, again.text
 
 
-def test_first_starts_at_once_unpack_once(machine: Machine) -> None:
+def test_simultaneous_first_starts_unpack_once(machine: Machine) -> None:
     runs = [machine.start("--version") for _ in range(4)]
     for run in runs:
         assert run.end() == 0, run.text
     assert kinds(machine.cache) == ["postgres", "runtime"]
 
 
-def test_launcher_killed_while_unpacking_begins_again(machine: Machine) -> None:
+def test_launcher_killed_while_unpacking_starts_over(machine: Machine) -> None:
     for kind in ("postgres", "runtime"):
         run = machine.start("--version")
         pattern = f"{kind}-*.unfinished/*"
@@ -171,7 +169,7 @@ def test_launcher_killed_while_unpacking_begins_again(machine: Machine) -> None:
     assert kinds(machine.cache) == ["postgres", "runtime"]
 
 
-def test_a_full_disk_is_passed_over_or_reported_and_not_kept_full(machine: Machine) -> None:
+def test_full_disk_is_skipped_or_reported_and_not_kept_full(machine: Machine) -> None:
     small = machine.mount_small(f"{machine.home}/.cache", mib=60)
     machine.run("--version")
     assert sorted(machine.path(f"/var/tmp/cortex-{USER}").glob("runtime-*"))  # noqa: S108
@@ -185,13 +183,13 @@ def test_a_full_disk_is_passed_over_or_reported_and_not_kept_full(machine: Machi
     assert kinds(small / "mine") in ([], ["postgres"]), "what is not complete stays"
 
 
-def test_a_disk_without_programs_is_passed_over(machine: Machine) -> None:
+def test_noexec_disk_is_skipped(machine: Machine) -> None:
     machine.mount_small(f"{machine.home}/.cache", mib=400, options="noexec")
     machine.run("--version")
     assert sorted(machine.path(f"/var/tmp/cortex-{USER}").glob("runtime-*"))  # noqa: S108
 
 
-def test_root_has_a_server_of_its_own_user(machine: Machine) -> None:
+def test_root_starts_its_server_as_another_user(machine: Machine) -> None:
     machine.uid, machine.home = 0, "/root"
     up = machine.start("up")
     up.until("is ready after")
@@ -199,7 +197,7 @@ def test_root_has_a_server_of_its_own_user(machine: Machine) -> None:
     assert up.stop() == 0, up.text
 
 
-def test_a_home_that_cannot_be_written_is_no_obstacle(machine: Machine) -> None:
+def test_binary_starts_without_a_writable_home(machine: Machine) -> None:
     os.chown(machine.path(machine.home), 0, 0)
     data = f"/tmp/data-{USER}"  # noqa: S108
     up = machine.start("up", "--data", data)
@@ -208,7 +206,7 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(machine: Machine) -> None:
     assert up.stop() == 0, up.text
 
 
-def test_a_damaged_file_is_refused_and_leaves_nothing(machine: Machine) -> None:
+def test_damaged_binary_is_refused_and_leaves_no_files(machine: Machine) -> None:
     content = bytearray(BINARY.read_bytes())
     content[len(content) // 2] ^= 0xFF
     machine.path("/usr/local/bin/cortex").write_bytes(content)
@@ -217,7 +215,7 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(machine: Machine) -> None:
     assert not [*cache.glob("runtime-*")]
 
 
-def test_where_nothing_can_be_unpacked_it_says_so_in_two_lines(machine: Machine) -> None:
+def test_binary_reports_in_two_lines_that_it_cannot_unpack(machine: Machine) -> None:
     machine.environ["CORTEX_CACHE_DIR"] = "/proc/cortex"
     printed = machine.run("--version", code=1)
     assert printed.startswith("error: cannot unpack: /proc/cortex")

@@ -152,7 +152,7 @@ def tree(image: str) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def test_the_dockerfile_makes_the_same_image(loaded: str, tmp_path: Path) -> None:
+def test_dockerfile_builds_the_same_image(loaded: str, tmp_path: Path) -> None:
     make_base(tmp_path, BASE, "bookworm")
     dockerfile = ("--file", "packaging/image/Dockerfile", "--build-arg", f"BASE={BASE}")
     build(ROOT, BUILT, *dockerfile)
@@ -165,7 +165,7 @@ def test_the_dockerfile_makes_the_same_image(loaded: str, tmp_path: Path) -> Non
     }
 
 
-def test_the_commands_of_the_guide_start_a_pod_and_show_it(container: Container) -> None:
+def test_guide_commands_start_and_show_a_pod(container: Container) -> None:
     name = container.name
     replaced = {
         "--name cortex": f"--name {name}",
@@ -188,9 +188,7 @@ def test_the_commands_of_the_guide_start_a_pod_and_show_it(container: Container)
     assert container.state()["ExitCode"] == 0, container.log()
 
 
-def test_a_mounted_file_names_the_database_of_several_containers(
-    container: Container, tmp_path: Path
-) -> None:
+def test_containers_read_the_dsn_from_a_mounted_file(container: Container, tmp_path: Path) -> None:
     """The other one's embedded server here, since that needs no network."""
     container.run()
     container.until("is ready after")
@@ -208,9 +206,7 @@ def test_a_mounted_file_names_the_database_of_several_containers(
         other.remove()
 
 
-def test_an_application_image_runs_its_own_jobs_and_packages(
-    container: Container, tmp_path: Path
-) -> None:
+def test_app_image_runs_its_own_jobs_and_packages(container: Container, tmp_path: Path) -> None:
     """The guide's Dockerfile, with a compiled package. Debian 13 has a Python 3.13 and pip."""
     make_base(tmp_path, PYTHON, "trixie", "python3-pip", "ca-certificates")
     dockerfile, changes = re.subn(
@@ -234,7 +230,7 @@ def test_an_application_image_runs_its_own_jobs_and_packages(
     assert container.inside("jobs", "ls", "--status", "COMPLETED", "-o", "name")
 
 
-def test_it_becomes_healthy_and_docker_stop_drains_it_in_time(container: Container) -> None:
+def test_container_becomes_healthy_and_docker_stop_drains_it(container: Container) -> None:
     container.options += ["--health-interval", "1s"]
     for name, value in SHORT.items():
         container.options += ["--env", f"{name}={value}"]
@@ -255,7 +251,7 @@ def test_it_becomes_healthy_and_docker_stop_drains_it_in_time(container: Contain
     assert "draining" in container.log()
 
 
-def test_its_job_survives_kill_9(container: Container) -> None:
+def test_job_survives_kill_9_of_its_container(container: Container) -> None:
     container.run("up", "--app", "/app/jobs.py")
     container.until("is ready after")
     submitted = container.inside("jobs", "submit", "wait", "--arg", f"gate={GATE}")
@@ -274,6 +270,6 @@ def test_its_job_survives_kill_9(container: Container) -> None:
     assert shown["job"]["status"] == "COMPLETED"
 
 
-def test_the_exit_code_of_a_command_is_passed_on(container: Container) -> None:
+def test_container_returns_the_exit_code_of_its_command(container: Container) -> None:
     docker("run", "--rm", *container.options, container.image, "--version")
     docker("run", "--rm", *container.options, container.image, "jobs", "show", code=2)

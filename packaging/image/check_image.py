@@ -169,7 +169,7 @@ def image(unpacked: tuple[Path, dict[str, Any]], folder: Path) -> Iterator[Image
     shutil.rmtree(volume.parent)
 
 
-def test_it_says_how_it_is_run(image: Image) -> None:
+def test_image_declares_how_to_run_it(image: Image) -> None:
     config = image.config
     assert config["Entrypoint"] == ["/usr/bin/tini", "--", "/usr/bin/cortex"]
     assert (config["User"], config["StopSignal"]) == ("10001:10001", "SIGTERM")
@@ -178,12 +178,12 @@ def test_it_says_how_it_is_run(image: Image) -> None:
     assert not [*image.root.glob("usr/bin/python*")]
 
 
-def test_the_exit_code_of_a_command_is_passed_on(image: Image) -> None:
+def test_image_returns_the_exit_code_of_its_command(image: Image) -> None:
     assert image.run("--version").process.wait(WITHIN_S) == 0
     assert image.run("jobs", "show").process.wait(WITHIN_S) == 2
 
 
-def test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains(image: Image) -> None:
+def test_tini_reaps_zombies_and_sigterm_drains(image: Image) -> None:
     (image.volume / "jobs.py").write_text(JOBS)
     up = image.run("up", "--app", "jobs.py", environ=SHORT)
     up.until("is ready after")
@@ -210,7 +210,7 @@ def test_tini_is_process_1_zombies_are_reaped_and_sigterm_drains(image: Image) -
     assert "draining" in up.text
 
 
-def test_an_up_without_the_setting_is_killed_and_loses_nothing(image: Image) -> None:
+def test_up_without_the_setting_is_killed_and_loses_no_job(image: Image) -> None:
     (image.volume / "jobs.py").write_text(JOBS)
     up = image.run("up", "--app", "jobs.py")
     up.until("is ready after")
@@ -230,7 +230,7 @@ def test_an_up_without_the_setting_is_killed_and_loses_nothing(image: Image) -> 
     assert again.stop() == 0, again.text
 
 
-def test_the_demo_goes_on_after_kill_9(image: Image) -> None:
+def test_demo_resumes_after_kill_9(image: Image) -> None:
     folder = image.volume / "folder"
     folder.mkdir()
     (folder / "README.md").write_text("# Lighthouse\n\nKeeps ships off the rocks.\n")

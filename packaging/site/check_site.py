@@ -57,12 +57,12 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     browser.close()
 
 
-def test_it_is_built() -> None:
+def test_site_is_built() -> None:
     assert SITE / "docs" / "tutorial.html" in PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(SITE)))
-def test_links_lead_somewhere_in_the_site(page: Path) -> None:
+def test_links_lead_to_pages_of_the_site(page: Path) -> None:
     for link in re.findall(r'(?:href|src)="([^"]+)"', page.read_text("utf-8")):
         path, anchor = urldefrag(unquote(link))
         if re.match(r"\w+:|//|/", path):
@@ -73,14 +73,14 @@ def test_links_lead_somewhere_in_the_site(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(SITE)))
-def test_nothing_is_wider_than_a_phone(page: Path, phone: Page) -> None:
+def test_page_fits_the_width_of_a_phone(page: Path, phone: Page) -> None:
     phone.open(page.as_uri())
     assert phone.evaluate("document.documentElement.scrollWidth") <= WIDTH
     assert phone.evaluate(_OUTSIDE) == []
 
 
 @pytest.mark.parametrize("name", ["index", "docs/tutorial", "docs/internals/hot-path"])
-def test_text_stands_out_in_the_light_and_in_the_dark(name: str, phone: Page) -> None:
+def test_text_has_contrast_in_light_and_dark_mode(name: str, phone: Page) -> None:
     for is_dark in (False, True):
         phone.darken(is_dark=is_dark)
         phone.open((SITE / f"{name}.html").as_uri())

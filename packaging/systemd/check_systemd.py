@@ -217,7 +217,7 @@ def remove(group: Path) -> bool:
     return True
 
 
-def test_the_units_are_valid_and_harden(host: Host) -> None:
+def test_units_are_valid_and_hardened(host: Host) -> None:
     units = [
         f"/etc/systemd/system/{each.name}" for each in sorted(UNITS.iterdir()) if is_unit(each)
     ]
@@ -231,7 +231,7 @@ def is_unit(path: Path) -> bool:
     return path.suffix in {".service", ".socket", ".timer"}
 
 
-def test_a_started_pod_takes_jobs_and_root_sees_them(host: Host) -> None:
+def test_started_pod_runs_jobs_that_root_can_list(host: Host) -> None:
     host.run("systemctl", "start", "cortex.service")
     assert re.fullmatch(r"pod \S+ takes jobs", host.shown("StatusText"))
     assert " READY " in host.run("cortex", "pods", "ls", "--no-headers").replace("\t", " ")
@@ -240,7 +240,7 @@ def test_a_started_pod_takes_jobs_and_root_sees_them(host: Host) -> None:
     assert doctor.endswith("healthy\n")
 
 
-def test_no_connection_is_refused_while_it_restarts(host: Host) -> None:
+def test_restart_refuses_no_connection(host: Host) -> None:
     is_over = threading.Event()
     answers: Counter[str] = Counter()
 
@@ -265,7 +265,7 @@ def test_no_connection_is_refused_while_it_restarts(host: Host) -> None:
     assert {*answers} == {"200"}, answers
 
 
-def test_a_connection_starts_a_pod_that_was_stopped(host: Host) -> None:
+def test_connection_starts_a_stopped_pod(host: Host) -> None:
     host.run("systemctl", "stop", "cortex.service")
     assert host.shown("ActiveState") == "inactive"
     assert host.shown("Result") == "success"
@@ -276,7 +276,7 @@ def test_a_connection_starts_a_pod_that_was_stopped(host: Host) -> None:
     assert host.shown("ActiveState") == "active"
 
 
-def test_a_stuck_pod_is_replaced(host: Host) -> None:
+def test_stuck_pod_is_replaced(host: Host) -> None:
     host.run("mkdir", "-p", "/run/systemd/system/cortex.service.d")
     short = "[Service]\nWatchdogSec=20\n"  # a pod on a busy machine reports late
     (host.inside / "run/systemd/system/cortex.service.d/short.conf").write_text(short)
@@ -293,7 +293,7 @@ def test_a_stuck_pod_is_replaced(host: Host) -> None:
     assert "Watchdog timeout" in host.log()
 
 
-def test_a_tick_runs_beside_the_pod(host: Host) -> None:
+def test_tick_runs_beside_the_pod(host: Host) -> None:
     host.run("systemctl", "start", "cortex-tick.service")
     assert host.shown("Result", "cortex-tick.service") == "success"
     eventually(
@@ -303,7 +303,7 @@ def test_a_tick_runs_beside_the_pod(host: Host) -> None:
     )
 
 
-def test_nothing_is_left_of_what_was_disabled(host: Host) -> None:
+def test_disabled_units_leave_nothing_behind(host: Host) -> None:
     host.run("systemctl", "disable", "--now", "cortex.socket", "cortex.service")
     with pytest.raises(URLError, match="refused"):
         urlopen(API, timeout=WITHIN_S)

@@ -358,7 +358,7 @@ def test_man_shows_all_pages(wheel: Path, tmp_path: Path) -> None:
         assert done.stderr == ""
 
 
-def test_a_plain_install_is_consistent_and_starts(plain: Account) -> None:
+def test_plain_install_is_consistent_and_starts(plain: Account) -> None:
     assert plain.run("pip", "check").stdout == "No broken requirements found.\n"
     assert re.fullmatch(r"cortex \S+\n", plain.run("cortex", "--version").stdout)
     assert plain.run("cortex", "--help").stdout.startswith("Usage: cortex ")
@@ -367,19 +367,17 @@ def test_a_plain_install_is_consistent_and_starts(plain: Account) -> None:
 
 
 @pytest.mark.parametrize("words", ["up", "demo folder", "migrate"])
-def test_without_the_extra_one_line_names_the_database_that_is_missing(
-    plain: Account, words: str
-) -> None:
+def test_plain_install_reports_the_missing_database_in_one_line(plain: Account, words: str) -> None:
     ended = plain.run("cortex", *words.split(), code=2)
     assert ended.stderr == NO_DATABASE
 
 
-def test_a_plain_install_runs_the_demo_on_a_server(plain: Account, server: str) -> None:
+def test_plain_install_runs_the_demo_on_a_server(plain: Account, server: str) -> None:
     demo(plain, "--dsn", server)
     assert plain.run("cortex", "jobs", "ls", "--no-headers", "--dsn", server).stdout
 
 
-def test_a_pod_of_a_plain_install_starts_and_misses_traces_in_one_line(
+def test_pod_of_a_plain_install_reports_missing_traces_in_one_line(
     plain: Account, server: str
 ) -> None:
     environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
@@ -399,7 +397,7 @@ def test_a_pod_of_a_plain_install_starts_and_misses_traces_in_one_line(
     assert sum("pip install opentelemetry-proto" in line for line in lines) == 1, lines
 
 
-def test_the_terminal_ui_starts(plain: Account, server: str) -> None:
+def test_terminal_ui_starts(plain: Account, server: str) -> None:
     command = plain.command("cortex", "tui", "--dsn", server)
     with PtyScreen(command, folder=Path("/"), env={}) as screen:
         screen.until(lambda text: "pulse" in text.lower(), what="its first screen")
@@ -416,19 +414,19 @@ def test_man_pages_and_completion_are_installed(plain: Account) -> None:
     assert plain.run("cortex", environ=words).stdout == "plain,completion\n"
 
 
-def test_with_its_extra_the_demo_needs_no_server(full: Account) -> None:
+def test_install_with_postgres_runs_the_demo_without_a_server(full: Account) -> None:
     assert full.run("pip", "check").stdout == "No broken requirements found.\n"
     demo(full)
     assert full.processes() == []
 
 
-def test_with_its_extra_traces_arrive(full: Account) -> None:
+def test_install_with_traces_exports_them(full: Account) -> None:
     with collector() as receiver:
         demo(full, environ=receiver.environment)
         receiver.until("attempt 1", "execute_tool list_files")
 
 
-def test_uninstalled_it_leaves_no_file(full: Account) -> None:
+def test_uninstall_leaves_no_file(full: Account) -> None:
     assert names_of(full.folder / "venv", "cortex*")
     full.run("pip", "uninstall", "--quiet", "--yes", "cortex-durable")
     assert names_of(full.folder / "venv", "cortex*") == []
@@ -456,7 +454,7 @@ def tool_user(request: pytest.FixtureRequest, user: str, wheel: Path, run_dir: P
     return attrs.evolve(account, installer=(program, *command[1:]), cwd=checkout)
 
 
-def test_a_tool_is_installed_used_and_removed(tool_user: Account) -> None:
+def test_tool_install_works_and_is_removed(tool_user: Account) -> None:
     account = tool_user
     installer = account.installer
     account.run(*installer, "install", f"{account.cwd}[embedded]")

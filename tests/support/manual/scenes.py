@@ -49,7 +49,7 @@ DOCS: Final = "tests/test_docs.py::"
 BINARY: Final = "packaging/binary/check_binary.py::"
 DOCKER: Final = "packaging/image/check_docker.py::"
 WHEEL: Final = "packaging/wheel/check_wheel.py::"
-INSTALLED: Final = By(f"{WHEEL}test_a_tool_is_installed_used_and_removed")
+INSTALLED: Final = By(f"{WHEEL}test_tool_install_works_and_is_removed")
 DEVELOPERS: Final = By(f"{DOCS}test_commands_for_developers_name_existing_files")
 SCORECARD: Final = By(f"{DOCS}test_the_scorecard_has_every_rule")
 IMPORTED: Final = Run("python $BLOCK")
@@ -214,17 +214,15 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
     ),
     "docs/guides/install.md": Scene(
         blocks={
-            "sha256sum": By(
-                f"{BINARY}test_the_demo_is_killed_resumes_and_is_approved_in_the_terminal_ui"
-            ),
+            "sha256sum": By(f"{BINARY}test_killed_demo_resumes_and_is_approved_in_the_terminal_ui"),
             "cortex up --app shop.py": By(
-                f"{BINARY}test_a_virtual_environment_of_another_python_is_named"
+                f"{BINARY}test_environment_of_another_python_is_refused_by_name"
             ),
-            "docker load": By(f"{DOCKER}test_the_commands_of_the_guide_start_a_pod_and_show_it"),
-            "--env": By(f"{DOCKER}test_it_becomes_healthy_and_docker_stop_drains_it_in_time"),
-            "--volume": By(f"{DOCKER}test_a_mounted_file_names_the_database_of_several_containers"),
-            "# Dockerfile": By(f"{DOCKER}test_an_application_image_runs_its_own_jobs_and_packages"),
-            "docker build": By(f"{DOCKER}test_an_application_image_runs_its_own_jobs_and_packages"),
+            "docker load": By(f"{DOCKER}test_guide_commands_start_and_show_a_pod"),
+            "--env": By(f"{DOCKER}test_container_becomes_healthy_and_docker_stop_drains_it"),
+            "--volume": By(f"{DOCKER}test_containers_read_the_dsn_from_a_mounted_file"),
+            "# Dockerfile": By(f"{DOCKER}test_app_image_runs_its_own_jobs_and_packages"),
+            "docker build": By(f"{DOCKER}test_app_image_runs_its_own_jobs_and_packages"),
             "pipx install": INSTALLED,
         },
     ),
@@ -283,7 +281,7 @@ END
         """,
         blocks={
             "kubectl create namespace": RELEASE,
-            "docker load": By(f"{DOCKER}test_the_commands_of_the_guide_start_a_pod_and_show_it"),
+            "docker load": By(f"{DOCKER}test_guide_commands_start_and_show_a_pod"),
             "kubectl create secret": RELEASE,
             "helm install": RELEASE,
             "# kustomization.yaml\n": Run(
@@ -351,7 +349,7 @@ END
         blocks={"# weather.py": IMPORTED, "# payments.py": IMPORTED}
     ),
     "docs/guides/tracing.md": Scene(
-        blocks={"pip install": By(f"{WHEEL}test_with_its_extra_traces_arrive")}
+        blocks={"pip install": By(f"{WHEEL}test_install_with_traces_exports_them")}
     ),
     "docs/internals/architecture.md": Scene(
         blocks={

@@ -213,6 +213,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(heartbeat_at=at(-999)), Cause.ORPHANED, "has been silent", 0),
     (running(owner=QUICK, heartbeat_at=at(-12)), Cause.ORPHANED, "has been silent", 30 - 12),
     (running(owner=SLOW, heartbeat_at=at(-96)), Cause.RUNNING, "on pod-1", None),
+    (running(heartbeat_at=None), Cause.RUNNING, "on pod-1", None),
     (
         running(owner=DEAD, fleet=attrs.evolve(FLEET, look_s=3.0)),
         Cause.ORPHANED,
@@ -305,6 +306,12 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
         waiting(waiting_on="person:llm:m", last=attrs.evolve(FAILED_BEFORE, error="no")),
         Cause.APPROVAL,
         "llm:m needs a person: no",
+        None,
+    ),
+    (
+        waiting(waiting_on=None),
+        Cause.APPROVAL,
+        "it waits for a person's decision",
         None,
     ),
     (
