@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cortex.durable.context import Context
     from cortex.durable.message_handlers import handler
     from cortex.durable.registry import Retry, job
+    from cortex.durable.resources import resource
 
 __version__ = "0.1.0"
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Unknown",
     "handler",
     "job",
+    "resource",
     "tool",
 ]
 
@@ -57,6 +59,7 @@ _HOMES = {
     "Retry": "cortex.durable.registry",
     "ToolContext": "cortex.agent.tools.tool",
     "job": "cortex.durable.registry",
+    "resource": "cortex.durable.resources",
     "tool": "cortex.agent.tools.tool",
 }
 

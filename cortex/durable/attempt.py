@@ -22,6 +22,7 @@ from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetere
 from cortex.durable.gates import Gate
 from cortex.durable.journal import Journal
 from cortex.durable.progress import PartialAnswer
+from cortex.durable.resources import Resources
 from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.timers import DatabaseClock
 from cortex.durable.tracing import Tracing, Untraced
@@ -256,6 +257,7 @@ class Services:
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
     tracing: Tracing = attrs.field(factory=Untraced)
+    resources: Resources = attrs.field(factory=Resources)
 
 
 class Attempt:

@@ -183,7 +183,8 @@ class Context:
         given = input_of(given_to(function, args, kwargs), what=f"input of step {key!r}")
         if timeout is not None:
             self._attempt.check_step_timeout(timeout, source=f"step {key!r}: timeout")
-        call = function if is_async(function) else partial(called, function)
+        bound = self.services.resources.bind(function, args, *kwargs)
+        call = bound if is_async(function) else partial(called, bound)
         run = partial(call, *args, **kwargs)
         if repeat is not None:
             run = partial(self._repeated, key, run, CALL_RETRIES[repeat])
@@ -191,7 +192,7 @@ class Context:
         limit_s: StepLimit | None = known_s or self._attempt.step_s
         # A scope of its own would cost the step a tenth of its time in this process.
         scope = self._journal.step_scope if timeout is None and repeat is None else None
-        if call is not function and repeat is None:
+        if call is not bound and repeat is None:
             least_s: StepLimit = known_s or self._attempt.step_s
             run, limit_s = partial(outcome_in_thread, function, run, key, least_s), None
         elif known_s is not None and scope is not None:
@@ -544,15 +545,16 @@ class Context:
         given = input_of(values, what=f"input of effect {key!r}")
         if timeout is not None:
             self._attempt.check_step_timeout(timeout, source=f"effect {key!r}: timeout")
+        resources = self.services.resources
         own = OwnEffect(
             key=key,
             name=_name(function),
-            function=function,
+            function=resources.bind(function, args, *kwargs, skipped=int(has_invocation)),
             args=args,
             kwargs=kwargs,
             given=values,
             has_invocation=has_invocation,
-            reconcile=reconcile,
+            reconcile=None if reconcile is None else resources.bind(reconcile, skipped=1),
             is_idempotent=idempotent,
             timeout_s=timeout,
             result=result_type(function),

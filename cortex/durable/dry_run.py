@@ -278,7 +278,7 @@ class _Nothing:
 
 
 class Absent:
-    """A service of a pod that a replay lacks: code that calls it outside of steps waits."""
+    """A service or resource that a replay lacks: code that calls it outside of steps waits."""
 
     def __init__(self, name: str, journal: DryJournal) -> None:
         self._name = name
@@ -310,6 +310,10 @@ class Dry:
     ) -> None:
         """Run the handler until it ends or is cancelled."""
         self.journal = journal = make_journal()
+        resources = self._registry.resources
+        resources.opened = {
+            kind: Absent(each.name, journal) for kind, each in resources.declared.items()
+        }
         try:
             await run_handler(self._registry, self._claim, journal, make_services(journal))
             self.finding = journal.renamed

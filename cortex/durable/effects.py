@@ -261,8 +261,8 @@ def _invocation(call: EffectCall, leave: IntentReply, lease: Lease) -> Invocatio
 LIMIT_S: Final = 30.0
 """The most that one question may take."""
 
-Reconcile = Callable[[Invocation], Any]
-"""Async, or to be run in a thread."""
+Reconcile = Callable[..., Any]
+"""Takes the invocation, and resources; async, or to be run in a thread."""
 
 
 async def asked(

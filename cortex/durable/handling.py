@@ -69,7 +69,8 @@ async def run_handler(
         raise UnfitCodeError(error.message, kind=MisfitKind.ARGUMENTS) from error
     context = Context(claim, journal, services, final=job_type.final)
     try:
-        result = await job_type.handler(context, **arguments)
+        handler = registry.resources.bind(job_type.handler, (context,), *arguments)
+        result = await handler(context, **arguments)
         journal.check_end()
         await journal.record_deferred()
     except (Exception, Suspended):

@@ -25,6 +25,7 @@ from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
+from cortex.durable.resources import Resource, Resources, is_requested
 from cortex.durable.results import ResultType, result_type
 from cortex.durable.structuring import structure_discreetly, structure_openly, unstructurable
 
@@ -71,7 +72,7 @@ class JobType(Generic[Arguments, Result]):
     handler: Handler
     policy: JobPolicy
     parameters: dict[str, Any] = attrs.field(repr=False)
-    """Name to type of each argument after the context."""
+    """Name to type of each argument after the context, without resources."""
     required: frozenset[str] = attrs.field(repr=False)
     final: tuple[type[Exception], ...] = ()
     """Exceptions that are never retried, with their subclasses."""
@@ -82,6 +83,8 @@ class JobType(Generic[Arguments, Result]):
     """Takes the arguments of a job before it is submitted."""
     result: ResultType | None = attrs.field(default=None, repr=False)
     """The declared type of the result; None for plain JSON."""
+    requested: tuple[type, ...] = ()
+    """The types of the resources that the handler takes."""
 
     async def __call__(self, ctx: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call the handler itself, with a context that the caller has made."""
@@ -220,7 +223,9 @@ def job(
 
     def decorate(handler: Handler) -> JobType[..., Any]:
         chosen = getattr(handler, "__name__", "") if name is None else name
-        parameters, required = _arguments(chosen, handler)
+        hints, required = _arguments(chosen, handler)
+        parameters = {key: hint for key, hint in hints.items() if not is_requested(hint)}
+        required &= parameters.keys()
         _refuse_unstructurable(chosen, parameters)
         _refuse_final(chosen, final)
         policy = _policy(chosen, retry, timeout)
@@ -242,6 +247,7 @@ def job(
             ),
             check=check,
             result=result_type(handler),
+            requested=tuple(hint for hint in hints.values() if is_requested(hint)),
         )
 
     return decorate
@@ -336,6 +342,7 @@ class Registry:
     """The job types that a pod can run, by name."""
 
     def __init__(self, types: Iterable[JobType[..., Any]] = ()) -> None:
+        self.resources = Resources()
         self._types: dict[str, JobType[..., Any]] = {}
         for job_type in types:
             self.add(job_type)
@@ -346,10 +353,20 @@ class Registry:
             raise UsageError(f"job type {job_type.name!r} is defined twice")
 
     def collect(self, module: ModuleType) -> None:
-        """Register every job type defined at the top level of a module."""
-        for value in vars(module).values():
+        """Register every job type and resource at the top level of a module.
+
+        Raises `UsageError` for two of one name or type, and for a job type whose handler takes what
+        neither JSON nor a resource gives.
+        """
+        values = list(vars(module).values())
+        self.resources.declare(each for each in values if isinstance(each, Resource))
+        for value in values:
             if isinstance(value, JobType):
                 self.add(value)
+        for each in self._types.values():
+            what = f"job type {each.name!r}"
+            self.resources.check(what, each.handler, each.requested)
+            self.resources.check_order(what, each.handler, each.parameters.values())
 
     def get(self, name: str) -> JobType[..., Any]:
         """Return a job type. Raises `UsageError` that suggests the nearest one."""

@@ -2,14 +2,17 @@
 
     island and pool > liveness {database watch, heartbeat; for running jobs: deadlines, listener,
         control, drain requests, breakers; outbox; for clients: result waiters, feeds, answers} >
-        writers {committer} > http {server, if configured} > hand_back {job actors} > intake
-        {dispatcher, takeover, and the runners of `cortex.runtime.maintenance`}
+        writers {committer} > http {server, if configured} > the application's resources >
+        hand_back {job actors} > intake {dispatcher, takeover, and the runners of
+        `cortex.runtime.maintenance`}
 
 Shutdown goes from the inside out: claiming stops; jobs go on to their next checkpoint and are
 handed back there; at the abort all others are handed back; the API is closed, the committer is
 flushed, the pod signs off, the pool is closed. From the first signal on the API reports that the
 pod is not ready, and takes no more work. Deadlines count from the signal: see
 `cortex.runtime.liveness.drain`.
+
+Long because it alone knows all actors of a pod.
 """
 
 import gc
@@ -72,6 +75,7 @@ from cortex.runtime.maintenance.schedules import declare
 from cortex.runtime.maintenance.step_reports import StepReports
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
+from cortex.runtime.open_resources import OpenResources
 from cortex.runtime.pod_parts import PodParts, preload
 from cortex.runtime.pod_ready import Ready, Worker, own_name
 from cortex.runtime.pod_services import services_of
@@ -354,15 +358,15 @@ class _Pod:
                 *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
             ):
                 await liveness.start(first)
-            declared = self._parts.registry.schedules
-            await declare(self._port, declared, self._record, rng=self._rng)
+            schedules = self._parts.registry.schedules
+            await declare(self._port, schedules, self._record, rng=self._rng)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
             for hears in (self._listener, self._control, self._drain_requests, self._breakers):
                 await liveness.start(hears)
             await liveness.start(self._step_reports)
-            for runner in (one for one in self._own_runners if one.runs_until_sign_off):
+            for runner in filter(lambda one: one.runs_until_sign_off, self._own_runners):
                 await liveness.start(runner)
             writers = await stack.enter_async_context(
                 self._supervisor("writers", grace_s=partial(left, DrainPhase.FLUSH))
@@ -371,6 +375,7 @@ class _Pod:
             stack.callback(self._committer.close)
             stack.callback(self.drain.enter, DrainPhase.FLUSH)
             url = await self._serve_http(stack, http_socket)
+            await self._open_resources(stack, liveness)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )
@@ -384,20 +389,7 @@ class _Pod:
                 record, worker = self._record, self._worker  # workers share the log
                 at = {} if worker is None else {"worker": worker.number, "pid": os.getpid()}
                 _log.info("pod ready", pod=record.name, id=str(record.id), slots=record.slots, **at)
-                on_ready(
-                    Ready(
-                        port=self._port,
-                        pod=record.name,
-                        job_types=record.job_types,
-                        nursery=liveness.level.nursery,
-                        waiters=self._waiters,
-                        feeds=self._feeds,
-                        metrics=self._metrics_page,
-                        claimed=lambda: self._claimed_count,
-                        checks=self._ready_checks,
-                        http=url,
-                    )
-                )
+                on_ready(self._ready(liveness.level.nursery, url))
                 if (work := self._parts.preload) is not None:
                     liveness.level.nursery.start_soon(preload, work, name="preload")
                 await self._shutdown.stop.wait()
@@ -405,6 +397,28 @@ class _Pod:
             self.drain.enter(DrainPhase.JOBS)
             await self.drain.is_over.wait()
             self._idle_actors.close()
+
+    def _ready(self, nursery: trio.Nursery, url: str | None) -> Ready:
+        return Ready(
+            port=self._port,
+            pod=self._record.name,
+            job_types=self._record.job_types,
+            nursery=nursery,
+            waiters=self._waiters,
+            feeds=self._feeds,
+            metrics=self._metrics_page,
+            claimed=lambda: self._claimed_count,
+            checks=self._ready_checks,
+            http=url,
+        )
+
+    async def _open_resources(self, stack: AsyncExitStack, level: Supervisor) -> None:
+        """Open the application's resources until the stack ends."""
+        resources = OpenResources(
+            self._parts.registry.resources, level.level.nursery, self._wear_out
+        )
+        stack.push_async_callback(resources.close)
+        await resources.open()
 
     async def _serve_http(
         self, stack: AsyncExitStack, listening: socket.socket | None

@@ -76,4 +76,5 @@ def services_of(
         rng=rng,
         meter=metrics,
         tracing=tracing,
+        resources=parts.registry.resources,
     )

@@ -9,9 +9,12 @@ from cortex.domain.effect import Applied, Invocation, Unknown, Verdict
 from cortex.domain.errors import InvalidOutputError
 from cortex.durable import effects
 from cortex.durable.effects import LIMIT_S
+from cortex.durable.resources import Resources
 
 
-async def asked(tool: AnyTool, invocation: Invocation) -> Verdict:
+async def asked(
+    tool: AnyTool, invocation: Invocation, *, resources: Resources | None = None
+) -> Verdict:
     """Return the verdict of the tool's `reconcile`; an invalid one counts as unknown.
 
     The result of an applied call fits the tool's declared type, or is None: applied, with an
@@ -22,6 +25,8 @@ async def asked(tool: AnyTool, invocation: Invocation) -> Verdict:
     reconcile = tool.declared.reconcile
     if reconcile is None:
         return Unknown("the tool has no reconcile")
+    if resources is not None:
+        reconcile = resources.bind(reconcile, (invocation,))
     ask = partial(reconcile, invocation)
 
     async def verdict(_: Invocation) -> Verdict:

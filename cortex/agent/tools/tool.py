@@ -20,6 +20,7 @@ awaiting holds up the whole pod: write it without `async`.
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -48,6 +49,7 @@ from cortex.domain.errors import InvalidOutputError, TimedOutError, UsageError
 from cortex.domain.model import INVALID_INPUT
 from cortex.domain.timeouts import TIMEOUTS, check_timeout
 from cortex.durable.json_schema import Schema, UnsupportedTypeError
+from cortex.durable.resources import Resources, is_requested
 from cortex.durable.stray_errors import tamed
 from cortex.durable.structuring import MisfitError, Problem, show, structure
 from cortex.durable.threads import in_thread, thread_for
@@ -143,6 +145,8 @@ class Tool(Generic[Parameters, Returned]):
     arguments: type
     result: Any
     takes_context: bool
+    requested: tuple[type, ...]
+    """The types of the resources that the function takes."""
     is_required: bool
     is_local: bool
     breaker: BreakerName | None
@@ -208,7 +212,12 @@ class Tool(Generic[Parameters, Returned]):
         return gate_of(call, rules)
 
     async def invoke(
-        self, context: ToolContext, arguments: Any, *, timeout_s: float | None = None
+        self,
+        context: ToolContext,
+        arguments: Any,
+        *,
+        timeout_s: float | None = None,
+        resources: Resources | None = None,
     ) -> object:
         """Run the function; `timeout_s` replaces the tool's own limit.
 
@@ -219,15 +228,19 @@ class Tool(Generic[Parameters, Returned]):
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         async with thread_for(self.run):
             with trio.move_on_after(limit_s):
-                return checked(self.name, await self._run(context, arguments), self.result)
+                result = await self._run(context, arguments, resources)
+                return checked(self.name, result, self.result)
         raise TimedOutError(
             f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
         )
 
-    async def _run(self, context: ToolContext, arguments: Any) -> object:
+    async def _run(
+        self, context: ToolContext, arguments: Any, resources: Resources | None
+    ) -> object:
         leading = (context,) if self.takes_context else ()
         names = [field.name for field in attrs.fields(self.arguments)]
-        run: Any = partial(self.run, *leading, **{name: getattr(arguments, name) for name in names})
+        bound = self.run if resources is None else resources.bind(self.run, leading, *names)
+        run: Any = partial(bound, *leading, **{name: getattr(arguments, name) for name in names})
         try:
             if inspect.iscoroutinefunction(self.run):
                 return await abandonable(run, name=f"tool {self.name!r}")
@@ -329,7 +342,8 @@ def _make(
             hint="describe what it does: the model chooses by it",
         )
     hints = _hints(function, name)
-    arguments, takes_context = _arguments(function, hints, name)
+    requested = {key: hint for key, hint in hints.items() if key != "return" and is_requested(hint)}
+    arguments, takes_context = _arguments(function, hints, name, requested.keys())
     return Tool(
         name=name,
         description=description,
@@ -339,6 +353,7 @@ def _make(
         arguments=arguments,
         result=_result(hints, name),
         takes_context=takes_context,
+        requested=tuple(requested.values()),
         **declared,
     )
 
@@ -361,12 +376,19 @@ def _result(hints: Mapping[str, Any], name: str) -> Any:
     return declared
 
 
-def _arguments(function: ToolFunction, hints: Mapping[str, Any], name: str) -> tuple[type, bool]:
-    """Return the parameters as an attrs class, and whether a `ToolContext` comes before them."""
+def _arguments(
+    function: ToolFunction, hints: Mapping[str, Any], name: str, requested: AbstractSet[str]
+) -> tuple[type, bool]:
+    """Return the parameters as an attrs class, and whether a `ToolContext` comes before them.
+
+    Without the `requested` ones, which are resources.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     takes_context = bool(parameters) and hints.get(parameters[0].name) is ToolContext
     fields = {}
     for parameter in parameters[takes_context:]:
+        if parameter.name in requested:
+            continue
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise UsageError(f"tool {name!r}: {parameter} cannot be passed by its name")
         if parameter.name == INVALID_INPUT:

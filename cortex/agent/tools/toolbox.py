@@ -36,6 +36,7 @@ from cortex.domain.errors import (
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import guard_of
+from cortex.durable.resources import Resources
 
 RULES_KEPT_MAX: Final = 1000
 
@@ -108,7 +109,7 @@ class Toolbox:
         )
         gate = gate_of(gated, rules)
         breaker = tool.breaker_name(parsed)
-        terms = None if effect is None else _terms(tool, effect)
+        terms = None if effect is None else _terms(tool, effect, attempt.services.resources)
         if tool is run_command and attempt.agent is not None:
             terms = CommandTerms.of(await attempt.agent_spec()).effect_terms(parsed.argv)
             arguments = tool.canonical(parsed)
@@ -211,7 +212,13 @@ async def _run(
         traceparent=attempt.traceparent(call.key),
         notify=partial(_notify, attempt, call.key),
     )
-    invoke = partial(tool.invoke, context, parsed, timeout_s=call.timeout_s)
+    invoke = partial(
+        tool.invoke,
+        context,
+        parsed,
+        timeout_s=call.timeout_s,
+        resources=attempt.services.resources,
+    )
     result = await attempt.services.meter.timed(tool.name, invoke)
     return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
 
@@ -222,8 +229,8 @@ async def _notify(attempt: Attempt, step: str, payload: str, job_id: UUID) -> No
     )
 
 
-def _terms(tool: AnyTool, rule: EffectRule) -> EffectTerms:
-    reconcile = None if rule.reconcile is None else partial(asked, tool)
+def _terms(tool: AnyTool, rule: EffectRule, resources: Resources) -> EffectTerms:
+    reconcile = None if rule.reconcile is None else partial(asked, tool, resources=resources)
     return EffectTerms(is_idempotent=rule.is_idempotent, reconcile=reconcile)
 
 

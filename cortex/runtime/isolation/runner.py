@@ -49,6 +49,7 @@ from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.forwarding import remote
 from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.job_ending import ending_of, not_judged
+from cortex.runtime.open_resources import OpenResources
 
 T = TypeVar("T")
 AHEAD_S: Final = 5.0
@@ -103,6 +104,7 @@ class _Runner:
         self._chance = chance
         self._scope = trio.CancelScope()
         self._is_leaving = False
+        self._running_count = 0
         self._most_kb = _most_held_kb()  # at first what it inherits from the process that forked it
 
     async def run(self, connection: socket.socket) -> None:
@@ -113,6 +115,9 @@ class _Runner:
 
     async def _serve(self, line: Channel) -> None:
         async with trio.open_nursery() as nursery:
+            self._resources = OpenResources(
+                self._parts.registry.resources, nursery, on_failure=lambda: None
+            )
             nursery.start_soon(line.write)
             while (message := await line.receive()) is not None:
                 if "reply" in message:
@@ -126,16 +131,20 @@ class _Runner:
                     self._is_leaving = message["is_leaving"]
                     nursery.start_soon(self._attempt, line, message)
             # Without its pod nothing may go on, whatever a job shields.
+            if self._running_count == 0:
+                await self._resources.close()
             os._exit(0)
 
     async def _attempt(self, line: Channel, message: dict[str, Any]) -> None:
         """Run one attempt and report how it ended."""
         limit_cpu(self._parts.cpu_s)
+        self._running_count += 1
         claim = shaped(message["claim"], Claim)
         raised: BaseException | None = None
         result = ""
         try:
             with self._scope:
+                await self._resources.open_again()
                 # From here on a death is the job's; before, none of its code has run.
                 await line.call("begin")
                 result = await self._handle(line, claim, message)
@@ -176,6 +185,7 @@ class _Runner:
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),
+            resources=self._parts.registry.resources,
         )
         return await run_handler(self._parts.registry, claim, journal, services)
 
@@ -211,6 +221,7 @@ class _Runner:
 
     def send_end(self, line: Channel, ending: Operation | None, **details: Any) -> None:
         end_children()  # the programs that the job has started end with it
+        self._running_count -= 1
         name = None if ending is None else type(ending).__name__
         grown_kb = _most_held_kb() - self._most_kb
         operation = None if ending is None else plain(ending)

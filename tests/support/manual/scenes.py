@@ -258,6 +258,7 @@ END
                     cortex jobs wait $(cat job)
                 """,
             ),
+            "# shared.py": IMPORTED,
             "# render.py": IMPORTED,
         },
     ),

@@ -194,7 +194,7 @@ class Box(Generic[T]):
 @pytest.mark.parametrize(
     "hint",
     [
-        *(Unmade, list[Unmade], Unmade | None, dict[str, Unmade], Holder, Holder | None, complex),
+        *(list[Unmade], Unmade | None, dict[str, Unmade], Holder, Holder | None, complex),
         *(Lost, list[Lost], Box[Unmade]),
     ],
     ids=str,

@@ -1,0 +1,123 @@
+"""Opens the application's resources before the first job of a process, and closes them at its end.
+
+Each is held open by a task of its own: what it opens in that task, such as a nursery, can fail or
+be closed without the task of another one, of a job or of the pod.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from cortex.domain.classification import failure_of
+from cortex.domain.errors import TransientError
+from cortex.durable.resources import Resource, Resources
+
+OPENS_WITHIN_S: Final = 60.0
+CLOSES_WITHIN_S: Final = 5.0
+"""All together; the others are cancelled then."""
+CANCELLED_WITHIN_S: Final = 1.0
+_log = structlog.get_logger(__name__)
+
+
+class ResourceError(TransientError):
+    """A resource did not open."""
+
+
+@attrs.define(eq=False)
+class _Holder:
+    resource: Resource[Any]
+    on_failure: Callable[[], None]
+    """Called when the resource ends by itself while it is open."""
+    value: Any = None
+    error: Exception | None = None
+    is_open: bool = False
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    closing: trio.Event = attrs.field(factory=trio.Event)
+    closed: trio.Event = attrs.field(factory=trio.Event)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    async def hold(self) -> None:
+        try:
+            with self.scope:
+                async with self.resource.open() as self.value:
+                    self.is_open = True
+                    self.answered.set()
+                    await self.closing.wait()
+        except Exception as error:  # noqa: BLE001 -- the application's; reported by name
+            self.error = error
+        finally:
+            self.answered.set()
+            self.closed.set()
+        if not self.is_open:
+            return
+        if self.error is not None:
+            what = "failed to close" if self.closing.is_set() else "failed while open"
+            _log.error(f"resource {what}", resource=self.name, error=failure_of(self.error).message)
+        if not self.closing.is_set():
+            self.on_failure()
+
+    @property
+    def name(self) -> str:
+        return f"{self.resource.name} ({self.resource.place})"
+
+
+@attrs.frozen
+class OpenResources:
+    """The resources of a process while they are open."""
+
+    resources: Resources
+    nursery: trio.Nursery
+    """Holds their tasks."""
+    on_failure: Callable[[], None]
+    _holders: list[_Holder] = attrs.field(factory=list, init=False)
+
+    async def open(self) -> None:
+        """Open all, in the order of their declaration.
+
+        Raises `ResourceError` for the first failure. Call `close` also then, and if cancelled.
+        """
+        for each in self.resources.declared.values():
+            holder = _Holder(each, self.on_failure)
+            self._holders.append(holder)
+            self.nursery.start_soon(holder.hold, name=f"resource {each.name}")
+            with trio.move_on_after(OPENS_WITHIN_S):
+                await holder.answered.wait()
+            if holder.error is not None:
+                message = (
+                    f"resource {holder.name} failed to open: {failure_of(holder.error).message}"
+                )
+                raise ResourceError(message) from holder.error
+            if not holder.is_open:
+                message = f"resource {holder.name} did not open within {OPENS_WITHIN_S:g} seconds"
+                raise ResourceError(message, hint="open slow parts when they are first used")
+            self.resources.opened[each.kind] = holder.value
+
+    async def open_again(self) -> None:
+        """Open all unless they are open; those that have failed, too. Raises `ResourceError`."""
+        if not self._holders or any(holder.closed.is_set() for holder in self._holders):
+            await self.close()
+            await self.open()
+
+    async def close(self) -> None:
+        """Close all, the last one first. Errors, and what does not close in time, are logged."""
+        self.resources.opened.clear()
+        holders = list(reversed(self._holders))
+        self._holders.clear()
+        with trio.move_on_after(CLOSES_WITHIN_S, shield=True):
+            for holder in holders:
+                holder.closing.set()
+                if not holder.is_open:
+                    holder.scope.cancel(reason="it did not open")
+                await holder.closed.wait()
+        left = [holder for holder in holders if not holder.closed.is_set()]
+        for holder in left:
+            hint = f"all resources have {CLOSES_WITHIN_S:g} seconds together"
+            _log.error("resource cancelled while it closed", resource=holder.name, hint=hint)
+            holder.closing.set()
+            holder.scope.cancel(reason="it did not close in time")
+        with trio.move_on_after(CANCELLED_WITHIN_S, shield=True):
+            for holder in left:
+                await holder.closed.wait()

@@ -1,0 +1,166 @@
+"""Resources are opened before the first job, and closed after the last one, within bounds."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+from cortex.durable.resources import Resource, Resources
+from cortex.runtime.open_resources import (
+    CANCELLED_WITHIN_S,
+    CLOSES_WITHIN_S,
+    OPENS_WITHIN_S,
+    OpenResources,
+    ResourceError,
+)
+
+
+def declared(name: str, function: Callable[[], AbstractAsyncContextManager[Any]]) -> Resource[Any]:
+    kind = type(name, (SimpleNamespace,), {})
+    return Resource(name=name, kind=kind, open=function, place="app.py:7")
+
+
+async def using(
+    *given: Resource[Any], work: Callable[[Resources], Awaitable[None]], failures: list[str]
+) -> None:
+    """Open them, work with them and close them. Raises `ResourceError`."""
+    resources = Resources()
+    resources.declare(given)
+    error: ResourceError | None = None
+    async with trio.open_nursery() as nursery:
+        held = OpenResources(resources, nursery, lambda: failures.append("failed"))
+        try:
+            await held.open()
+            await work(resources)
+        except ResourceError as caught:
+            error = caught
+        await held.close()
+    assert resources.opened == {}
+    if error is not None:
+        raise error
+
+
+async def test_they_are_opened_in_order_and_closed_in_reverse() -> None:
+    happened: list[str] = []
+
+    def noting(name: str) -> Resource[Any]:
+        @asynccontextmanager
+        async def hold() -> AsyncIterator[str]:
+            happened.append(f"open {name}")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                yield name
+                nursery.cancel_scope.cancel()
+            happened.append(f"close {name}")
+
+        return declared(name, hold)
+
+    async def work(resources: Resources) -> None:
+        assert list(resources.opened.values()) == ["a", "b"]
+        happened.append("work")
+
+    failures: list[str] = []
+    await using(noting("a"), noting("b"), work=work, failures=failures)
+    assert happened == ["open a", "open b", "work", "close b", "close a"]
+    assert failures == []
+
+
+async def _nothing(_: Resources) -> None: ...
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_one_that_fails_to_open_is_named_and_the_others_are_closed(number: int) -> None:
+    closed: list[str] = []
+
+    @asynccontextmanager
+    async def well() -> AsyncIterator[str]:
+        yield "well"
+        closed.append("well")
+
+    @asynccontextmanager
+    async def fails() -> AsyncIterator[str]:
+        raise ConnectionRefusedError("nobody listens")
+        yield "never"
+
+    given = [declared("well", well), declared("client", fails)]
+    with pytest.raises(ResourceError) as caught:
+        await using(*given[number:], work=_nothing, failures=[])
+    assert caught.value.message == (
+        "resource client (app.py:7) failed to open: ConnectionRefusedError: nobody listens"
+    )
+    assert closed == ["well"][number:]
+
+
+async def test_one_that_never_opens_has_a_bound(autojump_clock: object) -> None:
+    @asynccontextmanager
+    async def hangs() -> AsyncIterator[str]:
+        await trio.sleep_forever()
+        yield "never"
+
+    began = trio.current_time()
+    with pytest.raises(ResourceError, match=r"client \(app.py:7\) did not open within 60 seconds"):
+        await using(declared("client", hangs), work=_nothing, failures=[])
+    assert trio.current_time() - began == pytest.approx(OPENS_WITHIN_S)
+
+
+async def test_one_that_never_closes_is_cancelled_and_logged(autojump_clock: object) -> None:
+    @asynccontextmanager
+    async def hangs() -> AsyncIterator[str]:
+        yield "well"
+        await trio.sleep_forever()
+
+    began = trio.current_time()
+    with structlog.testing.capture_logs() as logs:
+        both = [declared(name, hangs) for name in ("client", "pool")]
+        await using(*both, work=_nothing, failures=[])
+    assert trio.current_time() - began <= CLOSES_WITHIN_S + CANCELLED_WITHIN_S
+    assert {each["resource"] for each in logs} == {"client (app.py:7)", "pool (app.py:7)"}
+
+
+async def test_one_that_fails_while_open_is_logged_and_reported() -> None:
+    @asynccontextmanager
+    async def breaks() -> AsyncIterator[str]:
+        async def crash() -> None:
+            raise ConnectionResetError("gone")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(crash)
+            yield "well"
+
+    async def work(_: Resources) -> None:
+        with trio.fail_after(5):
+            while not failures:
+                await trio.lowlevel.checkpoint()
+
+    failures: list[str] = []
+    with structlog.testing.capture_logs() as logs:
+        await using(declared("client", breaks), work=work, failures=failures)
+    assert failures == ["failed"]
+    assert "gone" in str(logs)
+
+
+async def test_a_failed_one_is_opened_again() -> None:
+    count = 0
+
+    @asynccontextmanager
+    async def fragile() -> AsyncIterator[int]:
+        nonlocal count
+        count += 1
+        async with trio.open_nursery() as nursery:
+            if count == 1:
+                nursery.cancel_scope.cancel()
+            yield count
+
+    resources = Resources()
+    resources.declare([declared("client", fragile)])
+    async with trio.open_nursery() as nursery:
+        held = OpenResources(resources, nursery, lambda: None)
+        for _ in range(3):
+            await held.open_again()
+            await trio.testing.wait_all_tasks_blocked()
+        await held.close()
+    assert count == 2
