@@ -204,6 +204,26 @@ class Context:
         )
         return self._journal.promised(key, step)
 
+    def asyncio(
+        self,
+        function: Callable[..., Awaitable[Result]],
+        *args: Any,
+        name: str | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Result]:
+        """Run code of an asyncio library as a step: `await function(*args, **kwargs)` in its loop.
+
+        The loop runs in a thread of its own and lives as long as the process, so clients may be
+        kept in it. The step has the name of the function unless one is given, and is otherwise like
+        any other: see `step`. Cancelled or timed out, the asyncio task is cancelled, too.
+        """
+        # asyncio is only imported by those who need it
+        from cortex.durable.asyncio_thread import on_asyncio  # noqa: PLC0415
+
+        chosen = _name(function).rpartition(".")[2] if name is None else name
+        return self.step(chosen, on_asyncio(function), *args, timeout=timeout, **kwargs)
+
     def group(
         self, name: str, function: Callable[[], Awaitable[Any]], *, given: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:

@@ -259,6 +259,7 @@ END
                 """,
             ),
             "# shared.py": IMPORTED,
+            "# inbox.py": IMPORTED,
             "# render.py": IMPORTED,
         },
     ),
