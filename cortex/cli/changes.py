@@ -93,7 +93,10 @@ def changes(verb: Verb) -> Callable[[Callable[..., None]], Callable[..., None]]:
             command(request, **given)
 
         wanted = [
-            reason_option(verb.reason, is_required=verb.is_reason_required),
+            # A dry run needs no reason: the command checks it.
+            reason_option(
+                verb.reason, is_required=verb.is_reason_required and not verb.has_dry_run
+            ),
             unasked_option
             if verb.asks is None
             else click.option("--yes", "is_agreed", is_flag=True, help=verb.asks),

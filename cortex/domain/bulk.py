@@ -15,9 +15,9 @@ import attrs
 import orjson
 
 from cortex.domain.clock import uuid7_of
-from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.errors import UsageError
 from cortex.domain.job import BULK, Submission
+from cortex.domain.job_filter import parse_filter
 
 LIMIT_DEFAULT: Final = 1_000
 LIMIT_MAX: Final = 10_000
@@ -66,11 +66,9 @@ class BulkRequest:
     reason: str
     """Stored with each of them; the submitter of the job is who changed them."""
     jobs: str | None = None
-    """A filter for jobs, as typed; "" matches all."""
+    """A filter, as typed; "" matches all jobs. With `letter:` it selects dead letters."""
     job_ids: tuple[UUID, ...] = ()
     """Jobs by name instead."""
-    letters: DeadLetterFilter | None = None
-    """A filter for dead letters."""
     letters_through: UUID | None = None
     """The job of the newest dead letter that a person counted: newer ones are left alone."""
     limit: int = LIMIT_DEFAULT
@@ -92,28 +90,37 @@ class BulkRequest:
         at: datetime | None,
         reason: str,
         rate_per_s: float | None = None,
+        agent_version: int | None = None,
+        from_start: bool = False,
     ) -> "BulkRequest":
         """Return a request for the jobs that a person counted and confirmed; `at`: when.
 
         They are named, because by now the filter `jobs` may match others. Too many to name are
-        chosen again, at most as many.
+        chosen again, at most as many; so are dead letters, up to the last one that was counted.
         """
-        request = cls(verb=verb, reason=reason, rate_per_s=rate_per_s)
-        if len(job_ids) <= NAMED_MAX:
-            return attrs.evolve(request, job_ids=tuple(job_ids))
-        return attrs.evolve(request, jobs=jobs, counted_at=at, limit=len(job_ids))
+        request = cls(
+            verb=verb,
+            reason=reason,
+            jobs=jobs,
+            limit=len(job_ids),
+            rate_per_s=rate_per_s,
+            agent_version=agent_version,
+            from_start=from_start,
+        )
+        if request.is_about_letters:
+            return attrs.evolve(request, letters_through=job_ids[-1])
+        if len(job_ids) > NAMED_MAX:
+            return attrs.evolve(request, counted_at=at)
+        return attrs.evolve(request, jobs=None, limit=LIMIT_DEFAULT, job_ids=tuple(job_ids))
 
     @property
     def is_about_letters(self) -> bool:
-        return self.letters is not None
+        return parse_filter(self.jobs or "").is_about_letters
 
     def check(self) -> None:
         """Raise `UsageError` for a request that makes no sense."""
-        ways = (self.jobs is not None, bool(self.job_ids), self.is_about_letters)
-        if sum(ways) != 1:
-            raise UsageError("a bulk operation takes one of jobs, job_ids and letters")
-        if self.letters == DeadLetterFilter():
-            raise UsageError("a bulk operation on dead letters needs a filter")
+        if (self.jobs is None) != bool(self.job_ids):
+            raise UsageError("a bulk operation takes one of jobs and job_ids")
         verbs = {BulkVerb.RETRY, BulkVerb.DISCARD if self.is_about_letters else BulkVerb.CANCEL}
         if self.verb not in verbs:
             raise UsageError(f"{self.verb} is for {_OTHERS[self.is_about_letters]}")

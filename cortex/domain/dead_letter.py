@@ -1,7 +1,5 @@
 """Dead letters: the triage's decision about a failed job, and the prospect of its retry."""
 
-import shlex
-from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -39,43 +37,6 @@ UNRESOLVED: Final = (DeadLetterState.OPEN, DeadLetterState.ESCALATED, DeadLetter
 
 DECISIONS: Final = frozenset({DeniedError.code, ApprovalExpiredError.code})
 """Codes of errors with which people decide that a job fails: it is no dead letter."""
-
-
-@attrs.frozen(kw_only=True)
-class DeadLetterFilter:
-    """Selects dead letters; None leaves a criterion out."""
-
-    fingerprint: str | None = None
-    """The fingerprint or its beginning."""
-    type: str | None = None
-    code: str | None = None
-    error_class: str | None = None
-    agent: str | None = None
-    tenant: str | None = None
-    states: tuple[DeadLetterState, ...] = UNRESOLVED
-    since_s: float | None = None
-    """Failed at most this many seconds ago."""
-
-    @property
-    def arguments(self) -> tuple[object, ...]:
-        """The first parameters of each query that filters."""
-        given = (self.fingerprint, self.type, self.code, self.error_class, self.agent, self.tenant)
-        return (*given, [state.value for state in self.states], self.since_s)
-
-    def typed(self, *, limit: int) -> str:
-        """Return it in the syntax of the command line, except for the states."""
-        since = None if self.since_s is None else f"{self.since_s:.0f}s"
-        given = {
-            "--fingerprint": self.fingerprint,
-            "--type": self.type,
-            "--code": self.code,
-            "--class": self.error_class,
-            "--agent": self.agent,
-            "--tenant": self.tenant,
-            "--since": since,
-            "--limit": str(limit),
-        }
-        return shlex.join(word for name, value in given.items() if value for word in (name, value))
 
 
 _CREDENTIALS: Final = "the credentials are fixed"
@@ -315,35 +276,3 @@ def _beginning(text: str | None) -> str | None:
     if text is None or len(text) <= VALUE_KEPT:
         return text
     return f"{text[: VALUE_KEPT - 1]}…"
-
-
-MANY: Final = 100
-"""Above this, the number has to be typed."""
-
-
-@attrs.frozen(kw_only=True)
-class DryRun:
-    """The dead letters that will be changed."""
-
-    job_ids: tuple[UUID, ...]
-    has_more: bool = False
-    """More dead letters match than one operation takes; these are the oldest."""
-    last_id: UUID | None = None
-    """The job of the newest of them."""
-
-    @classmethod
-    def first(cls, found: Sequence[UUID], *, limit: int) -> "DryRun":
-        """Return the first `limit` of those found, of which there may be one more."""
-        taken = tuple(found[:limit])
-        last_id = taken[-1] if taken else None
-        return cls(job_ids=taken, has_more=len(found) > limit, last_id=last_id)
-
-    @property
-    def wanted(self) -> str:
-        """The text that has to be typed to agree."""
-        return str(len(self.job_ids)) if len(self.job_ids) > MANY else "y"
-
-    def words(self, verb: str, *, how: str) -> str:
-        """Describe it in one line; `how` follows the number."""
-        more = " of more, the oldest first," if self.has_more else ""
-        return f"{verb} {len(self.job_ids):,}{more}{how}"

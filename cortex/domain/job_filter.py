@@ -1,25 +1,30 @@
 """The filter for jobs that people type, the same on the command line and in the API.
 
     status:retry agent:invoice-* age>10m code:rate_limit,overloaded created<2026-01-31 id:9f3a1c
+    letter:unresolved fingerprint:3fa9 class:permanent ended<2h
 
 Terms stand side by side and all must hold. Values of one key, with commas or repeated, are
 alternatives. `*` stands for any text; quotes keep blanks and commas together: `queue:"big jobs"`.
+
+Dead letters are failed jobs whose `letter` is unresolved: a saved filter, `DEAD`.
 """
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.approvals.approval import APPROVAL
 from cortex.domain.budget import WAITING_PREFIX as BUDGET
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState
 from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError
+from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
 from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
@@ -117,6 +122,14 @@ _STATES: Final[Mapping[str, tuple[StateTerm, ...]]] = {
 }
 
 
+LETTER_STATES: Final[Mapping[str, tuple[DeadLetterState, ...]]] = {
+    **{state.value.lower(): (state,) for state in DeadLetterState},
+    "unresolved": UNRESOLVED,
+    "all": tuple(DeadLetterState),
+}
+"""The words of `letter:` that people type."""
+
+
 @attrs.frozen(kw_only=True)
 class JobFilter:
     """All of these must hold; an empty one leaves its criterion out."""
@@ -131,6 +144,12 @@ class JobFilter:
     tags: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     """Codes of the errors that they failed with."""
+    classes: tuple[FailureClass, ...] = ()
+    """Classes of those errors."""
+    letters: tuple[DeadLetterState, ...] = ()
+    """States of their dead letters."""
+    fingerprints: tuple[str, ...] = ()
+    """Beginnings of the fingerprints of their dead letters."""
     pods: tuple[str, ...] = ()
     """Names of the pods that run them, or ran them last."""
     id_suffixes: tuple[str, ...] = ()
@@ -141,6 +160,10 @@ class JobFilter:
     created_after: datetime | None = None
     """Aware, and excluded; the next one, too."""
     created_before: datetime | None = None
+    ended_before_s: float | None = None
+    """Ended more than this many seconds ago."""
+    ended_within_s: float | None = None
+    """Ended at most this many seconds ago."""
 
     @property
     def statuses(self) -> tuple[JobStatus, ...]:
@@ -154,9 +177,36 @@ class JobFilter:
             return None
         return [each.pattern for each in self.states]
 
+    @property
+    def is_about_ends(self) -> bool:
+        """Only jobs that have ended can match."""
+        return self.ended_before_s is not None or self.ended_within_s is not None
+
+    @property
+    def is_about_letters(self) -> bool:
+        """It names states of dead letters: it selects these, not other jobs."""
+        return bool(self.letters)
+
+    @property
+    def is_unresolved(self) -> bool:
+        """No dead letter that was retried or discarded can match, if any is named or none is."""
+        return all(state.is_unresolved for state in self.letters)
+
+    @property
+    def letter_patterns(self) -> list[str] | None:
+        """LIKE patterns for `STATE|fingerprint` of a dead letter; None: it need not have one."""
+        if not (self.letters or self.fingerprints):
+            return None
+        states = [each.value for each in self.letters] or ["%"]
+        return [f"{state}|{each}%" for state in states for each in self.fingerprints or ("",)]
+
     def with_states(self, *statuses: JobStatus) -> "JobFilter":
         """Return the filter with these states instead of its own."""
         return attrs.evolve(self, states=tuple(StateTerm(status) for status in statuses))
+
+
+DEAD: Final = JobFilter(letters=UNRESOLVED)
+"""The saved filter of dead letters: failed jobs that wait for a decision."""
 
 
 def parse_filter(text: str) -> JobFilter:
@@ -173,13 +223,17 @@ def parse_filter(text: str) -> JobFilter:
     return JobFilter(**fields)
 
 
-def term(key: str, value: str) -> str:
-    """Return a term that matches a text: `pod:eu-2`, `queue:"big jobs"`.
+def of_letters(text: str) -> str:
+    """Return a valid filter for dead letters: the unresolved ones, unless it names their states."""
+    return text if parse_filter(text).letters else f"letter:unresolved {text}".strip()
 
-    A double quote, which cannot be quoted, becomes a wildcard.
-    """
-    quoted = value.replace('"', "*")
-    return f"{key}:{value}" if re.fullmatch(r"[\w.:/@-]+", value) else f'{key}:"{quoted}"'
+
+def term(key: str, value: str) -> str:
+    """Return a term that matches a text: `pod:eu-2`, `queue:"big jobs"`."""
+    if re.fullmatch(r"[\w.:/@-]+", value):
+        return f"{key}:{value}"
+    quoted = value.replace('"', '"\'"\'"')  # the quotation mark alone in the other quotes
+    return f'{key}:"{quoted}"'
 
 
 def with_only(text: str, key: str, value: str) -> str:
@@ -190,14 +244,32 @@ def with_only(text: str, key: str, value: str) -> str:
 
 def parse_state(word: str) -> tuple[StateTerm, ...]:
     """Return the meaning of a word: `run`, `RUNNING`, `effect`. Raises `UsageError`."""
-    terms = _STATES.get(word.strip().lower())
-    if terms is None:
-        close = difflib.get_close_matches(word.lower(), _STATES, n=1)
-        raise UsageError(
-            f"unknown state {word!r}",
-            hint=f"did you mean {close[0]!r}?" if close else f"states: {', '.join(STATE_NAMES)}",
-        )
-    return terms
+    return _word(word, _STATES, "state", STATE_NAMES)
+
+
+def parse_fingerprint(text: str) -> str:
+    """Return the beginning of a fingerprint in lower case. Raises `UsageError`."""
+    digits = text.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{4,12}", digits, re.ASCII):
+        raise UsageError(f"{text[:80]!r} is not a fingerprint or its first 4 digits")
+    return digits
+
+
+Meaning = TypeVar("Meaning")
+_PLURALS: Final = {"state": "states", "class": "classes", "state of a dead letter": "states"}
+
+
+def _word(
+    word: str, meanings: Mapping[str, Meaning], kind: str, shown: Sequence[str] = ()
+) -> Meaning:
+    """Return the meaning of a word. Raises `UsageError` that suggests another one."""
+    meaning = meanings.get(word.strip().lower())
+    if meaning is None:
+        close = difflib.get_close_matches(word.lower(), meanings, n=1)
+        known = f"{_PLURALS[kind]}: {', '.join(shown or meanings)}"
+        hint = f"did you mean {close[0]!r}?" if close else known
+        raise UsageError(f"unknown {kind} {word[:80]!r}", hint=hint)
+    return meaning
 
 
 # --- terms
@@ -209,8 +281,8 @@ _TERM: Final = re.compile(
 )
 _VALUE: Final = re.compile(r""" "([^"]*)" | '([^']*)' | ([^"',]+) | (,) """, re.VERBOSE)
 _KEYS: Final = (
-    "status:STATE type:T agent:NAME queue:Q tenant:NAME tag:TAG code:CODE pod:NAME age>10m "
-    "created<DATE id:…"
+    "status:STATE type:T agent:NAME queue:Q tenant:NAME tag:TAG code:CODE class:CLASS pod:NAME "
+    "age>10m created<DATE ended<2h id:… letter:STATE fingerprint:F"
 )
 
 
@@ -271,6 +343,20 @@ def _add_suffix(fields: dict[str, Any], field: str, value: str) -> None:
     fields[field] = (*fields.get(field, ()), digits)
 
 
+def _add_class(fields: dict[str, Any], field: str, value: str) -> None:
+    found = _word(value, {each.value.lower(): (each,) for each in FailureClass}, "class")
+    fields[field] = tuple(dict.fromkeys((*fields.get(field, ()), *found)))
+
+
+def _add_letter(fields: dict[str, Any], field: str, value: str) -> None:
+    found = _word(value, LETTER_STATES, "state of a dead letter")
+    fields[field] = tuple(dict.fromkeys((*fields.get(field, ()), *found)))
+
+
+def _add_fingerprint(fields: dict[str, Any], field: str, value: str) -> None:
+    fields[field] = (*fields.get(field, ()), parse_fingerprint(value))
+
+
 def _larger_span(fields: dict[str, Any], field: str, value: str) -> None:
     fields[field] = max(parse_span(value), fields.get(field, 0.0))
 
@@ -308,14 +394,24 @@ _READERS: Final[Mapping[str, Mapping[str, tuple[str, _Read]]]] = {
     "tenant": {":": ("tenants", _add_text)},
     "tag": {":": ("tags", _add_text)},
     "code": {":": ("codes", _add_text)},
+    "class": {":": ("classes", _add_class)},
     "pod": {":": ("pods", _add_text)},
     "id": {":": ("id_suffixes", _add_suffix)},
     "age": {">": ("older_than_s", _larger_span), "<": ("newer_than_s", _smaller_span)},
     "created": {">": ("created_after", _later), "<": ("created_before", _earlier)},
+    "ended": {">": ("ended_before_s", _larger_span), "<": ("ended_within_s", _smaller_span)},
+    "letter": {":": ("letters", _add_letter)},
+    "fingerprint": {":": ("fingerprints", _add_fingerprint)},
 }
 
 TEXT_KEYS: Final = tuple(key for key, signs in _READERS.items() if ":" in signs)
 """Keys that a colon and a value follow."""
+KEY_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "status": STATE_NAMES,
+    "class": tuple(each.value.lower() for each in FailureClass),
+    "letter": tuple(LETTER_STATES),
+}
+"""All values of the keys that have few."""
 
 
 def _reader(key: str, sign: str) -> tuple[str, _Read]:
@@ -329,6 +425,12 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
         takes = " or ".join(f"{key}{each}" for each in _READERS[key])
         raise UsageError(f"{key}{sign} is invalid in a filter", hint=f"write {takes}")
     return _READERS[key][sign]
+
+
+def like(patterns: Sequence[str]) -> list[str] | None:
+    """Return LIKE patterns, in which only `*` is special; None: there are none."""
+    escaped = (each.translate({ord(c): f"\\{c}" for c in "\\%_"}) for each in patterns)
+    return [each.replace("*", "%") for each in escaped] or None
 
 
 # --- places in lists

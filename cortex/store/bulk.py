@@ -25,7 +25,6 @@ from cortex.domain.bulk import (
     BulkSlice,
     BulkVerb,
 )
-from cortex.domain.dead_letter import DeadLetterFilter, DryRun
 from cortex.domain.errors import CortexError, NotFoundError, UsageError
 from cortex.domain.job import BULK, JobStatus
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter, why_not_cancel
@@ -82,14 +81,9 @@ async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice
     row = await db.fetch_one("bulk.submitter", job_id)
     if row is None or row["submitted_by"] is None:
         raise UsageError("a bulk operation is done in the name of its submitter, and it has none")
+    chosen = await _choose(db, request, before=request.counted_at or row["created_at"])
     slice_max = {BulkVerb.CANCEL: CHANGE_BATCH, BulkVerb.DISCARD: DISCARD_BATCH}
-    if request.letters is not None:
-        chosen = await choose_letters(db, request, request.letters)
-        most = slice_max.get(request.verb, RESUBMIT_BATCH)
-    else:
-        before = request.counted_at or row["created_at"]
-        chosen = await _choose_jobs(db, request, before=before)
-        most = slice_max.get(request.verb, RESUBMIT_BATCH if chosen.failed else CHANGE_BATCH)
+    most = slice_max.get(request.verb, RESUBMIT_BATCH if chosen.failed else CHANGE_BATCH)
     return BulkChoice(
         id=_plain(row["id"]),
         by=row["submitted_by"],
@@ -106,30 +100,18 @@ def _plain(id_: UUID) -> UUID:
     return UUID(int=id_.int)
 
 
-async def choose_letters(db: Database, request: BulkRequest, which: DeadLetterFilter) -> JobChoice:
-    """Return the failed jobs whose dead letters match, oldest first."""
-    found = await dead_letters.choose(
-        db, which, limit=request.limit + 1, through=request.letters_through
-    )
-    taken = DryRun.first(found, limit=request.limit)
-    return JobChoice(
-        job_ids=list(taken.job_ids),
-        refused={},
-        has_more=taken.has_more,
-        failed=len(taken.job_ids),
-    )
-
-
-async def _choose_jobs(db: Database, request: BulkRequest, *, before: datetime) -> JobChoice:
+async def _choose(db: Database, request: BulkRequest, *, before: datetime) -> JobChoice:
     is_cancel = request.verb is BulkVerb.CANCEL
     if request.job_ids:
         of_marked = (
             job_choice.choose_marked_to_cancel if is_cancel else job_choice.choose_marked_to_retry
         )
         return await of_marked(db, request.job_ids)
-    choose_all = job_choice.choose_to_cancel if is_cancel else job_choice.choose_to_retry
-    which = _submitted_before(parse_filter(request.jobs or ""), before)
-    return await choose_all(db, which, limit=request.limit)
+    which = parse_filter(request.jobs or "")
+    if not which.is_about_letters:
+        which = _submitted_before(which, before)
+    through = request.letters_through
+    return await job_choice.choose(db, request.verb, which, limit=request.limit, through=through)
 
 
 def _submitted_before(which: JobFilter, instant: datetime) -> JobFilter:

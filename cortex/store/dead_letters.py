@@ -18,7 +18,6 @@ from cortex.domain.dead_letter import (
     UNRESOLVED,
     DeadLetter,
     DeadLetterDetail,
-    DeadLetterFilter,
     DeadLetterGroup,
     DeadLetterState,
     PayloadEdit,
@@ -33,6 +32,8 @@ from cortex.domain.errors import (
     UnavailableError,
 )
 from cortex.domain.idempotency import error_document
+from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import DEAD, JobFilter, like
 from cortex.domain.phrases import utc_time
 from cortex.postgres.database import Database, Record
 from cortex.postgres.errors import is_overdue, of_statement
@@ -179,43 +180,63 @@ def documents(done: Sequence[SettledDeadLetter]) -> list[dict[str, Any]]:
     ]
 
 
-async def groups(db: Database, which: DeadLetterFilter, *, limit: int) -> list[DeadLetterGroup]:
+def _arguments(which: JobFilter) -> tuple[object, ...]:
+    """Return the parameters of `cortex.letters`; unresolved dead letters if no state is named."""
+    named = attrs.evolve(which, letters=which.letters or UNRESOLVED)
+    patterns = named.letter_patterns
+    if which.statuses and JobStatus.FAILED not in which.statuses:
+        patterns = []
+    elif not which.fingerprints and named.letters in (UNRESOLVED, tuple(DeadLetterState)):
+        patterns = None  # each has one of these states
+    texts = (which.types, which.agents, which.queues, which.tenants, which.codes)
+    return (
+        patterns,
+        *(like(each) for each in texts),
+        [each.value for each in which.classes] or None,
+        like(which.tags),
+        like(which.pods),
+        [f"%{each}" for each in which.id_suffixes] or None,
+        *(which.older_than_s, which.newer_than_s, which.created_after, which.created_before),
+        *(which.ended_before_s, which.ended_within_s),
+    )
+
+
+async def groups(
+    db: Database, which: JobFilter = DEAD, *, limit: int, looked_max: int = COUNTED_MAX
+) -> list[DeadLetterGroup]:
     """Return errors, the latest first, each with its count and its newest dead letter.
 
-    Of the newest `COUNTED_MAX` matching dead letters; `is_all`: these were all of them.
+    Of the newest `looked_max` matching dead letters; `is_all`: these were all of them.
     """
-    rows = await db.fetch("dead_letters.groups", *which.arguments, limit, COUNTED_MAX)
+    rows = await db.fetch(
+        "dead_letters.groups", *_arguments(which), which.is_unresolved, limit, looked_max
+    )
     return rows_of(DeadLetterGroup, rows)
 
 
 async def page(
-    db: Database, which: DeadLetterFilter, *, before: UUID | None = None, limit: int = 50
+    db: Database, which: JobFilter = DEAD, *, before: UUID | None = None, limit: int = 50
 ) -> list[DeadLetter]:
     """Return dead letters, newest first, older than that of the job `before`."""
-    return rows_of(DeadLetter, await db.fetch("dead_letters.page", *which.arguments, before, limit))
-
-
-async def newest(db: Database, *, looked_max: int, limit: int) -> list[DeadLetterGroup]:
-    """Return errors of the newest undecided dead letters, as `groups` does.
-
-    Reads at most `looked_max` dead letters; `is_all`: these were all of them.
-    """
-    return rows_of(DeadLetterGroup, await db.fetch("dead_letters.newest", looked_max, limit))
+    rows = await db.fetch(
+        "dead_letters.page", *_arguments(which), which.is_unresolved, before, limit
+    )
+    return rows_of(DeadLetter, rows)
 
 
 async def newest_of(
     db: Database, fingerprint: str, *, looked_max: int, limit: int
 ) -> NewestLetters:
-    """Return the dead letters of one error among those that `newest` reads, newest first."""
+    """Return the dead letters of one error among the newest unresolved ones, newest first."""
     rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
     return NewestLetters(rows_of(DeadLetter, rows), is_all=all(row["is_all"] for row in rows))
 
 
 async def choose(
-    db: Database, which: DeadLetterFilter, *, limit: int, through: UUID | None = None
+    db: Database, which: JobFilter, *, limit: int, through: UUID | None = None
 ) -> list[UUID]:
     """Return the jobs of dead letters to operate on, oldest first, none after `through`."""
-    rows = await db.fetch("dead_letters.choose", *which.arguments, limit, through)
+    rows = await db.fetch("dead_letters.choose", *_arguments(which), limit, through)
     return [row["job_id"] for row in rows]
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.errors import (
     ConflictError,
     CortexError,
@@ -47,7 +48,7 @@ class JobChoice:
     """Jobs that an operation would change."""
 
     job_ids: list[UUID]
-    """Newest first."""
+    """Newest first; those of dead letters oldest first."""
     refused: dict[Refusal, int]
     """How many others match, but would stay unchanged."""
     has_more: bool
@@ -56,6 +57,23 @@ class JobChoice:
     """How many of `job_ids` have failed: a retry of one is a new job."""
     at: datetime | None = None
     """When they were read, by the database's clock; None if there were none, or they are marked."""
+
+
+async def choose(
+    db: Database, verb: BulkVerb, which: JobFilter, *, limit: int, through: UUID | None = None
+) -> JobChoice:
+    """Select the jobs that a person's change would apply to, or the dead letters, oldest first.
+
+    `through`: the job of the newest dead letter that may be among them. Raises what
+    `choose_to_cancel` and `choose_to_retry` raise.
+    """
+    if which.is_about_letters and verb is not BulkVerb.CANCEL:
+        found = await dead_letters.choose(db, which, limit=limit + 1, through=through)
+        taken = found[:limit]
+        return JobChoice(job_ids=taken, refused={}, has_more=len(found) > limit, failed=len(taken))
+    if verb is BulkVerb.CANCEL:
+        return await choose_to_cancel(db, which, limit=limit)
+    return await choose_to_retry(db, which, limit=limit)
 
 
 async def choose_to_cancel(db: Database, which: JobFilter, *, limit: int) -> JobChoice:
@@ -102,7 +120,9 @@ async def choose_marked_to_retry(db: Database, job_ids: Sequence[UUID]) -> JobCh
 
 def _actable(which: JobFilter, never: Collection[JobStatus], acted: str) -> JobFilter:
     """Leave out states in which a job never qualifies: there may be any number of such jobs."""
-    if not which.statuses:
+    if which.is_about_letters:
+        which = which.with_states(JobStatus.FAILED)
+    elif not which.statuses:
         return which.with_states(*UNFINISHED)
     left = tuple(each for each in which.states if each.status not in never)
     if not left:

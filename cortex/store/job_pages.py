@@ -14,7 +14,7 @@ import attrs
 
 from cortex.domain.errors import UsageError
 from cortex.domain.job import UPKEEP, JobStatus
-from cortex.domain.job_filter import JobCursor, JobFilter
+from cortex.domain.job_filter import JobCursor, JobFilter, like
 from cortex.postgres.database import Database, Record
 from cortex.store.jobs import ListedJob
 from cortex.store.rows import rows_of
@@ -120,10 +120,19 @@ async def way_in(db: Database, which: JobFilter) -> WayIn:
         return WayIn(job_ids=await _ids(db, which.id_suffixes))
     is_few = bool(which.statuses) and not any(state.is_terminal for state in which.statuses)
     if which.agents and not is_few:
-        rows = await db.fetch("specs.agent_ids_like", _like(which.agents), AGENTS_MAX + 1)
+        rows = await db.fetch("specs.agent_ids_like", like(which.agents), AGENTS_MAX + 1)
         if len(rows) <= AGENTS_MAX:
             return WayIn(agent_ids=[row["id"] for row in rows])
-    return WayIn(states=which.statuses or tuple(JobStatus))
+    return WayIn(states=which.statuses or _implied(which))
+
+
+def _implied(which: JobFilter) -> tuple[JobStatus, ...]:
+    """Return the states of the jobs that can match a filter without states."""
+    if which.letter_patterns is not None or which.classes:
+        return (JobStatus.FAILED,)
+    if which.is_about_ends:
+        return tuple(status for status in JobStatus if status.is_terminal)
+    return tuple(JobStatus)
 
 
 async def _page_due(
@@ -136,7 +145,7 @@ async def _page_due(
     way: WayIn | None,
 ) -> JobPage:
     """Return a page in the order of reading, the nearest to its place first."""
-    if which.statuses and JobStatus.RETRY not in which.statuses:
+    if JobStatus.RETRY not in (which.statuses or _implied(which)):
         return JobPage(jobs=[], next=None, is_short=False)
     is_looked_for = attrs.evolve(which, states=()) != ALL or which.state_patterns is not None
     looked_max = LOOKED_MAX if is_looked_for else limit + 1
@@ -144,15 +153,15 @@ async def _page_due(
         way = await way_in(db, which)
     rows = await db.fetch(
         "job_pages.page_due",
-        *(_like(each) for each in _patterns(which)),
-        _like(which.pods),
+        *(like(each) for each in _patterns(which)),
+        like(which.pods),
         None if way is None else way.job_ids,
         *_span(which, place),
         is_up,
         looked_max,
         limit + 1,
         which.state_patterns,
-        _like(which.tags),
+        like(which.tags),
     )
     return _page_of(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
 
@@ -176,14 +185,18 @@ async def _page(
         way.agent_ids,
         way.job_ids,
         [state.value for state in which.statuses] or None,
-        *(_like(each) for each in _patterns(which)),
+        *(like(each) for each in _patterns(which)),
         *_span(which, place),
         looked_max,
         limit + 1,
-        _like(which.pods),
+        like(which.pods),
         which.state_patterns,
-        None if which.types else list(UPKEEP),
-        _like(which.tags),
+        None if which.types or which.is_about_letters else list(UPKEEP),
+        like(which.tags),
+        which.letter_patterns,
+        [each.value for each in which.classes] or None,
+        which.ended_before_s,
+        which.ended_within_s,
     )
     return _page_of(rows, at="created_at", looked_max=looked_max, limit=limit)
 
@@ -225,14 +238,9 @@ def _is_looked_for(which: JobFilter, way: WayIn) -> bool:
     by_state = bool(which.statuses) and way.states is None
     by_wait = which.state_patterns is not None
     others = (which.types, which.queues, which.tenants, which.tags, which.codes, which.pods)
-    return by_agent or by_state or by_wait or any(others)
+    by_end = which.letter_patterns is not None or bool(which.classes) or which.is_about_ends
+    return by_agent or by_state or by_wait or by_end or any(others)
 
 
 def _patterns(which: JobFilter) -> tuple[Sequence[str], ...]:
     return (which.types, which.agents, which.queues, which.tenants, which.codes)
-
-
-def _like(patterns: Sequence[str]) -> list[str] | None:
-    """Return LIKE patterns: only `*` is special."""
-    escaped = (each.translate({ord(c): f"\\{c}" for c in "\\%_"}) for each in patterns)
-    return [each.replace("*", "%") for each in escaped] or None

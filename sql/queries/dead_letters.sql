@@ -209,54 +209,65 @@ SELECT job_id FROM cortex.dead_letter
 WHERE job_id = ANY ($1::uuid[]) AND state = 'OPEN' AND triaged_at IS NULL
 ORDER BY job_id FOR UPDATE SKIP LOCKED;
 
+-- fragment: matching
+-- Conditions of a filter for jobs on their dead letters d; null leaves one out. LIKE patterns of $1 STATE|fingerprint, $2
+-- types, $3 agents, $4 queues, $5 tenants, $6 error codes; $7 error classes; LIKE patterns of $8 tags, $9 pod names, $10
+-- ids. Submitted $11 at least and $12 at most this many seconds ago, $13 after and $14 before an instant. Failed $15 more
+-- than and $16 at most this many seconds ago.
+($1::text[] IS NULL OR d.state || '|' || d.fingerprint LIKE ANY ($1)) AND ($2::text[] IS NULL OR d.type LIKE ANY ($2))
+AND ($3::text[] IS NULL OR d.agent_id IN (SELECT a.id FROM cortex.agent a WHERE a.name LIKE ANY ($3)))
+AND ($5::text[] IS NULL OR d.tenant LIKE ANY ($5)) AND ($6::text[] IS NULL OR d.error_code LIKE ANY ($6))
+AND ($7::text[] IS NULL OR d.error_class = ANY ($7))
+AND ($10::text[] IS NULL OR replace(d.job_id::text, '-', '') LIKE ANY ($10))
+AND ($15::float8 IS NULL OR d.created_at < cortex.now() - $15 * interval '1 second')
+AND ($16::float8 IS NULL OR d.created_at >= cortex.now() - $16 * interval '1 second')
+AND (coalesce($4::text[], $8::text[], $9::text[]) IS NULL AND coalesce($11::float8, $12::float8) IS NULL
+     AND coalesce($13::timestamptz, $14::timestamptz) IS NULL OR (
+    SELECT ($4 IS NULL OR j.queue_name LIKE ANY ($4))
+       AND ($8 IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($8)))
+       AND ($9 IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($9))
+       AND j.created_at < least(cortex.now() - $11 * interval '1 second', $14, 'infinity')
+       AND j.created_at > greatest(cortex.now() - $12 * interval '1 second', $13, '-infinity')
+    FROM cortex.job_record j WHERE j.id = d.job_id))
+
+-- fragment: letter
+-- Columns of a `DeadLetter`. d: the dead letter; j: its job; a: its agent; b: the breaker of its source.
+d.*, j.error_message, a.name AS agent, b.state AS breaker,
+nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
+cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
+
+-- fragment: its_job
+-- What `letter` takes its columns from.
+JOIN cortex.job j ON j.id = d.job_id
+LEFT JOIN cortex.agent a ON a.id = d.agent_id
+LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
+
 -- name: groups
--- Dead letters by their error, the latest first, each with its newest dead letter. Null leaves a filter out: $1
--- beginning of the fingerprint, $2 type, $3 code, $4 class, $5 agent, $6 tenant, $7 states, $8 largest age in seconds;
--- $9 limit, $10 most dead letters to count, the newest: `is_all` says whether these were all.
+-- Dead letters by their error, the latest first, each with its newest dead letter. $1 to $16 as in `matching`; $17
+-- whether only unresolved ones match; $18 limit, $19 most dead letters to count, the newest: `is_all` says whether these
+-- were all.
 WITH looked AS MATERIALIZED (
-    SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
-    WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
-      AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
-      AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
-      AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
-      AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
-    ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10
+    -- Only one of the two is read.
+    (SELECT d.job_id, d.fingerprint, d.created_at, d.state
+     FROM cortex.dead_letter d
+     WHERE {matching} AND $17::bool AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
+    UNION ALL
+    (SELECT d.job_id, d.fingerprint, d.created_at, d.state
+     FROM cortex.dead_letter d
+     WHERE {matching} AND NOT $17::bool
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
 ), found AS (
     SELECT l.fingerprint, count(*) AS count, count(*) FILTER (WHERE l.state = 'ESCALATED') AS escalated_count,
            min(l.created_at) AS first_at, max(l.created_at) AS last_at,
            (array_agg(l.job_id ORDER BY l.created_at DESC, l.job_id DESC))[1] AS job_id
     FROM looked l GROUP BY l.fingerprint
-    ORDER BY max(l.created_at) DESC, l.fingerprint LIMIT $9
+    ORDER BY max(l.created_at) DESC, l.fingerprint LIMIT $18
 )
 SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent,
        b.state AS breaker, nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
-       (SELECT count(*) FROM looked) < $10 AS is_all, cortex.now() AS now
-FROM found f
-JOIN cortex.dead_letter d ON d.job_id = f.job_id
-JOIN cortex.job j ON j.id = f.job_id
-LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
-ORDER BY f.last_at DESC, f.fingerprint;
-
--- name: newest
--- Errors of the newest undecided dead letters, the latest first. $1 most dead letters to read, $2 limit. `is_all` says
--- whether these were all.
-WITH looked AS MATERIALIZED (
-    SELECT d.job_id, d.fingerprint, d.created_at, d.state FROM cortex.dead_letter d
-    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
-    ORDER BY d.created_at DESC, d.job_id DESC LIMIT $1
-), found AS (
-    SELECT l.fingerprint, count(*) AS count, count(*) FILTER (WHERE l.state = 'ESCALATED') AS escalated_count,
-           min(l.created_at) AS first_at, max(l.created_at) AS last_at,
-           (array_agg(l.job_id ORDER BY l.created_at DESC, l.job_id DESC))[1] AS job_id
-    FROM looked l GROUP BY l.fingerprint
-    ORDER BY max(l.created_at) DESC, l.fingerprint LIMIT $2
-)
-SELECT f.*, d.type, d.error_class, d.error_code, d.error_source, j.error_message, a.name AS agent, b.state AS breaker,
-       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
-       (SELECT count(*) FROM looked) < $1 AS is_all, cortex.now() AS now
+       (SELECT count(*) FROM looked) < $19 AS is_all, cortex.now() AS now
 FROM found f
 JOIN cortex.dead_letter d ON d.job_id = f.job_id
 JOIN cortex.job j ON j.id = f.job_id
@@ -272,50 +283,42 @@ WITH looked AS MATERIALIZED (
     WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2
 )
-SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
-       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after,
-       (SELECT count(*) FROM looked) < $2 AS is_all, cortex.now() AS now
+SELECT {letter}, (SELECT count(*) FROM looked) < $2 AS is_all
 FROM (SELECT l.job_id FROM looked l WHERE l.fingerprint = $1 LIMIT $3) found
 JOIN cortex.dead_letter d ON d.job_id = found.job_id
-JOIN cortex.job j ON j.id = d.job_id
-LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
+{its_job}
 ORDER BY d.created_at DESC, d.job_id DESC;
 
 -- name: page
--- Dead letters, newest first. $1 to $8 as in groups, $9 before this job's dead letter or null, $10 limit.
-SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
-       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
-FROM cortex.dead_letter d
-JOIN cortex.job j ON j.id = d.job_id
-LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
-WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
-  AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
-  AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
-  AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
-  AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
-  AND ($9::uuid IS NULL OR (d.created_at, d.job_id)
-       < (SELECT p.created_at, p.job_id FROM cortex.dead_letter p WHERE p.job_id = $9))
-ORDER BY d.created_at DESC, d.job_id DESC LIMIT $10;
+-- Dead letters, newest first. $1 to $16 as in `matching`, $17 whether only unresolved ones match, $18 before this
+-- job's dead letter or null, $19 limit.
+WITH edge AS MATERIALIZED (
+    SELECT d.created_at, d.job_id FROM cortex.dead_letter d WHERE d.job_id = $18
+), looked AS MATERIALIZED (
+    -- Only one of the two is read.
+    (SELECT d.* FROM cortex.dead_letter d
+     WHERE {matching} AND $17::bool AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+       AND ($18::uuid IS NULL OR (d.created_at, d.job_id) < (SELECT e.created_at, e.job_id FROM edge e))
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
+    UNION ALL
+    (SELECT d.* FROM cortex.dead_letter d
+     WHERE {matching} AND NOT $17::bool
+       AND ($18::uuid IS NULL OR (d.created_at, d.job_id) < (SELECT e.created_at, e.job_id FROM edge e))
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
+)
+SELECT {letter}
+FROM looked d
+{its_job}
+ORDER BY d.created_at DESC, d.job_id DESC;
 
 -- name: choose
--- Unresolved dead letters to operate on, oldest first. $1 to $6 and $8 as in groups, $7 states, $9 limit, $10 the
--- last of those that were counted, or null: none after it. The condition repeats that they are unresolved, so that the
--- planner can use the index of those: it cannot infer that from parameters.
+-- Unresolved dead letters to operate on, oldest first. $1 to $16 as in `matching`, $17 limit, $18 the last of those
+-- that were counted, or null: none after it.
 SELECT d.job_id
 FROM cortex.dead_letter d
-WHERE ($1::text IS NULL OR d.fingerprint ^@ $1) AND ($2::text IS NULL OR d.type = $2)
-  AND ($3::text IS NULL OR d.error_code = $3) AND ($4::text IS NULL OR d.error_class = $4)
-  AND ($5::text IS NULL OR d.agent_id = (SELECT id FROM cortex.agent WHERE name = $5))
-  AND ($6::text IS NULL OR d.tenant = $6) AND d.state = ANY ($7::text[])
-  AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
-  AND ($8::float8 IS NULL OR d.created_at >= cortex.now() - $8 * interval '1 second')
-  AND ($10::uuid IS NULL OR (d.created_at, d.job_id) <= (
-      SELECT l.created_at, l.job_id FROM cortex.dead_letter l WHERE l.job_id = $10))
-ORDER BY d.created_at, d.job_id LIMIT $9;
+WHERE {matching} AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') AND ($18::uuid IS NULL OR (d.created_at, d.job_id) <= (
+    SELECT l.created_at, l.job_id FROM cortex.dead_letter l WHERE l.job_id = $18))
+ORDER BY d.created_at, d.job_id LIMIT $17;
 
 -- name: known
 -- Values of these kinds in dead letters of any state, as suggestions. $1 limit of each; most $2 errors and $3 dead
@@ -344,13 +347,9 @@ SELECT kind, names, count < $2 AND cardinality(names) < $1 AS is_all FROM known;
 
 -- name: of_jobs
 -- Dead letters of these jobs, in any state. $1 job ids.
-SELECT d.*, j.error_message, a.name AS agent, b.state AS breaker,
-       nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
-       cortex.steps_kept(j.id, d.error_class, d.error_code) AS asks_again_after, cortex.now() AS now
+SELECT {letter}
 FROM cortex.dead_letter d
-JOIN cortex.job j ON j.id = d.job_id
-LEFT JOIN cortex.agent a ON a.id = d.agent_id
-LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
+{its_job}
 WHERE d.job_id = ANY ($1::uuid[]);
 
 -- name: show

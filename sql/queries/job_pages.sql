@@ -11,7 +11,9 @@ p.silent_after_s, p.zombie_s
 -- types, $6 agents, $7 queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds
 -- ago, $12 after and $13 before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look
 -- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null.
--- $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null.
+-- $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of
+-- STATE|fingerprint of dead letters, or null; $23 classes of errors, or null; ended $24 more than and $25 at most this
+-- many seconds ago, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -56,6 +58,11 @@ WITH edge AS MATERIALIZED (
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
       AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
       AND ($21::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($21)))
+      AND ($22::text[] IS NULL OR (
+          SELECT d.state || '|' || d.fingerprint FROM cortex.dead_letter d WHERE d.job_id = j.id) LIKE ANY ($22))
+      AND ($23::text[] IS NULL OR j.error_class = ANY ($23))
+      AND ($24::float8 IS NULL OR j.finished_at < cortex.now() - $24 * interval '1 second')
+      AND ($25::float8 IS NULL OR j.finished_at >= cortex.now() - $25 * interval '1 second')
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -79,7 +86,9 @@ ORDER BY p.created_at DESC, p.id DESC;
 -- queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds ago, $12 after and $13
 -- before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look it up. $16 how many to
 -- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. $20 types that are not
--- read at all, by states, or null. $21 LIKE patterns of tags, or null. Always at least one row: how many were read, and the place of the last of them.
+-- read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of STATE|fingerprint of dead
+-- letters, or null; $23 classes of errors, or null; ended $24 more than and $25 at most this many seconds ago, or null.
+-- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
            least(cortex.now() - $10::float8 * interval '1 second', $13::timestamptz, 'infinity') AS high,
@@ -123,6 +132,11 @@ WITH edge AS MATERIALIZED (
       AND ($18::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($18))
       AND ($19::text[] IS NULL OR j.status::text || '|' || coalesce(j.waiting_on, '') LIKE ANY ($19))
       AND ($21::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($21)))
+      AND ($22::text[] IS NULL OR (
+          SELECT d.state || '|' || d.fingerprint FROM cortex.dead_letter d WHERE d.job_id = j.id) LIKE ANY ($22))
+      AND ($23::text[] IS NULL OR j.error_class = ANY ($23))
+      AND ($24::float8 IS NULL OR j.finished_at < cortex.now() - $24 * interval '1 second')
+      AND ($25::float8 IS NULL OR j.finished_at >= cortex.now() - $25 * interval '1 second')
     ORDER BY l.created_at, l.id LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*

@@ -61,6 +61,12 @@ def test_dry_run_counts_letters_of_every_cause(cortex: Cortex, database: str) ->
     assert "page 4 is gone" in dry.out
     dry = cortex("dead", "retry", "--type", "work", "--dry-run")
     assert "43 letters would be retried" in dry.err
+    both = ("--filter", "class:permanent,transient_infra type:w*", "--dry-run")
+    assert "43 letters would be" in cortex("dead", "retry", *both).err
+    same = cortex("jobs", "retry", "--filter", "letter:unresolved type:work", "--dry-run")
+    assert same.out == "dry run: 43 would try again now, 43 of them in new jobs\n"
+    ended = cortex("jobs", "cancel", "--filter", "letter:open", "--dry-run")
+    assert (ended.code, "no job that is FAILED can be cancelled" in ended.err) == (2, True)
     assert "43 letters would be" in cortex("dead", "discard", "--type", "work", "--dry-run").err
     assert operations(database) == []
 

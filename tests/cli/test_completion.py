@@ -33,6 +33,10 @@ def completed(cortex: Cortex, *words: str) -> list[str]:
         ("jobs ls status : re", "retry"),  # bash splits words at colons
         ("jobs ls type:", ""),
         ("jobs ls type : t", ""),
+        ("jobs ls letter:ar", "letter:archived"),
+        ("jobs ls fing", "fingerprint:"),
+        ("dead ls class : perm", "permanent"),
+        ("dead retry --filter letter:open,esc", "letter:open,escalated"),
         ("jobs ls --status run,as", "run,asks"),
     ],
 )

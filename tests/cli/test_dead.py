@@ -67,7 +67,10 @@ def test_letters_are_listed_one_by_one_with_filters_and_pages(
     assert listed() == [str(each) for each in (other, new, middle, old)]
     assert listed("--limit", "2", "--before", str(new)[-6:]) == [str(middle), str(old)]
     assert listed("--code", "forbidden") == listed("--class", "permanent") == [str(other)]
-    assert listed("--since", "0s") == []
+    assert listed("class:permanent") == listed("code:forb*", "ended<1h") == [str(other)]
+    assert listed("letter:retried") == listed("--since", "0s") == []
+    listed_jobs = cortex("jobs", "ls", "letter:unresolved", "code:job_failed", "--json").document
+    assert [row["id"] for row in listed_jobs["jobs"]] == [str(each) for each in (new, middle, old)]
     assert listed("--state", "retried") == []
     assert cortex("dead", "discard", str(old), *WHY).code == 0
     assert listed("--state", "discarded") == [str(old)]

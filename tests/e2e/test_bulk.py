@@ -3,7 +3,6 @@
 import pytest
 
 from cortex.domain.bulk import BulkRequest, BulkVerb
-from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.job import JobStatus
 from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
@@ -21,7 +20,7 @@ from tests.support.servers.postgres import sql
 
 COUNT = 100
 RETRY = BulkRequest(
-    verb=BulkVerb.RETRY, reason="mended", letters=DeadLetterFilter(type="work"), rate_per_s=60.0
+    verb=BulkVerb.RETRY, reason="mended", jobs="letter:unresolved type:work", rate_per_s=60.0
 )
 CANCEL = BulkRequest(verb=BulkVerb.CANCEL, reason="mended", jobs="type:work", rate_per_s=60.0)
 

@@ -189,13 +189,17 @@ def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
     assert request_of(server, begun.json["id"]) == {
         "verb": "discard",
         "reason": "x",
-        "letters": {"code": "job_failed"},
+        "jobs": "letter:unresolved code:job_failed",
         "letters_through": str(sorted(ids)[2]),
         "limit": 3,
         "rate_per_s": 2.5,
     }
     shown = server.get(begun.headers["location"], token=operator)
     assert (shown.status, shown.json["job"]["status"]) == (200, "PENDING")
+    tried = act(server, operator, "/retry", {"which": {"filter": "code:job_*"}, "dry_run": True})
+    assert len(tried.json["letters"]) == 5
+    listed = server.get(f"{PATH}?filter=code%3Aoth*&since=1h", token=operator)
+    assert [row["error_code"] for row in listed.json["letters"]] == ["other"]
     again = act(server, operator, "/discard", {"which": {"code": "nothing"}})
     assert (again.status, again.json["letters"], again.json["done_count"]) == (200, [], 0)
 
@@ -276,6 +280,8 @@ CHOSEN_BY_NOBODY: list[tuple[dict[str, Any], int]] = [
     ({"which": {}}, 400),
     ({"which": {"type": "work"}, "job_ids": [str(new_id())]}, 400),
     ({"which": {"since": "soon"}}, 400),
+    ({"which": {"filter": "typ:work"}}, 400),
+    ({"which": {"filter": "type:'work", "tenant": "it's"}}, 400),
     ({"job_ids": [str(new_id())] * 501}, 400),
     ({"job_ids": ["x"]}, 422),
     ({"which": {"typ": "work"}}, 422),

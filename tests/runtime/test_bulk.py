@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkVerb
-from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.job import BULK
+from cortex.domain.job_filter import parse_filter
 from cortex.durable.context import Context
 from cortex.jobs import bulk as bulk_type
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
@@ -141,7 +141,9 @@ async def test_the_oldest_letters_change_first_for_every_cause(pod: Bench, datab
 async def test_letters_failed_after_the_count_stay_open(pod: Bench, database: str) -> None:
     """One of the counted ones is settled, and another fails, before the operation chooses."""
     ids = fail(database, 3)
-    counted = await pod.port(dead_letters.choose, DeadLetterFilter(type="work"), limit=3)
+    counted = await pod.port(
+        dead_letters.choose, parse_filter("letter:unresolved type:work"), limit=3
+    )
     await pod.port(dead_letters.discard, [ids[0]], by="li", reason="old")
     (late,) = fail(database)
     done = await carry_out(pod, database, a_request(limit=3, letters_through=counted[-1]))
@@ -286,8 +288,7 @@ async def test_a_locked_letter_holds_up_its_own_operation_alone(pod: Bench, data
         )
         row = job_row(database, first)
         assert (row["status"], row["retry_count"]) == ("RETRY", 0)
-        which = DeadLetterFilter(type="free")
-        second = await submit(pod, a_request(letters=which))
+        second = await submit(pod, a_request(jobs="letter:unresolved type:free"))
         assert changed(await result(database, second)) == (1, 0, {})
         assert letter(database, free)["state"] == "RETRIED"
     move_clock(database, 60)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cortex.domain.dead_letter import UNRESOLVED
 from tests.sql.test_plans import explain
 from tests.support.servers.postgres import sql
 
@@ -19,14 +20,18 @@ FILL = f"""
            CASE WHEN n > {SETTLED} THEN 'OPEN' ELSE 'DISCARDED' END,
            CASE WHEN n <= {SETTLED} THEN now() END, CASE WHEN n <= {SETTLED} THEN 'ana' END
     FROM generate_series(1, {SETTLED + WAITING}) n;
+    INSERT INTO cortex.job_record (id, type, status, attempt, started_at, finished_at, payload)
+    SELECT lpad(to_hex(n), 32, '0')::uuid, 'work', 'COMPLETED', 1, now(), now(), '{{}}'
+    FROM generate_series({SETTLED + 1}, {SETTLED + WAITING}) n;
 """  # noqa: S608
-NONE = [None] * 5
-UNRESOLVED = ["OPEN", "ESCALATED"]
+NONE = [None] * 15
+OF_ERROR = [f"{state}|error7%" for state in UNRESOLVED]
 LOOKED, LIMIT = 1000, 1000
 STATEMENTS: dict[str, tuple[object, ...]] = {
-    "dead_letters.newest": (LOOKED, LIMIT),
+    "dead_letters.groups": (None, *NONE, True, LIMIT, LOOKED),
+    "dead_letters.page": (None, *NONE, True, None, LIMIT),
     "dead_letters.newest_of": ("error7", LOOKED, LIMIT),
-    "dead_letters.choose": ("error7", *NONE, UNRESOLVED, None, LIMIT, None),
+    "dead_letters.choose": (OF_ERROR, *NONE, LIMIT, None),
 }
 
 

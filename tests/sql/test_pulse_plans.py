@@ -3,7 +3,6 @@
 import asyncpg
 import pytest
 
-from cortex.domain.dead_letter import DeadLetterState
 from cortex.store import pulse
 from tests.sql.test_plans import explain
 from tests.support.servers.postgres import run_asyncio, sql
@@ -32,7 +31,6 @@ FILL = """
 BLOCKS, WAITS, CALLS = 64, 5, 500
 LETTERS, ERRORS = 700, 50
 SHOWN = 20
-ALL_STATES = [state.value for state in DeadLetterState]
 ROWS_A_BLOCK_MAX = 130
 """8,192 bytes, and a row of history takes 70 at least."""
 
@@ -55,9 +53,9 @@ def test_pulse_reads_only_the_end_of_the_history(database: str) -> None:
         },
         "pulse.errors": {"fact": CALLS, "dead_letter": CALLS},
         "pulse.attention": {"dead_letter": SHOWN, "job_record": SHOWN},
-        "dead_letters.newest": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
         "dead_letters.newest_of": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
         "dead_letters.groups": {"dead_letter": LETTERS + ERRORS, "job_record": ERRORS},
+        "dead_letters.page": {"dead_letter": LETTERS + 1, "job_record": LETTERS},
         # An error and a probe for each of the seven fingerprints, and letters for their tenants.
         "dead_letters.known": {"dead_letter": LETTERS + 2 * 7},
     }
@@ -65,9 +63,9 @@ def test_pulse_reads_only_the_end_of_the_history(database: str) -> None:
         "pulse.recent": recent,
         "pulse.errors": (20_000.0, CALLS),
         "pulse.attention": (SHOWN,),
-        "dead_letters.newest": (LETTERS, ERRORS),
         "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
-        "dead_letters.groups": (*[None] * 6, ALL_STATES, None, ERRORS, LETTERS),
+        "dead_letters.groups": (*[None] * 16, False, ERRORS, LETTERS),
+        "dead_letters.page": (*[None] * 16, False, None, LETTERS),
         "dead_letters.known": (1000, LETTERS),
     }
     for statistics in ("none yet", "fresh"):

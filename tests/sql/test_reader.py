@@ -8,7 +8,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.drain import Moved
 from cortex.domain.errors import CortexError
 from cortex.domain.job_filter import JobFilter
@@ -81,7 +80,7 @@ def test_reader_can_fill_every_screen(
     assert reader(drains.moved, pod_id) == Moved(groups=(), is_whole=True)
     assert reader(breakers.page) == []
     assert reader(past, ["llm:x"])["llm:x"].turns == ()
-    assert reader(dead_letters.groups, DeadLetterFilter(), limit=10) == []
+    assert reader(dead_letters.groups, limit=10) == []
     assert reader(choose_to_cancel, JobFilter(), limit=10).job_ids == [job_id]
     assert reader(choose_to_retry, JobFilter(), limit=10).job_ids == []
     assert not reader(drains.is_requested, pod_id)

@@ -10,12 +10,13 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from cortex.domain.dead_letter import NEWEST, DeadLetterFilter, DeadLetterState
+from cortex.domain.dead_letter import NEWEST
 from cortex.domain.errors import ConflictError, NotFoundError, OutcomeUnknownError
 from cortex.domain.job import Claim, Finish, JobStatus
+from cortex.domain.job_filter import parse_filter
 from cortex.postgres.database import Database, Profile, Record
 from cortex.postgres.session import Session, open_session
-from cortex.store import dead_letters, jobs, specs, tasks
+from cortex.store import dead_letters, job_pages, jobs, specs, tasks
 from cortex.store.dead_letters import Resubmission, SettledDeadLetter
 from cortex.store.specs import SpecKind
 from tests.sql.test_plans import explain
@@ -375,8 +376,8 @@ def test_a_response_that_failed_its_job_does_not_go_along(
     (old_id,) = fail(database, steps=4, response=response, **cause)
     assert store(dead_letters.show, old_id).asks_again_after == kept
     (row,) = store(dead_letters.of_jobs, [old_id])
-    (of_page,) = store(dead_letters.page, DeadLetterFilter())
-    (group,) = store(dead_letters.groups, DeadLetterFilter(), limit=1)
+    (of_page,) = store(dead_letters.page)
+    (group,) = store(dead_letters.groups, limit=1)
     assert {row.asks_again_after, of_page.asks_again_after, group.asks_again_after} == {kept}
     new = job_row(database, heir_of(retry(store, old_id)[0]))
     count = 4 if kept is None else kept
@@ -467,7 +468,7 @@ def test_thousands_are_chosen_and_retried(store: Session, database: str) -> None
     ids = fail(database, 1000, steps=3, error_message="page 9 is gone")
     fail(database, 10, error_message="something else")
     (fingerprint,) = {row.fingerprint for row in store(dead_letters.of_jobs, ids)}
-    which = DeadLetterFilter(fingerprint=fingerprint[:6])
+    which = parse_filter(f"fingerprint:{fingerprint[:6]}")
     (group,) = store(dead_letters.groups, which, limit=10)
     assert (group.count, group.error_message) == (1000, "page 9 is gone")
     chosen = store(dead_letters.choose, which, limit=5000)
@@ -480,32 +481,48 @@ def test_thousands_are_chosen_and_retried(store: Session, database: str) -> None
     assert_one_truth(database)
 
 
+OTHER: dict[str, Any] = {"queue_name": "mail", "tags": ("a", "b")}
+
+
 def test_filters_and_pages(store: Session, database: str) -> None:
     apply(store, "one")
     (old,) = fail(database)
     move_clock(database, 7200)
     (denied,) = fail(database, error_class="PERMANENT", error_code="forbidden")
-    (agents_own,) = fail(database, submitted={"agent": "tester", "tenant": "acme", "type": "other"})
+    (agents_own,) = fail(
+        database, submitted={"agent": "tester", "tenant": "acme", "type": "other", **OTHER}
+    )
 
-    def found(**criteria: Any) -> list[UUID]:
-        rows = store(dead_letters.page, DeadLetterFilter(**criteria))
+    def found(text: str = "") -> list[UUID]:
+        which = parse_filter(text)
+        rows = store(dead_letters.page, which)
         ids = [row.job_id for row in rows]
-        chosen = store(dead_letters.choose, DeadLetterFilter(**criteria), limit=10)
-        assert chosen == ([] if "states" in criteria else ids[::-1])  # only of those that wait
-        counted = store(dead_letters.groups, DeadLetterFilter(**criteria), limit=10)
+        chosen = store(dead_letters.choose, which, limit=10)
+        assert chosen == ([] if "letter:" in text else ids[::-1])  # only of those that wait
+        counted = store(dead_letters.groups, which, limit=10)
         assert sum(row.count for row in counted) == len(ids)
+        states = "" if "letter:" in text else " letter:unresolved"
+        listed = store(job_pages.page, parse_filter(text + states)).jobs
+        assert {row.id for row in listed} == set(ids), "a list of jobs has the same"
         return ids
 
     assert found() == [agents_own, denied, old]
-    assert found(code="forbidden") == found(error_class="PERMANENT") == [denied]
-    assert found(type="other") == found(agent="tester") == found(tenant="acme") == [agents_own]
-    assert found(since_s=3600.0) == [agents_own, denied]
+    assert found("code:forbidden") == found("class:permanent") == [denied]
+    assert found("type:oth*") == found("agent:tester") == found("tenant:acme") == [agents_own]
+    assert found("queue:mail") == found("tag:slow,b") == found("ended<1h tag:a") == [agents_own]
+    assert (
+        found("ended<1h") == found("age<1h") == found("ended<3h ended<1h") == [agents_own, denied]
+    )
+    assert found("ended>1h") == found("age>1h") == found(f"id:{old.hex[-8:]}") == [old]
+    assert found("status:run,retry") == found("status:done") == found("pod:none") == []
+    assert found("status:fail,run class:permanent,budget") == [denied]
+    assert found(f"fingerprint:{letter(database, denied)['fingerprint'][:6]}") == [denied]
     store(dead_letters.discard, [denied], by="ana", reason="old")
     assert found() == [agents_own, old]
-    assert found(states=(DeadLetterState.DISCARDED,)) == [denied]
+    assert found("letter:discarded") == [denied]
     rows = store(
         dead_letters.page,
-        DeadLetterFilter(states=tuple(DeadLetterState)),
+        parse_filter("letter:all"),
         before=agents_own,
         limit=1,
     )

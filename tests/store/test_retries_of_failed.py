@@ -4,9 +4,10 @@ import attrs
 import pytest
 
 from cortex.domain.bulk import BulkSlice
-from cortex.domain.dead_letter import DeadLetterFilter, PayloadEdit
+from cortex.domain.dead_letter import PayloadEdit
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import parse_filter
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import bulk, dead_letters, retries
@@ -55,10 +56,9 @@ def test_archived_letter_is_retried_with_an_edited_payload(database: str, store:
         submitted={"payload": '{"uri": "a"}'},
     )
     sql(database, "UPDATE cortex.dead_letter SET state = 'ARCHIVED', triaged_at = cortex.now()")
-    assert store(dead_letters.choose, DeadLetterFilter(type="work"), limit=9) == [job_id]
-    (group,) = store(dead_letters.groups, DeadLetterFilter(), limit=9)
-    (newest,) = store(dead_letters.newest, looked_max=9, limit=9)
-    assert (group.count, newest.count) == (1, 1)
+    assert store(dead_letters.choose, parse_filter("type:work"), limit=9) == [job_id]
+    (group,) = store(dead_letters.groups, limit=9)
+    assert group.count == 1
     edit = PayloadEdit.of("work", {"uri": "a"}, '{"url":"a"}')
     wanted = [Resubmission(job_id=job_id, new_id=new_id(), edit=edit)]
     (done,) = store(dead_letters.resubmit, wanted, by="ana", reason="renamed")

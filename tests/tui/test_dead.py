@@ -8,7 +8,6 @@ import pytest
 
 from cortex.domain.argument_check import CodeArguments
 from cortex.domain.bulk import RATE_DEFAULT, BulkRequest, BulkVerb
-from cortex.domain.dead_letter import DeadLetterFilter
 from cortex_tui.backend.dead import LOOKED_MAX
 from cortex_tui.screens.dead import LETTERS_MAX, DeadScreen
 from tests.support.terminal.tui import FakeBackend, Seat, instant, on_asyncio
@@ -33,7 +32,7 @@ def a_group(verb: str, limit: int, *, last: int) -> BulkRequest:
     return BulkRequest(
         verb=BulkVerb(verb),
         reason="why",
-        letters=DeadLetterFilter(fingerprint="f1"),
+        jobs="letter:unresolved fingerprint:f1f1",
         letters_through=UUID(int=last),
         limit=limit,
         rate_per_s=RATE_DEFAULT,
@@ -46,7 +45,7 @@ async def test_errors_are_grouped_and_their_letters_open(
 ) -> None:
     cluster.dead.add(1)
     cluster.dead.add(2)
-    cluster.dead.add(3, "f2", error_code="not_found", agent="refund-bot", breaker="OPEN")
+    cluster.dead.add(3, "f2f2", error_code="not_found", agent="refund-bot", breaker="OPEN")
     async with sit(first="dead") as seat:
         assert "refund-bot" in seat.lines[2]
         assert "open" in seat.lines[2]
@@ -86,7 +85,7 @@ async def test_empty_dead_letter_list_shows_a_note(sit: OpenSession) -> None:
 async def test_a_group_is_settled_after_why_and_y(
     cluster: FakeBackend, sit: OpenSession, key: str, verb: str
 ) -> None:
-    for number, error in ((1, "f1"), (2, "f1"), (3, "f2")):
+    for number, error in ((1, "f1f1"), (2, "f1f1"), (3, "f2f2")):
         cluster.dead.add(number, error)
     async with sit(first="dead") as seat:
         await seat.press("j", key)
@@ -97,7 +96,7 @@ async def test_a_group_is_settled_after_why_and_y(
         assert cluster.begun == [(a_group(verb, 2, last=2), "ana")]
         assert "✓ job …0000b1 does it, also without you" in seat.lines[-2]
         await seat.press("@")
-        assert f"cortex dead {verb} --fingerprint f1 --limit 2 --reason why --yes" in seat.text
+        assert f"cortex dead {verb} --fingerprint f1f1 --limit 2 --reason why --yes" in seat.text
 
 
 @pytest.mark.parametrize("key, verb", VERBS.items())
@@ -155,7 +154,7 @@ async def test_new_errors_wait_until_they_are_asked_for(
 ) -> None:
     cluster.dead.add(1)
     async with sit(first="dead") as seat:
-        cluster.dead.add(2, "f2", agent="refund-bot", created_at=instant(cluster.clock))
+        cluster.dead.add(2, "f2f2", agent="refund-bot", created_at=instant(cluster.clock))
         await seat.pass_time(4)
         assert "refund-bot" not in seat.text
         assert "▲ 1 new" in seat.lines[-2]
@@ -172,7 +171,7 @@ async def test_bulk_action_covers_only_letters_counted_at_the_question(
     async with sit(first="dead") as seat:
         await seat.press("R")
         later = instant(cluster.clock) + timedelta(seconds=9)
-        cluster.dead.add(2, "f2", created_at=later)
+        cluster.dead.add(2, "f2f2", created_at=later)
         cluster.dead.add(3, created_at=later)
         await seat.pass_time(4)
         await seat.press(*WHY, "y")
@@ -222,12 +221,12 @@ async def test_the_columns_that_decide_are_there_at_every_size(
 async def test_no_other_error_takes_the_place_of_the_one_of_the_cursor(
     cluster: FakeBackend, sit: OpenSession, key: str
 ) -> None:
-    for number, error in enumerate(("f1", "f1", "f2"), 1):
+    for number, error in enumerate(("f1f1", "f1f1", "f2f2"), 1):
         cluster.dead.add(number, error)
     async with sit(first="dead") as seat:
         assert "older ones" not in seat.text
         for number in range(10, 10 + LOOKED_MAX):
-            cluster.dead.add(number, "f3")
+            cluster.dead.add(number, "f3f3")
         await seat.pass_time(5)
         assert "what stood here is not among the newest" in seat.lines[-2]
         assert "of the newest 5,000 letters; older ones: cortex dead ls" in seat.text
@@ -250,10 +249,10 @@ async def test_truncated_letter_list_names_the_command_for_the_rest(
         await seat.press("enter")
         await seat.pass_time(2)
         await seat.press("G")
-        output = "older ones: cortex dead ls --each --fingerprint f1"
+        output = "older ones: cortex dead ls --each --fingerprint f1f1"
         assert seat.lines[-3].strip() == output
         for number in range(1_000, 1_000 + LOOKED_MAX):
-            cluster.dead.add(number, "f3")
+            cluster.dead.add(number, "f3f3")
         await seat.pass_time(5)
         assert f"none waits among the newest 5,000; {output}" in seat.text
         for number in range(1_000, 1_010):

@@ -121,8 +121,8 @@ async def test_side_pane_shows_an_error_with_its_newest_letter(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     dead = cluster.dead
-    dead.add(1, "f1", error_message="no such page " * 9 + "at all", step="7 crawl")
-    dead.add(2, "f2")
+    dead.add(1, "f1f1", error_message="no such page " * 9 + "at all", step="7 crawl")
+    dead.add(2, "f2f2")
     async with sit(first="dead", size=(120, 40)) as seat:
         await seat.pass_time(3)
         await seat.press("j")
@@ -135,8 +135,8 @@ async def test_letters_are_read_once_the_cursor_rests(
     cluster: FakeBackend, sit: OpenSession
 ) -> None:
     for number in range(1, 6):
-        cluster.dead.add(number, f"f{number}", step=f"{number} plan")
-    cluster.dead.add(99, "f1", step="9 send", created_at=instant(cluster.clock))
+        cluster.dead.add(number, f"f{number}f{number}", step=f"{number} plan")
+    cluster.dead.add(99, "f1f1", step="9 send", created_at=instant(cluster.clock))
     async with sit(first="dead", size=(120, 40)) as seat:
         await seat.pass_time(3)
         before = cluster.asked.count("letters")

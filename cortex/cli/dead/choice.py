@@ -1,132 +1,56 @@
 """The dead letters of a command: named or filtered, shown, confirmed, and reported afterwards.
 
 Named dead letters are processed at once. A filter submits a job of type `bulk`: see
-`cortex.cli.dead.begin`.
+`cortex.cli.choice`.
 """
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 import attrs
-import click
 
-from cortex.cli.asking import REASON_MAX, acting_name, as_option, confirm, confirm_count
-from cortex.cli.dead.filters import filtered, nothing_matches
-from cortex.cli.idempotent import idempotent
-from cortex.cli.options import Options, Text
-from cortex.cli.pace import Rate
+from cortex.cli.asking import confirm_count
+from cortex.cli.bulk import BulkWords
+from cortex.cli.changes import ChangeRequest
+from cortex.cli.choice import BulkCommand, JobsRequest
+from cortex.cli.dead.filters import nothing_matches
 from cortex.cli.screen.output import Output
-from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, RATE_DEFAULT, BulkVerb
+from cortex.domain.bulk import BulkVerb
 from cortex.domain.dead_letter import (
     EFFECTS_STAY,
     DeadLetter,
-    DeadLetterFilter,
     DeadLetterGroup,
     DeadLetterHead,
     DeadLetterState,
-    DryRun,
 )
-from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, jobs
+from cortex.store.job_choice import JobChoice, choose
 from cortex.view.cells import Cell
 from cortex.view.dead_letters import letters_text
 from cortex.view.resource import Field
 from cortex.view.resources.dead_letters import ERRORS, LETTERS
-from cortex.view.verbs import RETRY_LETTERS
 
 SHOWN_MAX: Final = 20
 """Above this number, people see only the errors."""
 
 
-@attrs.frozen(kw_only=True)
-class DeadLetterRequest:
-    """The input of every command that changes dead letters."""
-
-    names: tuple[str, ...]
-    which: DeadLetterFilter
-    limit: int
-    rate: float
-    is_dry_run: bool
-    is_agreed: bool
-    reason: str | None
-    by: str
-    key: str | None
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """Everything that makes two requests the same."""
-        which = attrs.asdict(self.which)
-        return {"names": sorted(self.names), "which": which, "limit": self.limit} | {
-            "by": self.by,
-            "reason": self.reason,
-        }
-
-
-_OPTIONS: Final = (
-    click.argument("names", metavar="[ID…]", nargs=-1),
-    filtered,
-    click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would be done."),
-    click.option(
-        "--limit",
-        type=click.IntRange(1, LIMIT_MAX),
-        default=LIMIT_DEFAULT,
-        show_default=True,
-        metavar="N",
-        help="At most N dead letters, the oldest first.",
+ACTS: Final = {
+    BulkVerb.RETRY: BulkCommand(
+        verb=BulkVerb.RETRY,
+        words=BulkWords(operation="dead.retry.bulk", would="would be retried", done="retried"),
     ),
-    click.option(
-        "--rate",
-        type=Rate(),
-        default=RATE_DEFAULT,
-        show_default=True,
-        metavar="N",
-        help="Rate limit, in dead letters per second.",
+    BulkVerb.DISCARD: BulkCommand(
+        verb=BulkVerb.DISCARD,
+        words=BulkWords(
+            operation="dead.discard.bulk", would="would be discarded", done="discarded"
+        ),
     ),
-    click.option(
-        "--reason",
-        type=Text(REASON_MAX),
-        metavar="TEXT",
-        help=RETRY_LETTERS.reason,
-    ),
-    click.option("--yes", "is_agreed", is_flag=True, help=RETRY_LETTERS.asks),
-    as_option,
-    idempotent,
-)
-
-
-def acting(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a command that changes dead letters; it gets them as `request`.
-
-    Raises `UsageError` for neither ids nor a filter, for both, and for no reason.
-    """
-
-    @functools.wraps(command)
-    def packed(*args: Any, actor: str | None, idempotency_key: str | None, **given: Any) -> None:
-        names = tuple(
-            field.name for field in attrs.fields(DeadLetterRequest) if field.name in given
-        )
-        packed_ones = {name: given.pop(name) for name in names}
-        request = DeadLetterRequest(**packed_ones, by=acting_name(actor), key=idempotency_key)
-        if bool(request.names) == (request.which != DeadLetterFilter()):
-            raise UsageError(
-                "give ids or a filter, not both" if request.names else ("no dead letters given"),
-                hint="an id, or a filter such as --fingerprint F: cortex dead ls",
-            )
-        if request.reason is None and not request.is_dry_run:
-            raise UsageError(
-                "give the reason: it is stored with each dead letter", hint="--reason TEXT"
-            )
-        command(*args, request=request, **given)
-
-    for option in reversed(_OPTIONS):
-        packed = option(packed)
-    return packed
+}
 
 
 @attrs.frozen
@@ -134,49 +58,43 @@ class ChosenDeadLetters:
     """The dead letters to process."""
 
     letters: list[DeadLetter]
-    has_more: bool
-    """Whether more dead letters match than the limit allows."""
+    choice: JobChoice
     empty: str = ""
     """Message if there are none."""
-    last_id: UUID | None = None
-    """The job of the newest one."""
-
-    @property
-    def ids(self) -> list[UUID]:
-        return [letter.job_id for letter in self.letters]
 
 
-def choose(call: Session, request: DeadLetterRequest) -> ChosenDeadLetters:
+def find(call: Session, request: JobsRequest, verb: BulkVerb) -> ChosenDeadLetters:
     """Find the dead letters: by id in any state, by a filter the unresolved ones."""
     if request.names:
         ids = list(dict.fromkeys(call(jobs.find, name) for name in request.names))
-        return ChosenDeadLetters(call(dead_letters.of_jobs, ids), has_more=False)
-    found = call(dead_letters.choose, request.which, limit=request.limit + 1)
-    if not found:
-        return ChosenDeadLetters([], has_more=False, empty=nothing_matches(call, request.which))
-    dry_run = DryRun.first(found, limit=request.limit)
-    letters = call(dead_letters.of_jobs, dry_run.job_ids)
-    return ChosenDeadLetters(letters, dry_run.has_more, last_id=dry_run.last_id)
+        choice = JobChoice(job_ids=ids, refused={}, has_more=False)
+    else:
+        choice = call(choose, verb, request.which, limit=request.limit)
+    letters = call(dead_letters.of_jobs, choice.job_ids)
+    empty = "" if letters else nothing_matches(call, request.which)
+    return ChosenDeadLetters(letters, choice, empty)
 
 
 def agree(
-    chosen: ChosenDeadLetters, request: DeadLetterRequest, options: Options, verb: BulkVerb
+    chosen: ChosenDeadLetters, change: ChangeRequest, request: JobsRequest, verb: BulkVerb
 ) -> None:
     """Ask for confirmation; exit for any answer but yes."""
-    word, count = verb.value, len(chosen.letters)
+    count = len(chosen.letters)
+    if not count:
+        return
     if count == 1:
         (letter,) = chosen.letters
-        question = f"{word} {short_id(letter.job_id)}: {letter.error_message}"
+        question = f"{verb} {short_id(letter.job_id)}: {letter.error_message}"
     else:
         errors = len({letter.fingerprint for letter in chosen.letters})
         kinds = "the same error" if errors == 1 else f"{errors} different errors"
-        question = f"{word} {count:,} dead letters with {kinds}"
+        question = f"{verb} {count:,} dead letters with {kinds}"
     if verb is BulkVerb.RETRY:
         question = f"{question}; {EFFECTS_STAY}"
     if request.names:
-        confirm(safe(question), options, is_agreed=request.is_agreed)
+        change.confirm(question)
     else:
-        confirm_count(safe(question), count, options, is_agreed=request.is_agreed)
+        confirm_count(safe(question), count, change.options, is_agreed=change.is_agreed)
 
 
 def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
@@ -185,7 +103,7 @@ def preview(chosen: ChosenDeadLetters, output: Output, verb: BulkVerb) -> None:
         output.resource(LETTERS, chosen.letters, empty=chosen.empty)
     else:
         _errors(chosen.letters, output, LETTERS.fields)
-    more = "; more match: raise --limit" if chosen.has_more else ""
+    more = "; more match: raise --limit" if chosen.choice.has_more else ""
     text = f"{letters_text(len(chosen.letters))} would be {verb.done}"
     output.say(f"dry run: {text}{more}", "dim")
 

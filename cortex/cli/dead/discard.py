@@ -4,52 +4,42 @@ from typing import Any
 
 import click
 
-from cortex.cli.dead.begin import begin
-from cortex.cli.dead.choice import DeadLetterRequest, acting, agree, choose, preview, report
-from cortex.cli.idempotent import mutate
-from cortex.cli.options import Command, Options
-from cortex.cli.screen.output import Output
+from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.choice import LETTERS, JobsRequest, chosen, have_done
+from cortex.cli.dead.choice import ACTS, agree, find, preview, report
+from cortex.cli.dead.filters import filtered
+from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.bulk import BulkVerb
 from cortex.postgres.database import Database
 from cortex.store import dead_letters
+from cortex.view.verbs import DISCARD_LETTERS
 
 
 @click.command(cls=Command)
-@acting
-@click.pass_obj
-def discard(options: Options, *, request: DeadLetterRequest) -> None:
+@filtered
+@chosen(LETTERS)
+@changes(DISCARD_LETTERS)
+def discard(change: ChangeRequest, *, request: JobsRequest) -> None:
     """Discard dead letters; the records of their jobs stay.
 
     Named dead letters are discarded at once: exits with 5 if another person resolved one first. A
     filter submits a job of type `bulk`, which goes on after Ctrl-C.
     """
-    output = Output(options)
-    verb = BulkVerb.DISCARD
-    with session(options) as call:
-        chosen = choose(call, request)
+    output, verb = change.output, BulkVerb.DISCARD
+    with session(change.options) as call:
+        found = find(call, request, verb)
         if request.is_dry_run:
-            preview(chosen, output, verb)
+            preview(found, output, verb)
             return
-        if chosen.letters:
-            agree(chosen, request, options, verb)
+        agree(found, change, request, verb)
         if not request.names:
-            begin(call, chosen, request, output, verb)
+            have_done(call, change, request, found.choice, ACTS[verb], empty=found.empty)
             return
 
-        async def work(db: Database) -> list[dict[str, Any]]:
-            return dead_letters.documents(
-                await dead_letters.discard(
-                    db, chosen.ids, by=request.by, reason=request.reason or ""
-                )
-            )
+        async def work(db: Database, /, *, by: str, reason: str) -> list[dict[str, Any]]:
+            done = await dead_letters.discard(db, found.choice.job_ids, by=by, reason=reason)
+            return dead_letters.documents(done)
 
-        text = mutate(
-            call,
-            work,
-            output=output,
-            key=request.key,
-            operation="dead.discard",
-            request=request.request,
-        )
-        report(call, text, output, verb)
+        done = change.write(call, work, operation="dead.discard", request=request.wish)
+        report(call, done, output, verb)

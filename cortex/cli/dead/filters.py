@@ -1,16 +1,16 @@
-"""Filters for dead letters: the options, and their meaning."""
+"""The options that select dead letters: short forms of terms of the filter for jobs."""
 
 import difflib
 import functools
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
 
 from cortex.cli.options import Span, Text
-from cortex.domain.dead_letter import DeadLetterFilter, DeadLetterState
+from cortex.domain.errors import UsageError
 from cortex.domain.failure import FailureClass
+from cortex.domain.job_filter import JobFilter, parse_fingerprint, term
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, specs
 from cortex.store.specs import SpecKind
@@ -25,27 +25,31 @@ class Fingerprint(click.ParamType[str]):
     name = "fingerprint"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value).strip().lower()
-        if not re.fullmatch(r"[0-9a-f]{4,12}", text):
-            self.fail(f"{value!r} is not a fingerprint or its first 4 digits", param, ctx)
-        return text
+        try:
+            return parse_fingerprint(str(value))
+        except UsageError as error:
+            self.fail(error.message, param, ctx)
 
 
 _OPTIONS: Final = (
     click.option(
-        "--fingerprint", type=Fingerprint(), metavar="F", help="Only this error, as in `dead ls`."
+        "--fingerprint",
+        "fingerprint_",
+        type=Fingerprint(),
+        metavar="F",
+        help="Only this error, as in `dead ls`.",
     ),
     click.option("--type", "type_", type=NAME, metavar="TYPE", help="Only this job type."),
-    click.option("--code", type=NAME, metavar="CODE", help="Only errors of this code."),
+    click.option("--code", "code_", type=NAME, metavar="CODE", help="Only errors of this code."),
     click.option(
         "--class",
-        "error_class",
+        "class_",
         type=click.Choice([each.value for each in FailureClass], case_sensitive=False),
         metavar="CLASS",
         help="Only errors of this class, such as PERMANENT.",
     ),
-    click.option("--agent", type=NAME, metavar="NAME", help="Only this agent's jobs."),
-    click.option("--tenant", type=NAME, metavar="NAME", help="Only this tenant's jobs."),
+    click.option("--agent", "agent_", type=NAME, metavar="NAME", help="Only this agent's jobs."),
+    click.option("--tenant", "tenant_", type=NAME, metavar="NAME", help="Only this tenant's jobs."),
     click.option(
         "--since",
         "since_s",
@@ -56,36 +60,47 @@ _OPTIONS: Final = (
 )
 
 
+_TERMS: Final = ("fingerprint", "type", "code", "class", "agent", "tenant")
+
+
 def filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the filter options; the command gets them as `which`."""
+    """Add options that are short forms of terms; the command gets them with its `filters`."""
 
     @functools.wraps(command)
-    def packed(*args: Any, type_: str | None, **given: Any) -> None:
-        names = ("fingerprint", "code", "error_class", "agent", "tenant", "since_s")
-        which = DeadLetterFilter(type=type_, **{name: given.pop(name) for name in names})
-        command(*args, which=which, **given)
+    def packed(*args: Any, filters: tuple[str, ...], since_s: float | None, **given: Any) -> None:
+        values = {key: given.pop(f"{key}_") for key in _TERMS}
+        terms = [term(key, value) for key, value in values.items() if value is not None]
+        if since_s is not None:
+            terms.append(f"ended<{since_s:.0f}s")
+        command(*args, filters=(*filters, *terms), **given)
 
     for option in reversed(_OPTIONS):
-        option(packed)
+        packed = option(packed)
     return packed
 
 
-def nothing_matches(call: Session, which: DeadLetterFilter) -> str:
+def nothing_matches(call: Session, which: JobFilter) -> str:
     """Report that a filter matches nothing; suggests similar values for unknown ones.
 
     Raises `NotFoundError` for an agent that does not exist.
     """
-    if which.agent is not None:
-        call(specs.versions, SpecKind.AGENT, which.agent)
+    for agent in _plain(which.agents):
+        call(specs.versions, SpecKind.AGENT, agent)
     known = call(dead_letters.known)
-    for kind, given in (("type", which.type), ("code", which.code), ("tenant", which.tenant)):
-        if given is None or given in known[kind].names:
+    kinds = (("type", which.types), ("code", which.codes), ("tenant", which.tenants))
+    for kind, given in ((kind, value) for kind, values in kinds for value in _plain(values)):
+        if given in known[kind].names:
             continue
         if known[kind].is_all:
             return f"no dead letter has {kind} {given!r}{_suggestion(given, known[kind].names)}"
         if close := _close(given, known[kind].names):
             return f"no dead letter matches: {kind} {given!r}{close}"
     return "no dead letter matches"
+
+
+def _plain(values: Sequence[str]) -> list[str]:
+    """Return the values that are no patterns."""
+    return [value for value in values if "*" not in value]
 
 
 def _suggestion(given: str, known: list[str]) -> str:
@@ -98,11 +113,3 @@ def _suggestion(given: str, known: list[str]) -> str:
 def _close(given: str, known: list[str]) -> str:
     close = difflib.get_close_matches(given, known, n=1)
     return f": did you mean {close[0]!r}?" if close else ""
-
-
-def states_of(words: tuple[str, ...]) -> tuple[DeadLetterState, ...]:
-    """Return the states named by words; by default those that wait for a decision."""
-    if "all" in words:
-        return tuple(DeadLetterState)
-    named = tuple(state for state in DeadLetterState if state.value.lower() in words)
-    return named or DeadLetterFilter().states

@@ -2,16 +2,17 @@
 
 from typing import Final
 
-import attrs
 import click
 
-from cortex.cli.dead.filters import filtered, nothing_matches, states_of
+from cortex.cli.dead.filters import filtered, nothing_matches
+from cortex.cli.filtering import filter_argument
 from cortex.cli.listing import LIMIT_MAX
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
-from cortex.domain.dead_letter import DeadLetterFilter, DeadLetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import UsageError
+from cortex.domain.job_filter import DEAD, of_letters, parse_filter, term
 from cortex.domain.phrases import short_id
 from cortex.store import dead_letters, jobs
 from cortex.view.resources.dead_letters import ERRORS, LETTERS
@@ -20,6 +21,7 @@ NO_OLDER: Final = "no older ones"
 
 
 @click.command(cls=Command, columns=(*ERRORS.fields, *LETTERS.fields))
+@filter_argument
 @filtered
 @click.option(
     "--state",
@@ -38,18 +40,23 @@ NO_OLDER: Final = "no older ones"
 def ls(
     options: Options,
     *,
-    which: DeadLetterFilter,
+    filters: tuple[str, ...],
     states: tuple[str, ...],
     each: bool,
     limit: int,
     before: str | None,
 ) -> None:
-    """List dead letters: what failed, how often, and the effect of a retry."""
+    """List dead letters: what failed, how often, and the effect of a retry.
+
+    FILTER: as in `jobs ls`, such as 'fingerprint:3fa9 agent:invoice-* ended<2h'; with no `letter:`
+    the unresolved ones.
+    """
     output = Output(options)
     if before and not each:
         raise UsageError("--before needs --each: errors have no pages", hint="use --limit")
     output.chosen(LETTERS.fields if each else ERRORS.fields)
-    which = attrs.evolve(which, states=states_of(states))
+    terms = [term("letter", state) for state in states]
+    which = parse_filter(of_letters(" ".join((*filters, *terms))))
     with session(options) as call:
         after = call(jobs.find, before) if before else None
         groups = [] if each else call(dead_letters.groups, which, limit=limit)
@@ -58,7 +65,7 @@ def ls(
         if not (rows or groups) and after is not None:
             call(dead_letters.of_jobs, [after])  # a job without a dead letter is an error
             empty = NO_OLDER
-        elif not (rows or groups) and which != DeadLetterFilter():
+        elif not (rows or groups) and which != DEAD:
             empty = nothing_matches(call, which)
     if not each:
         output.resource(ERRORS, groups, empty=empty)

@@ -6,23 +6,16 @@ import click
 
 from cortex.cli.approvals.page import diff
 from cortex.cli.apps import app_options, registry_of
-from cortex.cli.dead.begin import begin
-from cortex.cli.dead.choice import (
-    ChosenDeadLetters,
-    DeadLetterRequest,
-    acting,
-    agree,
-    choose,
-    preview,
-    report,
-)
+from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.choice import LETTERS, JobsRequest, chosen, have_done
+from cortex.cli.dead.choice import ACTS, ChosenDeadLetters, agree, find, preview, report
+from cortex.cli.dead.filters import filtered
 from cortex.cli.files import read_bytes
-from cortex.cli.idempotent import mutate
-from cortex.cli.options import PATH_CHARS_MAX, Command, Options, Text
+from cortex.cli.options import PATH_CHARS_MAX, Command, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.argument_check import check_payload
-from cortex.domain.bulk import BulkVerb
+from cortex.domain.bulk import RATE_DEFAULT, BulkVerb
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import NEWEST, PayloadEdit
 from cortex.domain.errors import UsageError
@@ -31,6 +24,7 @@ from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import codes, dead_letters
 from cortex.store.dead_letters import documents, resubmissions, resubmit
+from cortex.view.verbs import RETRY_LETTERS
 
 VERSION_MAX: Final = 2**31 - 1
 
@@ -50,7 +44,9 @@ class Version(click.ParamType[int]):
 
 
 @click.command(cls=Command)
-@acting
+@filtered
+@chosen(LETTERS)
+@changes(RETRY_LETTERS)
 @click.option(
     "--agent-version",
     type=Version(),
@@ -68,11 +64,10 @@ class Version(click.ParamType[int]):
     help="The payload of the new job, a JSON object; - for stdin. Shows what differs, and asks.",
 )
 @app_options
-@click.pass_obj
 def retry(
-    options: Options,
+    change: ChangeRequest,
     *,
-    request: DeadLetterRequest,
+    request: JobsRequest,
     agent_version: int | None,
     from_start: bool,
     payload_file: str | None,
@@ -87,63 +82,49 @@ def retry(
     With --payload, one named job gets another payload; a step whose input it changes diverges from
     its record unless the job starts over: --from-start.
     """
-    output = Output(options)
-    verb = BulkVerb.RETRY
-    with session(options) as call:
-        chosen = choose(call, request)
-        edit = None if payload_file is None else _edit(call, chosen, request, payload_file, app)
+    output, verb = change.output, BulkVerb.RETRY
+    how = {"agent_version": agent_version, "from_start": from_start}
+    with session(change.options) as call:
+        found = find(call, request, verb)
+        edit = None if payload_file is None else _edit(call, found, request, payload_file, app)
         if edit is not None:
             _show(edit, output)
         elif len(request.names) == 1:
-            _warn_of_unfit(call, chosen, app, output)
+            _warn_of_unfit(call, found, app, output)
         if request.is_dry_run:
-            preview(chosen, output, verb)
+            preview(found, output, verb)
             return
-        if chosen.letters:
-            agree(chosen, request, options, verb)
+        agree(found, change, request, verb)
         if not request.names:
-            begin(
-                call,
-                chosen,
-                request,
-                output,
-                verb,
-                agent_version=agent_version,
-                from_start=from_start,
-            )
+            have_done(call, change, request, found.choice, ACTS[verb], empty=found.empty, **how)
             return
+        rate = request.rate or RATE_DEFAULT
         wanted = resubmissions(
-            chosen.ids, new_id=system_chance().new_id, rate=request.rate, edit=edit
+            found.choice.job_ids, new_id=system_chance().new_id, rate=rate, edit=edit
         )
 
-        async def work(db: Database) -> list[dict[str, Any]]:
+        async def work(db: Database, /, *, by: str, reason: str) -> list[dict[str, Any]]:
             done = await resubmit(
                 db,
                 wanted,
-                by=request.by,
-                reason=request.reason or "",
+                by=by,
+                reason=reason,
                 agent_version=agent_version,
                 from_start=from_start,
             )
             return documents(done)
 
-        text = mutate(
-            call,
-            work,
-            output=output,
-            key=request.key,
-            operation="dead.retry",
-            request=request.request
-            | {"rate": request.rate, "agent_version": agent_version, "from_start": from_start}
-            | ({} if edit is None else {"payload": edit.payload}),
-        )
-        report(call, text, output, verb)
+        wish = request.wish | {"rate": rate} | how
+        if edit is not None:
+            wish["payload"] = edit.payload
+        done = change.write(call, work, operation="dead.retry", request=wish)
+        report(call, done, output, verb)
 
 
 def _edit(
     call: Session,
     chosen: ChosenDeadLetters,
-    request: DeadLetterRequest,
+    request: JobsRequest,
     payload_file: str,
     app: str | None,
 ) -> PayloadEdit:

@@ -7,7 +7,7 @@ import click
 
 from cortex.cli.bulk import BulkWords
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
+from cortex.cli.choice import JOBS, BulkCommand, JobsRequest, act_on_all, chosen
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.jobs.watch import wait_for
 from cortex.cli.options import Command
@@ -19,7 +19,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.phrases import short_id
 from cortex.postgres.session import Session
 from cortex.store import jobs
-from cortex.store.job_choice import cancel_each, choose_to_cancel
+from cortex.store.job_choice import cancel_each
 from cortex.view.cells import Row
 from cortex.view.jobs import state_of
 from cortex.view.resource import Field
@@ -28,38 +28,26 @@ from cortex.view.verbs import CANCEL_JOB
 CANCEL: Final = BulkCommand(
     verb=BulkVerb.CANCEL,
     words=BulkWords(operation="jobs.cancel.bulk", would="would be cancelled", done="cancelled"),
-    choose=choose_to_cancel,
 )
 
 
 @click.command(cls=Command)
-@click.argument("job_names", metavar="[ID…]", nargs=-1)
-@bulk_options
+@chosen(JOBS)
 @click.option("--wait", is_flag=True, help="Wait until they have ended.")
 @changes(CANCEL_JOB)
-def cancel(
-    change: ChangeRequest,
-    *,
-    job_names: tuple[str, ...],
-    filters: tuple[str, ...],
-    dry_run: bool,
-    limit: int,
-    rate: float | None,
-    wait: bool,
-) -> None:
+def cancel(change: ChangeRequest, *, request: JobsRequest, wait: bool) -> None:
     """Cancel jobs, by id or by filter.
 
     A waiting job is CANCELLED at once; a running one is stopped by its pod. Exits with 5 if one of
     them had ended already. A filter submits a job of type `bulk`, which goes on after Ctrl-C.
     """
-    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run)
-    if request is not None:
+    if not request.names:
         if wait:
             raise UsageError("--wait goes with ids", hint="to see the rest: cortex jobs ls")
         act_on_all(change, request, CANCEL)
         return
     with session(change.options) as call:
-        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
+        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in request.names))
         change.confirm(_question(call, job_ids))
         rows = change_named(change, call, job_ids, cancel_each, operation="jobs.cancel")
         if wait:

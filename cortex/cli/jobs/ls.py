@@ -5,13 +5,13 @@ from typing import Final
 import attrs
 import click
 
+from cortex.cli.filtering import filter_argument
 from cortex.cli.listing import LIMIT_MAX
 from cortex.cli.options import Command, Options, completions
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.job_filter import (
     STATE_NAMES,
-    TEXT_KEYS,
     JobCursor,
     JobFilter,
     StateTerm,
@@ -35,22 +35,8 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
     return tuple(term for text in words for part in text.split(",") for term in parse_state(part))
 
 
-def _filters_of(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the terms that may complete one; bash makes three words of `status:run`."""
-    before = context.params.get("filters") or ()
-    if before[-1:] == (":",):
-        return completions(STATE_NAMES, incomplete) if before[-2:-1] == ("status",) else []
-    if (*before[-1:], incomplete) == ("status", ":"):
-        return [*STATE_NAMES]
-    states = [f"status:{each}" for each in completions(STATE_NAMES, incomplete[len("status:") :])]
-    if incomplete.startswith("status:"):
-        return states
-    keys = [key for key in TEXT_KEYS if key.startswith(incomplete)]
-    return states if keys == ["status"] else [f"{key}:" for key in keys]
-
-
 @click.command(cls=Command, columns=JOBS.fields)
-@click.argument("filters", metavar="[FILTER…]", nargs=-1, shell_complete=_filters_of)
+@filter_argument
 @click.option(
     "--status",
     multiple=True,
@@ -80,7 +66,8 @@ def ls(
     """List jobs, the newest first.
 
     FILTER: 'status:retry,fail agent:invoice-* type:T queue:Q tenant:NAME tag:TAG code:CODE age>10m
-    created<2026-01-31 id:9f3a1c'. All terms must hold; commas separate alternatives.
+    created<2026-01-31 id:9f3a1c'. All terms must hold; commas separate alternatives. Of failed jobs
+    also 'letter:open,escalated fingerprint:3fa9 class:permanent ended<2h'.
     """
     which = _which(filters, parse_states(status), types_, agent, tags)
     output = Output(options)

@@ -10,7 +10,7 @@ import click
 
 from cortex.cli.bulk import BulkWords
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.jobs.bulk import BulkCommand, act_on_all, bulk_of, bulk_options
+from cortex.cli.choice import JOBS, BulkCommand, JobsRequest, act_on_all, chosen
 from cortex.cli.jobs.bulk_commands import act_columns, change_named, show_acts
 from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
@@ -24,7 +24,7 @@ from cortex.domain.phrases import short_id, span
 from cortex.domain.waiting import FreezeWait, QuotaWait
 from cortex.postgres.session import Session
 from cortex.store import breakers, jobs
-from cortex.store.job_choice import choose_to_retry, retry_each
+from cortex.store.job_choice import retry_each
 from cortex.store.jobs import ShownJob
 from cortex.view.cells import Row
 from cortex.view.phrases import localised
@@ -34,23 +34,13 @@ from cortex.view.verbs import RETRY_JOB
 RETRY: Final = BulkCommand(
     verb=BulkVerb.RETRY,
     words=BulkWords(operation="jobs.retry.bulk", would="would try again now", done="try again now"),
-    choose=choose_to_retry,
 )
 
 
 @click.command(cls=Command)
-@click.argument("job_names", metavar="[ID…]", nargs=-1)
-@bulk_options
+@chosen(JOBS)
 @changes(RETRY_JOB)
-def retry(
-    change: ChangeRequest,
-    *,
-    job_names: tuple[str, ...],
-    filters: tuple[str, ...],
-    dry_run: bool,
-    limit: int,
-    rate: float | None,
-) -> None:
+def retry(change: ChangeRequest, *, request: JobsRequest) -> None:
     """Retry jobs now, by id or by filter.
 
     A job in RETRY, or one that waits for its next worker attempt, continues at once; an open
@@ -59,13 +49,12 @@ def retry(
     'status:fail'. Exits with 5 if a job cannot be retried. A filter submits a job of type `bulk`,
     which goes on after Ctrl-C.
     """
-    request = bulk_of(job_names, filters, limit=limit, rate=rate, dry_run=dry_run)
-    if request is not None:
+    if not request.names:
         act_on_all(change, request, RETRY)
         return
     output = change.output
     with session(change.options) as call:
-        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in job_names))
+        job_ids = list(dict.fromkeys(call(jobs.find, name) for name in request.names))
         shown = [call(jobs.show, each) for each in job_ids]
         waited = {row.waiting_on: row for row in shown}
         if failed := [row for row in shown if row.status is JobStatus.FAILED]:

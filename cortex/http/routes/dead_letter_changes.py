@@ -22,9 +22,10 @@ from cortex.domain.bulk import (
     BulkRequest,
     BulkVerb,
 )
-from cortex.domain.dead_letter import DryRun, PayloadEdit
+from cortex.domain.dead_letter import PayloadEdit
 from cortex.domain.errors import UsageError
 from cortex.domain.idempotency import error_from
+from cortex.domain.job_filter import of_letters, parse_filter
 from cortex.durable.codec import parse_payload
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest
@@ -38,6 +39,7 @@ from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import SettledDeadLetter
+from cortex.store.job_choice import JobChoice, choose
 from cortex.view.verbs import RETRY_LETTERS
 
 ACTED_MAX: Final = 500
@@ -228,7 +230,7 @@ async def _many(request: CheckedRequest[None, Any], api: Api, body: DeadLettersD
 
 def _settled_answer(
     letters: list[DeadLetterSettled],
-    chosen: DryRun,
+    chosen: JobChoice,
     *,
     is_dry_run: bool = False,
     headers: dict[str, str] | None = None,
@@ -242,50 +244,61 @@ def _settled_answer(
     return answer(done, headers=headers)
 
 
-async def _chosen(api: Api, body: DeadLettersDiscard) -> DryRun:
+async def _chosen(api: Api, body: DeadLettersDiscard) -> JobChoice:
     """Return the jobs of the selected dead letters."""
-    is_choice = body.which is not None and body.which != DeadLetterChoice()
-    if bool(body.job_ids) == is_choice:
+    text = _filter(body)
+    if bool(body.job_ids) == bool(text):
         raise UsageError(
             "give job_ids or which, not both" if body.job_ids else ("no dead letters given")
         )
     if len(body.job_ids) > ACTED_MAX:
         raise UsageError(f"{len(body.job_ids)} job_ids are more than {ACTED_MAX}")
-    if body.which is None or body.job_ids:
-        return DryRun(job_ids=tuple(dict.fromkeys(body.job_ids)))
-    found = await api.port(dead_letters.choose, body.which.as_filter(), limit=body.limit + 1)
-    return DryRun.first(found, limit=body.limit)
+    if body.job_ids:
+        job_ids = list(dict.fromkeys(body.job_ids))
+        return JobChoice(job_ids=job_ids, refused={}, has_more=False)
+    return await api.port(choose, _verb(body), parse_filter(text), limit=body.limit)
+
+
+def _filter(body: DeadLettersDiscard) -> str:
+    """Return the filter of a selection; "" if there is none."""
+    text = "" if body.which is None else body.which.typed()
+    return of_letters(text) if text else ""
+
+
+def _verb(body: DeadLettersDiscard) -> BulkVerb:
+    return BulkVerb.RETRY if isinstance(body, DeadLettersRetry) else BulkVerb.DISCARD
 
 
 async def _begin(
-    requested: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: DryRun
+    requested: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard, chosen: JobChoice
 ) -> Response:
     """Submit the job and return its URL; without matches none is submitted.
 
     Only dead letters that were counted are changed.
     """
-    bulk = BulkRequest(
-        verb=BulkVerb.RETRY if isinstance(body, DeadLettersRetry) else BulkVerb.DISCARD,
-        letters=(body.which or DeadLetterChoice()).as_filter(),
-        letters_through=chosen.last_id,
-        limit=max(1, len(chosen.job_ids)),
-        rate_per_s=body.rate,
-        reason=body.reason,
-        agent_version=body.agent_version if isinstance(body, DeadLettersRetry) else None,
-        from_start=isinstance(body, DeadLettersRetry) and body.from_start,
-    )
-    submission = bulk.submission(api.chance.new_id())
-    by, credential = requested.principal.name, requested.principal.credential
+    how: dict[str, Any] = {}
+    if isinstance(body, DeadLettersRetry):
+        how = {"agent_version": body.agent_version, "from_start": body.from_start}
 
     async def work(db: Database) -> UUID | None:
         if not chosen.job_ids:
             return None
-        await jobs.submit(db, [submission], by=by, credential=credential)
+        bulk = BulkRequest.counted(
+            _verb(body),
+            chosen.job_ids,
+            jobs=_filter(body),
+            at=chosen.at,
+            reason=body.reason,
+            rate_per_s=body.rate,
+            **how,
+        )
+        submission = bulk.submission(api.chance.new_id())
+        principal = requested.principal
+        await jobs.submit(db, [submission], by=principal.name, credential=principal.credential)
         return submission.id
 
-    how = {"agent_version": bulk.agent_version, "from_start": bulk.from_start}
-    request = _request(body) | {"rate": body.rate} | how
-    operation = f"dead.{bulk.verb}.bulk"
+    request = _request(body) | {"rate": body.rate}
+    operation = f"dead.{_verb(body)}.bulk"
     done = await once(requested, api, work, operation=operation, request=request)
     if done.response is None:
         return _settled_answer([], chosen, headers=headers_of(done))
@@ -334,9 +347,8 @@ async def _settle(
 
 def _request(body: DeadLettersDiscard) -> dict[str, Any]:
     """Return the request as the command line words it, so that a key means the same in both."""
-    which = (body.which or DeadLetterChoice()).as_filter()
     names = sorted(str(each) for each in body.job_ids)
-    request = {"names": names, "which": attrs.asdict(which), "limit": body.limit}
+    request: dict[str, Any] = {"names": names, "filter": _filter(body), "limit": body.limit}
     if isinstance(body, DeadLettersRetry):
         request |= {"rate": body.rate, "agent_version": body.agent_version}
         request |= {"from_start": body.from_start}

@@ -5,8 +5,9 @@ from typing import Any, Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.dead_letter import UNRESOLVED, DeadLetterFilter, DeadLetterState
+from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.failure import FailureClass
+from cortex.domain.job_filter import TEXT_MAX, JobFilter, of_letters, parse_filter, term
 from cortex.domain.phrases import parse_span
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
@@ -52,19 +53,28 @@ class DeadLetterChoice:
     since: str | None = text(
         doc="failed at most this long ago: 90s, 15m, 2h, 3d", length_max=8, default=None
     )
+    filter: str = text(
+        doc="the filter of `GET /v1/jobs`; the other criteria are short forms of its terms",
+        length_max=TEXT_MAX,
+        default="",
+    )
 
-    def as_filter(self, states: tuple[DeadLetterState, ...] = UNRESOLVED) -> DeadLetterFilter:
-        """Return the store's filter. Raises `UsageError` for an invalid time."""
-        return DeadLetterFilter(
-            fingerprint=self.fingerprint,
-            type=self.type,
-            code=self.code,
-            error_class=None if self.error_class is None else self.error_class.value,
-            agent=self.agent,
-            tenant=self.tenant,
-            states=states,
-            since_s=None if self.since is None else parse_span(self.since),
-        )
+    def typed(self, *states: DeadLetterState) -> str:
+        """Return the criteria as a filter; "" if there are none. Raises `UsageError`."""
+        parse_filter(self.filter)
+        criteria = {
+            "fingerprint": self.fingerprint,
+            "type": self.type,
+            "code": self.code,
+            "class": self.error_class,
+            "agent": self.agent,
+            "tenant": self.tenant,
+        }
+        terms = [term(key, value) for key, value in criteria.items() if value is not None]
+        if self.since is not None:
+            terms.append(f"ended<{parse_span(self.since):.0f}s")
+        terms += [term("letter", state) for state in states]
+        return " ".join((self.filter, *terms)).strip()
 
 
 @attrs.frozen(kw_only=True)
@@ -128,8 +138,8 @@ async def show_letter(request: CheckedRequest[None, None], api: Api) -> Response
     return answer(document_of(LETTER, row) | {"attempts": shown})
 
 
-def _which(query: DeadLetterErrorsQuery) -> DeadLetterFilter:
-    return query.as_filter(tuple(query.state) or UNRESOLVED)
+def _which(query: DeadLetterErrorsQuery) -> JobFilter:
+    return parse_filter(of_letters(query.typed(*query.state)))
 
 
 ROUTES: Final = (

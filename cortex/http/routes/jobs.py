@@ -43,7 +43,8 @@ class JobsQuery:
     filter: str = text(
         doc="all terms must hold, values with commas are alternatives, `*` is any text: "
         "`status:retry,fail type:T agent:invoice-* queue:Q tenant:T code:C age>10m age<2d "
-        "created>2026-01-31 created<2026-02-01T12:00:00Z id:9f3a1c`",
+        "created>2026-01-31 created<2026-02-01T12:00:00Z id:9f3a1c`; of failed jobs "
+        "also `letter:open,escalated fingerprint:3fa9 class:permanent ended<2h`",
         length_max=TEXT_MAX,
         default="",
     )

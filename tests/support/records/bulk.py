@@ -16,7 +16,6 @@ from cortex.domain.bulk import (
     BulkSlice,
     BulkVerb,
 )
-from cortex.domain.dead_letter import DeadLetterFilter
 
 BASE = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,7 +24,7 @@ def a_request(**fields: Any) -> BulkRequest:
     """A request to retry dead letters of the type that tests let fail."""
     defaults: dict[str, Any] = {"verb": BulkVerb.RETRY, "reason": "mended"}
     if not fields.keys() & {"jobs", "job_ids"}:
-        defaults["letters"] = DeadLetterFilter(type="work")
+        defaults["jobs"] = "letter:unresolved type:work"
     return BulkRequest(**defaults | fields)
 
 

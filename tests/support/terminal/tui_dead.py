@@ -18,9 +18,11 @@ from cortex.domain.dead_letter import (
 )
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import JobStatus
+from cortex.domain.job_filter import JobFilter
 from cortex.domain.messages.message import MessageStatus
 from cortex.store import pulse
 from cortex.store.dead_letters import NewestLetters
+from cortex.store.job_choice import JobChoice
 from cortex.store.pulse import Attention, Bucket, Figures, Recent
 from cortex_tui.backend.dead import LOOKED_MAX, StoreDead, checked_payload
 from cortex_tui.backend.pulse import StorePulse
@@ -51,7 +53,7 @@ class FakeDead(StoreDead):
 
     # --- the test's side
 
-    def add(self, number: int, fingerprint: str = "f1", **fields: Any) -> UUID:
+    def add(self, number: int, fingerprint: str = "f1f1", **fields: Any) -> UUID:
         """Add a letter; a larger number is newer."""
         job_id = UUID(int=number)
         one: dict[str, Any] = {
@@ -89,6 +91,13 @@ class FakeDead(StoreDead):
         open_ones = [row for row in self.rows.values() if row.state.is_unresolved]
         return sorted(open_ones, key=lambda row: row.created_at, reverse=True)
 
+    def chosen(self, which: JobFilter, *, limit: int) -> JobChoice:
+        """What an operation on the letters that wait would change."""
+        self.ask("choose")
+        waiting = self._waiting[::-1]
+        found = [row.job_id for row in waiting if row.fingerprint.startswith(which.fingerprints)]
+        return JobChoice(job_ids=found[:limit], refused={}, has_more=len(found) > limit)
+
     # --- the screens' side
 
     async def errors(self) -> Sequence[DeadLetterGroup]:
@@ -114,11 +123,6 @@ class FakeDead(StoreDead):
         looked = self._waiting[:LOOKED_MAX]
         found = [row for row in looked if row.fingerprint == fingerprint][:limit]
         return NewestLetters(found, is_all=not found or len(looked) < LOOKED_MAX)
-
-    async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
-        self.ask("choose")
-        found = [row.job_id for row in self._waiting if row.fingerprint == fingerprint]
-        return found[::-1][:limit]
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:
         self.ask("of_jobs")

@@ -372,7 +372,7 @@ def _letters(cluster: FakeBackend, now: datetime) -> None:
     lost = {"error_class": "PERMANENT", "error_message": "404: https://shop.example.org/p/8812"}
     for number in range(300, 310):
         at = now - timedelta(hours=number - 298)
-        dead.add(number, "f2", agent="crawler", error_code="not_found", created_at=at, **lost)
+        dead.add(number, "f2f2", agent="crawler", error_code="not_found", created_at=at, **lost)
     wrong = {"error_code": "invalid_value", "error_message": "payload: not an object"}
     dead.add(400, "f3", agent=None, created_at=now - timedelta(days=3), step=None, **wrong)
 

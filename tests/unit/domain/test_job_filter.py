@@ -7,14 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.domain.dead_letter import UNRESOLVED, DeadLetterState
 from cortex.domain.errors import UsageError
+from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import (
+    DEAD,
     STATE_WORDS,
     TEXT_MAX,
     JobFilter,
     StateTerm,
+    of_letters,
     parse_filter,
+    term,
     with_only,
 )
 from cortex.view.jobs import SHOWN, state_shown
@@ -56,6 +61,19 @@ APPR = JobStatus.WAITING_FOR_APPROVAL
         ("id:…9F3a1c,0123-4567", JobFilter(id_suffixes=("9f3a1c", "01234567"))),
         ("type:'; DROP TABLE job --'", JobFilter(types=("; DROP TABLE job --",))),
         ("agent:%_\\", JobFilter(agents=("%_\\",))),
+        ("letter:unresolved", DEAD),
+        (
+            "letter:open,Discarded letter:open fingerprint:3FA9,0123456789ab class:permanent",
+            JobFilter(
+                letters=(DeadLetterState.OPEN, DeadLetterState.DISCARDED),
+                fingerprints=("3fa9", "0123456789ab"),
+                classes=(FailureClass.PERMANENT,),
+            ),
+        ),
+        (
+            "ended<2h ended<1h ended>1m ended>10m",
+            JobFilter(ended_within_s=3600.0, ended_before_s=600.0),
+        ),
     ],
 )
 def test_a_filter_is_read(text: str, which: JobFilter) -> None:
@@ -83,6 +101,11 @@ def test_a_filter_is_read(text: str, which: JobFilter) -> None:
         ("age>9999999w", "'9999999w' is more than 36,500d", ""),
         ("created>soon", "'soon' is neither a date nor an instant", "2026-01-31"),
         ("created>0001-01-01T00:00:00+23:59", "is neither a date", ""),
+        ("letter:opne", "unknown state of a dead letter 'opne'", "did you mean 'open'?"),
+        ("letter:zz", "unknown state of a dead letter 'zz'", "states: open, escalated"),
+        ("class:zz", "unknown class 'zz'", "classes: valid, transient_infra"),
+        ("fingerprint:3fa", "'3fa' is not a fingerprint or its first 4 digits", ""),
+        ("ended:2h", "ended: is invalid", "write ended> or ended<"),
         ("id:xyz", "'xyz' is not the id of a job", "at least its last 4"),
         ("id:abc", "'abc' is not the id of a job", ""),
         ("id:" + "a" * 33, "is not the id of a job", ""),
@@ -136,6 +159,26 @@ def test_waiting_state_names_what_the_job_waits_for(
     state = state_shown(status, waiting_on)
     assert str(state) == shown
     assert status in parse_filter(f"status:{state.word}").statuses
+
+
+@pytest.mark.parametrize("value", ["plain", "big jobs", "a,b", 'it\'s "so"', '"', "…"])
+def test_quoted_term_matches_its_value_alone(value: str) -> None:
+    assert parse_filter(f"{term('tenant', value)} type:x").tenants == (value,)
+
+
+def test_filter_of_letters_keeps_the_states_that_it_names() -> None:
+    assert of_letters("") == "letter:unresolved"
+    assert parse_filter(of_letters("type:x")).letters == UNRESOLVED
+    assert of_letters("letter:retried type:x") == "letter:retried type:x"
+
+
+def test_states_and_fingerprints_of_letters_are_matched_together() -> None:
+    which = parse_filter("letter:open,retried fingerprint:3fa9,4fa9")
+    assert which.letter_patterns == [
+        *("OPEN|3fa9%", "OPEN|4fa9%", "RETRIED|3fa9%", "RETRIED|4fa9%")
+    ]
+    assert parse_filter("fingerprint:3fa9").letter_patterns == ["%|3fa9%"]
+    assert parse_filter("status:fail").letter_patterns is None
 
 
 def test_a_word_for_a_wait_narrows_its_states_alone() -> None:

@@ -22,7 +22,6 @@ from cortex.domain.bulk import (
     BulkVerb,
 )
 from cortex.domain.control_flow import Suspended
-from cortex.domain.dead_letter import DeadLetterFilter
 from cortex.domain.errors import UsageError
 from cortex.domain.limits import PAYLOAD
 from cortex.durable.codec import decode
@@ -132,17 +131,16 @@ async def test_a_job_leaves_the_pod_for_another_one_that_waits(autojump_clock: o
     assert len(changes.changed) == 10 * TURN_S + 5
 
 
-LETTERS = DeadLetterFilter(type="work")
+LETTERS = "letter:unresolved type:work"
 
 
 @pytest.mark.parametrize(
     "fields, message",
     [
         ({}, "takes one of"),
-        ({"jobs": "", "letters": LETTERS}, "takes one of"),
-        ({"letters": DeadLetterFilter()}, "needs a filter"),
+        ({"jobs": LETTERS, "job_ids": ids(1)}, "takes one of"),
         ({"verb": BulkVerb.DISCARD, "jobs": ""}, "discard is for dead letters"),
-        ({"verb": BulkVerb.CANCEL, "letters": LETTERS}, "cancel is for jobs"),
+        ({"verb": BulkVerb.CANCEL, "jobs": LETTERS}, "cancel is for jobs"),
         ({"jobs": "", "limit": 0}, "limit is 0"),
         ({"jobs": "", "rate_per_s": float("nan")}, "rate_per_s is nan"),
         ({"job_ids": ids(5001)}, "job_ids is 5001"),

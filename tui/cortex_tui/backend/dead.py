@@ -9,7 +9,7 @@ import orjson
 from cortex.domain.argument_check import check_payload
 from cortex.domain.canonical import canonical, parse
 from cortex.domain.clock import system_chance
-from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter, DeadLetterGroup, PayloadEdit
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, PayloadEdit
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.limits import PAYLOAD
 from cortex.domain.phrases import short_id
@@ -30,18 +30,12 @@ class StoreDead:
 
     async def errors(self) -> Sequence[DeadLetterGroup]:
         """Read the newest dead letters grouped by error, the latest error first."""
-        return await dead_letters.newest(self._db, looked_max=LOOKED_MAX, limit=ERRORS_MAX)
+        return await dead_letters.groups(self._db, looked_max=LOOKED_MAX, limit=ERRORS_MAX)
 
     async def letters(self, fingerprint: str, *, limit: int) -> NewestLetters:
         """Read the newest dead letters of an error, at most `limit`."""
         return await dead_letters.newest_of(
             self._db, fingerprint, looked_max=LOOKED_MAX, limit=limit
-        )
-
-    async def choose(self, fingerprint: str, *, limit: int) -> Sequence[UUID]:
-        """Return the jobs of an error's dead letters, the oldest first."""
-        return await dead_letters.choose(
-            self._db, DeadLetterFilter(fingerprint=fingerprint), limit=limit
         )
 
     async def of_jobs(self, job_ids: Sequence[UUID]) -> Sequence[DeadLetter]:

@@ -82,10 +82,11 @@ class StoreJobs:
         return done.words
 
     async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> JobChoice:
-        """Choose the newest matching jobs that an operation would change; runs page by page."""
-        if verb is BulkVerb.CANCEL:
-            return await job_choice.choose_to_cancel(self._db, which, limit=limit)
-        return await job_choice.choose_to_retry(self._db, which, limit=limit)
+        """Choose the newest matching jobs that an operation would change; runs page by page.
+
+        Of dead letters the oldest.
+        """
+        return await job_choice.choose(self._db, verb, which, limit=limit)
 
     async def choose_marked(self, verb: BulkVerb, job_ids: Sequence[UUID]) -> JobChoice:
         """Choose those of the given jobs that an operation would change."""

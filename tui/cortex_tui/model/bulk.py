@@ -33,6 +33,8 @@ class Selection:
 
     def request(self, verb: BulkVerb, choice: JobChoice, *, reason: str) -> BulkRequest:
         """Return what changes those that were counted, and no others."""
+        if self.job_ids:
+            return BulkRequest(verb=verb, reason=reason, job_ids=tuple(choice.job_ids))
         return BulkRequest.counted(
             verb, choice.job_ids, jobs=self.text, at=choice.at, reason=reason
         )
@@ -52,6 +54,12 @@ def question(verb: BulkVerb, choice: JobChoice) -> str:
     newest = "the newest " if choice.has_more else ""
     more = ", more fit" if choice.has_more else ""
     return f"{verb}{now} {newest}{jobs}{_failed(choice)}{refused_words(choice.refused)}{more}"
+
+
+def letters_question(verb: BulkVerb, choice: JobChoice, *, how: str) -> str:
+    """Describe an operation on dead letters in one line; `how` follows their number."""
+    more = " of more, the oldest first," if choice.has_more else ""
+    return f"{verb} {len(choice.job_ids):,}{more}{how}"
 
 
 def _failed(choice: JobChoice) -> str:

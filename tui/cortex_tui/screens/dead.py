@@ -28,6 +28,7 @@ from cortex_tui.render.table import Column
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking, job_actions
 from cortex_tui.screens.frame import Frame
+from cortex_tui.screens.jobs_bulk import COUNTING
 from cortex_tui.screens.payload_pane import PayloadPane
 from cortex_tui.widgets.json_editor import KEYS as EDITOR_KEYS
 from cortex_tui.widgets.json_editor import JsonEditor
@@ -208,7 +209,7 @@ class DeadScreen(_DeadLetters[DeadLetterGroup]):
         self.context.open("jobs", term("type", BULK))
 
     def ask(self, verb: BulkVerb, row: DeadLetterGroup) -> None:
-        typed = self.strip.expect(dead_asking.COUNTING)
+        typed = self.strip.expect(COUNTING)
         work = dead_asking.ask_group(self.context, self.strip, verb, row, typed=typed)
         _ = self.run_worker(work, group="dry run", exclusive=True)
 

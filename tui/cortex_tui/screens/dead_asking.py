@@ -4,42 +4,28 @@ A single letter is settled at once. All letters of an error are settled by a job
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
 
 from textual.events import Key
 
 from cortex.domain.bulk import LIMIT_MAX, RATE_DEFAULT, BulkRequest, BulkVerb
-from cortex.domain.dead_letter import (
-    DeadLetter,
-    DeadLetterFilter,
-    DeadLetterGroup,
-    DryRun,
-    PayloadEdit,
-)
+from cortex.domain.dead_letter import DeadLetter, DeadLetterGroup, PayloadEdit
 from cortex.domain.errors import CortexError
+from cortex.domain.job_filter import of_letters, parse_filter, term
 from cortex.domain.safe import safe
 from cortex.view.dead_letters import on_retry
 from cortex.view.verbs import RETRY_LETTERS
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
+from cortex_tui.model import bulk
 from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.render.dead_letter_rows import error_briefly, letter_words
 from cortex_tui.render.words import failed
-from cortex_tui.screens.jobs_bulk import begun
+from cortex_tui.screens.jobs_bulk import COUNTING, begun
 from cortex_tui.screens.reasoned import because, propose
 from cortex_tui.widgets.strip_line import StripLine
 
-COUNTING: Final = "counting …"
-
 Work = Callable[[str], Awaitable[str]]
 """Takes the reason; returns the outcome."""
-
-
-async def dry_run(context: AppContext, row: DeadLetterGroup) -> DryRun:
-    """Count what an operation on all letters of an error would change. Raises `CortexError`s."""
-    dead = context.backend.dead
-    found = await dead.choose(row.fingerprint, limit=LIMIT_MAX + 1)
-    return DryRun.first(found, limit=LIMIT_MAX)
 
 
 async def ask_group(
@@ -55,7 +41,8 @@ async def ask_group(
     `typed`: the return value of the strip's `expect`.
     """
     try:
-        found = await dry_run(context, row)
+        text = of_letters(term("fingerprint", row.fingerprint))
+        found = await context.backend.jobs.choose(verb, parse_filter(text), limit=LIMIT_MAX)
     except CortexError as error:
         strip.show(f"✗ {failed(error)}", "fail")
         return
@@ -70,13 +57,8 @@ async def ask_group(
     by = context.session.actor
 
     async def begin(reason: str) -> str:
-        request = BulkRequest(
-            verb=verb,
-            reason=reason,
-            letters=DeadLetterFilter(fingerprint=row.fingerprint),
-            letters_through=found.last_id,
-            limit=len(found.job_ids),
-            rate_per_s=RATE_DEFAULT,
+        request = BulkRequest.counted(
+            verb, found.job_ids, jobs=text, at=found.at, reason=reason, rate_per_s=RATE_DEFAULT
         )
         return begun(await context.backend.jobs.begin(request, by=by))
 
@@ -84,10 +66,10 @@ async def ask_group(
         context,
         strip,
         verb,
-        text=found.words(verb.value, how=how),
+        text=bulk.letters_question(verb, found, how=how),
         which=which,
         work=begin,
-        wanted=found.wanted,
+        wanted=bulk.wanted(found),
         typed=typed,
     )
 
