@@ -22,7 +22,7 @@ from cortex.domain.approvals.approval import Risk
 from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import InvalidValueError
-from cortex.domain.job import Claim, StepKind
+from cortex.domain.job import StepKind
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import ModelRequest, ModelResponse
@@ -34,7 +34,6 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
-from cortex.durable.journal import Journal
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
@@ -65,18 +64,10 @@ PATCH_CHARS_MAX = 200
 class Context:
     """One attempt of one job, as its handler sees it."""
 
-    def __init__(
-        self,
-        claim: Claim,
-        journal: Journal,
-        services: Services,
-        *,
-        final: tuple[type[Exception], ...] = (),
-    ) -> None:
-        """`final`: exceptions that are never retried."""
-        self._attempt = Attempt(claim, journal, services, final=final)
-        self._journal = journal
-        self._outside = Outside(self._attempt)
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._journal = attempt.journal
+        self._outside = Outside(attempt)
 
     @property
     def services(self) -> Services:
@@ -266,8 +257,9 @@ class Context:
         The agent's secrets, approval rules, limits and budgets apply. Both contexts share one
         record: their steps need different names.
         """
-        claim = attrs.evolve(self._attempt.claim, agent_id=agent_id, agent_version=version)
-        return Context(claim, self._journal, self.services, final=self._attempt.final)
+        attempt = self._attempt
+        claim = attrs.evolve(attempt.claim, agent_id=agent_id, agent_version=version)
+        return Context(Attempt(claim, self._journal, self.services, final=attempt.final))
 
     def sleep(
         self,

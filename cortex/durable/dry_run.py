@@ -7,7 +7,7 @@ record is left, the replay is over, and the handler is stopped. Its own pauses p
 clock is one of this process.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, NoReturn
 
@@ -25,12 +25,12 @@ from cortex.domain.errors import (
     DivergedError,
     InvalidValueError,
 )
-from cortex.domain.job import Claim, OpenEffect, Past, Step, StepDone, StepKind
+from cortex.domain.job import Claim, Step, StepDone, StepKind
 from cortex.durable.attempt import Services
 from cortex.durable.codec import StepInput, decode, encode
 from cortex.durable.divergence import difference, is_renamed
 from cortex.durable.handling import run_handler
-from cortex.durable.journal import Journal, running_in
+from cortex.durable.journal import Journal, Recorded, running_in
 from cortex.durable.registry import Registry
 from cortex.durable.replay import PATIENCE_S
 from cortex.durable.results import ResultType
@@ -103,25 +103,21 @@ class DryJournal(Journal):
     def __init__(
         self,
         claim: Claim,
-        steps: Sequence[Step],
+        recorded: Recorded,
         *,
-        effects: Sequence[OpenEffect],
         arguments: Mapping[str, str],
-        questions: Sequence[str],
         misfit: Callable[[str, Mapping[str, Any] | None], str | None],
         has_stored_calls: bool,
-        recall: Callable[[str], Awaitable[str | None]],
     ) -> None:
-        """`arguments`: of these effects. `questions`: keys of what people were asked.
+        """`arguments`: of the recorded effects.
 
         `misfit`: returns why this code cannot make a call of a tool, with its arguments if they are
         older than the code. `has_stored_calls`: those of this job are.
         """
-        past = Past(questions=tuple(questions))
-        super().__init__(claim.lease, _Nothing(), steps, effects=effects, past=past, recall=recall)
+        super().__init__(claim.lease, _Nothing(), recorded)
         self._arguments = arguments
-        self._begun = {effect.key for effect in effects}
-        self._asked = frozenset(questions)
+        self._begun = {effect.key for effect in recorded.effects}
+        self._asked = frozenset(recorded.past.questions)
         self._over = trio.Event()
         self._parked: dict[str, _Parked] = {}
         self._stand_ins: dict[str, str] = {}

@@ -91,6 +91,22 @@ class LeaveRequest:
     """Cancels the attempt; another pod goes on from its last checkpoint."""
 
 
+@hot(kw_only=True)
+class Recorded:
+    """The record of a job when an attempt begins."""
+
+    steps: Sequence[Step] = ()
+    """Committed by earlier attempts, in order."""
+    effects: Sequence[OpenEffect] = ()
+    """Those that have begun and whose steps are not recorded."""
+    past: Past = NO_PAST
+    recall: Callable[[str], Awaitable[str | None]] | None = None
+    """Returns the recorded input of the step with a key, as it was kept."""
+
+
+NOTHING_RECORDED: Final = Recorded()
+
+
 class Journal:
     """Steps of one attempt of one job. Concurrent steps of the job may use it at once."""
 
@@ -123,29 +139,23 @@ class Journal:
         self,
         lease: Lease,
         recorder: Recorder,
-        steps: Sequence[Step],
+        recorded: Recorded = NOTHING_RECORDED,
         *,
-        effects: Sequence[OpenEffect] = (),
-        past: Past = NO_PAST,
-        recall: Callable[[str], Awaitable[str | None]] | None = None,
         leave: LeaveRequest | None = None,
         step_scope: StepScope | None = None,
     ) -> None:
-        """`steps` were committed by earlier attempts, in order; `effects` were left open by them.
-
-        `recall` returns the input that is on record for the step of a key, as it was kept.
-        """
+        steps = recorded.steps
         self._lease = lease
         self._leave = leave
-        self._recall = recall
-        self._replay = Replay(steps, effects)
+        self._recall = recorded.recall
+        self._replay = Replay(steps, recorded.effects)
         self.diverged: DivergedError | None = None
         """Why the replay cannot go on."""
         self.news = 0
         """New steps and outside calls of this attempt. The end of a begun effect is not new."""
         self._deferred: list[StepDone] = []
         self._deferred_bytes = 0
-        self._past = past
+        self._past = recorded.past
         self._patches: dict[str, bool] = {}
         self._ahead: list[StepDone] = []
         """Decisions about patches, to be sent before anything else is."""

@@ -27,7 +27,7 @@ from trio.testing import MockClock
 
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import NotFoundError
-from cortex.domain.job import EXECUTE_TOOL, RUN_FLOW, Claim, Lease
+from cortex.domain.job import EXECUTE_TOOL, RUN_FLOW, Claim, Lease, Past
 from cortex.domain.policy import policy_for
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.timeouts import TIMEOUTS
@@ -39,6 +39,7 @@ from cortex.durable.dry_run import (
     Problem,
     dry_run,
 )
+from cortex.durable.journal import Recorded
 from cortex.durable.registry import Registry
 from cortex.postgres.session import Session
 from cortex.store import specs, steps
@@ -412,13 +413,15 @@ class _PodOfReplays:
         def journal() -> DryJournal:
             return DryJournal(
                 claim,
-                record.steps,
-                effects=record.effects,
+                Recorded(
+                    steps=record.steps,
+                    effects=record.effects,
+                    past=Past(questions=tuple(record.questions)),
+                    recall=recall,
+                ),
                 arguments=record.arguments,
-                questions=record.questions,
                 misfit=self._misfit,
                 has_stored_calls=job.type in (RUN_FLOW, EXECUTE_TOOL),
-                recall=recall,
             )
 
         return await dry_run(

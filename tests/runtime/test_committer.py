@@ -15,7 +15,7 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import InvalidValueError, RejectedError, Trouble
 from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, StepDone, StepKind
 from cortex.durable.codec import StepInput
-from cortex.durable.journal import Journal
+from cortex.durable.journal import Journal, Recorded
 from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.tally import Tally
 from cortex.postgres.bridge import Port, open_port
@@ -85,7 +85,7 @@ async def record_all(bench: Bench, operations: list[Operation]) -> list[BaseExce
 
 
 def journal_of(claim: Claim, committer: Committer, known: Any = ()) -> Journal:
-    return Journal(claim.lease, committer, known)
+    return Journal(claim.lease, committer, Recorded(steps=known))
 
 
 async def do_step(journal: Journal, name: str, value: Any = None) -> Any:

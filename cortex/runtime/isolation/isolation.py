@@ -42,7 +42,7 @@ from cortex.domain.usage import Usage
 from cortex.durable.attempt import Services
 from cortex.durable.calls import Admission, Caller
 from cortex.durable.codec import decode
-from cortex.durable.handling import Recorded
+from cortex.durable.journal import Recorded
 from cortex.durable.progress import (
     PartialAnswer,
     Progress,

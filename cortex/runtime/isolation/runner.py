@@ -37,9 +37,9 @@ from cortex.domain.policy import JobPolicy
 from cortex.durable.attempt import Services, Tools
 from cortex.durable.calls import Admission, Unmetered
 from cortex.durable.codec import encode
-from cortex.durable.handling import Recorded, run_handler
+from cortex.durable.handling import run_handler
 from cortex.durable.heavy_values import scarce
-from cortex.durable.journal import LeaveRequest
+from cortex.durable.journal import Journal, LeaveRequest, Recorded
 from cortex.durable.progress import StepUnderWay, timed_out_by
 from cortex.durable.registry import Registry
 from cortex.durable.stray_errors import close_nurseries, leave_actor
@@ -168,7 +168,7 @@ class _Runner:
         leave = LeaveRequest(
             is_asked=lambda: self._is_leaving, hand_back=lambda: line.send(notify="leave")
         )
-        journal = recorded.journal(claim, record, leave)
+        journal = Journal(claim.lease, record, recorded, leave=leave)
         journal.progress.on_step = record.on_step
         services = Services(
             models=pod("models"),

@@ -41,8 +41,8 @@ from cortex.domain.job import (
 from cortex.domain.policy import JobPolicy
 from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import Services
-from cortex.durable.handling import NOTHING_RECORDED, Recorded, run_handler
-from cortex.durable.journal import LeaveRequest
+from cortex.durable.handling import run_handler
+from cortex.durable.journal import NOTHING_RECORDED, Journal, LeaveRequest, Recorded
 from cortex.durable.registry import Registry
 from cortex.durable.step_scope import StepScope
 from cortex.durable.stray_errors import close_nurseries, leave_actor
@@ -352,7 +352,9 @@ class JobActors:
 
     def _begun(self, claim: Claim, job: RunningJob, recorded: Recorded) -> Coroutine[Any, Any, str]:
         leave = LeaveRequest(is_asked=self._is_leaving, hand_back=job.hand_back)
-        journal = recorded.journal(claim, self.committer, leave, job.step_scope)
+        journal = Journal(
+            claim.lease, self.committer, recorded, leave=leave, step_scope=job.step_scope
+        )
         job.progress = journal.progress
         journal.trace = job.trace = self.services.tracing.begin(claim)
         self.receipts.follow(claim, journal.progress)

@@ -47,7 +47,7 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import NO_INPUT
 from cortex.durable.context import Context
 from cortex.durable.gates import Gate
-from cortex.durable.journal import NO_PAST, Journal
+from cortex.durable.journal import NO_PAST, Journal, Recorded
 from cortex.durable.registry import Handler, Registry, job
 from cortex.durable.step_outcome import StepOutcome
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
@@ -428,8 +428,9 @@ def a_context(record: Record | None = None, claim: Claim | None = None, **lent: 
     """The context of a new attempt that finds what is in the record, and its `past` if given."""
     record, claim = record or Record(), claim or a_claim()
     past = lent.pop("past", NO_PAST)
-    journal = Journal(claim.lease, record, [*record.steps], recall=record.recall, past=past)
-    return Context(claim, journal, services(**lent))
+    recorded = Recorded(steps=[*record.steps], recall=record.recall, past=past)
+    journal = Journal(claim.lease, record, recorded)
+    return Context(Attempt(claim, journal, services(**lent)))
 
 
 @define

@@ -21,7 +21,7 @@ from cortex.domain.failure import CallFailure
 from cortex.domain.job import OpenEffect
 from cortex.domain.model import ModelRequest
 from cortex.durable.attempt import Attempt, ToolCall
-from cortex.durable.journal import Journal
+from cortex.durable.journal import Journal, Recorded
 from cortex.durable.tool_calls import refusing
 from tests.support.agent_turns import Script, Turn, says
 from tests.support.records.factories import Record, a_claim, a_context, services
@@ -172,7 +172,7 @@ async def test_cut_call_that_an_earlier_release_began_is_asked_about_and_not_mad
 ) -> None:
     claim, cut = a_claim(), CutCallError("pay", raw="")
     begun = [OpenEffect(key="1 pay", status="PENDING")]
-    journal = Journal(claim.lease, bench.record, [], effects=begun)
+    journal = Journal(claim.lease, bench.record, Recorded(effects=begun))
     attempt = Attempt(claim, journal, services(tools=Toolbox(bench.tools())))
     call = ToolCall(
         tool="pay", arguments={}, key="1 pay", gate_key="1 pay approval", said=None, folder=None,

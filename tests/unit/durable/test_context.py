@@ -22,7 +22,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import Claim, StepDone
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import JobLimits
+from cortex.durable.attempt import Attempt, JobLimits
 from cortex.durable.context import Context
 from tests.support.records.factories import (
     DefaultPolicies,
@@ -340,7 +340,7 @@ async def test_cancelled_gather_raises_only_the_cancellation() -> None:
 
 async def test_a_context_knows_its_job() -> None:
     claim = a_claim()
-    ctx = Context(claim, a_context()._journal, services(workspaces=Path("/w")))
+    ctx = Context(Attempt(claim, a_context()._journal, services(workspaces=Path("/w"))))
     assert (ctx.job_id, ctx.attempt) == (claim.lease.job_id, 1)
     assert ctx.workspace == Path(f"/w/{claim.lease.job_id}")
     assert await ctx.agent_spec() is None

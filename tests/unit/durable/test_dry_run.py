@@ -11,6 +11,7 @@ from cortex.domain.errors import ApprovalExpiredError, DeniedError, RejectedErro
 from cortex.domain.job import OpenEffect
 from cortex.durable.context import Context
 from cortex.durable.dry_run import Absent, DryJournal, Finding, Problem, dry_run
+from cortex.durable.journal import Recorded
 from cortex.durable.registry import Registry, job
 from tests.support.records.factories import (
     EchoModel,
@@ -51,13 +52,14 @@ def checked(
     def journal() -> DryJournal:
         return DryJournal(
             claim,
-            record.steps,
-            effects=[OpenEffect(key, "PENDING") for key in effects or {}],
+            Recorded(
+                steps=record.steps,
+                effects=[OpenEffect(key, "PENDING") for key in effects or {}],
+                recall=record.recall,
+            ),
             arguments=effects or {},
-            questions=(),
             misfit=lambda *_: None,
             has_stored_calls=False,
-            recall=record.recall,
         )
 
     def lent(made: DryJournal) -> Any:

@@ -15,7 +15,7 @@ from cortex.domain.errors import DivergedError, InvalidValueError, RejectedError
 from cortex.domain.job import Step, StepDone, StepKind
 from cortex.domain.usage import Usage
 from cortex.durable.codec import StepInput, input_of
-from cortex.durable.journal import KEY_CHARS_MAX, Journal
+from cortex.durable.journal import KEY_CHARS_MAX, Journal, Recorded
 from cortex.durable.step_outcome import StepOutcome
 from tests.support.records.factories import Record, a_lease, a_step
 
@@ -29,7 +29,7 @@ def a_given_step(key: str, *, seq: int = 1, output: str = "null") -> Step:
 
 def a_journal(record: Record) -> Journal:
     """The journal of a new attempt, on the steps that earlier ones recorded."""
-    return Journal(a_lease(), record, list(record.steps))
+    return Journal(a_lease(), record, Recorded(steps=list(record.steps)))
 
 
 async def once(journal: Journal, name: str, outcome: StepOutcome) -> Any:

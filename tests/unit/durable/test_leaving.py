@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.job import StepKind
 from cortex.durable.codec import StepInput
-from cortex.durable.journal import Journal, LeaveRequest
+from cortex.durable.journal import Journal, LeaveRequest, Recorded
 from cortex.durable.step_outcome import StepOutcome
 from tests.support.records.factories import Record, a_lease
 
@@ -28,7 +28,8 @@ class Pod:
 
     def attempt(self) -> Journal:
         leave = LeaveRequest(is_asked=lambda: self.is_leaving, hand_back=self.scope.cancel)
-        return Journal(a_lease(), self.record, list(self.record.steps), leave=leave)
+        recorded = Recorded(steps=list(self.record.steps))
+        return Journal(a_lease(), self.record, recorded, leave=leave)
 
     async def step(self, name: str, opened: trio.Event | None = None) -> None:
         async def run() -> StepOutcome:

@@ -9,8 +9,9 @@ import trio
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
 from cortex.domain.job import OpenEffect, Past, StepKind
+from cortex.durable.attempt import Attempt
 from cortex.durable.context import Context
-from cortex.durable.journal import Journal
+from cortex.durable.journal import Journal, Recorded
 from tests.support.records.factories import (
     EchoModel,
     LedgerDesk,
@@ -28,8 +29,9 @@ SAME_CODE = Past(is_same_code=True)
 def resumed(record: Record, past: Past, effects: Sequence[OpenEffect] = ()) -> Context:
     """The context of an attempt after others with this past."""
     claim = a_claim()
-    journal = Journal(claim.lease, record, list(record.steps), effects=effects, past=past)
-    return Context(claim, journal, services(gateway=LedgerDesk()))
+    recorded = Recorded(steps=list(record.steps), effects=effects, past=past)
+    journal = Journal(claim.lease, record, recorded)
+    return Context(Attempt(claim, journal, services(gateway=LedgerDesk())))
 
 
 async def work(number: int) -> int:

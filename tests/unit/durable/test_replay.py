@@ -11,8 +11,9 @@ from trio.testing import MockClock
 
 from cortex.domain.errors import DivergedError
 from cortex.domain.job import OpenEffect
+from cortex.durable.attempt import Attempt
 from cortex.durable.context import Context
-from cortex.durable.journal import Journal
+from cortex.durable.journal import Journal, Recorded
 from cortex.durable.replay import PATIENCE_S
 from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import EchoModel, Record, a_claim, services
@@ -32,8 +33,9 @@ class World:
 
     async def attempt(self, handler: Handler) -> Any:
         claim = a_claim()
-        journal = Journal(claim.lease, self.record, list(self.record.steps), effects=self.open)
-        result = await handler(Context(claim, journal, services(models=self.model)))
+        recorded = Recorded(steps=list(self.record.steps), effects=self.open)
+        journal = Journal(claim.lease, self.record, recorded)
+        result = await handler(Context(Attempt(claim, journal, services(models=self.model))))
         journal.check_end()
         return result
 
@@ -458,9 +460,9 @@ async def test_divergence_shows_the_changed_values() -> None:
 
     async def attempt(to: str, amount: Decimal) -> None:
         claim = a_claim()
-        steps = list(world.record.steps)
-        journal = Journal(claim.lease, world.record, steps, recall=recall)
-        await handler(Context(claim, journal, services()), amount, to)
+        recorded = Recorded(steps=list(world.record.steps), recall=recall)
+        journal = Journal(claim.lease, world.record, recorded)
+        await handler(Context(Attempt(claim, journal, services())), amount, to)
 
     await attempt("ann", Decimal(5))
     kept["pay"] = world.record.inputs["pay"]

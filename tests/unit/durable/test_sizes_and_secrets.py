@@ -9,7 +9,7 @@ from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import StepKind
 from cortex.domain.limits import CHECKPOINT, MIB, MODEL_RESPONSE, PAYLOAD, TOOL_OUTPUT
 from cortex.durable.codec import StepInput, parse_payload
-from cortex.durable.journal import Journal
+from cortex.durable.journal import Journal, Recorded
 from cortex.durable.step_outcome import StepOutcome
 from tests.support.knowing import forget_secrets
 from tests.support.records.factories import Record, a_lease, a_step
@@ -24,7 +24,7 @@ def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_journal(record: Record) -> Journal:
-    return Journal(a_lease(), record, list(record.steps))
+    return Journal(a_lease(), record, Recorded(steps=list(record.steps)))
 
 
 async def once(journal: Journal, kind: StepKind, name: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from attrs import define
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Claim
 from cortex.domain.prices import LIST_PRICES
-from cortex.durable.attempt import JobLimits
+from cortex.durable.attempt import Attempt, JobLimits
 from cortex.durable.context import Context
 from cortex.durable.journal import Journal
 from cortex.durable.step_scope import StepScope
@@ -72,8 +72,8 @@ async def a_life() -> AsyncIterator[Life]:
         await nursery.start(deadlines.run)
         scope = StepScope(trio.lowlevel.current_task(), counted)
         running.add(claim).step_scope = scope
-        journal = Journal(claim.lease, record, (), step_scope=scope)
-        context = Context(claim, journal, services(policies=KnownLimits()))
+        journal = Journal(claim.lease, record, step_scope=scope)
+        context = Context(Attempt(claim, journal, services(policies=KnownLimits())))
         try:
             yield Life(context, scope, record, counted)
             assert scope.is_innermost

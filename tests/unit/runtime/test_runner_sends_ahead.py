@@ -27,7 +27,7 @@ class SlowLine:
 
 
 def a_journal(line: SlowLine) -> Journal:
-    journal = Journal(a_lease(), _Steps(cast("Channel", line)), ())
+    journal = Journal(a_lease(), _Steps(cast("Channel", line)))
     assert journal.patched("new way")
     return journal
 
