@@ -12,9 +12,9 @@ import structlog
 from cortex.domain import redaction
 from cortex.postgres.database import Profile
 from cortex.postgres.embedded.cluster import FileLock
-from cortex.postgres.session import open_session
 from tests.support.gate.workers import worker_count
 from tests.support.life import Life
+from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import SharedPostgres, make_home, make_run_dir, remove_servers
 from tests.support.servers.private_postgres import PrivatePostgres, bindirs, copy_of_original
 
@@ -100,7 +100,7 @@ def database(shared_postgres: SharedPostgres) -> Iterator[str]:
 @pytest.fixture
 def life(database: str) -> Iterator[Life]:
     """Acts of pods on the same database."""
-    with open_session(Profile(dsn=database)) as call:
+    with kept_session(Profile(dsn=database)) as call:
         yield Life(call, database)
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from cortex.http.framework.limits import Rate
 from cortex.postgres.database import Profile
-from cortex.postgres.session import open_session
 from tests.support.records.approvals import Askers
 from tests.support.records.effects import Doers
 from tests.support.servers.http_server import HttpServer, http_server
+from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import SharedPostgres
 
 PLENTY = Rate(burst=10**6, per_s=10**6)
@@ -30,7 +30,7 @@ def own_server(database: str) -> Iterator[HttpServer]:
 @pytest.fixture
 def own_askers(database: str) -> Iterator[Askers]:
     """Jobs that ask people, beside the test's own server."""
-    with open_session(Profile(dsn=database, hot_path=True)) as call:
+    with kept_session(Profile(dsn=database, hot_path=True)) as call:
         yield Askers(call, database)
 
 
@@ -47,7 +47,7 @@ def askers(own_askers: Askers) -> Askers:
 @pytest.fixture
 def doers(database: str) -> Iterator[Doers]:
     """Jobs that do something outside, beside the server."""
-    with open_session(Profile(dsn=database, hot_path=True)) as call:
+    with kept_session(Profile(dsn=database, hot_path=True)) as call:
         yield Doers(call, database)
 
 
@@ -76,5 +76,5 @@ def shared_server(shared_database: str) -> Iterator[HttpServer]:
 @pytest.fixture(scope="module")
 def shared_askers(shared_database: str) -> Iterator[Askers]:
     """Jobs that ask people, beside that server."""
-    with open_session(Profile(dsn=shared_database, hot_path=True)) as call:
+    with kept_session(Profile(dsn=shared_database, hot_path=True)) as call:
         yield Askers(call, shared_database)

@@ -8,9 +8,10 @@ import pytest
 
 from cortex.domain.job import Claim, Submission
 from cortex.postgres.database import Profile
-from cortex.postgres.session import Session, open_session
+from cortex.postgres.session import Session
 from cortex.store import jobs, pods, tasks
 from tests.support.records.rows import new_id
+from tests.support.servers.kept_sessions import kept_session
 
 Enter = Callable[..., UUID]
 
@@ -18,7 +19,7 @@ Enter = Callable[..., UUID]
 @pytest.fixture
 def store(database: str) -> Iterator[Session]:
     """Calls store methods with the role and the settings of a pod's sessions."""
-    with open_session(Profile(dsn=database, hot_path=True)) as session:
+    with kept_session(Profile(dsn=database, hot_path=True)) as session:
         yield session
 
 

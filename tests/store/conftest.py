@@ -8,16 +8,17 @@ import pytest
 
 from cortex.domain.job import Claim
 from cortex.postgres.database import Profile
-from cortex.postgres.session import Session, open_session
+from cortex.postgres.session import Session
 from cortex.store import jobs, tasks
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import new_id
+from tests.support.servers.kept_sessions import kept_session
 
 
 @pytest.fixture
 def store(database: str) -> Iterator[Session]:
     """Calls store methods with the role and the settings of a pod's sessions."""
-    with open_session(Profile(dsn=database, hot_path=True)) as session:
+    with kept_session(Profile(dsn=database, hot_path=True)) as session:
         yield session
 
 

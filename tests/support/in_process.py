@@ -14,8 +14,11 @@ import attrs
 import pytest
 import structlog
 
+from cortex.cli import target
 from cortex.cli.main import cli, run
 from cortex.cli.options import Group
+from cortex.postgres.session import open_session
+from tests.support.servers.kept_sessions import kept_session
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +70,10 @@ def run_here(
     is_tty: bool = False,
     root: Group = cli,
 ) -> Ended:
-    """Run a command to its end in a folder, with this environment and no other variables."""
+    """Run a command to its end in a folder, with this environment and no other variables.
+
+    Commands on one database share its session.
+    """
     out, err = _Stream(is_tty=is_tty), _Stream(is_tty=is_tty)
     given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch, _environment(env):
@@ -75,6 +81,8 @@ def run_here(
         for name, stream in (("stdout", out), ("stderr", err), ("stdin", given)):
             patch.setattr(sys, name, stream)
         patch.setattr(structlog, "configure", _uncached(structlog.configure))
+        if vars(target)["open_session"] is open_session:  # the test itself has not replaced it
+            patch.setattr(target, "open_session", kept_session)
         before = structlog.get_config()
         try:
             code = run(arguments, root=root)

@@ -20,7 +20,7 @@ from cortex.store import codes, jobs
 from tests.support.eventually import WITHIN_S, eventually, eventually_async
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import seeded_random
-from tests.support.servers.postgres import database_of, sql
+from tests.support.servers.postgres import backends, sql
 from tests.support.servers.proxy import proxy
 
 CALLS = 200
@@ -43,11 +43,6 @@ async def slow_submit(db: Database, job_id: UUID, delay_ms: float) -> UUID:
 
 def submitted(dsn: str) -> set[UUID]:
     return {row["id"] for row in sql(dsn, "SELECT id FROM cortex.job")}
-
-
-def backends(dsn: str) -> int:
-    query = "SELECT FROM pg_stat_activity WHERE datname = $1 AND application_name = 'cortex'"
-    return len(sql(dsn, query, database_of(dsn)))
 
 
 async def submit_many(

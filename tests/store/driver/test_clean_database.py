@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.records.rows import submit
+from tests.support.records.rows import move_clock, submit
 from tests.support.servers.postgres import SharedPostgres, sql
 
 TABLES = """
@@ -12,11 +12,13 @@ TABLES = """
     WHERE relkind = 'r' AND relnamespace::regnamespace::text ^@ 'cortex'
 """
 SEQUENCES = "SELECT sequencename::text AS name, last_value FROM pg_sequences ORDER BY 1"
+DEFINED = "SELECT pg_get_functiondef('cortex.now'::regproc) AS text"
 CHANGES = [
     "ALTER TABLE cortex.job_record ALTER payload SET STATISTICS 7",
     "CREATE TABLE public.mine (id int)",
     "DROP INDEX cortex.effect_tool",
     "GRANT SELECT ON cortex.pod TO public",
+    "REVOKE EXECUTE ON FUNCTION cortex.now FROM public",
     "ALTER TABLE cortex.pod DISABLE TRIGGER USER",
     "ANALYZE cortex.job_type",
     "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET jit = on', current_database()); END $$",
@@ -57,6 +59,16 @@ def test_restored_database_has_the_rows_and_sequences_of_a_new_one(
     assert content(lent) != content(unused)
     assert shared_postgres.restore(lent)
     assert content(lent) == content(unused)
+
+
+def test_restored_database_has_the_clock_of_a_new_one(
+    shared_postgres: SharedPostgres, lent: str, unused: str
+) -> None:
+    for _ in range(2):
+        move_clock(lent, 60.0)
+        assert sql(lent, DEFINED) != sql(unused, DEFINED)
+        assert shared_postgres.restore(lent)
+        assert sql(lent, DEFINED) == sql(unused, DEFINED)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -28,7 +28,7 @@ from cortex.store import jobs
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import new_id, seeded_random
-from tests.support.servers.postgres import database_of, run_asyncio, sql
+from tests.support.servers.postgres import backends, run_asyncio, sql
 from tests.support.servers.private_postgres import PrivatePostgres
 
 Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Any]]
@@ -51,12 +51,6 @@ def on_database(profile: Profile, work: Callable[[Database], Awaitable[Any]]) ->
 def execute(text: str, *args: object) -> Work:
     """Work that runs one statement."""
     return lambda connection: connection.fetch(text, *args)
-
-
-def backends(dsn: str) -> int:
-    """The pods' and commands' sessions in this database, the asker's not counted."""
-    query = "SELECT FROM pg_stat_activity WHERE datname = $1 AND application_name = 'cortex'"
-    return len(sql(dsn, query, database_of(dsn)))
 
 
 async def next_turn() -> None:

@@ -47,7 +47,7 @@ class _Kept:
     connection: asyncpg.Connection | None = None
 
     async def fetch(self, dsn: str, query: str, args: tuple[object, ...]) -> list[asyncpg.Record]:
-        if self.connection is None or self.connection.is_closed() or _was_told(self.connection):
+        if self.connection is None or self.connection.is_closed() or was_told(self.connection):
             await self._drop()
             self.connection = await asyncpg.connect(
                 dsn, connection_class=Connection, statement_cache_size=0
@@ -68,13 +68,13 @@ class _Kept:
     async def close(self) -> None:
         if self.connection is None or self.connection.is_closed():
             return
-        if _was_told(self.connection):
+        if was_told(self.connection):
             await self._drop()
         else:
             await self.connection.close()
 
 
-def _was_told(connection: asyncpg.Connection) -> bool:
+def was_told(connection: asyncpg.Connection) -> bool:
     """Whether the server sent an unrequested message, such as that it ends the session."""
     socket = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
     return bool(select.select([socket], [], [], 0)[0])

@@ -27,6 +27,7 @@ from cortex.postgres.embedded.cluster import Cluster, FileLock
 from cortex.postgres.embedded.install import MAJOR, packaged
 from tests.support.eventually import WITHIN_S
 from tests.support.servers.clean_database import CleanState
+from tests.support.servers.kept_sessions import SESSIONS, KeptSessions, kept_pids
 from tests.support.servers.kept_sql import KeptConnections, in_thread
 from tests.support.servers.small_disk import unmount_below
 
@@ -66,6 +67,16 @@ def sql(dsn: str, query: str, *args: object) -> list[asyncpg.Record]:
             await connection.close()
 
     return run_asyncio(run)
+
+
+def backends(dsn: str) -> int:
+    """Return how many sessions of pods and commands are in this database, kept ones not counted."""
+    query = """
+        SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'cortex'
+          AND pid <> ALL ($1::int[])
+    """
+    return len(sql(dsn, query, kept_pids(dsn)))
 
 
 def has_session_locks(dsn: str) -> bool:
@@ -166,7 +177,9 @@ class SharedPostgres:
     def create_migrated(self) -> str:
         """The DSN of a new database with the current schema."""
         self._ensure_template()
-        return self._create(template=TEMPLATE)
+        dsn = self._create(template=TEMPLATE)
+        SESSIONS[dsn] = KeptSessions()
+        return dsn
 
     def lend(self) -> str:
         """The DSN of a database with the current schema and no rows, to be given back."""
@@ -189,7 +202,9 @@ class SharedPostgres:
     def restore(self, dsn: str) -> bool:
         """Make a lent database as good as new; false if that is not possible."""
         try:
-            return self._clean_state is not None and self._clean_state.restore(KEPT[dsn])
+            if self._clean_state is None:
+                return False
+            return self._clean_state.restore(KEPT[dsn], kept=kept_pids(dsn))
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             return False  # its test has ended the server's sessions, or dropped it
 
@@ -215,6 +230,8 @@ class SharedPostgres:
 
     def release(self) -> None:
         """Leave the server; the last worker stops it."""
+        while SESSIONS:
+            SESSIONS.popitem()[1].close()
         while KEPT:
             KEPT.popitem()[1].close()
         self._server.release()
@@ -230,8 +247,9 @@ class SharedPostgres:
         return dsn
 
     def _let_go(self, dsn: str) -> None:
-        if (kept := KEPT.pop(dsn, None)) is not None:
-            kept.close()
+        for each in (SESSIONS, KEPT):
+            if (kept := each.pop(dsn, None)) is not None:
+                kept.close()
 
     def _ensure_template(self) -> None:
         self._ensure(TEMPLATE, self._migrated)
