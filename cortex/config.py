@@ -237,6 +237,17 @@ class Settings:
             "kind": "paths",
         },
     )
+    app: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        metadata={
+            "doc": (
+                "modules, packages or files with jobs and tools, separated by commas; replaced by "
+                "`--app`"
+            ),
+            "kind": "text",
+        },
+    )
     unsafe_run_command: bool = attrs.field(
         default=False,
         converter=_switch,

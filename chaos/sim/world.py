@@ -93,7 +93,7 @@ class World:
         self.receiver = Receiver(self)
         self.model = Model(self)
         self.parts: PodParts = attrs.evolve(
-            standard_parts(app=app, workspaces=workspaces), client=self.model, preload=None
+            standard_parts(apps=[app], workspaces=workspaces), client=self.model, preload=None
         )
         self.places = {name: Place(self, name) for name in plan.pods}
         self.places |= {name: TickPlace(self, name) for name in plan.ticks}

@@ -1,12 +1,13 @@
-"""Loads an application: the module or file that defines job types and tools (`--app`)."""
+"""Loads an application: the modules, packages and files that define job types and tools."""
 
 import importlib
 import importlib.util
 import os
+import pkgutil
 import site
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,16 @@ from typing import Any, Final
 import click
 
 import cortex
-from cortex.cli.options import PATH_CHARS_MAX, Text
+from cortex.cli.options import PATH_CHARS_MAX, Options, Text
+from cortex.cli.target import settings_from
 from cortex.domain.errors import CortexError, UsageError
 from cortex.durable.registry import Registry
 
 _CORTEX: Final = Path(cortex.__file__).parent
 _added: Final[list[Path]] = []
-_HINT: Final = "give a module, such as shop.jobs, or a file, such as shop/jobs.py"
+_HINT: Final = "give a module or package, such as shop.jobs, or a file, such as shop/jobs.py"
+_NO_PARTS: Final = ("__main__", "conftest", "setup")
+"""Modules of a package that define no jobs, and should not be imported; tests neither."""
 _HINT_OF_PACKAGES: Final = "name the virtual environment that has it: --path DIR"
 
 
@@ -40,9 +44,12 @@ def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     app = click.option(
         "--app",
+        "apps",
         type=Text(PATH_CHARS_MAX),
+        multiple=True,
+        callback=_chosen,
         metavar="APP",
-        help="Module or file with your own jobs and tools.",
+        help="Module, package or file with your own jobs and tools; repeatable [setting app].",
     )
     return app(path(command))
 
@@ -53,6 +60,16 @@ def _add_each(_context: click.Context, _parameter: click.Parameter, folders: lis
             add_packages(folder)
         except OSError as error:  # such as a name that is too long
             raise UsageError(f"--path {folder}: {error.strerror}") from error
+
+
+def _chosen(
+    context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    options = context.find_object(Options)
+    if given or options is None or context.resilient_parsing:
+        return given
+    words = (settings_from(options).app or "").split(",")
+    return tuple(word.strip() for word in words if word.strip())
 
 
 def add_packages(folder: Path) -> None:
@@ -79,6 +96,18 @@ def add_packages(folder: Path) -> None:
 def added_packages() -> list[Path]:
     """Return the folders added so far, for other processes that load the application."""
     return [*_added]
+
+
+def load_apps(specs: Sequence[str]) -> tuple[ModuleType, ...]:
+    """Import an application: modules, files, and packages with the modules in them.
+
+    Modules of tests in a package are left out. Raises `UsageError` as `load_app` does.
+    """
+    found: dict[ModuleType, None] = {}
+    for spec in specs:
+        module = load_app(spec)
+        found |= dict.fromkeys([module, *_within(module)])
+    return tuple(found)
 
 
 def load_app(spec: str) -> ModuleType:
@@ -122,20 +151,27 @@ def _printing_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def registry_of(spec: str | None) -> Registry:
+def registry_of(specs: Sequence[str] = ()) -> Registry:
     """Return the built-in job types and those of an application."""
     from cortex.jobs import builtin_registry
 
     registry = builtin_registry()
-    if spec is not None:
-        registry.collect(load_app(spec))
+    registry.collect(*load_apps(specs))
     return registry
+
+
+def _within(package: ModuleType) -> Iterator[ModuleType]:
+    for part in pkgutil.iter_modules(getattr(package, "__path__", ())):
+        if part.name not in _NO_PARTS and not part.name.startswith("test"):
+            module = load_app(f"{package.__name__}.{part.name}")
+            yield module
+            yield from _within(module)
 
 
 def _existing(spec: str) -> Path:
     path = Path(spec)
     try:
-        if path.is_file():
+        if path.is_file() or (path / "__init__.py").is_file():
             return path.resolve()
     except OSError as error:  # such as a name that is too long
         raise UsageError(f"app {spec!r}: {error.strerror}", hint=_HINT) from error
@@ -143,6 +179,9 @@ def _existing(spec: str) -> Path:
 
 
 def _load_file(file: Path) -> ModuleType:
+    if file.is_dir():
+        _prepend(str(file.parent))
+        return importlib.import_module(file.name)
     _prepend(str(file.parent))
     name = file.stem
     loaded = sys.modules.get(name)

@@ -86,10 +86,10 @@ def handler(
     return decorate
 
 
-def handlers_by_name(app: ModuleType) -> dict[str, MessageHandler]:
-    """Return the handlers at the top level of a module. Raises `UsageError` for a name twice."""
+def handlers_by_name(*modules: ModuleType) -> dict[str, MessageHandler]:
+    """Return the handlers at the top level of modules. Raises `UsageError` for a name twice."""
     found: dict[str, MessageHandler] = {}
-    for value in vars(app).values():
+    for value in (value for module in modules for value in vars(module).values()):
         if isinstance(value, MessageHandler):
             name = value.subscription.name
             if found.setdefault(name, value) is not value:

@@ -25,7 +25,7 @@ from cortex.domain.errors import InvalidValueError, RejectedError, UsageError
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.durable.argument_schema import arguments_schema
 from cortex.durable.codec import decode
-from cortex.durable.resources import Resource, Resources, is_requested
+from cortex.durable.resources import Resource, Resources, is_requested, place_of
 from cortex.durable.results import ResultType, result_type
 from cortex.durable.structuring import structure_discreetly, structure_openly, unstructurable
 
@@ -349,16 +349,18 @@ class Registry:
 
     def add(self, job_type: JobType[..., Any]) -> None:
         """Register a job type. Raises `UsageError` if the name is taken by another one."""
-        if self._types.setdefault(job_type.name, job_type) is not job_type:
-            raise UsageError(f"job type {job_type.name!r} is defined twice")
+        other = self._types.setdefault(job_type.name, job_type)
+        if other is not job_type:
+            places = f"{place_of(other.handler)} and {place_of(job_type.handler)}"
+            raise UsageError(f"job type {job_type.name!r} is defined twice: {places}")
 
-    def collect(self, module: ModuleType) -> None:
-        """Register every job type and resource at the top level of a module.
+    def collect(self, *modules: ModuleType) -> None:
+        """Register every job type and resource at the top level of these modules.
 
         Raises `UsageError` for two of one name or type, and for a job type whose handler takes what
         neither JSON nor a resource gives.
         """
-        values = list(vars(module).values())
+        values = [value for module in modules for value in vars(module).values()]
         self.resources.declare(each for each in values if isinstance(each, Resource))
         for value in values:
             if isinstance(value, JobType):

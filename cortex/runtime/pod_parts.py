@@ -1,7 +1,7 @@
 """The parts of a pod besides its settings: job types, tools, model client, prices."""
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -68,7 +68,7 @@ class PodParts:
 
 def standard_parts(
     *,
-    app: ModuleType | None,
+    apps: Sequence[ModuleType] = (),
     workspaces: Path,
     prices: PriceTable = LIST_PRICES,
     base_url: str | None = None,
@@ -77,24 +77,23 @@ def standard_parts(
     is_unsafe: bool = False,
     code_version: str = CORTEX_VERSION,
 ) -> PodParts:
-    """Return the parts of an ordinary pod: built-in and the app's own jobs and tools, real models.
+    """Return the parts of an ordinary pod: built-in and the apps' own jobs and tools, real models.
 
     `hidden`: paths that no program of an agent may see, besides the folder around the workspaces;
     `is_unsafe`: programs are not confined.
 
-    Raises `UsageError` when the app defines a job type or a tool whose name is taken.
+    Raises `UsageError` when an app defines a job type or a tool whose name is taken.
     """
     close_workspaces(workspaces)
     registry = builtin_registry()
     tools = dict(BUILT_IN)
-    if app is not None:
-        registry.collect(app)
-        for name, tool in tools_by_name(app).items():
-            if tools.setdefault(name, tool) is not tool:
-                raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
-            registry.resources.check(f"tool {name!r}", tool.run, tool.requested)
-            given = [field.type for field in attrs.fields(tool.arguments)]
-            registry.resources.check_order(f"tool {name!r}", tool.run, given)
+    registry.collect(*apps)
+    for name, tool in tools_by_name(*apps).items():
+        if tools.setdefault(name, tool) is not tool:
+            raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
+        registry.resources.check(f"tool {name!r}", tool.run, tool.requested)
+        given = [field.type for field in attrs.fields(tool.arguments)]
+        registry.resources.check_order(f"tool {name!r}", tool.run, given)
     confiner = Confiner.chosen(hidden=(workspaces.parent, *hidden), is_unsafe=is_unsafe)
     provider = providers.chosen(api_key=api_key, base_url=base_url)
     return PodParts(
@@ -106,7 +105,7 @@ def standard_parts(
         code_version=code_version,
         packages=packages(),
         prices=prices,
-        handlers={} if app is None else handlers_by_name(app),
+        handlers=handlers_by_name(*apps),
         preload=partial(_preload, provider),
     )
 

@@ -40,7 +40,7 @@ async def pod(
 ) -> AsyncIterator[Ready]:
     """A pod in this process; it is drained when the test is done."""
     client = AnthropicModel(api_key=API_KEY, base_url=model.base_url)
-    parts = attrs.evolve(standard_parts(app=pod_app, workspaces=tmp_path), client=client)
+    parts = attrs.evolve(standard_parts(apps=[pod_app], workspaces=tmp_path), client=client)
     shutdown, begun, ended = Shutdown(), trio.Event(), trio.Event()
     found: list[Ready] = []
 

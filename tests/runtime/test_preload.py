@@ -37,7 +37,7 @@ async def test_a_pod_is_ready_before_its_slow_imports_are(database: str, tmp_pat
         log = await run_pod(
             Settings(),
             dsn=database,
-            parts=attrs.evolve(standard_parts(app=None, workspaces=tmp_path), preload=slow),
+            parts=attrs.evolve(standard_parts(workspaces=tmp_path), preload=slow),
             chance=system_chance(),
             shutdown=shutdown,
             on_ready=lambda _: is_ready.set(),

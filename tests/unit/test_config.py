@@ -11,7 +11,7 @@ from cortex.cli.run.tick import tick
 from cortex.config import FLAGS, NAMES, Settings, host_and_port, load
 from cortex.domain.errors import UsageError
 
-TEXTS = {"dsn", "data", "prices", "code_version", "tick_runners"}
+TEXTS = {"app", "dsn", "data", "prices", "code_version", "tick_runners"}
 """Settings for which any text will do, as far as this module knows."""
 EXAMPLES = {
     "http": "127.0.0.1:8080",

@@ -112,7 +112,7 @@ def test_starting_pod_closes_workspaces_of_a_former_version(tmp_path: Path) -> N
     for each in (workspaces, ended, elsewhere, beside):
         each.chmod(0o755)
     link.symlink_to(elsewhere)
-    standard_parts(app=None, workspaces=workspaces)
+    standard_parts(workspaces=workspaces)
     assert mode(ended) == 0o700
     assert mode(workspaces) & 0o066 == 0
     assert mode(elsewhere) == mode(beside) == 0o755
@@ -122,7 +122,7 @@ def test_a_pod_does_not_start_when_the_workspaces_cannot_be_used(tmp_path: Path)
     data = tmp_path / "data"
     data.write_text("")
     with pytest.raises(UsageError, match=f"cannot use {data}/workspaces: Not a directory"):
-        standard_parts(app=None, workspaces=data / "workspaces")
+        standard_parts(workspaces=data / "workspaces")
 
 
 def test_a_pod_leaves_the_workspaces_of_another_user_alone(
@@ -132,5 +132,5 @@ def test_a_pod_leaves_the_workspaces_of_another_user_alone(
     workspace = tmp_path / str(new_id())
     workspace.mkdir(mode=0o755)
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)
-    standard_parts(app=None, workspaces=tmp_path)
+    standard_parts(workspaces=tmp_path)
     assert mode(workspace) == 0o755

@@ -71,7 +71,7 @@ def retry(
     agent_version: int | None,
     from_start: bool,
     payload_file: str | None,
-    app: str | None,
+    apps: tuple[str, ...],
 ) -> None:
     """Continue failed jobs in new ones, each after the last step of its origin.
 
@@ -86,11 +86,11 @@ def retry(
     how = {"agent_version": agent_version, "from_start": from_start}
     with session(change.options) as call:
         found = find(call, request, verb)
-        edit = None if payload_file is None else _edit(call, found, request, payload_file, app)
+        edit = None if payload_file is None else _edit(call, found, request, payload_file, apps)
         if edit is not None:
             _show(edit, output)
         elif len(request.names) == 1:
-            _warn_of_unfit(call, found, app, output)
+            _warn_of_unfit(call, found, apps, output)
         if request.is_dry_run:
             preview(found, output, verb)
             return
@@ -126,7 +126,7 @@ def _edit(
     chosen: ChosenDeadLetters,
     request: JobsRequest,
     payload_file: str,
-    app: str | None,
+    apps: tuple[str, ...],
 ) -> PayloadEdit:
     """Return the checked payload for the job that continues the named one."""
     if len(request.names) != 1:
@@ -136,7 +136,7 @@ def _edit(
     content = read_bytes(payload_file, what="payload", bytes_max=PAYLOAD_BYTES_MAX)
     payload = parse_payload(content)
     live = call(codes.served, letter.type, is_exact=True).codes
-    check_payload(letter.type, payload, own=registry_of(app).find(letter.type), live=live)
+    check_payload(letter.type, payload, own=registry_of(apps).find(letter.type), live=live)
     return PayloadEdit.of(letter.type, call(dead_letters.show, letter.job_id).payload, payload)
 
 
@@ -148,10 +148,10 @@ def _show(edit: PayloadEdit, output: Output) -> None:
 
 
 def _warn_of_unfit(
-    call: Session, chosen: ChosenDeadLetters, app: str | None, output: Output
+    call: Session, chosen: ChosenDeadLetters, apps: tuple[str, ...], output: Output
 ) -> None:
     """Say that the new job will wait for code, while its payload can still be changed."""
-    find = registry_of(app).find
+    find = registry_of(apps).find
     for letter in chosen.letters:
         text = call(dead_letters.waiting_for_code, letter.job_id, find=find)
         if text is not None:

@@ -113,7 +113,7 @@ def submit(
     key: str | None,
     tags: tuple[str, ...],
     traceparent: str | None,
-    app: str | None,
+    apps: tuple[str, ...],
     wait: bool,
 ) -> None:
     """Submit a job and print its id.
@@ -125,12 +125,12 @@ def submit(
     require_agent(job_type, agent)
     output = change.output
     given, overrides = read_payload(payload), split_arguments(arguments)
-    registry = registry_of(app)
+    registry = registry_of(apps)
     own = registry.find(job_type)
     starting = StartingPod(output)
     with starting.session(change.options) as call:
         served = starting.served(call, job_type)
-        if app is not None and own is None and served.timeout_s is None:
+        if apps and own is None and served.timeout_s is None:
             registry.get(job_type)  # raises: the application was named for this type
         schemas = [each.schema for each in served.codes] if own is None else [own.schema]
         submission = Submission(

@@ -38,24 +38,24 @@ code_option = click.option(
 )
 
 
-def version_of(app: ModuleType | None, settings: Settings) -> str:
+def version_of(apps: Sequence[ModuleType], settings: Settings) -> str:
     """Return the version that the operator named, or the code's own."""
-    return settings.code_version or code_version(app, installed=added_packages())
+    return settings.code_version or code_version(apps, installed=added_packages())
 
 
-def code_version(app: ModuleType | None, *, installed: Sequence[Path] = ()) -> str:
+def code_version(apps: Sequence[ModuleType], *, installed: Sequence[Path] = ()) -> str:
     """Return the version of an application's code; without one, the version of Cortex.
 
     `installed`: folders of packages that are not the application's own. Raises `UsageError` for a
     source that cannot be read.
     """
-    if app is None or app.__file__ is None:
-        return CORTEX_VERSION
-    entry = Path(app.__file__).resolve()
-    if entry.is_relative_to(_CORTEX):
+    entries = ((app, Path(app.__file__).resolve()) for app in apps if app.__file__ is not None)
+    own = [(app, entry) for app, entry in entries if not entry.is_relative_to(_CORTEX)]
+    if not own:
         return CORTEX_VERSION
     digest = sha256(cortex.__version__.encode())
-    for name, path in sorted(_sources(app, entry, installed)):
+    sources = {source for app, entry in own for source in _sources(app, entry, installed)}
+    for name, path in sorted(sources):
         source = _read(path)
         digest.update(b"\0%s\0%d\0" % (name.encode(), len(source)))
         digest.update(source)

@@ -143,7 +143,7 @@ class _Demo:
     def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
         """Return the parts of an ordinary pod that runs only the demo's jobs."""
         parts = standard_parts(
-            app=mail,
+            apps=[mail],
             workspaces=data_dir(self.settings) / "workspaces",
             prices=self.prices,
             hidden=tuple(path.resolve() for path in files()),

@@ -7,9 +7,10 @@ application as it is on disk by then.
 import json
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from cortex.cli.apps import add_packages, added_packages, load_app
+from cortex.cli.apps import add_packages, added_packages, load_apps
 from cortex.cli.run.job_output import job_output_as_lines
 from cortex.cli.screen.logs import configure_logs
 from cortex.config import Settings, files
@@ -25,7 +26,7 @@ from cortex.runtime.own_secrets import hide_credentials, hide_memory
 from cortex.runtime.pod_parts import PodParts, standard_parts
 
 
-def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
+def start(settings: Settings, parts: PodParts, apps: Sequence[str]) -> ForkServer:
     """Fork the fork server, before there are threads or connections."""
     runner = RunnerParts(
         registry=parts.registry,
@@ -35,7 +36,7 @@ def start(settings: Settings, parts: PodParts, app: str | None) -> ForkServer:
     )
     wish = {
         "dsn": settings.dsn,
-        "app": app,
+        "apps": list(apps),
         "packages": [str(folder) for folder in added_packages()],
         "workspaces": str(parts.workspaces),
         "is_unsafe": settings.unsafe_run_command,
@@ -65,9 +66,9 @@ def main() -> None:
     configure_logs()
     for folder in wish["packages"]:
         add_packages(Path(folder))
-    app, workspaces = wish["app"], Path(wish["workspaces"])
+    workspaces = Path(wish["workspaces"])
     parts = standard_parts(
-        app=None if app is None else load_app(app),
+        apps=load_apps(wish["apps"]),
         workspaces=workspaces,
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=wish["is_unsafe"],

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from cortex.cli.apps import app_options, load_app
+from cortex.cli.apps import app_options, load_apps
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
@@ -34,7 +34,7 @@ BOUND_S: Final = 60.0
 @click.command(cls=Command)
 @app_options
 @click.pass_obj
-def preflight(options: Options, *, app: str | None) -> None:
+def preflight(options: Options, *, apps: tuple[str, ...]) -> None:
     """Check that new code fits the jobs that are not over, before you deploy it.
 
     Replays the record of each such job against the code of --app, and lists, by type and problem,
@@ -42,10 +42,10 @@ def preflight(options: Options, *, app: str | None) -> None:
     Writes nothing and calls nothing outside: each handler is stopped where its record ends.
     """
     output = Output(options)
-    module = load_app(app) if app else None
+    modules = load_apps(apps)
     settings = settings_from(options)
     with TemporaryDirectory(prefix="cortex-preflight-") as folder:
-        parts = standard_parts(app=module, workspaces=Path(folder) / "workspaces")
+        parts = standard_parts(apps=modules, workspaces=Path(folder) / "workspaces")
     code = NewCode(
         registry=parts.registry,
         builtin=frozenset(builtin_registry().names),

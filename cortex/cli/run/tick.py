@@ -20,7 +20,7 @@ import cortex.cli.screen.plain_structlog  # noqa: F401 -- before all that import
 # isort: split
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
-from cortex.cli.apps import app_options, load_app
+from cortex.cli.apps import app_options, load_apps
 from cortex.cli.options import Command, Options, Span
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
@@ -83,7 +83,7 @@ class DatabaseGoneError(UnavailableError):
 def tick(
     options: Options,
     *,
-    app: str | None,
+    apps: tuple[str, ...],
     code_version: str | None,
     names: str | None,
     shard: str | None,
@@ -116,7 +116,7 @@ def tick(
     try:
         # Standard output is for the report, which programs read.
         with job_output_as_lines(), redirect_stdout(sys.stderr):
-            done, code = _Ticking(settings, chosen, app).run()
+            done, code = _Ticking(settings, chosen, apps).run()
     except (UnavailableError, ExceptionGroup) as error:
         cause = leading(error)
         if isinstance(cause, UnavailableError):
@@ -145,19 +145,19 @@ def chosen_names(settings: Settings) -> tuple[str, ...]:
 class _Ticking:
     """The process of one tick."""
 
-    def __init__(self, settings: Settings, names: Sequence[str], app: str | None) -> None:
-        module = load_app(app) if app and {DISPATCH, Outbox.name} & set(names) else None
+    def __init__(self, settings: Settings, names: Sequence[str], apps: Sequence[str]) -> None:
+        modules = load_apps(apps) if {DISPATCH, Outbox.name} & set(names) else ()
         parts = fork_server = None
         if DISPATCH in names:
             parts = standard_parts(
-                app=module,
+                apps=modules,
                 workspaces=data_dir(settings) / "workspaces",
                 prices=prices_of(settings),
                 hidden=tuple(path.resolve() for path in files()),
                 is_unsafe=settings.unsafe_run_command,
-                code_version=version_of(module, settings),
+                code_version=version_of(modules, settings),
             )
-            fork_server = start(settings, parts, app)
+            fork_server = start(settings, parts, apps)
         self._tick = TickProcess(
             settings=settings,
             names=names,
@@ -165,7 +165,7 @@ class _Ticking:
             chance=system_chance(),
             ending=Shutdown(),
             parts=parts,
-            handlers={} if module is None else handlers_by_name(module),
+            handlers=handlers_by_name(*modules),
             fork_server=fork_server,
         )
 

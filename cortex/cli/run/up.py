@@ -20,7 +20,7 @@ from cortex.cli.screen.plain_structlog import structlog  # before all that impor
 # isort: split
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
-from cortex.cli.apps import app_options, load_app
+from cortex.cli.apps import app_options, load_apps
 from cortex.cli.options import Command, Options
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 def up(
     options: Options,
     *,
-    app: str | None,
+    apps: tuple[str, ...],
     code_version: str | None,
     slots: int | None,
     workers: int | None,
@@ -85,14 +85,14 @@ def up(
         lifeline = half
     configure_logs()
     with job_output_as_lines():
-        exit_code = _run(options, settings, app, began=began, lifeline=lifeline)
+        exit_code = _run(options, settings, apps, began=began, lifeline=lifeline)
     raise click.exceptions.Exit(exit_code)
 
 
 def _run(
     options: Options,
     settings: Settings,
-    app: str | None,
+    apps: tuple[str, ...],
     *,
     began: float,
     lifeline: Lifeline | None,
@@ -100,18 +100,18 @@ def _run(
     manager = ServiceManager() if lifeline else ServiceManager.of_environment()
     if manager.http is not None:
         settings = _with_socket(settings, manager.http)
-    module = load_app(app) if app else None
+    modules = load_apps(apps)
     folder = data_dir(settings)
     prices = prices_of(settings)
     shutdown = Shutdown()
 
     parts = standard_parts(
-        app=module,
+        apps=modules,
         workspaces=folder / "workspaces",
         prices=prices,
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
-        code_version=version_of(module, settings),
+        code_version=version_of(modules, settings),
     )
     announce = partial(
         _announce, options, settings, began=began, lifeline=lifeline, manager=manager
@@ -126,7 +126,7 @@ def _run(
         link, settings, lifeline = half, half.settings, None
     if link is None or link.is_first:
         crash_points.arm(os.environ.get(crash_points.VARIABLE))
-    fork_server = start(settings, parts, app)
+    fork_server = start(settings, parts, apps)
 
     def report(ready: Ready) -> None:
         fields = {"pod": ready.pod, "http": ready.http, "job_types": ready.job_types}

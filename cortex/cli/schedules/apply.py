@@ -59,7 +59,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
 
 def _check_arguments(call: Session, wanted: Sequence[Schedule]) -> None:
     """Raise `InvalidValueError` for arguments that neither this Cortex nor a ready pod takes."""
-    registry = registry_of(None)
+    registry = registry_of()
     types = {each.type for each in wanted}
     live = {name: call(codes.served, name, is_exact=True).codes for name in types}
     for each in wanted:

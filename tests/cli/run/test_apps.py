@@ -41,14 +41,51 @@ def test_app_file_imports_modules_beside_it(write: Write) -> None:
     write("shop/prices_of_test.py", "PRICE = 3")
     path = write("shop/till_of_test.py", f"from prices_of_test import PRICE\n{JOB}")
     assert load_app(path).PRICE == 3
-    assert "from_app" in registry_of(path).names
-    assert "run_agent" in registry_of(path).names
+    assert "from_app" in registry_of([path]).names
+    assert "run_agent" in registry_of([path]).names
 
 
 def test_package_of_the_working_folder_is_loaded(write: Write) -> None:
     write("pack_of_test/__init__.py", "")
     write("pack_of_test/work.py", JOB)
-    assert "from_app" in registry_of("pack_of_test.work").names
+    assert "from_app" in registry_of(["pack_of_test.work"]).names
+
+
+def test_a_package_is_loaded_with_its_modules_but_without_its_tests(
+    write: Write, tmp_path: Path
+) -> None:
+    write("whole_of_test/__init__.py", "")
+    write("whole_of_test/jobs/__init__.py", "")
+    write("whole_of_test/jobs/daily.py", JOB)
+    write("whole_of_test/jobs/test_daily.py", "raise AssertionError")
+    write("whole_of_test/tests/__init__.py", "raise AssertionError")
+    write("whole_of_test/__main__.py", "raise AssertionError")
+    write("whole_of_test/again.py", "from whole_of_test.jobs.daily import from_app")
+    assert "from_app" in registry_of(["whole_of_test"]).names
+    assert "from_app" in registry_of([str(tmp_path / "whole_of_test")]).names
+    broken = write("whole_of_test/broken.py", "1 / 0")
+    with pytest.raises(UsageError, match=rf"^{broken}:1: ZeroDivisionError"):
+        registry_of(["whole_of_test"])
+
+
+def test_several_apps_share_resources_and_clash_by_place(write: Write) -> None:
+    write(
+        "shared_of_test.py",
+        "from collections.abc import AsyncIterator\nfrom cortex import resource\n"
+        "class Client: ...\n@resource\nasync def client() -> AsyncIterator[Client]:\n"
+        "    yield Client()",
+    )
+    user = write(
+        "user_of_test.py",
+        "from cortex import Context, job\nfrom shared_of_test import Client\n"
+        "@job\nasync def use(ctx: Context, client: Client) -> None: ...",
+    )
+    assert "use" in registry_of([user, "shared_of_test"]).names
+    with pytest.raises(UsageError, match=rf"^{user}:3: job type 'use' takes a .*Client"):
+        registry_of([user])
+    other = write("other_of_test.py", "from cortex import job\n@job\nasync def use(ctx): ...")
+    with pytest.raises(UsageError, match=rf"'use' is defined twice: {user}:3 and {other}:2"):
+        registry_of([user, other, "shared_of_test"])
 
 
 OWN = f"python{sys.version_info.major}.{sys.version_info.minor}"

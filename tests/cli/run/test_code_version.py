@@ -38,7 +38,7 @@ def version(folder: Path, spec: str, files: Mapping[str, str], **kwargs: list[Pa
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            return code_version(load_app(spec), **kwargs)
+            return code_version([load_app(spec)], **kwargs)
     finally:
         sys.modules.clear()
         sys.modules.update(modules)
@@ -109,8 +109,8 @@ def test_another_version_of_cortex_is_other_code(
 
 
 def test_a_pod_without_an_app_has_the_version_of_cortex() -> None:
-    assert code_version(None) == f"cortex {cortex.__version__}"
-    assert version_of(None, Settings(code_version="1.4.2")) == "1.4.2"
+    assert code_version([]) == f"cortex {cortex.__version__}"
+    assert version_of([], Settings(code_version="1.4.2")) == "1.4.2"
 
 
 @pytest.mark.parametrize("text", ["", "a\nb", "x" * 101])

@@ -50,7 +50,7 @@ def an_app(*, default: Any = ..., tools: Iterable[str] = ("look_up",), type_: An
 
 
 def identity(folder: Path, app: Any) -> bytes:
-    return standard_parts(app=app, workspaces=folder, code_version="1").code.digest
+    return standard_parts(apps=[app], workspaces=folder, code_version="1").code.digest
 
 
 def test_causes_of_a_hand_back_make_other_code(tmp_path: Path) -> None:
