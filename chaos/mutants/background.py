@@ -317,8 +317,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "cortex/jobs/approval_notify.py",
-                'message_id=uuid5(ctx.job_id, "message")',
-                "message_id=uuid5(ctx.job_id, str(ctx.attempt + 1))",
+                'message_id = uuid5(ctx.job_id, "message")',
+                "message_id = uuid5(ctx.job_id, str(ctx.attempt + 1))",
             ),
         ),
     ),
