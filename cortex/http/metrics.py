@@ -4,9 +4,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
-from cortex.http.framework.route import Method, Route
+from cortex.http.framework.route import read
 
 
 async def metrics(_: CheckedRequest[None, None], api: Api) -> Response:
@@ -16,12 +15,10 @@ async def metrics(_: CheckedRequest[None, None], api: Api) -> Response:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/metrics",
-        handle=metrics,
-        role=Role.VIEWER,
-        summary="Show the pod's metrics, for Prometheus.",
+    read(
+        "/metrics",
+        metrics,
+        "Show the pod's metrics, for Prometheus.",
         answers={200: None},
         media="text/plain",
     ),

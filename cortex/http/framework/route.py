@@ -15,6 +15,7 @@ from cortex.domain.token import Role
 from cortex.durable.json_schema import Schema
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import SMALL_BYTES
+from cortex.view.verbs import Verb
 
 HANDLER_BOUND_S: Final = 60.0
 """Longer than any database call, which has a bound of its own."""
@@ -99,6 +100,26 @@ class Route:
     def param_names(self) -> tuple[str, ...]:
         """The parameters of the path, in order."""
         return tuple(_PARAM.findall(self.path))
+
+
+def read(
+    path: str, handle: Handler, summary: str, *, role: Role = Role.VIEWER, **more: Any
+) -> Route:
+    """Return a route that reads; `more` as in `Route`."""
+    return Route(method=Method.GET, path=path, handle=handle, role=role, summary=summary, **more)
+
+
+def change(verb: Verb, path: str, handle: Handler, summary: str, **more: Any) -> Route:
+    """Return a route that changes something, with the right and the key of its verb."""
+    return Route(
+        method=Method.POST,
+        path=path,
+        handle=handle,
+        role=verb.role,
+        summary=summary,
+        takes_key=verb.has_key,
+        **more,
+    )
 
 
 def answer(

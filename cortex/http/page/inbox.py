@@ -7,10 +7,9 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.approvals.approval import ApprovalRow
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import COOKIE_NAME
-from cortex.http.framework.route import Method, Route, SignIn
+from cortex.http.framework.route import SignIn, read
 from cortex.http.framework.shape import field
 from cortex.http.page.errors import as_page
 from cortex.http.page.form import csrf_of
@@ -58,12 +57,10 @@ def _row(row: ApprovalRow) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path=PATH,
-        handle=inbox,
-        role=Role.VIEWER,
-        summary="Show the page of waiting requests.",
+    read(
+        PATH,
+        inbox,
+        "Show the page of waiting requests.",
         query=InboxQuery,
         sign_in=SignIn.COOKIE,
         media="text/html",

@@ -26,7 +26,7 @@ from cortex.http.framework.resource import (
     schema_of_page,
     schema_of_rows,
 )
-from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.route import UUID_PARAM, Method, Route, answer, read
 from cortex.http.routes.approval_shapes import (
     ApprovalsQuery,
     Approve,
@@ -175,12 +175,10 @@ def _write(path: str, **declared: Any) -> Route:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/approvals",
-        handle=list_approvals,
-        role=Role.VIEWER,
-        summary="List approval requests.",
+    read(
+        "/v1/approvals",
+        list_approvals,
+        "List approval requests.",
         query=ApprovalsQuery,
         answers={200: schema_of_page(APPROVALS, doc="A page of requests.", next_cursor=NEXT_ID)},
         refuses=(404,),
@@ -194,12 +192,10 @@ ROUTES: Final = (
         refuses=(404, 409),
         takes_key=True,
     ),
-    Route(
-        method=Method.GET,
-        path="/v1/approvals/{approval_id}",
-        handle=show_approval,
-        role=Role.VIEWER,
-        summary="Show everything a decision is based on.",
+    read(
+        "/v1/approvals/{approval_id}",
+        show_approval,
+        "Show everything a decision is based on.",
         params=_PARAMS,
         answers={200: schema_of_rows(APPROVAL)},
         refuses=(404,),

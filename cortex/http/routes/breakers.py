@@ -9,12 +9,11 @@ from starlette.responses import Response
 from cortex.domain.breaker import HOLD_MAX_S, HOLD_MIN_S, NAME_MAX, policy_of
 from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.resource import page_of, schema_of_page
-from cortex.http.framework.route import Handler, Method, Route, answer
+from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import number, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
@@ -97,26 +96,16 @@ async def _listed(api: Api, **which: Any) -> dict[str, object]:
 
 
 def _act(path: str, handle: Handler, body: type, summary: str, *refuses: int) -> Route:
-    return Route(
-        method=Method.POST,
-        path=path,
-        handle=handle,
-        role=OPEN_BREAKER.role,
-        summary=summary,
-        body=body,
-        answers={200: PAGE},
-        refuses=refuses,
-        takes_key=True,
+    return change(
+        OPEN_BREAKER, path, handle, summary, body=body, answers={200: PAGE}, refuses=refuses
     )
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/breakers",
-        handle=list_breakers,
-        role=Role.VIEWER,
-        summary="List circuit breakers, open ones first.",
+    read(
+        "/v1/breakers",
+        list_breakers,
+        "List circuit breakers, open ones first.",
         query=BreakersQuery,
         answers={200: PAGE},
     ),

@@ -10,7 +10,6 @@ from cortex.domain.canonical import canonical
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import UsageError
 from cortex.domain.limits import CHECKPOINT
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import NEXT_CURSOR, cursor_field, cursor_of, id_of, limit_field
 from cortex.http.framework.idempotent import headers_of, once
@@ -20,7 +19,7 @@ from cortex.http.framework.resource import (
     schema_of_page,
     schema_of_rows,
 )
-from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.route import UUID_PARAM, answer, change, read
 from cortex.http.framework.shape import field, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
@@ -104,12 +103,10 @@ def _result(body: EffectResolve) -> str | None:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/effects",
-        handle=list_effects,
-        role=Role.VIEWER,
-        summary="List effects, the newest first.",
+    read(
+        "/v1/effects",
+        list_effects,
+        "List effects, the newest first.",
         query=EffectsQuery,
         answers={
             200: schema_of_page(
@@ -117,26 +114,22 @@ ROUTES: Final = (
             )
         },
     ),
-    Route(
-        method=Method.GET,
-        path=EFFECT_PATH,
-        handle=show_effect,
-        role=Role.VIEWER,
-        summary="Show everything recorded about an effect.",
+    read(
+        EFFECT_PATH,
+        show_effect,
+        "Show everything recorded about an effect.",
         params=EFFECT_PARAMS,
         answers={200: schema_of_rows(EFFECT)},
         refuses=(404,),
     ),
-    Route(
-        method=Method.POST,
-        path=f"{EFFECT_PATH}/resolve",
-        handle=resolve_effect,
-        role=RESOLVE_EFFECT.role,
-        summary="Record whether an unknown effect was applied; a waiting job continues.",
+    change(
+        RESOLVE_EFFECT,
+        f"{EFFECT_PATH}/resolve",
+        resolve_effect,
+        "Record whether an unknown effect was applied; a waiting job continues.",
         params=EFFECT_PARAMS,
         body=EffectResolve,
         answers={200: store.EffectResolved},
         refuses=(404, 409),
-        takes_key=True,
     ),
 )

@@ -7,11 +7,10 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.phrases import parse_span
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import page_of, schema_of_page
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, text, whole
 from cortex.store import facts
 from cortex.store.facts import FactType
@@ -54,12 +53,10 @@ async def list_facts(request: CheckedRequest[FactsQuery, None], api: Api) -> Res
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/facts",
-        handle=list_facts,
-        role=Role.VIEWER,
-        summary="List failures, costs and changes.",
+    read(
+        "/v1/facts",
+        list_facts,
+        "List failures, costs and changes.",
         query=FactsQuery,
         answers={
             200: schema_of_page(

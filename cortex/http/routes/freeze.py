@@ -7,10 +7,9 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
-from cortex.http.framework.route import Handler, Method, Route, answer
+from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
@@ -64,25 +63,14 @@ async def _freeze(
 
 
 def _act(path: str, handle: Handler, summary: str) -> Route:
-    return Route(
-        method=Method.POST,
-        path=path,
-        handle=handle,
-        role=FREEZE.role,
-        summary=summary,
-        body=FreezeAct,
-        answers={200: Freeze},
-        takes_key=True,
-    )
+    return change(FREEZE, path, handle, summary, body=FreezeAct, answers={200: Freeze})
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/freeze",
-        handle=show_freeze,
-        role=Role.VIEWER,
-        summary="Show whether effects are frozen, by whom, why, and how many jobs wait.",
+    read(
+        "/v1/freeze",
+        show_freeze,
+        "Show whether effects are frozen, by whom, why, and how many jobs wait.",
         answers={200: Freeze},
     ),
     _act(

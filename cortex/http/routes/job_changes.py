@@ -10,7 +10,7 @@ from cortex.domain.idempotency import error_from
 from cortex.domain.job import JobStatus
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field
 from cortex.http.reason import reason_field
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
@@ -82,28 +82,24 @@ def _acted(rows: list[dict[str, Any]]) -> JobActed:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.POST,
-        path=f"{JOB_PATH}/cancel",
-        handle=cancel_job,
-        role=CANCEL_JOB.role,
-        summary="Cancel a job: at once, or (202) as soon as its pod has stopped it.",
+    change(
+        CANCEL_JOB,
+        f"{JOB_PATH}/cancel",
+        cancel_job,
+        "Cancel a job: at once, or (202) as soon as its pod has stopped it.",
         params=JOB_PARAMS,
         body=JobAct,
         answers={200: JobActed, 202: JobActed},
         refuses=(404, 409),
-        takes_key=True,
     ),
-    Route(
-        method=Method.POST,
-        path=f"{JOB_PATH}/retry",
-        handle=retry_job,
-        role=RETRY_JOB.role,
-        summary="Retry a job at once; a failed one continues in a new job.",
+    change(
+        RETRY_JOB,
+        f"{JOB_PATH}/retry",
+        retry_job,
+        "Retry a job at once; a failed one continues in a new job.",
         params=JOB_PARAMS,
         body=JobAct,
         answers={200: JobRetried},
         refuses=(404, 409),
-        takes_key=True,
     ),
 )

@@ -20,9 +20,8 @@ from starlette.responses import Response
 
 from cortex.domain.answer_text import AnswerPiece
 from cortex.domain.job_feed import START, EventKind, JobEvent, Position
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest, Feed
-from cortex.http.framework.route import Method, Route
+from cortex.http.framework.route import read
 from cortex.http.framework.streaming import Streamed, Write
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import feed as feeds
@@ -123,12 +122,10 @@ def _event(name: str, data: Mapping[str, Any], position: Position | None = None)
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path=f"{JOB_PATH}/events",
-        handle=events_of_job,
-        role=Role.VIEWER,
-        summary="Follow a job's events, as server-sent events.",
+    read(
+        f"{JOB_PATH}/events",
+        events_of_job,
+        "Follow a job's events, as server-sent events.",
         params=JOB_PARAMS,
         answers={200: None, 204: None},
         media=MEDIA,

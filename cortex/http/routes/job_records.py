@@ -10,11 +10,10 @@ from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
 from cortex.domain.limits import MIB
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, whole
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, steps
@@ -106,23 +105,19 @@ async def _refuse_unknown(job_id: UUID, api: Api) -> None:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path=f"{JOB_PATH}/history",
-        handle=list_history,
-        role=Role.VIEWER,
-        summary="List a job's changes of state.",
+    read(
+        f"{JOB_PATH}/history",
+        list_history,
+        "List a job's changes of state.",
         params=JOB_PARAMS,
         query=HistoryQuery,
         answers={200: HISTORY},
         refuses=(404,),
     ),
-    Route(
-        method=Method.GET,
-        path=f"{JOB_PATH}/steps",
-        handle=list_steps,
-        role=Role.VIEWER,
-        summary="List a job's steps.",
+    read(
+        f"{JOB_PATH}/steps",
+        list_steps,
+        "List a job's steps.",
         params=JOB_PARAMS,
         query=StepsQuery,
         answers={200: STEPS},

@@ -18,12 +18,11 @@ from starlette.responses import Response
 
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import CodeWait, JobState
-from cortex.domain.token import Role
 from cortex.domain.waiting import CODE
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.leaving import until_left
 from cortex.http.framework.problem import Problem, response_of
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, whole
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 
@@ -163,12 +162,10 @@ def _problem(job_id: UUID, state: JobState) -> JobProblem:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path=f"{JOB_PATH}/result",
-        handle=result_of_job,
-        role=Role.VIEWER,
-        summary="Wait for a job's result.",
+    read(
+        f"{JOB_PATH}/result",
+        result_of_job,
+        "Wait for a job's result.",
         params=JOB_PARAMS,
         query=ResultQuery,
         answers={200: JobResult, 202: JobGoesOn, 422: JobProblem},

@@ -12,12 +12,11 @@ from starlette.responses import Response
 from cortex.agent.workspace.discarding import leftovers_of, put_aside
 from cortex.domain.errors import ConflictError, CortexError, NotFoundError
 from cortex.domain.timeouts import Choice
-from cortex.domain.token import Role
 from cortex.http.folder import root_of
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, change, read
 from cortex.http.framework.shape import field, whole
 from cortex.http.reason import reason_field
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
@@ -145,27 +144,23 @@ async def _set_aside(api: Api, failed: jobs.ShownJob, found: Recorded | None) ->
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path=f"{JOB_PATH}/timeouts",
-        handle=list_timeouts,
-        role=Role.VIEWER,
-        summary="List a job's time-outs, and what each one left behind.",
+    read(
+        f"{JOB_PATH}/timeouts",
+        list_timeouts,
+        "List a job's time-outs, and what each one left behind.",
         params=JOB_PARAMS,
         query=TimeoutsQuery,
         answers={200: TIMEOUTS},
         refuses=(404,),
     ),
-    Route(
-        method=Method.POST,
-        path=f"{JOB_PATH}/resume",
-        handle=resume_job,
-        role=RESUME_JOB.role,
-        summary="Continue a failed job from its last checkpoint, in one of three ways.",
+    change(
+        RESUME_JOB,
+        f"{JOB_PATH}/resume",
+        resume_job,
+        "Continue a failed job from its last checkpoint, in one of three ways.",
         params=JOB_PARAMS,
         body=JobResume,
         answers={200: JobResumed},
         refuses=(404, 409),
-        takes_key=True,
     ),
 )

@@ -33,7 +33,7 @@ from cortex.http.framework.api import Api, CheckedRequest, PodView
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.principal import Principal
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
@@ -183,16 +183,14 @@ def _submitted(job_id: UUID, remark: str | None, headers: dict[str, str]) -> Res
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.POST,
-        path="/v1/jobs",
-        handle=submit_job,
-        role=SUBMIT_JOB.role,
-        summary="Submit a job.",
+    change(
+        SUBMIT_JOB,
+        "/v1/jobs",
+        submit_job,
+        "Submit a job.",
         body=JobSubmission,
         body_max=BYTES_MAX,
         answers={201: Submitted},
         refuses=(404,),
-        takes_key=True,
     ),
 )

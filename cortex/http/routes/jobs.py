@@ -8,7 +8,6 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.job_filter import TEXT_MAX, JobCursor, parse_filter
-from cortex.domain.token import Role
 from cortex.domain.why_facts import WhyFacts
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import NEXT_CURSOR, cursor_field, cursor_of, limit_field, place_of
@@ -19,7 +18,7 @@ from cortex.http.framework.resource import (
     schema_of_page,
     schema_of_rows,
 )
-from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
+from cortex.http.framework.route import UUID_PARAM, answer, read
 from cortex.http.framework.shape import field, text
 from cortex.store import facts, job_pages, jobs
 from cortex.store import why as why_store
@@ -117,12 +116,10 @@ async def why_job(request: CheckedRequest[None, None], api: Api) -> Response:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/jobs",
-        handle=list_jobs,
-        role=Role.VIEWER,
-        summary="List jobs that match a filter, the newest first.",
+    read(
+        "/v1/jobs",
+        list_jobs,
+        "List jobs that match a filter, the newest first.",
         query=JobsQuery,
         answers={
             200: schema_of_page(
@@ -136,22 +133,18 @@ ROUTES: Final = (
             )
         },
     ),
-    Route(
-        method=Method.GET,
-        path=JOB_PATH,
-        handle=show_job,
-        role=Role.VIEWER,
-        summary="Show everything about a job except its steps and its history.",
+    read(
+        JOB_PATH,
+        show_job,
+        "Show everything about a job except its steps and its history.",
         params=JOB_PARAMS,
         answers={200: SHOWN_JOB},
         refuses=(404,),
     ),
-    Route(
-        method=Method.GET,
-        path=f"{JOB_PATH}/why",
-        handle=why_job,
-        role=Role.VIEWER,
-        summary="Explain why a job is not running, and what would help.",
+    read(
+        f"{JOB_PATH}/why",
+        why_job,
+        "Explain why a job is not running, and what would help.",
         params=JOB_PARAMS,
         answers={200: JobWhy},
         refuses=(404,),

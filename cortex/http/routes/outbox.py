@@ -10,12 +10,11 @@ from starlette.responses import Response
 from cortex.domain.errors import NotFoundError, UsageError
 from cortex.domain.messages.message import MessageStatus
 from cortex.domain.phrases import parse_span
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.resource import page_of, schema_of_page
-from cortex.http.framework.route import UUID_PARAM, Handler, Method, Route, answer
+from cortex.http.framework.route import UUID_PARAM, Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, text, whole
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
@@ -166,38 +165,32 @@ async def _change(
 
 def _act(path: str, handle: Handler, summary: str) -> Route:
     is_one = path.startswith(MESSAGE)
-    return Route(
-        method=Method.POST,
-        path=path,
-        handle=handle,
-        role=RETRY_MESSAGE.role,
-        summary=summary,
+    return change(
+        RETRY_MESSAGE,
+        path,
+        handle,
+        summary,
         params={"message_id": UUID_PARAM} if is_one else {},
         body=MessageChange if is_one else MessagesChange,
         answers={200: MessagesChanged},
         refuses=(404, 409) if is_one else (404,),
-        takes_key=True,
     )
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/outbox",
-        handle=list_messages,
-        role=Role.VIEWER,
-        summary="List messages to people and other systems, the newest first.",
+    read(
+        "/v1/outbox",
+        list_messages,
+        "List messages to people and other systems, the newest first.",
         query=MessagesQuery,
         answers={200: PAGE},
     ),
     _act("/v1/outbox/retry", retry_messages, "Send failed messages again, under the same ids."),
     _act("/v1/outbox/discard", discard_messages, "Delete messages that failed or still wait."),
-    Route(
-        method=Method.GET,
-        path=MESSAGE,
-        handle=show_message,
-        role=Role.VIEWER,
-        summary="Show a message, once for each subscription that gets it.",
+    read(
+        MESSAGE,
+        show_message,
+        "Show a message, once for each subscription that gets it.",
         params={"message_id": UUID_PARAM},
         answers={200: PAGE},
         refuses=(404,),

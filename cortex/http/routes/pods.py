@@ -6,10 +6,9 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.resource import page_of, schema_of_page
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import whole
 from cortex.store import drains, pods
 from cortex.view.resources.pods import PODS
@@ -32,12 +31,10 @@ async def list_pods(request: CheckedRequest[PodsQuery, None], api: Api) -> Respo
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/pods",
-        handle=list_pods,
-        role=Role.VIEWER,
-        summary="List pods and their health.",
+    read(
+        "/v1/pods",
+        list_pods,
+        "List pods and their health.",
         query=PodsQuery,
         answers={
             200: schema_of_page(

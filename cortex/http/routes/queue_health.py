@@ -7,9 +7,8 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.health import Unit, Word
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, record
 from cortex.store.health import health
 
@@ -68,12 +67,10 @@ async def show_health(_: CheckedRequest[None, None], api: Api) -> Response:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/health",
-        handle=show_health,
-        role=Role.VIEWER,
-        summary="Show queue, failures and background work, each with its threshold and a word.",
+    read(
+        "/v1/health",
+        show_health,
+        "Show queue, failures and background work, each with its threshold and a word.",
         answers={200: Health},
     ),
 )

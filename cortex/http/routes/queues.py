@@ -5,12 +5,11 @@ from typing import Any, Final, Literal
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.resource import schema_of_page
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, change, read
 from cortex.http.framework.shape import field, text
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
@@ -67,23 +66,19 @@ async def _listed(api: Api, *only: Any, **which: Any) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/queues",
-        handle=list_queues,
-        role=Role.VIEWER,
-        summary="List worker queues, and what waits in each.",
+    read(
+        "/v1/queues",
+        list_queues,
+        "List worker queues, and what waits in each.",
         query=QueuesQuery,
         answers={200: PAGE},
     ),
-    Route(
-        method=Method.POST,
-        path="/v1/queues/order",
-        handle=order_queue,
-        role=ORDER_QUEUE.role,
-        summary="Make a named queue strict or relaxed: when its next job begins.",
+    change(
+        ORDER_QUEUE,
+        "/v1/queues/order",
+        order_queue,
+        "Make a named queue strict or relaxed: when its next job begins.",
         body=QueueOrder,
         answers={200: PAGE},
-        takes_key=True,
     ),
 )

@@ -6,9 +6,8 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, record
 from cortex.store.background import retention
 
@@ -42,12 +41,10 @@ async def show_retention(_: CheckedRequest[None, None], api: Api) -> Response:
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/retention",
-        handle=show_retention,
-        role=Role.VIEWER,
-        summary="Show for how long finished jobs and facts are kept.",
+    read(
+        "/v1/retention",
+        show_retention,
+        "Show for how long finished jobs and facts are kept.",
         answers={200: Retention},
     ),
 )

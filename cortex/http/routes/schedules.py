@@ -10,11 +10,10 @@ from starlette.responses import Response
 
 from cortex.domain.job import JobStatus
 from cortex.domain.schedules.schedule import Outcome
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.resource import list_by_name, schema_of_document, schema_of_rows
-from cortex.http.framework.route import Handler, Method, Route, answer
+from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
@@ -113,28 +112,24 @@ async def _shown(api: Api, name: str) -> dict[str, object]:
 
 
 def _act(verb: str, handle: Handler, returns: type, summary: str, *refuses: int) -> Route:
-    return Route(
-        method=Method.POST,
-        path=f"{SCHEDULE}/{verb}",
-        handle=handle,
-        role=PAUSE_SCHEDULE.role,
-        summary=summary,
+    return change(
+        PAUSE_SCHEDULE,
+        f"{SCHEDULE}/{verb}",
+        handle,
+        summary,
         params=NAME_PARAM,
         body=ScheduleAct,
         answers={200: returns},
         refuses=(404, *refuses),
-        takes_key=True,
     )
 
 
 ROUTES: Final = (
     list_by_name(SCHEDULES, summary="List schedules by name."),
-    Route(
-        method=Method.GET,
-        path=SCHEDULE,
-        handle=show_schedule,
-        role=Role.VIEWER,
-        summary="Show a schedule and its last instants.",
+    read(
+        SCHEDULE,
+        show_schedule,
+        "Show a schedule and its last instants.",
         params=NAME_PARAM,
         answers={200: SHOWN_SCHEDULE},
         refuses=(404,),

@@ -9,7 +9,7 @@ from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import page_of, schema_of_page
-from cortex.http.framework.route import Method, Route, answer
+from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, text
 from cortex.store import tokens
 from cortex.view.resources.tokens import TOKENS
@@ -35,12 +35,11 @@ async def list_tokens(request: CheckedRequest[TokensQuery, None], api: Api) -> R
 
 
 ROUTES: Final = (
-    Route(
-        method=Method.GET,
-        path="/v1/tokens",
-        handle=list_tokens,
+    read(
+        "/v1/tokens",
+        list_tokens,
+        "List who has access to this API, without the tokens themselves.",
         role=Role.ADMIN,
-        summary="List who has access to this API, without the tokens themselves.",
         query=TokensQuery,
         answers={200: schema_of_page(TOKENS, doc="Tokens, the newest first.")},
     ),
