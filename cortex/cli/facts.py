@@ -1,10 +1,8 @@
 """`cortex facts`: recorded failures, costs and changes."""
 
-from typing import Final
-
 import click
 
-from cortex.cli.options import ROW_NUMBER, Command, Options, Span
+from cortex.cli.options import ROW_NUMBER, Command, Options, Span, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.phrases import SPAN_MAX_S
@@ -12,8 +10,6 @@ from cortex.store import facts as store
 from cortex.store import jobs
 from cortex.store.facts import FactType
 from cortex.view.resources.facts import FACTS
-
-LIMIT_MAX: Final = 1000
 
 
 @click.command(cls=Command, columns=FACTS.fields)
@@ -36,9 +32,7 @@ LIMIT_MAX: Final = 1000
     metavar="SPAN",
     help="How far back: 12h, 1d … [everything].",
 )
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
-)
+@limit_option(50)
 @click.option("--before", type=ROW_NUMBER, metavar="ID", help="Only older facts: the next page.")
 @click.pass_obj
 def facts(

@@ -2,19 +2,17 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.view.resource import NamedResource, WholeResource
 
 State = TypeVar("State")
-
-LIMIT_MAX: Final = 1000
 
 
 def list_all(resource: WholeResource[Any], *, help: str, verb: str = "ls") -> click.Command:  # noqa: A002 -- click's
@@ -35,13 +33,7 @@ def list_by_name(resource: NamedResource[Any], *, help: str) -> click.Command:  
     """Return the command `ls` of a resource, with `--limit` and `--after`."""
 
     @click.command("ls", cls=Command, help=help, columns=resource.fields)
-    @click.option(
-        "--limit",
-        type=click.IntRange(1, LIMIT_MAX),
-        default=resource.page_rows,
-        show_default=True,
-        metavar="N",
-    )
+    @limit_option(resource.page_rows)
     @click.option(
         "--after",
         default="",

@@ -3,7 +3,7 @@
 import difflib
 import gc
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 META_KEY: Final = "cortex.options"
 
 Row = TypeVar("Row")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
@@ -158,11 +159,42 @@ def columns_named(names: Sequence[str], columns: "Sequence[Field[Row]]") -> "lis
     return [by_name[name] for name in names]
 
 
+LIMIT_MAX: Final = 1000
 ROW_NUMBER: Final = click.IntRange(1, 2**63 - 1)
 """A number that a list shows, from which the next page goes on."""
 
 
 PATH_CHARS_MAX: Final = 4096
+
+
+def limit_option(
+    default: int,
+    help: str | None = None,  # noqa: A002 -- click's
+    *,
+    most: int = LIMIT_MAX,
+) -> Callable[[Decorated], Decorated]:
+    """Return the `--limit` option of a list."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=help,
+    )
+
+
+def stacked(
+    *options: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> Callable[[Decorated], Decorated]:
+    """Return a decorator that adds options in this order."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 class Text(click.ParamType[str]):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.options import Command, Group, Options
+from cortex.cli.options import Command, Group, Options, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.safe import safe
@@ -37,14 +37,7 @@ queues = Group(
 
 
 @click.command(cls=Command, columns=QUEUES.fields)
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=store.QUEUES_MAX,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of rows.",
-)
+@limit_option(store.QUEUES_MAX, "Maximum number of rows.")
 @click.pass_obj
 def ls(options: Options, *, limit: int) -> None:
     """List queues: paused ones first, then those with tasks, by name."""

@@ -6,8 +6,8 @@ from typing import Final
 import attrs
 import click
 
-from cortex.cli.listing import LIMIT_MAX, named_states
-from cortex.cli.options import Command, Options, completions
+from cortex.cli.listing import named_states
+from cortex.cli.options import Command, Options, completions, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.approvals.approval import ApprovalRow, ApprovalStatus
@@ -33,9 +33,7 @@ WORDS: Final = {status.value.lower(): status for status in ApprovalStatus}
     shell_complete=lambda *given: completions(WORDS, given[-1]),
     help="pending, approved, denied, expired, cancelled [pending].",
 )
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
-)
+@limit_option(50)
 @click.option("--after", metavar="ID", help="Show the requests after this one: the next page.")
 @click.pass_obj
 def ls(

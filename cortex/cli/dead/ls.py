@@ -6,8 +6,7 @@ import click
 
 from cortex.cli.dead.filters import filtered, nothing_matches
 from cortex.cli.filtering import filter_argument
-from cortex.cli.listing import LIMIT_MAX
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.dead_letter import DeadLetterState
@@ -32,9 +31,7 @@ NO_OLDER: Final = "no older ones"
     help="open, escalated, retried, discarded, archived or all [open, escalated, archived].",
 )
 @click.option("--each", is_flag=True, help="One line per dead letter, not per error.")
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
-)
+@limit_option(50)
 @click.option("--before", metavar="ID", help="With --each, show older ones: the next page.")
 @click.pass_obj
 def ls(

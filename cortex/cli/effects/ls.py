@@ -2,8 +2,8 @@
 
 import click
 
-from cortex.cli.listing import LIMIT_MAX, named_states
-from cortex.cli.options import Command, Options, completions
+from cortex.cli.listing import named_states
+from cortex.cli.options import Command, Options, completions, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.effect import EffectStatus
@@ -23,9 +23,7 @@ from cortex.view.resources.effects import EFFECTS
 )
 @click.option("--tool", metavar="NAME", help="Only effects of this tool.")
 @click.option("--job", metavar="ID", help="Only effects of this job.")
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
-)
+@limit_option(50)
 @click.option("--before", metavar="ID", help="Only effects older than this one: the next page.")
 @click.pass_obj
 def ls(

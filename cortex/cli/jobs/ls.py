@@ -6,8 +6,7 @@ import attrs
 import click
 
 from cortex.cli.filtering import filter_argument
-from cortex.cli.listing import LIMIT_MAX
-from cortex.cli.options import Command, Options, completions
+from cortex.cli.options import Command, Options, completions, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.job_filter import (
@@ -47,9 +46,7 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
 @click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
 @click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only jobs with this tag.")
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
-)
+@limit_option(50)
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")
 @click.pass_obj
 def ls(

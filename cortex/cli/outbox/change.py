@@ -8,7 +8,7 @@ import click
 
 from cortex.cli.asking import confirm_count
 from cortex.cli.changes import ChangeRequest, changes
-from cortex.cli.options import Command, Span, Text, TopicPattern
+from cortex.cli.options import Command, Span, Text, TopicPattern, limit_option, stacked
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.domain.messages.message import MessageStatus
@@ -44,50 +44,42 @@ RETRY: Final = Words(verb="retry", done="retried", statuses=RETRIED, is_asked_fo
 DISCARD: Final = Words(verb="delete", done="discarded", statuses=UNSENT, is_asked_for_one=True)
 
 
-def _chosen(command: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option(
-            "--limit",
-            type=click.IntRange(1, CHANGED_MAX),
-            default=CHANGED_DEFAULT,
-            show_default=True,
-            metavar="N",
-            help="Maximum number of messages, the oldest first.",
-        ),
-        click.option(
-            "--topic",
-            type=TopicPattern(),
-            metavar="PATTERN",
-            help="All of these topics; * is anything.",
-        ),
-        click.option(
-            "--older",
-            "older_s",
-            type=Span(),
-            metavar="TIME",
-            help="Only those published longer ago than 2h, 3d …",
-        ),
-        click.option(
-            "--since",
-            "since_s",
-            type=Span(),
-            metavar="TIME",
-            help="Only those published within the last 2h, 3d …",
-        ),
-        click.option(
-            "--status",
-            "states",
-            type=click.Choice([each.value.lower() for each in UNSENT]),
-            multiple=True,
-            help="Only messages in this state; may be repeated.",
-        ),
-        click.option(
-            "--subscription", type=Text(NAME_MAX), metavar="NAME", help="All to this subscription."
-        ),
-        click.argument("name", metavar="[ID]", required=False),
-    ):
-        command = option(command)
-    return command
+_chosen: Final = stacked(
+    click.argument("name", metavar="[ID]", required=False),
+    click.option(
+        "--subscription", type=Text(NAME_MAX), metavar="NAME", help="All to this subscription."
+    ),
+    click.option(
+        "--status",
+        "states",
+        type=click.Choice([each.value.lower() for each in UNSENT]),
+        multiple=True,
+        help="Only messages in this state; may be repeated.",
+    ),
+    click.option(
+        "--since",
+        "since_s",
+        type=Span(),
+        metavar="TIME",
+        help="Only those published within the last 2h, 3d …",
+    ),
+    click.option(
+        "--older",
+        "older_s",
+        type=Span(),
+        metavar="TIME",
+        help="Only those published longer ago than 2h, 3d …",
+    ),
+    click.option(
+        "--topic",
+        type=TopicPattern(),
+        metavar="PATTERN",
+        help="All of these topics; * is anything.",
+    ),
+    limit_option(
+        CHANGED_DEFAULT, "Maximum number of messages, the oldest first.", most=CHANGED_MAX
+    ),
+)
 
 
 @click.command(cls=Command)

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.options import ROW_NUMBER, Command, Options, Text, TopicPattern
+from cortex.cli.options import ROW_NUMBER, Command, Options, Text, TopicPattern, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.messages.message import MessageStatus
@@ -13,7 +13,6 @@ from cortex.store.background import outbox as store
 from cortex.store.background import subscriptions
 from cortex.view.resources.messages import MESSAGES
 
-LIMIT_MAX: Final = 1000
 STATES: Final = tuple(each.value.lower() for each in MessageStatus)
 
 
@@ -33,9 +32,7 @@ STATES: Final = tuple(each.value.lower() for each in MessageStatus)
 @click.option(
     "--topic", type=TopicPattern(), metavar="PATTERN", help="Only these topics; * is anything."
 )
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, metavar="N"
-)
+@limit_option(50)
 @click.option("--before", type=ROW_NUMBER, metavar="SEQ", help="Only older ones: the next page.")
 @click.pass_obj
 def ls(

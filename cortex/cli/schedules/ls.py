@@ -7,7 +7,7 @@ import click
 import orjson
 
 from cortex.cli.listing import list_by_name
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, limit_option
 from cortex.cli.screen.output import Output, document_of
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
@@ -38,14 +38,7 @@ ls: Final = list_by_name(
 
 @click.command(cls=Command)
 @click.argument("name", metavar="NAME")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=INSTANTS_SHOWN,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of instants.",
-)
+@limit_option(INSTANTS_SHOWN, "Maximum number of instants.")
 @click.pass_obj
 def show(options: Options, *, name: str, limit: int) -> None:
     """Show one schedule, and what became of its last instants."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from cortex.cli.options import Command, Options, Span
+from cortex.cli.options import Command, Options, Span, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
@@ -41,14 +41,7 @@ COUNTED_MAX: Final = 10_000
     metavar="TIME",
     help="Look back instead: what a backfill of this period would fire.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of instants to list; all are counted.",
-)
+@limit_option(20, "Maximum number of instants to list; all are counted.")
 @click.pass_obj
 def preview(options: Options, *, name: str, for_s: float, back_s: float | None, limit: int) -> None:
     """Show when a schedule will fire, and what that costs if past runs are a guide."""

@@ -1,24 +1,18 @@
 """`cortex tokens ls`: access to the HTTP API; never shows the tokens themselves."""
 
-from typing import Final
-
 import click
 
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.store import tokens as store
 from cortex.view.resources.tokens import TOKENS
 
-LIMIT_MAX: Final = 1000
-
 
 @click.command(cls=Command, columns=TOKENS.fields)
 @click.option("--all", "with_ended", is_flag=True, help="Include revoked and expired tokens.")
 @click.option("--name", metavar="NAME", help="Only this person's.")
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, metavar="N"
-)
+@limit_option(100)
 @click.pass_obj
 def ls(options: Options, *, with_ended: bool, name: str | None, limit: int) -> None:
     """List tokens, the newest first: holder, roles, last use."""
