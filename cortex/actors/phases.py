@@ -36,8 +36,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Outcome(StrEnum):
-    """How a phase ended."""
-
     CLEAN = "clean"
     """The children ended within the grace, or were cancelled because none was planned."""
     LATE = "late"

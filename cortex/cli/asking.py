@@ -129,7 +129,6 @@ something.
 def reason_option(
     text: str, *, is_required: bool = False, chars_max: int = REASON_MAX
 ) -> Callable[[Decorated], Decorated]:
-    """Return the `--reason` option with this help."""
     if is_required:
         return click.option(
             "--reason", type=Text(chars_max), required=True, metavar="TEXT", help=text

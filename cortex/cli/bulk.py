@@ -105,7 +105,6 @@ class BulkReport:
 
 
 def show(report: BulkReport, output: Output, words: BulkWords) -> None:
-    """Print a report."""
     count = report.counts.changed
     output.record(report.document, name=str(count), page=lambda: report.lines(words))
 

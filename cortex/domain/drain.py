@@ -84,8 +84,6 @@ class Moved:
 
 
 class PodState(StrEnum):
-    """The state of a pod."""
-
     READY = "READY"
     DRAINING = "DRAINING"
     STOPPED = "STOPPED"

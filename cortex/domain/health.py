@@ -117,7 +117,6 @@ class Rates:
     """Jobs that became dead letters: not those that people's decisions failed."""
 
     def measures(self) -> list[Measure]:
-        """Return the three rates."""
         attempts = self.completed + self.attempt_errors
         jobs = self.completed + self.failed
         retried = max(0.0, self.attempt_errors - self.failed) + self.call_retries

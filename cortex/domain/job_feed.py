@@ -70,8 +70,6 @@ START: Final = Position()
 
 
 class EventKind(StrEnum):
-    """The kind of an event."""
-
     MOVED = "moved"
     """The job changed its state."""
     CLAIMED = "claimed"

@@ -56,7 +56,6 @@ class ModelResponse:
 
     @property
     def text(self) -> str:
-        """All text of the answer."""
         return "".join(block["text"] for block in self.content if block["type"] == "text")
 
     @property
@@ -92,7 +91,6 @@ class ModelResponse:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The response that `to_json` wrote."""
         return cls(
             model=plain["model"],
             content=tuple(plain["content"]),

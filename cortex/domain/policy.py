@@ -132,7 +132,6 @@ class RuntimeConfig:
     prices: PriceTable
 
     def policy(self, job_type: str) -> JobPolicy:
-        """Return the policy of a job type."""
         return self.policies.get(job_type) or policy_for(job_type)
 
     def to_json(self) -> dict[str, Any]:

@@ -211,7 +211,6 @@ class PriceTable:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """The table that `to_json` wrote."""
         return cls(
             {name: Price.from_json(each) for name, each in plain["prices"].items()},
             {

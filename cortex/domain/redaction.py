@@ -183,7 +183,6 @@ class _Known:
         return plain(text)
 
     def _put(self, match: re.Match[str]) -> str:
-        """Return the replacement of a match."""
         if match.lastindex is not None:
             return _marker(self.patterns[match.lastindex - 1], match[0])
         value = self.values.get(match[0])

@@ -227,7 +227,6 @@ Decision: TypeAlias = Fail | TryAgain | RetryLater | AskPerson
 def decide(
     failure: Failure, used: UsedRetries, backoff: Backoff, *, rng: random.Random
 ) -> Decision:
-    """Decide what follows from a failure."""
     if failure.is_spent:
         return Fail("its own tries are spent")
     match failure.cls:

@@ -146,7 +146,6 @@ def decided(request: ApprovalRequest, answer: Decided | None, *, job_id: UUID) -
 
 
 def refused(decision: Decision, what: str) -> DeniedError:
-    """Return the error of a denied call."""
     because = f": {decision.reason}" if decision.reason else ""
     return DeniedError(
         f"{what} was denied by {decision.by}{because}", by=decision.by, reason=decision.reason

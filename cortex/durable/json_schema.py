@@ -154,7 +154,6 @@ def model_schema(model: Any) -> dict[str, Any]:
 
 
 def object_of(fields: Mapping[str, FieldSchema]) -> Schema:
-    """Return the schema of an object with these fields."""
     return {
         "type": "object",
         "properties": {name: each.schema for name, each in fields.items()},

@@ -66,7 +66,6 @@ class Notification:
         return given | ({"risk": self.risk.value} if self.risk is not None else {})
 
     def payload(self, *, job_id: UUID, tenant: str, agent: str | None) -> dict[str, Any]:
-        """Return the payload of its message."""
         given = self.to_json()
         del given["topic"]
         sender = {"job": str(job_id), "tenant": tenant}

@@ -150,14 +150,12 @@ class AttemptTrace:
 
     @property
     def span(self) -> TraceParent:
-        """The span of the attempt."""
         if self._span is None:
             name = attempt_name(self.claim.lease.attempt)
             self._span = self.job.child(span_id_of(self.job.span_id, name))
         return self._span
 
     def step_span(self, key: str) -> TraceParent:
-        """Return the span of a step, as parent of what it calls."""
         return self.span.child(span_id_of(self.span.span_id, step_name(key)))
 
     def stepped(self, done: StepDone, began: float) -> None:

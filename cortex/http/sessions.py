@@ -62,5 +62,4 @@ def set_cookie(response: Response, value: str, *, is_secure: bool) -> None:
 
 
 def drop_cookie(response: Response) -> None:
-    """Delete the session cookie."""
     response.delete_cookie(COOKIE_NAME, path="/", httponly=True, samesite="lax")

@@ -47,8 +47,6 @@ class Silence:
 
 
 class LoopGuard:
-    """The actor."""
-
     name = "loop guard"
 
     def __init__(self, *, still_s: float, check_s: float = CHECK_S) -> None:

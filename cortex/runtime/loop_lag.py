@@ -9,8 +9,6 @@ EVERY_S: Final = 0.1
 
 
 class LoopLag:
-    """The actor."""
-
     name = "loop lag"
 
     def __init__(self, on_lag: Callable[[float], None] = lambda _: None) -> None:

@@ -94,8 +94,6 @@ class Report:
 
 @attrs.frozen(kw_only=True)
 class NewCode:
-    """The parts of the new code."""
-
     registry: Registry
     builtin: frozenset[str]
     """Job types of Cortex itself, which are also the names of calls that are no tools."""

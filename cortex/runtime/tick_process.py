@@ -38,8 +38,6 @@ CLOSE_LEAST_S: Final = 0.5
 
 @attrs.frozen(kw_only=True)
 class TickProcess:
-    """One tick."""
-
     settings: Settings
     names: Sequence[str]
     """Of the runners."""

@@ -69,8 +69,6 @@ class VoteResult:
 
 @attrs.frozen(kw_only=True)
 class ApprovalEvent:
-    """One event of a request."""
-
     at: datetime
     event: str
     """asked · agreed (more people were needed) · the decision, in lower case."""

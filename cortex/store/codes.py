@@ -65,8 +65,6 @@ class ServedType:
 
 @attrs.frozen(kw_only=True)
 class ListedType:
-    """A job type in the list of all."""
-
     type: str
     is_live: bool
     """A ready pod runs it."""

@@ -42,8 +42,6 @@ class EffectRow:
 
 @attrs.frozen(kw_only=True)
 class EffectDetail(EffectRow):
-    """All data of an effect."""
-
     lineage_id: UUID
     attempt: int
     tenant: str

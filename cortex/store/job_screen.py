@@ -38,8 +38,6 @@ class WatchedStep(StepRow):
 
 @attrs.frozen(kw_only=True)
 class WatchedEffect:
-    """An effect on the screen of its job."""
-
     id: UUID
     key: str
     tool: str
@@ -51,8 +49,6 @@ class WatchedEffect:
 
 @attrs.frozen(kw_only=True)
 class WatchedApproval:
-    """A request for approval of a job."""
-
     id: UUID
     key: str
     tool: str | None

@@ -88,8 +88,6 @@ class JobRow:
 
 @attrs.frozen(kw_only=True)
 class ListedJob(JobRow):
-    """A job in a list."""
-
     tenant: str
     queue_name: str | None
     tags: tuple[str, ...] | None

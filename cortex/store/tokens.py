@@ -56,8 +56,6 @@ class Token:
 
 @attrs.frozen(kw_only=True)
 class ListedToken(Token):
-    """A token in a list."""
-
     state: TokenState
 
 

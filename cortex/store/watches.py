@@ -34,8 +34,6 @@ FORGET_MAX: Final = 1_000
 
 @attrs.frozen(kw_only=True)
 class Watched:
-    """A watched job."""
-
     left_s: float
     asked_at: datetime
     """When its newest follower joined, which lacks earlier output."""

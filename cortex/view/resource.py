@@ -146,7 +146,6 @@ class Shape(Generic[Row]):
     """Attributes of the row that no surface shows: what other fields are made of."""
 
     def field(self, name: str) -> Field[Row]:
-        """Return the field of a name."""
         return next(each for each in self.fields if each.name == name)
 
     def document(self, row: Row) -> dict[str, Any]:

@@ -51,7 +51,6 @@ def needs(row: ScheduleRow) -> str:
 
 
 def runs(row: ScheduleRow) -> str:
-    """Return what it submits."""
     return row.type if row.agent is None else f"{row.type} {row.agent}"
 
 
@@ -88,7 +87,6 @@ def outcome_word(outcome: Outcome, status: str | None) -> str:
 
 
 def instant_cell(row: InstantRow) -> Cell:
-    """Return the outcome of an instant."""
     style = {
         Outcome.SUBMITTED: "",
         Outcome.QUEUED: "warn",

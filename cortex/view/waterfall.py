@@ -88,7 +88,6 @@ class Axis:
         return min(max(share, 0.0), 1.0) * self.cells
 
     def bar(self, start: datetime, end: datetime, look: Look) -> str:
-        """Return a bar in its place."""
         bar = bar_text(self.at(start), self.at(end), self.cells, look)
         return self.mark(start, bar)
 

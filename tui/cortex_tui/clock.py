@@ -20,8 +20,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the operating system."""
-
     def now(self) -> float:
         return time.monotonic()
 

@@ -52,7 +52,6 @@ class Key:
     """Id of the opposite key, which stands beside it in the footer."""
 
     def is_on(self, screen: str) -> bool:
-        """Whether it is active on a screen."""
         return EVERYWHERE in self.where or screen in self.where
 
 

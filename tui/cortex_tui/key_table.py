@@ -70,7 +70,6 @@ class KeyTable:
             yield from (key for key in self.keys if key.group == group and key.is_on(screen))
 
     def bindings(self, screen: str) -> list[Binding]:
-        """Return the Textual bindings of a screen."""
         return [
             Binding(",".join(key.keys), key.action, key.label, id=key.id, show=False)
             for key in self.of(screen)

@@ -50,7 +50,6 @@ class FactPrinter:
         self._prefix = prefix
 
     def print(self, facts: Iterable[Fact]) -> None:
-        """Print facts and flush."""
         for fact in facts:
             self._terminal.write(self.line(fact))
         self._terminal.flush()

@@ -69,7 +69,6 @@ class JobRecord:
 
 
 def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
-    """Yield the lines of the page."""
     yield from _head(record.job, terminal)
     yield from _facts(record.job, terminal)
     shown = list(

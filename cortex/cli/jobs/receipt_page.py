@@ -46,7 +46,6 @@ CHOICES: Final = {
 
 
 def block(recorded: Recorded, terminal: Terminal) -> Iterator[str]:
-    """Yield the lines of one receipt."""
     receipt = recorded.receipt
     text = receipt.interruption
     at = terminal.clock(recorded.at)

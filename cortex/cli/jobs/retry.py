@@ -97,7 +97,6 @@ def _report_hold(job: ShownJob, output: Output) -> None:
 
 
 def _question(failed: Sequence[ShownJob]) -> str:
-    """Return the question about failed jobs."""
     if len(failed) > 1:
         return f"retry {len(failed)} failed jobs: {HEIRS}"
     (job,) = failed

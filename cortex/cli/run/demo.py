@@ -95,8 +95,6 @@ def demo(options: Options, *, folder: Path | None, approve: bool, model: str | N
 
 @attrs.define(kw_only=True, slots=False)
 class _Demo:
-    """One run of the demo."""
-
     settings: Settings
     prices: PriceTable
     terminal: Terminal

@@ -114,7 +114,6 @@ class PodBeside:
             os.waitpid(self.pid, os.WNOHANG)
 
     def last_words(self, lines_max: int) -> str:
-        """Return the last lines of its log."""
         lines = self.log.read_text("utf-8", "replace").splitlines()
         return "\n".join(lines[-lines_max:])
 

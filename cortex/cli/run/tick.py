@@ -143,8 +143,6 @@ def chosen_names(settings: Settings) -> tuple[str, ...]:
 
 
 class _Ticking:
-    """The process of one tick."""
-
     def __init__(self, settings: Settings, names: Sequence[str], apps: Sequence[str]) -> None:
         modules = load_apps(apps) if {DISPATCH, Outbox.name} & set(names) else ()
         parts = fork_server = None

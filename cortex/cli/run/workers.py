@@ -64,8 +64,6 @@ Announce = Callable[[dict[str, Any]], None]
 
 @attrs.define(eq=False)
 class _Process:
-    """A worker that runs."""
-
     pid: int
     socket: socket.socket
     began: float
@@ -88,8 +86,6 @@ class _Slot:
 
 
 class Supervisor:
-    """The parent of the workers."""
-
     def __init__(
         self,
         settings: Settings,

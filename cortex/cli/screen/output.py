@@ -125,7 +125,6 @@ class Output:
         return f"{kept}… {more:,} more characters: --json has them all"
 
     def paint(self, text: str, style: str) -> str:
-        """Return text in a style of stdout."""
         return self.terminal.paint(text, style)
 
     def _table(self, columns: Sequence[Field[Row]], rows: Sequence[Row], empty: str) -> None:

@@ -99,7 +99,6 @@ def terminal_of(stream: TextIO, *, color: str, environ: Mapping[str, str] = os.e
 
 
 def stdout_terminal(color: str) -> Terminal:
-    """Return stdout, for data."""
     return terminal_of(sys.stdout, color=color)
 
 

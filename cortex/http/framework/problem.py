@@ -135,7 +135,6 @@ _ASK_AGAIN: Final = (
 
 
 def status_of(error: CortexError) -> HTTPStatus:
-    """Return the status of an error."""
     if isinstance(error, RefusedError):
         return error.status
     fits = (status for family, status in STATUSES if isinstance(error, family))

@@ -68,5 +68,4 @@ def sign_in_first(path: str) -> Response:
 
 
 def sign_in_url(path: str) -> str:
-    """Return the sign-in URL that leads to a path."""
     return f"{SIGN_IN_PATH}?next={quote(path)}"

@@ -33,7 +33,6 @@ def page(
 
 
 def message(title: str, text: str, *, status: int, **values: Any) -> Response:
-    """Return a page with one message."""
     return page("message.html", status=status, title=title, text=text, **values)
 
 

@@ -48,7 +48,6 @@ async def begin_session(request: CheckedRequest[None, bytes], api: Api) -> Respo
 
 @as_page
 async def end_session(request: CheckedRequest[None, bytes], api: Api) -> Response:
-    """Sign out."""
     check_csrf(fields_of(request.body), request.request.cookies[COOKIE_NAME], SIGN_OUT)
     await sign_out(api, request.request)
     response = RedirectResponse(SIGN_IN_PATH, status_code=303)

@@ -44,7 +44,6 @@ class Visitor:
 
     @property
     def name(self) -> str | None:
-        """Name of the signed-in visitor."""
         return None if self.principal is None else self.principal.name
 
     @property
@@ -59,7 +58,6 @@ class Visitor:
 
     @property
     def sign_out_csrf(self) -> str | None:
-        """The proof for signing out."""
         return None if self.session is None else csrf_of(self.session, SIGN_OUT)
 
 

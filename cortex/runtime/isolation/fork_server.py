@@ -69,8 +69,6 @@ class ForkServerCommand:
 
 @attrs.frozen(kw_only=True)
 class RunnerExit:
-    """How a runner ended."""
-
     status: int
     """As `waitpid` returns it."""
     rss_kb: int
@@ -93,8 +91,6 @@ class RunnerProcess:
 
 @attrs.define(eq=False)
 class _RunnerStart:
-    """A request for a runner."""
-
     stream: trio.SocketStream
     done: trio.Event = attrs.field(factory=trio.Event)
     runner: RunnerProcess | None = None

@@ -19,8 +19,6 @@ COARSE_S: Final = 0.02
 
 
 class JobDeadlines(Observer):
-    """The actor."""
-
     name = "job deadlines"
 
     def __init__(self, running: RunningJobs) -> None:

@@ -70,8 +70,6 @@ class DeafHandler:
 
 
 class DeafHandlers(Observer):
-    """The actor."""
-
     name = "deaf handlers"
 
     def __init__(

@@ -40,8 +40,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Heartbeat(Observer):
-    """The actor."""
-
     name = "heartbeat"
 
     def __init__(

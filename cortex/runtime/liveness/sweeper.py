@@ -54,8 +54,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Sweeper(Runner):
-    """The runner."""
-
     name = "sweep_zombies"
     failure = "sweep failed"
 

@@ -41,8 +41,6 @@ _log = structlog.get_logger(__name__)
 
 
 class TakeOver(Runner):
-    """The runner."""
-
     name = "takeover"
     failure = "other pods not checked"
     jitter = 0.0

@@ -27,8 +27,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Alarms(Runner):
-    """The runner."""
-
     name = "alarms"
     failure = "alarms not checked"
 

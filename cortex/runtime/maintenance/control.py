@@ -23,8 +23,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Control(Runner):
-    """The runner."""
-
     name = "control"
     failure = "cancel requests not read"
     woken_by = frozenset({CONTROL})

@@ -24,8 +24,6 @@ _log = structlog.get_logger(__name__)
 
 
 class DrainRequests(Runner, Observer):
-    """The runner."""
-
     name = "drain_requests"
     failure = "drain requests not read"
     woken_by = frozenset({CONTROL})

@@ -26,8 +26,6 @@ forward."""
 
 
 class Expiries(Runner):
-    """The runner."""
-
     name = "expire_approvals"
     failure = "expired approvals not read"
     woken_by = frozenset({EXPIRY, POD_LOST})

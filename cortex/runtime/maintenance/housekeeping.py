@@ -26,8 +26,6 @@ BACKLOG_PAUSE_S: Final = 1.0
 
 
 class Housekeeping(Runner):
-    """The runner."""
-
     name = "housekeeping"
     failure = "housekeeping failed"
     items_max = BATCH_MAX

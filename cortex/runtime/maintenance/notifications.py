@@ -26,8 +26,6 @@ POLL_S: Final = 30.0
 
 
 class Notifications(Runner):
-    """The runner."""
-
     name = "notifications"
     failure = "due reminders not read"
     woken_by = frozenset({REMINDER, POD_LOST})

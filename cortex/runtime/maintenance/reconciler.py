@@ -31,8 +31,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Reconciler(Runner):
-    """The runner."""
-
     name = "reconcile"
     failure = "budgets not reconciled"
 

@@ -35,8 +35,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Retention(Runner):
-    """The runner."""
-
     name = "retention"
     failure = "retention failed"
     items_max = len(Kind) * BATCH_MAX

@@ -28,8 +28,6 @@ these are due, and a clock that is set forward."""
 
 
 class Retries(Runner):
-    """The runner."""
-
     name = "retries"
     failure = "due retries not read"
     items_max = BATCH_MAX

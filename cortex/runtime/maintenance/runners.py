@@ -77,8 +77,6 @@ class RunnerSettings(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Means:
-    """What runners are made of."""
-
     port: Port
     chance: Chance
     unsettled: PendingSettlements

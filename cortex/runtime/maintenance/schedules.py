@@ -42,8 +42,6 @@ async def declare(
 
 
 class Schedules(Runner):
-    """The runner."""
-
     name = "schedules"
     failure = "due schedules not read"
     woken_by = frozenset({BREAKER})

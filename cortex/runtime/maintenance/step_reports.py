@@ -32,8 +32,6 @@ Shown = tuple[str, int]
 
 
 class StepReports(Runner):
-    """The runner."""
-
     name = "step_reports"
     failure = "running steps not reported"
 

@@ -39,8 +39,6 @@ _log = structlog.get_logger(__name__)
 
 
 class Triage(Runner):
-    """The runner."""
-
     name = "dead_letters"
     failure = "dead letters not triaged"
     woken_by = frozenset({BREAKER})

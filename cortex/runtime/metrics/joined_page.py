@@ -59,7 +59,6 @@ class JoinedPage:
         self._ended: dict[str, _Family] = {}
 
     def take(self, worker: int, page: str) -> None:
-        """Replace the page of a worker."""
         self._pages[worker] = page
 
     def end(self, worker: int) -> None:

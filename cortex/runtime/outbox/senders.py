@@ -60,8 +60,6 @@ class Sender(Protocol):
 
 @attrs.frozen(kw_only=True)
 class SenderParts:
-    """What senders are made of."""
-
     poster: Poster
     allowed: AllowedAddresses
     unix_ms: Callable[[], int]

@@ -20,8 +20,6 @@ TICK: Final = "tick "
 
 @attrs.frozen(kw_only=True)
 class LastRun:
-    """The last run of a runner in one process."""
-
     ago_s: float
     """Seconds since it started."""
     duration_s: float

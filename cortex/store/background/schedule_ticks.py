@@ -31,8 +31,6 @@ QUEUED_S: Final = 1.0
 
 @attrs.frozen(kw_only=True)
 class FiredSchedules:
-    """The result of one tick."""
-
     instants: int = 0
     """Dealt with: submitted, queued, skipped or failed."""
     is_skipped: bool = False

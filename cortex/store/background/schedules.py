@@ -75,8 +75,6 @@ class ScheduleRow:
 
 @attrs.frozen(kw_only=True)
 class InstantRow:
-    """What became of one instant."""
-
     instant: datetime
     outcome: Outcome
     job_id: UUID | None

@@ -22,8 +22,6 @@ COUNT_MAX: Final = 10_000
 
 @attrs.frozen(kw_only=True)
 class SubscriptionRow:
-    """A subscription, for people."""
-
     name: str
     topic: str
     filter: dict[str, Any]

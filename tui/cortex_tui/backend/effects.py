@@ -31,12 +31,10 @@ class StoreEffects:
         )
 
     async def others(self) -> Sequence[EffectRow]:
-        """Read the newest other effects."""
         known = [status for status in EffectStatus if status is not EffectStatus.UNKNOWN]
         return await effects.page(self._db, statuses=known, limit=OTHERS_MAX)
 
     async def show(self, effect_id: UUID) -> EffectDetail:
-        """Return one effect in full."""
         return await effects.show(self._db, effect_id)
 
     async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
@@ -71,7 +69,6 @@ class StoreEffects:
         return f"{change.name}: {_plain(change.before)} → {_plain(change.after)}"
 
     async def remove_quota(self, name: str, *, by: str, reason: str) -> str:
-        """Remove a quota; return the outcome."""
         change = await quotas.remove(self._db, name, by=by, reason=reason)
         return f"{change.name}: {_plain(change.before)} → no limit"
 

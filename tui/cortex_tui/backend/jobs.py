@@ -71,7 +71,6 @@ class StoreJobs:
         return {job_id: brief(each) for job_id, each in facts.items()}
 
     async def cancel(self, job_id: UUID, *, by: str) -> str:
-        """Cancel a job; return the outcome."""
         found = await jobs.cancel(self._db, job_id, by=by, reason="")
         return "asked; its pod stops it" if found.after is JobStatus.RUNNING else "cancelled"
 

@@ -23,6 +23,5 @@ class StoreQueues:
         return "paused" if is_new else "nothing was done: it was paused already"
 
     async def resume(self, queue: str | None, *, by: str, reason: str) -> str:
-        """Resume a queue; return the outcome."""
         is_changed = await queues.resume(self._db, queue, by=by, reason=reason)
         return "goes on" if is_changed else "nothing was done: it is no longer paused"

@@ -19,7 +19,6 @@ class StoreSchedules:
         self._db = db
 
     async def page(self) -> Sequence[ScheduleRow]:
-        """Read the schedules by name."""
         return await schedules.page(self._db, limit=SHOWN_MAX)
 
     async def instants(self, name: str) -> Sequence[InstantRow]:
@@ -32,7 +31,6 @@ class StoreSchedules:
         return "paused"
 
     async def resume(self, name: str, *, by: str, reason: str) -> str:
-        """Resume a schedule; return the outcome."""
         await schedules.resume(self._db, name, by=by, reason=reason)
         return "goes on"
 

@@ -66,7 +66,6 @@ class Subject:
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """Digests of the arguments."""
         return tuple(each.digest for each in self.approvals)
 
 

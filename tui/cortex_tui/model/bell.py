@@ -16,7 +16,6 @@ class Bell:
         self._muted_until = float("-inf")
 
     def mute(self, now: float) -> None:
-        """Mute for an hour."""
         self._muted_until = now + MUTED_S
 
     def unmute(self) -> None:

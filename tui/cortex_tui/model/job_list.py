@@ -93,7 +93,6 @@ class JobList:
 
     @property
     def wants_below(self) -> bool:
-        """Whether to read the page below."""
         return self.window.wants_below and self.short_pages < SHORT_PAGES_MAX
 
     def find(self, step: int, is_wanted: Callable[[ListedJob], bool]) -> int | None:

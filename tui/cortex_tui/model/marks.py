@@ -12,8 +12,6 @@ MARKS_MAX: Final = 2_000
 
 
 class Marks:
-    """The marked ids, for `in`."""
-
     def __init__(self) -> None:
         self._ids: dict[UUID, None] = {}
         """In the order of marking."""

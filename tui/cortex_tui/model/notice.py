@@ -46,5 +46,4 @@ class Notice:
         return bool(self.cell.text) and is_old and not self.is_under_way
 
     def is_over_by_key(self, now: float) -> bool:
-        """Whether a key removes it."""
         return self.is_over(now, after_s=OUTCOME_SEEN_S if self.is_outcome else SEEN_S)

@@ -30,8 +30,6 @@ class View(StrEnum):
 
 
 class Pane(StrEnum):
-    """A pane of the screen."""
-
     STEPS = "steps"
     DETAIL = "detail"
     STREAM = "stream"

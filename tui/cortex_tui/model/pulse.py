@@ -35,8 +35,6 @@ class Opens:
 
 @attrs.frozen
 class PulseLine:
-    """One line of the page."""
-
     cells: tuple[Cell, ...] = ()
     opens: Opens | None = None
 

@@ -16,8 +16,6 @@ RATE_OVER_S: Final = 3.0
 
 
 class StreamedAnswer:
-    """The lines of one answer."""
-
     def __init__(self) -> None:
         self.lines: deque[str] = deque([""])
         self.chars = 0

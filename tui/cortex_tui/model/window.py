@@ -110,7 +110,6 @@ class Window(Generic[Row, Place]):
 
     @property
     def visible(self) -> Sequence[Row]:
-        """The rows in sight."""
         return self.rows[self.top : self.top + self.height]
 
     # --- rows

@@ -77,7 +77,6 @@ def columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
 
 
 def decided_columns(briefs: Briefs) -> Sequence[Column[InboxRow]]:
-    """Return the columns for decided requests."""
     return (
         Column(title="state", width=10, cell=lambda row, now: STATES[row.status_at(now)]),
         _tool(),

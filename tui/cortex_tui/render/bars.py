@@ -35,8 +35,6 @@ ENDING_CELLS: Final = 12
 
 @attrs.frozen(kw_only=True)
 class TopView:
-    """The content of the top bar."""
-
     path: Sequence[str]
     """The place, the screen, and what is open on it."""
     head: Head | None
@@ -204,7 +202,6 @@ def footer(keys: KeyTable, screen: str, palette: Palette, width: int, *, may_act
 
 
 def plain_footer(keys: Sequence[tuple[str, str]], palette: Palette, width: int) -> Strip:
-    """Return a footer with the given keys only."""
     bar = palette["bar"]
     segments = [Segment(" ", bar)]
     for key, label in keys:

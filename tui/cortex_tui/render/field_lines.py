@@ -38,7 +38,6 @@ class FieldLines:
 
 
 def exact_value(field: Field[Any], row: Any) -> str:
-    """Return the exact value of a field on one line."""
     return exact(field.exact(row))
 
 

@@ -47,7 +47,6 @@ def _count(jobs: JobList, head: Head | None) -> str:
 
 
 def empty_words(jobs: JobList) -> str:
-    """Return why the list is empty."""
     if not jobs.is_read:
         return "reading …"
     if jobs.which != JobFilter():

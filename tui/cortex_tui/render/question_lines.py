@@ -36,7 +36,6 @@ def question_lines(
 
 
 def question_strip(lines: Sequence[tuple[str, str]], y: int, palette: Palette, width: int) -> Strip:
-    """Return one line of a question as it is drawn."""
     strip = palette["strip"]
     asked, how = lines[y] if y < len(lines) else ("", "")
     parts = [

@@ -119,7 +119,6 @@ def cells_needed(columns: Sequence[Column[Row]], row: Row, now: datetime) -> Map
 
 
 def head_line(shown: Layout[Row], palette: Palette, width: int) -> Strip:
-    """Return the line of titles."""
     cells = [(Cell(column.title, "dim"), column.is_right, room) for column, room in shown]
     return _line((Cell(" " * GUTTER),), tuple(cells), palette, width)
 
@@ -135,7 +134,6 @@ def row_line(
     is_marked: bool = False,
     is_dim: bool = False,
 ) -> Strip:
-    """Return the line of one row."""
     return cells_line(
         shown,
         [column.cell(row, now) for column, _ in shown],
@@ -157,7 +155,6 @@ def cells_line(
     is_marked: bool = False,
     is_dim: bool = False,
 ) -> Strip:
-    """Return the line of a row from its cells."""
     if is_dim:
         row_cells = [Cell(cell.text, "dim") for cell in row_cells]
     cells = [

@@ -35,8 +35,6 @@ PAST_SOON_S: Final = 1.0
 
 
 class BreakersScreen(ListScreen[BreakerRow]):
-    """The list of circuit breakers."""
-
     NAME = "breakers"
     COLUMNS = BREAKER_COLUMNS
     NOTHING = "no breaker is open; no recent failures"

@@ -54,7 +54,6 @@ class Decider:
         self.own = OwnActions()
 
     def approving(self, subject: Subject, edit: Edit | None) -> ApproveQuestion:
-        """Ask whether to approve."""
         facts = subject.facts
         edited = ", as edited" if edit else ""
         name = subject.name
@@ -108,7 +107,6 @@ class Decider:
         )
 
     def denial(self, subject: Subject, reason: str, decided: Decided) -> Action:
-        """Return the action that denies."""
         return self._action(
             subject,
             f"deny {subject.name}",

@@ -98,7 +98,6 @@ def freeze(context: AppContext, strip: StripLine, *, is_frozen: bool, acted: Act
 
 
 def set_limit(context: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
-    """Ask for a new limit of a quota."""
     quota, effects, by = row.quota, context.backend.effects, context.session.actor
     text = safe(f"change quota {quota.name} from {quota.worded(quota.limit)}")
     question = LimitQuestion(text, why_not=lambda typed: _why_not(quota, typed))
@@ -120,7 +119,6 @@ def set_limit(context: AppContext, strip: StripLine, row: QuotaRow, *, acted: Ac
 
 
 def remove_quota(context: AppContext, strip: StripLine, row: QuotaRow, *, acted: Acted) -> None:
-    """Ask whether to remove a quota."""
     name, effects, by = row.name, context.backend.effects, context.session.actor
     text = f"remove quota {name}: jobs that wait for it continue, without a limit"
 

@@ -30,8 +30,6 @@ HEIGHT_MIN: Final = 15
 
 
 class Frame(Screen[None]):
-    """One screen."""
-
     NAME: ClassVar[str]
     """As in `keys` and `app.SCREENS`."""
     SIDE_FROM: ClassVar[int] = SIDE_MIN

@@ -35,8 +35,6 @@ COLUMNS: Final[Sequence[Column[Line]]] = (
 
 
 class HelpScreen(Frame):
-    """The help for another screen."""
-
     NAME = "help"
 
     def __init__(self, context: AppContext, about: str) -> None:

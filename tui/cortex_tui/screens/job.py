@@ -36,8 +36,6 @@ PANES: Final = tuple(Pane)
 
 
 class JobScreen(Frame):
-    """The screen of one job."""
-
     NAME = "job"
     DEFAULT_CSS = """
     JobScreen #all { height: 1fr; layout: vertical; }

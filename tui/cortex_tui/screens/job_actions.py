@@ -60,7 +60,6 @@ def selected_step(context: AppContext, job_id: UUID, row: WaterfallRow | None) -
 
 
 def cancel(context: AppContext, strip: StripLine, row: JobRow | None) -> None:
-    """Ask whether to cancel a job."""
     if row is None:
         strip.show("no job under the cursor", "dim")
         return

@@ -21,8 +21,6 @@ NEVER: Final = 2**31 - 1
 
 
 class Query(Enum):
-    """What one poll reads."""
-
     NEWEST = auto()
     """The job with its newest steps."""
     OLDEST = auto()

@@ -37,8 +37,6 @@ PREPARING: Final = "dry run"
 
 
 class JobsScreen(Frame):
-    """The list of jobs."""
-
     NAME = "jobs"
     DEFAULT_CSS = """
     JobsScreen.-widely Side { width: 44; }

@@ -21,8 +21,6 @@ NEWEST_ROWS: Final = 100
 
 
 class Query(Enum):
-    """What one poll reads."""
-
     FIRST = auto()
     """The first page; the cursor stays on its job."""
     TOP = auto()
@@ -148,7 +146,6 @@ class JobsLoader:
         return True
 
     def _next(self) -> Query:
-        """Choose the next query."""
         if self._wanted is not None and not self._is_asking():
             return self._wanted
         jobs, window = self._jobs, self._jobs.window

@@ -48,8 +48,6 @@ COLUMNS: Final[Sequence[Column[ActionResult]]] = (
 
 
 class LogScreen(Frame):
-    """The log of actions."""
-
     NAME = "log"
     DEFAULT_CSS = """
     LogScreen Page { height: 8; }

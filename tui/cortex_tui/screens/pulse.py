@@ -27,8 +27,6 @@ _MOVES: Final = {"down": 1, "up": -1, "top": -_FAR, "end": _FAR}
 
 
 class PulseScreen(Frame):
-    """The first screen."""
-
     NAME = "pulse"
 
     def __init__(self, context: AppContext) -> None:

@@ -20,8 +20,6 @@ MORE: Final = "more of them: cortex schedules ls --limit 1000"
 
 
 class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
-    """The list of schedules."""
-
     NAME = "schedules"
     COLUMNS = SCHEDULE_COLUMNS
     NOTHING = "no schedule exists: cortex schedules apply FILE"

@@ -40,13 +40,11 @@ class StepsBeside:
         self._rows: Sequence[WaterfallRow] = ()
 
     def moved(self) -> None:
-        """Note that the cursor moved."""
         self._moved_at = self._context.session.clock.now()
         self.pane.follow()
 
     @property
     def wants(self) -> bool:
-        """Whether to read the steps."""
         subject, now = self._of(), self._context.session.clock.now()
         if subject is None or subject == self._asked or not self.pane.is_seen_now:
             return False

@@ -61,7 +61,6 @@ class FilterLine(Horizontal):
         yield self._input
 
     def edit(self) -> None:
-        """Start editing."""
         self.add_class("-editing")
         self._input.can_focus = True
         self._input.value = self.text
