@@ -116,7 +116,7 @@ _STYLES: Final = {"created": "done", "updated": "run", "unchanged": "dim"}
 def applied_columns(noun: str, *own: Field[Row]) -> tuple[Field[Row], ...]:
     """Return the columns of what files were applied as: name, the noun's own, change."""
     return (
-        Field(name="name", title=noun, shown=lambda r: Cell(safe(r["name"]), "bold")),
+        Field(name="name", title=noun, style="bold"),
         *own,
         Field(name="change", shown=lambda r: Cell(r["change"], _STYLES[r["change"]])),
     )

@@ -95,8 +95,14 @@ def _name(row: CostRow, by: str) -> Cell:
     return Cell(safe(row.name or "") or NOTHING, "bold")
 
 
-def _tokens(number: int) -> Cell:
-    return Cell(count(number), "" if number else "dim")
+def _tokens(name: str, **more: Any) -> Field[CostRow]:
+    """Return the field of a number of tokens or calls."""
+
+    def shown(row: CostRow) -> Cell:
+        number = getattr(row, name)
+        return Cell(count(number), "" if number else "dim")
+
+    return Field(name=name, shown=shown, is_right=True, **more)
 
 
 def _money(usd: Decimal | None, *, calls: int, unpriced: int) -> Cell:
@@ -125,40 +131,13 @@ def _columns(by: str) -> tuple[Field[CostRow], ...]:
             shown=lambda r: _name(r, by),
             least=12,
         ),
-        Field(name="calls", shown=lambda r: _tokens(r.calls), is_right=True),
-        Field(
-            name="input_tokens",
-            title="in",
-            shown=lambda r: _tokens(r.input_tokens),
-            is_right=True,
-        ),
-        Field(
-            name="output_tokens",
-            title="out",
-            shown=lambda r: _tokens(r.output_tokens),
-            is_right=True,
-        ),
-        Field(
-            name="cache_read_tokens",
-            title="cached",
-            shown=lambda r: _tokens(r.cache_read_tokens),
-            is_right=True,
-            is_spare=True,
-        ),
-        Field(
-            name="cache_write_tokens",
-            title="written",
-            shown=lambda r: _tokens(r.cache_write_tokens),
-            is_right=True,
-            is_spare=True,
-        ),
+        _tokens("calls"),
+        _tokens("input_tokens", title="in"),
+        _tokens("output_tokens", title="out"),
+        _tokens("cache_read_tokens", title="cached", is_spare=True),
+        _tokens("cache_write_tokens", title="written", is_spare=True),
         Field(name="cost_usd", title="cost", shown=_cost, is_right=True),
-        Field(
-            name="again_tokens",
-            title="paid again",
-            shown=lambda r: _tokens(r.again_tokens),
-            is_right=True,
-        ),
+        _tokens("again_tokens", title="paid again"),
         Field(name="again_usd", title="of the cost", shown=_again, is_right=True),
         *on_demand(
             "unpriced_calls",

@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 from cortex.cli.changes import ChangeRequest
-from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.view.cells import Cell
@@ -67,7 +66,7 @@ def limit_columns(
         return Cell(worded(row, Decimal(str(row[which]))))
 
     return (
-        Field(name="name", title=title, shown=lambda r: Cell(safe(r["name"]), "bold")),
+        Field(name="name", title=title, style="bold"),
         Field(name="before", shown=lambda r: shown(r, "before"), is_right=True),
         Field(name="after", shown=lambda r: shown(r, "after"), is_right=True),
     )

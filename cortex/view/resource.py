@@ -23,7 +23,7 @@ from typing import (
 import attrs
 
 from cortex.domain.token import Role
-from cortex.view.cells import Cell
+from cortex.view.cells import Cell, count_cell
 from cortex.view.phrases import NOTHING, ReadAt, age, date_time, exact, since_s
 
 Row = TypeVar("Row")
@@ -50,6 +50,8 @@ class Field(Generic[Row]):
     """Type of the value in schemas; the default is what `value` or the row's class declares."""
     shown: Callable[[Row], Cell] | None = None
     """For people; None: the exact value, instants in local time."""
+    style: str = ""
+    """Of the exact value, for people."""
     json: Callable[[Row], str] | None = None
     """The value as JSON text that keeps each digit of its numbers, for the HTTP API."""
     title: str | None = None
@@ -108,10 +110,10 @@ class Field(Generic[Row]):
             return cell if for_people or cell.text != NOTHING else Cell("")
         value = self.exact(row)
         if for_people and isinstance(value, datetime):
-            return Cell(date_time(value))
+            return Cell(date_time(value), self.style)
         if value in (None, ""):
             return Cell(NOTHING, "dim") if for_people else Cell("")
-        return Cell(exact(value))
+        return Cell(exact(value), self.style)
 
 
 def waiting_cell(count: int) -> Cell:
@@ -119,9 +121,23 @@ def waiting_cell(count: int) -> Cell:
     return Cell(str(count), "warn") if count else Cell(NOTHING, "dim")
 
 
-def ago_cell(row: ReadAt, instant: datetime | None) -> Cell:
+def ago_cell(row: ReadAt, instant: datetime | None, style: str = "") -> Cell:
     """Return the age of an instant when the row was read; a dash without an instant."""
-    return Cell(NOTHING, "dim") if instant is None else Cell(age(since_s(row, instant)))
+    return Cell(NOTHING, "dim") if instant is None else Cell(age(since_s(row, instant)), style)
+
+
+def counted(name: str, *, style: str = "", **more: Any) -> Field[Any]:
+    """Return the field of a count, which is faint when it is zero; `more` as in `Field`."""
+    read = _read(name)
+    return Field(name=name, shown=lambda row: count_cell(read(row), style), is_right=True, **more)
+
+
+def aged(name: str, *, style: str = "", **more: Any) -> Field[Any]:
+    """Return the field of an instant, shown as its age; `more` as in `Field`."""
+    read = _read(name)
+    return Field(
+        name=name, shown=lambda row: ago_cell(row, read(row), style), is_right=True, **more
+    )
 
 
 def on_demand(*names: str, **documented: str) -> tuple[Field[Any], ...]:

@@ -16,7 +16,6 @@ from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.limits import CHECKPOINT
 from cortex.domain.phrases import short_id
-from cortex.domain.safe import safe
 from cortex.store import effects
 from cortex.view.cells import Cell, Row
 from cortex.view.effects import STATES, prospects
@@ -104,7 +103,7 @@ def _summary(row: Row) -> str:
 
 COLUMNS: Final[Sequence[Field[Row]]] = (
     Field(name="id", shown=lambda r: Cell(short_id(r["id"]), "bold")),
-    Field(name="tool", shown=lambda r: Cell(safe(r["tool"])), least=10),
+    Field(name="tool", least=10),
     Field(name="status", title="state", shown=lambda r: STATES[EffectStatus(r["status"])]),
     Field(name="job_id", title="job", shown=lambda r: Cell(f"…{r['job_id'][-6:]}")),
     Field(

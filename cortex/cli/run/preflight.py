@@ -13,7 +13,6 @@ from cortex.cli.options import Command, Format, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
 from cortex.domain.phrases import short_id
-from cortex.domain.safe import safe
 from cortex.durable.dry_run import Problem
 from cortex.jobs import builtin_registry
 from cortex.postgres.database import Profile
@@ -22,7 +21,6 @@ from cortex.runtime.pod_parts import standard_parts
 from cortex.runtime.preflight import Group, NewCode, Report
 from cortex.runtime.preflight import preflight as replay_all
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING
 from cortex.view.resource import Field
 
 MISFITS: Final = 9
@@ -92,13 +90,10 @@ def _problem(group: Group) -> Cell:
 
 
 COLUMNS: Final[Sequence[Field[Group]]] = (
-    Field(name="type", shown=lambda r: Cell(safe(r.type), "bold")),
+    Field(name="type", style="bold"),
     Field(name="problem", shown=_problem),
-    Field(
-        name="where",
-        shown=lambda r: Cell(NOTHING, "dim") if r.where is None else Cell(safe(r.where)),
-    ),
+    Field(name="where"),
     Field(name="count", title="jobs", shown=lambda r: Cell(f"{r.count:,}"), is_right=True),
     Field(name="example", shown=lambda r: Cell(short_id(r.example))),
-    Field(name="message", shown=lambda r: Cell(safe(r.message)), least=40),
+    Field(name="message", least=40),
 )

@@ -24,7 +24,7 @@ from cortex.domain.safe import safe
 from cortex.http_client.addresses import SETTING, AllowedAddresses, resolve
 from cortex.postgres.database import Database
 from cortex.store.background import subscriptions as store
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Row
 from cortex.view.resource import Field
 from cortex.view.verbs import APPLY_SUBSCRIPTIONS, REMOVE_SUBSCRIPTION
 
@@ -129,6 +129,6 @@ RESOLVE_S: Final = 2.0
 
 COLUMNS: Final[Sequence[Field[Row]]] = (
     *applied_columns("subscription"),
-    Field(name="topic", shown=lambda r: Cell(safe(r["topic"]))),
-    Field(name="channel", shown=lambda r: Cell(r["channel"])),
+    Field(name="topic"),
+    Field(name="channel"),
 )

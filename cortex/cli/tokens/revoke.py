@@ -11,9 +11,8 @@ from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.phrases import short_id
-from cortex.domain.safe import safe
 from cortex.store import tokens as store
-from cortex.view.cells import Cell, Row
+from cortex.view.cells import Row
 from cortex.view.resource import Field
 from cortex.view.verbs import REVOKE_TOKEN
 
@@ -36,7 +35,7 @@ def revoke(change: ChangeRequest, *, named: str) -> None:
 
 COLUMNS: Final[Sequence[Field[Row]]] = (
     Field(name="id"),
-    Field(name="name", shown=lambda r: Cell(safe(r["name"]), "bold")),
-    Field(name="revoked_by", shown=lambda r: Cell(safe(r["revoked_by"]))),
+    Field(name="name", style="bold"),
+    Field(name="revoked_by"),
     Field(name="revoked_at", value=lambda r: datetime.fromisoformat(r["revoked_at"])),
 )

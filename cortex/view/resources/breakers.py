@@ -102,7 +102,7 @@ def _errors(row: BreakerRow) -> tuple[CountedError, ...]:
 
 # The name is never shortened: people type it.
 FIELDS: Final[Sequence[Field[BreakerRow]]] = (
-    Field(name="name", title="breaker", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="name", title="breaker", style="bold"),
     Field(name="state", shown=_state),
     Field(
         name="failures", doc="consecutive failures", shown=_failures, is_right=True, is_spare=True

@@ -43,7 +43,7 @@ def _changed(row: BudgetRow) -> Cell:
 
 # The name is never shortened: people type it.
 FIELDS: Final = (
-    Field(name="name", title="budget", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="name", title="budget", style="bold"),
     Field(
         name="limit",
         doc="in the unit",

@@ -36,12 +36,7 @@ def _step(row: DeadLetterHead) -> Cell:
 
 _ERROR: Final[tuple[Field[Any], ...]] = (
     Field(name="error_code", title="code", shown=_code, least=8),
-    Field(
-        name="error_message",
-        title="error",
-        shown=lambda r: Cell(safe(r.error_message)),
-        least=16,
-    ),
+    Field(name="error_message", title="error", least=16),
     Field(
         name="on_retry",
         doc="effect of a retry, or how the dead letter was resolved",

@@ -8,8 +8,8 @@ from cortex.domain.safe import safe
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.view.cells import Cell
 from cortex.view.effects import remark, state_cell
-from cortex.view.phrases import age, exact, since_s
-from cortex.view.resource import Field, Resource, Shape, on_demand
+from cortex.view.phrases import exact
+from cortex.view.resource import Field, Resource, Shape, aged, on_demand
 from cortex.view.steps import step_label
 
 
@@ -23,7 +23,7 @@ FIELDS: Final = (
         doc="also the idempotency key for the other system",
         shown=lambda r: Cell(short_id(r.id), "bold"),
     ),
-    Field(name="tool", shown=lambda r: Cell(safe(r.tool)), least=10),
+    Field(name="tool", least=10),
     Field(name="status", title="state", shown=state_cell),
     Field(name="job_id", title="job", shown=lambda r: Cell(short_id(r.job_id))),
     Field(
@@ -34,12 +34,7 @@ FIELDS: Final = (
         least=8,
         is_spare=True,
     ),
-    Field(
-        name="created_at",
-        title="age",
-        shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
-        is_right=True,
-    ),
+    aged("created_at", title="age", style="dim"),
     Field(
         name="remark",
         title="why / next",

@@ -8,7 +8,7 @@ from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store.facts import FactType, ListedFact
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, date_time, money, tokens
+from cortex.view.phrases import NOTHING, money, tokens
 from cortex.view.resource import Field, Resource, on_demand
 
 _STYLES: Final = {FactType.ERROR: "fail", FactType.COST: "dim", FactType.LIFECYCLE: "run"}
@@ -70,8 +70,8 @@ def _amount(row: ListedFact) -> Cell:
 
 
 FIELDS: Final[Sequence[Field[ListedFact]]] = (
-    Field(name="id", shown=lambda r: Cell(str(r.id), "dim"), is_spare=True),
-    Field(name="at", shown=lambda r: Cell(date_time(r.at), "dim")),
+    Field(name="id", style="dim", is_spare=True),
+    Field(name="at", style="dim"),
     Field(name="type", shown=lambda r: Cell(r.type.value, _STYLES[r.type]), is_spare=True),
     Field(name="subtype", title="what", shown=lambda r: _text(r.subtype), least=10),
     Field(name="source", shown=lambda r: _text(r.source), least=10),

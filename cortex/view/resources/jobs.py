@@ -7,8 +7,8 @@ from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, ListedJob, ShownJob, StepRow, Transition
 from cortex.view.cells import Cell
 from cortex.view.jobs import remark, state_cell, took_s
-from cortex.view.phrases import NOTHING, age, money, since_s
-from cortex.view.resource import Field, Resource, Shape, on_demand
+from cortex.view.phrases import NOTHING, money
+from cortex.view.resource import Field, Resource, Shape, aged, on_demand
 from cortex.view.steps import numbered_step
 
 CODE_OF_POD: Final = "the code of that pod"
@@ -79,12 +79,7 @@ FIELDS: Final[tuple[Field[Any], ...]] = (
         is_right=True,
         is_spare=True,
     ),
-    Field(
-        name="created_at",
-        title="age",
-        shown=lambda r: Cell(age(since_s(r, r.created_at))),
-        is_right=True,
-    ),
+    aged("created_at", title="age"),
     Field(
         name="took_s",
         doc="from the first start to the end, or until now",

@@ -9,8 +9,7 @@ from cortex.domain.safe import safe
 from cortex.store.background.outbox import MessageRow
 from cortex.view.cells import Cell
 from cortex.view.messages import message_state
-from cortex.view.phrases import NOTHING, age, since_s
-from cortex.view.resource import Field, Resource, on_demand
+from cortex.view.resource import Field, Resource, aged, on_demand
 
 FIELDS: Final[Sequence[Field[MessageRow]]] = (
     Field(
@@ -20,7 +19,7 @@ FIELDS: Final[Sequence[Field[MessageRow]]] = (
         shown=lambda r: Cell(short_id(r.id), "bold"),
     ),
     Field(name="status", shown=message_state),
-    Field(name="topic", shown=lambda r: Cell(safe(r.topic))),
+    Field(name="topic"),
     Field(
         name="subscription",
         doc="null: nobody had subscribed",
@@ -30,23 +29,10 @@ FIELDS: Final[Sequence[Field[MessageRow]]] = (
         name="attempts",
         doc="how often it was tried, without those that its pod did not survive",
         title="tries",
-        shown=lambda r: Cell(str(r.attempts)),
         is_right=True,
     ),
-    Field(
-        name="created_at",
-        title="published",
-        shown=lambda r: Cell(age(since_s(r, r.created_at)), "dim"),
-        is_right=True,
-        is_spare=True,
-    ),
-    Field(
-        name="last_error",
-        title="error",
-        shown=lambda r: Cell(safe(r.last_error)) if r.last_error else Cell(NOTHING, "dim"),
-        least=12,
-        is_spare=True,
-    ),
+    aged("created_at", title="published", style="dim", is_spare=True),
+    Field(name="last_error", title="error", least=12, is_spare=True),
     *on_demand("payload", "headers", "tenant", "trace", "locked_until", "finished_at"),
     Field(
         name="channel",

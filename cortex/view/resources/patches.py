@@ -5,12 +5,11 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.phrases import short_id
-from cortex.domain.safe import safe
 from cortex.store import steps
 from cortex.store.steps import PatchRow
-from cortex.view.cells import Cell, count_cell
+from cortex.view.cells import Cell
 from cortex.view.phrases import NOTHING
-from cortex.view.resource import Field, WholeResource, on_demand
+from cortex.view.resource import Field, WholeResource, counted, on_demand
 
 
 def _job(job: UUID | None) -> Cell:
@@ -18,31 +17,11 @@ def _job(job: UUID | None) -> Cell:
 
 
 FIELDS: Final[Sequence[Field[PatchRow]]] = (
-    Field(
-        name="patch",
-        doc="the id given to `ctx.patched`",
-        shown=lambda r: Cell(safe(r.patch), "bold"),
-        least=16,
-    ),
-    Field(name="type", shown=lambda r: Cell(safe(r.type))),
-    Field(
-        name="old",
-        doc="unfinished jobs that keep the old branch",
-        shown=lambda r: count_cell(r.old, "warn"),
-        is_right=True,
-    ),
-    Field(
-        name="new",
-        doc="unfinished jobs that take the new branch",
-        shown=lambda r: count_cell(r.new),
-        is_right=True,
-    ),
-    Field(
-        name="undecided",
-        doc="unfinished jobs that have begun and not reached it",
-        shown=lambda r: count_cell(r.undecided, "warn"),
-        is_right=True,
-    ),
+    Field(name="patch", doc="the id given to `ctx.patched`", least=16, style="bold"),
+    Field(name="type"),
+    counted("old", doc="unfinished jobs that keep the old branch", style="warn"),
+    counted("new", doc="unfinished jobs that take the new branch"),
+    counted("undecided", doc="unfinished jobs that have begun and not reached it", style="warn"),
     Field(
         name="old_job",
         doc="the oldest job that keeps the old branch",

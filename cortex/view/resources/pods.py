@@ -191,12 +191,7 @@ FIELDS: Final = (
         shown=_code,
         is_spare=True,
     ),
-    Field(
-        name="version",
-        doc="of Cortex",
-        shown=lambda r: Cell(safe(r.version), "dim"),
-        is_spare=True,
-    ),
+    Field(name="version", doc="of Cortex", style="dim", is_spare=True),
     Field(
         name="trouble", doc="trouble of its database calls", kind=Trouble | None, is_default=False
     ),

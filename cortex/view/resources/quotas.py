@@ -38,7 +38,7 @@ def _changed(row: QuotaRow) -> Cell:
 
 # The name is never shortened: people type it.
 FIELDS: Final = (
-    Field(name="name", title="quota", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="name", title="quota", style="bold"),
     Field(name="limit", value=lambda r: r.limit_amount, kind=Decimal, shown=_limit, is_right=True),
     Field(name="used", doc="in the current period", shown=_used, is_right=True),
     Field(

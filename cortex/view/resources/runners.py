@@ -9,7 +9,7 @@ from cortex.store.background import runners
 from cortex.store.background.runners import RunnerRow
 from cortex.view.cells import Cell, count_cell
 from cortex.view.phrases import NOTHING, age, since_s
-from cortex.view.resource import Field, WholeResource, ago_cell, on_demand
+from cortex.view.resource import Field, WholeResource, aged, counted, on_demand
 
 
 def _state(row: RunnerRow) -> Literal["ok", "failed", "late", "skipped"]:
@@ -41,51 +41,26 @@ def _items(row: RunnerRow) -> Cell:
 
 
 FIELDS: Final[Sequence[Field[RunnerRow]]] = (
-    Field(name="name", title="runner", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="name", title="runner", style="bold"),
     Field(
         name="state",
         doc="late: see is_late; failed: its last run; skipped: another process does it",
         value=_state,
         shown=_state_cell,
     ),
-    Field(
-        name="started_at",
-        doc="start of the last run; null: only skipped so far",
-        title="last",
-        shown=lambda r: ago_cell(r, r.started_at),
-        is_right=True,
-    ),
+    aged("started_at", doc="start of the last run; null: only skipped so far", title="last"),
     Field(name="items", doc="items that it handled", shown=_items, is_right=True),
     Field(
         name="duration_s", doc="how long that run took", title="time", shown=_time, is_right=True
     ),
-    Field(
-        name="succeeded_at",
-        doc="when a run last succeeded",
-        title="success",
-        shown=lambda r: ago_cell(r, r.succeeded_at),
-        is_right=True,
-        is_spare=True,
-    ),
-    Field(name="run_count", title="runs", shown=lambda r: count_cell(r.run_count), is_right=True),
-    Field(
-        name="item_count",
-        title="all items",
-        shown=lambda r: count_cell(r.item_count),
-        is_right=True,
-    ),
-    Field(
-        name="error_count",
-        title="errors",
-        shown=lambda r: count_cell(r.error_count, "warn"),
-        is_right=True,
-    ),
-    Field(
-        name="skip_count",
+    aged("succeeded_at", doc="when a run last succeeded", title="success", is_spare=True),
+    counted("run_count", title="runs"),
+    counted("item_count", title="all items"),
+    counted("error_count", title="errors", style="warn"),
+    counted(
+        "skip_count",
         doc="runs skipped because another process was doing it",
         title="skipped",
-        shown=lambda r: count_cell(r.skip_count),
-        is_right=True,
         is_spare=True,
     ),
     Field(

@@ -17,10 +17,10 @@ def _state(row: ScheduleRow) -> Cell:
 
 # The name is never shortened: people type it.
 FIELDS: Final = (
-    Field(name="name", title="schedule", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="name", title="schedule", style="bold"),
     Field(name="state", value=lambda r: state_of(r)[0], kind=str, shown=_state, least=12),
-    Field(name="cron", shown=lambda r: Cell(safe(r.cron)), least=9),
-    Field(name="zone", shown=lambda r: Cell(safe(r.zone), "dim"), least=3, is_spare=True),
+    Field(name="cron", least=9),
+    Field(name="zone", style="dim", least=3, is_spare=True),
     Field(name="type", title="runs", shown=lambda r: Cell(safe(runs(r))), least=8),
     Field(
         name="next_at",

@@ -23,7 +23,7 @@ def _resource(kind: SpecKind, *own: Field[SpecVersion]) -> NamedResource[SpecVer
         doc=f"The newest version of {'an' if kind is SpecKind.AGENT else 'a'} {kind}.",
         row=SpecVersion,
         fields=(
-            Field(name="name", title=kind, shown=lambda r: Cell(safe(r.name), "bold"), least=10),
+            Field(name="name", title=kind, least=10, style="bold"),
             Field(name="version", shown=lambda r: Cell(f"v{r.version}")),
             *own,
             Field(name="applied_at", title="applied", shown=_applied),

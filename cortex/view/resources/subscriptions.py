@@ -43,19 +43,11 @@ def _changed(row: SubscriptionRow) -> Cell:
 
 
 FIELDS: Final[Sequence[Field[SubscriptionRow]]] = (
-    Field(name="name", title="subscription", shown=lambda r: Cell(safe(r.name), "bold")),
+    Field(name="name", title="subscription", style="bold"),
+    Field(name="topic", doc="a pattern: * stands for any characters"),
+    Field(name="channel"),
     Field(
-        name="topic",
-        doc="a pattern: * stands for any characters",
-        shown=lambda r: Cell(safe(r.topic)),
-    ),
-    Field(name="channel", shown=lambda r: Cell(r.channel.value)),
-    Field(
-        name="pending",
-        doc=f"messages that wait, up to {COUNT_MAX:,}",
-        title="wait",
-        shown=lambda r: Cell(str(r.pending)),
-        is_right=True,
+        name="pending", doc=f"messages that wait, up to {COUNT_MAX:,}", title="wait", is_right=True
     ),
     Field(name="breaker", doc="null: its channel has not failed lately", shown=_breaker),
     Field(

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from cortex.domain.phrases import short_id, span
-from cortex.domain.safe import safe
 from cortex.domain.token import TokenState
 from cortex.store.tokens import ListedToken
 from cortex.view.cells import Cell
 from cortex.view.phrases import since_s
-from cortex.view.resource import Field, Resource, ago_cell, on_demand
+from cortex.view.resource import Field, Resource, aged, on_demand
 
 _STYLES: Final = {
     TokenState.ACTIVE: "done",
@@ -27,15 +26,10 @@ def _expires(row: ListedToken) -> Cell:
 
 FIELDS: Final[Sequence[Field[ListedToken]]] = (
     Field(name="id", shown=lambda r: Cell(short_id(r.id), "dim")),
-    Field(name="name", doc="its holder", shown=lambda r: Cell(safe(r.name), "bold"), least=8),
+    Field(name="name", doc="its holder", least=8, style="bold"),
     Field(name="roles", shown=lambda r: Cell(", ".join(r.roles))),
     Field(name="state", shown=lambda r: Cell(r.state.value.lower(), _STYLES[r.state])),
-    Field(
-        name="last_used_at",
-        title="used",
-        shown=lambda r: ago_cell(r, r.last_used_at),
-        is_right=True,
-    ),
+    aged("last_used_at", title="used"),
     Field(
         name="expires_at",
         doc="null: never",
@@ -44,13 +38,7 @@ FIELDS: Final[Sequence[Field[ListedToken]]] = (
         is_right=True,
         is_spare=True,
     ),
-    Field(
-        name="created_at",
-        title="age",
-        shown=lambda r: ago_cell(r, r.created_at),
-        is_right=True,
-        is_spare=True,
-    ),
+    aged("created_at", title="age", is_spare=True),
     *on_demand("created_by", "revoked_at", "revoked_by"),
 )
 
