@@ -140,9 +140,9 @@ class ArgumentBrief:
 
 def argument_brief(arguments: Any) -> ArgumentBrief:
     """Return the brief of plain JSON: amounts, then recipients, then the rest, texts last."""
-    leaves = sorted(_leaves(arguments, ()), key=lambda leaf: len(leaf[0]))
-    ranked = sorted(leaves[:_RANKED_MAX], key=lambda leaf: _rank(*leaf))
-    return ArgumentBrief(tuple(_piece(*leaf) for leaf in ranked[:_PIECES_MAX]), len(leaves))
+    found = sorted(leaves(arguments, ()), key=lambda leaf: len(leaf[0]))
+    ranked = sorted(found[:_RANKED_MAX], key=lambda leaf: _rank(*leaf))
+    return ArgumentBrief(tuple(_piece(*leaf) for leaf in ranked[:_PIECES_MAX]), len(found))
 
 
 def call_brief(name: str, arguments: Any, *, cells: int = BRIEF_CELLS) -> str:
@@ -169,14 +169,14 @@ def argument_name(name: str) -> str:
 # ---
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     """Yield each leaf value with its path."""
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
-            yield from _leaves(item, (*path, name))
+            yield from leaves(item, (*path, name))
     elif isinstance(value, list) and value:
         for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
+            yield from leaves(item, (*path, index))
     elif path or value != {}:
         yield path, value
 

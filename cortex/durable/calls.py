@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 import attrs
+import trio
 
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Estimate
@@ -164,14 +165,23 @@ class Meter(Protocol):
 
 
 class Unmetered:
-    """Measures nothing."""
+    """Measures nothing; what inherits from it counts what it overrides."""
 
     def model_called(
         self, model: str, *, outcome: str, seconds: float, usage: Usage, cost_usd: Decimal | None
     ) -> None: ...
 
-    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002
-        return await call()
+    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
+        began, outcome = trio.current_time(), "cancelled"
+        try:
+            result = await call()
+            outcome = "completed"
+            return result
+        except Exception:
+            outcome = "failed"
+            raise
+        finally:
+            self.tool_called(tool, outcome, seconds=trio.current_time() - began)
 
     def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None: ...
 

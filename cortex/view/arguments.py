@@ -5,11 +5,11 @@ Nothing is left out or hidden: invisible characters are made visible and counted
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import attrs
 
+from cortex.domain.argument_brief import leaves
 from cortex.domain.canonical import Path, canonical, field_of
 from cortex.domain.safe import safe
 
@@ -47,7 +47,7 @@ class ArgumentRow:
 
 def argument_rows(arguments: Any) -> list[ArgumentRow]:
     """Return every value of plain JSON in its original order."""
-    return [_row(path, value) for path, value in _leaves(arguments, ())]
+    return [_row(path, value) for path, value in leaves(arguments, ())]
 
 
 def hidden_count(text: str) -> int:
@@ -96,17 +96,6 @@ def _escaped(char: str) -> str:
         return char
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-
-
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value:
-        for name, item in value.items():
-            yield from _leaves(item, (*path, name))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
-    elif path or value != {}:
-        yield path, value
 
 
 def _row(path: Path, value: Any) -> ArgumentRow:

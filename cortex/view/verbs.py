@@ -53,7 +53,7 @@ DENY: Final = Verb(
     reason="Sent to the agent, and stored.",
     is_reason_required=True,
 )
-LINK_APPROVAL: Final = Verb(command="approvals link", has_key=False)
+LINK_APPROVAL: Final = Verb(command="approvals link", role=Role.APPROVER, has_key=False)
 RESOLVE_EFFECT: Final = Verb(
     command="effects resolve",
     reason="How you know; stored with the effect.",

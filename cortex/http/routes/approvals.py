@@ -26,7 +26,7 @@ from cortex.http.framework.resource import (
     schema_of_page,
     schema_of_rows,
 )
-from cortex.http.framework.route import UUID_PARAM, Method, Route, answer, read
+from cortex.http.framework.route import UUID_PARAM, answer, change, read
 from cortex.http.routes.approval_shapes import (
     ApprovalsQuery,
     Approve,
@@ -40,7 +40,7 @@ from cortex.http.routes.approval_shapes import (
 from cortex.postgres.database import Database
 from cortex.store import approvals
 from cortex.view.resources.approvals import APPROVAL, APPROVALS
-from cortex.view.verbs import APPROVE
+from cortex.view.verbs import APPROVE, DENY, LINK_APPROVAL
 
 CHANNEL: Final = "api"
 _ASKED: Final = attrs.filters.include(
@@ -170,10 +170,6 @@ def _vote(request: CheckedRequest[None, Any], **given: Any) -> Vote:
     )
 
 
-def _write(path: str, **declared: Any) -> Route:
-    return Route(method=Method.POST, path=f"/v1/approvals{path}", role=APPROVE.role, **declared)
-
-
 ROUTES: Final = (
     read(
         "/v1/approvals",
@@ -183,14 +179,14 @@ ROUTES: Final = (
         answers={200: schema_of_page(APPROVALS, doc="A page of requests.", next_cursor=NEXT_ID)},
         refuses=(404,),
     ),
-    _write(
-        "/batch",
-        handle=decide_approvals,
-        summary="Decide requests of one shape, all or none.",
+    change(
+        APPROVE,
+        "/v1/approvals/batch",
+        decide_approvals,
+        "Decide requests of one shape, all or none.",
         body=Batch,
         answers={200: BatchDecided},
         refuses=(404, 409),
-        takes_key=True,
     ),
     read(
         "/v1/approvals/{approval_id}",
@@ -200,31 +196,32 @@ ROUTES: Final = (
         answers={200: schema_of_rows(APPROVAL)},
         refuses=(404,),
     ),
-    _write(
-        "/{approval_id}/approve",
-        handle=approve_approval,
-        summary="Approve a request: its call runs with exactly these arguments, once.",
+    change(
+        APPROVE,
+        "/v1/approvals/{approval_id}/approve",
+        approve_approval,
+        "Approve a request: its call runs with exactly these arguments, once.",
         params=_PARAMS,
         body=Approve,
         body_max=BYTES_MAX,
         answers={200: Decided},
         refuses=(404, 409),
-        takes_key=True,
     ),
-    _write(
-        "/{approval_id}/deny",
-        handle=deny_approval,
-        summary="Deny a request: its call does not run.",
+    change(
+        DENY,
+        "/v1/approvals/{approval_id}/deny",
+        deny_approval,
+        "Deny a request: its call does not run.",
         params=_PARAMS,
         body=Deny,
         answers={200: Decided},
         refuses=(404, 409),
-        takes_key=True,
     ),
-    _write(
-        "/{approval_id}/link",
-        handle=link_approval,
-        summary="Create a link to the page of a request, shown once.",
+    change(
+        LINK_APPROVAL,
+        "/v1/approvals/{approval_id}/link",
+        link_approval,
+        "Create a link to the page of a request, shown once.",
         params=_PARAMS,
         answers={201: Link},
         refuses=(404, 409),

@@ -7,7 +7,7 @@ people's decisions) it requests over its channel; see `isolation` for the pod's 
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -315,19 +315,9 @@ class _Meter(Unmetered):
     def __init__(self, line: Channel) -> None:
         self._line = line
 
-    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
-        began, outcome = trio.current_time(), "cancelled"
-        try:
-            result = await call()
-            outcome = "completed"
-            return result
-        except Exception:
-            outcome = "failed"
-            raise
-        finally:
-            seconds = trio.current_time() - began
-            given = {"tool": tool, "outcome": outcome, "seconds": seconds}
-            self._line.send(notify="tool_called", given=given)
+    def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
+        given = {"tool": tool, "outcome": outcome, "seconds": seconds}
+        self._line.send(notify="tool_called", given=given)
 
     def effect_ended(self, tool: str, outcome: str) -> None:
         self._line.send(notify="effect_ended", given={"tool": tool, "outcome": outcome})

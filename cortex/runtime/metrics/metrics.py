@@ -4,12 +4,11 @@ Every method is called on the trio thread, takes well under a microsecond per jo
 never fails. `metrics_page` exports the counts; `metrics_catalogue` explains them.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from http import HTTPMethod
 from typing import Final, TypeVar
 
-import trio
 from prometheus_client.core import Metric as Family
 
 from cortex.actors.runner import Run
@@ -22,6 +21,7 @@ from cortex.domain.job import Claim, Finish, JobStatus, Operation, Release, Step
 from cortex.domain.messages.subscription import Channel
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.usage import Usage
+from cortex.durable.calls import Unmetered
 from cortex.runtime.metrics import metrics_catalogue as catalogue
 from cortex.runtime.metrics.metrics_catalogue import OTHER
 from cortex.runtime.metrics.metrics_series import Counts, Histograms
@@ -47,7 +47,7 @@ KNOWN_CODES: Final = (
 )
 
 
-class Metrics:
+class Metrics(Unmetered):
     """The counts of one pod; implements `cortex.durable.calls.Meter`."""
 
     def __init__(self, *, job_types: Sequence[str] = (), prices: PriceTable = LIST_PRICES) -> None:
@@ -182,19 +182,6 @@ class Metrics:
             self._model_tokens.add((name, kind.removesuffix("_tokens")), count)
         if cost_usd is not None:
             self._model_cost.add((name,), float(cost_usd))
-
-    async def timed(self, tool: str, call: Callable[[], Awaitable[T]]) -> T:
-        began = trio.current_time()
-        outcome = "cancelled"
-        try:
-            result = await call()
-            outcome = "completed"
-            return result
-        except Exception:
-            outcome = "failed"
-            raise
-        finally:
-            self.tool_called(tool, outcome, seconds=trio.current_time() - began)
 
     def tool_called(self, tool: str, outcome: str, *, seconds: float) -> None:
         if outcome == "failed":
