@@ -89,8 +89,8 @@ class FakeSchedules(_Fake[ScheduleRow], StoreSchedules):
         self.change(name, paused_at=None, paused_by=None, pause_reason=None)
         return "goes on"
 
-    async def trigger(self, name: str, *, by: str, reason: str) -> UUID:
+    async def trigger(self, name: str, *, by: str, reason: str) -> str:
         self._act("trigger", name, by, reason)
         if name not in self.rows:
             raise NotFoundError(f"schedule {name!r} does not exist")
-        return TRIGGERED
+        return f"submitted {TRIGGERED}"

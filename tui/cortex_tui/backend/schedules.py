@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 from cortex.postgres.database import Database
 from cortex.store.background import schedules
@@ -34,6 +33,6 @@ class StoreSchedules:
         await schedules.resume(self._db, name, by=by, reason=reason)
         return "goes on"
 
-    async def trigger(self, name: str, *, by: str, reason: str) -> UUID:
-        """Submit a job of a schedule now; return it."""
-        return await schedules.trigger(self._db, name, by=by, reason=reason)
+    async def trigger(self, name: str, *, by: str, reason: str) -> str:
+        """Submit a job of a schedule now; return the outcome."""
+        return f"submitted {await schedules.trigger(self._db, name, by=by, reason=reason)}"

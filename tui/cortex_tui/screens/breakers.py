@@ -4,6 +4,7 @@ The history of the last hour is a separate query that alternates with the list.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -13,6 +14,7 @@ from cortex.domain.safe import safe
 from cortex.store.breakers import BreakerRow
 from cortex.view.cells import Cell
 from cortex.view.resources.breakers import BREAKERS
+from cortex.view.verbs import CLOSE_BREAKER, OPEN_BREAKER
 from cortex_tui.actions import Action
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.breakers import SHOWN_MAX
@@ -26,7 +28,7 @@ from cortex_tui.render.breaker_rows import (
     page_lines,
 )
 from cortex_tui.screens.listed import ListScreen
-from cortex_tui.screens.reasoned import because, put
+from cortex_tui.screens.reasoned import change, put
 
 MORE: Final = "more of them: cortex breakers ls --limit 10000"
 PAST_EVERY_S: Final = 5.0
@@ -107,32 +109,18 @@ class BreakersScreen(ListScreen[BreakerRow]):
 
     def _hold(self, name: str, question: OverrideQuestion) -> Action:
         """Return the action that holds a breaker open, for the time and reason given."""
-        by, reason, for_s = self.context.session.actor, question.reason, question.for_s
-
-        async def done() -> str:
-            held = self.context.backend.breakers.hold_open(name, by=by, reason=reason, for_s=for_s)
-            return f"{name}: {await held}"
-
-        end = () if for_s is None else ("--for", question.typed)
-        return Action(
-            question=question.text,
-            command=("breakers", "open"),
+        for_s = question.for_s
+        return change(
+            self.context,
+            OPEN_BREAKER,
+            question.text,
             name=name,
-            options=(*end, *because(reason), "--yes"),
-            work=done,
+            work=partial(self.context.backend.breakers.hold_open, name, for_s=for_s),
+            reason=question.reason,
+            options=() if for_s is None else ("--for", question.typed),
         )
 
     def _close(self, name: str, reason: str) -> Action:
-        by = self.context.session.actor
-
-        async def done() -> str:
-            closed = self.context.backend.breakers.close(name, by=by, reason=reason)
-            return f"{name}: {await closed}"
-
-        return Action(
-            question=f"close {name}",
-            command=("breakers", "close"),
-            name=name,
-            options=(*because(reason), "--yes"),
-            work=done,
-        )
+        work = partial(self.context.backend.breakers.close, name)
+        text = f"close {name}"
+        return change(self.context, CLOSE_BREAKER, text, name=name, work=work, reason=reason)

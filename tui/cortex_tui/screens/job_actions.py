@@ -2,6 +2,7 @@
 
 from collections.abc import Coroutine, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from cortex_tui.render.job_head import gate, tightest
 from cortex_tui.render.job_rows import job_words
 from cortex_tui.render.words import failed
 from cortex_tui.screens import dead_asking
-from cortex_tui.screens.reasoned import because, propose
+from cortex_tui.screens.reasoned import propose_change
 from cortex_tui.widgets.strip_line import StripLine
 
 READING: Final = "reading …"
@@ -144,7 +145,7 @@ async def pause_queue(
 
     `typed`: the return value of the strip's `expect`.
     """
-    queues, queue, by = context.backend.queues, row.queue_name, context.session.actor
+    queues, queue = context.backend.queues, row.queue_name
     try:
         rows = await queues.page()
     except CortexError as error:
@@ -154,31 +155,15 @@ async def pause_queue(
         strip.drop(READING)
         return  # the operator has left this screen
     is_paused = any(each.queue == queue and each.paused_at is not None for each in rows)
-    verb, change = ("resume", queues.resume) if is_paused else ("pause", queues.pause)
     name = queue_shown(queue)
-    text = f"{verb} queue {name}"
-
-    def action(reason: str) -> Action:
-        async def done() -> str:
-            return f"{name}: {await change(queue, by=by, reason=reason)}"
-
-        return Action(
-            question=text,
-            command=("queues", verb),
-            name=name,
-            options=because(reason),
-            work=done,
-        )
-
-    question = text if is_paused else f"{text}: all its jobs wait until it is resumed"
-    propose(
-        context,
-        strip,
-        question,
-        action,
-        verb=RESUME_QUEUE if is_paused else PAUSE_QUEUE,
-        typed=typed,
-    )
+    if is_paused:
+        verb, work, text = RESUME_QUEUE, queues.resume, f"resume queue {name}"
+        asked = text
+    else:
+        verb, work, text = PAUSE_QUEUE, queues.pause, f"pause queue {name}"
+        asked = f"{text}: all its jobs wait until it is resumed"
+    work = partial(work, queue)
+    propose_change(context, strip, verb, text, name=name, work=work, asked=asked, typed=typed)
 
 
 def open_origin(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:

@@ -1,6 +1,6 @@
 """Actions with a reason: the strip asks for it, then for confirmation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from textual.events import Key
 
@@ -11,6 +11,9 @@ from cortex_tui.app_context import AppContext
 from cortex_tui.model.question import YES, Prompt
 from cortex_tui.model.reason import ReasonQuestion
 from cortex_tui.widgets.strip_line import StripLine
+
+Work = Callable[..., Awaitable[str]]
+"""Does something in a person's name: takes `by` and `reason`, returns the outcome."""
 
 
 def propose(
@@ -52,6 +55,53 @@ def put(
             strip.show("nothing was done", "dim")
 
     strip.ask(question, answered, typed=typed)
+
+
+def propose_change(
+    context: AppContext,
+    strip: StripLine,
+    verb: Verb,
+    text: str,
+    *,
+    name: str,
+    work: Work,
+    label: str | None = None,
+    asked: str | None = None,
+    typed: Sequence[Key] = (),
+) -> None:
+    """Ask whether to do what a verb says; `asked`: the question, if it says more than `text`."""
+
+    def act(reason: str) -> Action:
+        return change(context, verb, text, name=name, label=label, work=work, reason=reason)
+
+    propose(context, strip, asked or text, act, verb=verb, typed=typed)
+
+
+def change(
+    context: AppContext,
+    verb: Verb,
+    text: str,
+    *,
+    name: str,
+    work: Work,
+    reason: str,
+    label: str | None = None,
+    options: tuple[str, ...] = (),
+) -> Action:
+    """Return the action of a verb on the resource of a name, whose outcome begins with `label`."""
+    by = context.session.actor
+
+    async def done() -> str:
+        return f"{label or name}: {await work(by=by, reason=reason)}"
+
+    agreed = ("--yes",) if verb.asks else ()
+    return Action(
+        question=text,
+        command=tuple(verb.command.split()),
+        name=name,
+        options=(*options, *because(reason), *agreed),
+        work=done,
+    )
 
 
 def because(reason: str) -> tuple[str, ...]:

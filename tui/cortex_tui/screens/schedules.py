@@ -1,20 +1,20 @@
 """The schedules: when each fires, what became of its instants, and changes by people."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from cortex.domain.safe import safe
 from cortex.store.background.schedules import InstantRow, ScheduleRow
 from cortex.view.cells import Cell
 from cortex.view.resources.schedules import SCHEDULES
-from cortex.view.verbs import PAUSE_SCHEDULE, RESUME_SCHEDULE, TRIGGER_SCHEDULE
-from cortex_tui.actions import Action
+from cortex.view.verbs import PAUSE_SCHEDULE, RESUME_SCHEDULE, TRIGGER_SCHEDULE, Verb
 from cortex_tui.app_context import AppContext
 from cortex_tui.backend.schedules import SHOWN_MAX
 from cortex_tui.model.selected import Selected
 from cortex_tui.render.schedule_rows import SCHEDULE_COLUMNS, page_head, page_lines
 from cortex_tui.screens.listed import DetailScreen
-from cortex_tui.screens.reasoned import because, propose
+from cortex_tui.screens.reasoned import Work, propose_change
 
 MORE: Final = "more of them: cortex schedules ls --limit 1000"
 
@@ -68,51 +68,23 @@ class SchedulesScreen(DetailScreen[ScheduleRow, Sequence[InstantRow]]):
         row = self.current()
         if row is None:
             return
-        name = row.name
+        name, schedules = row.name, self.context.backend.schedules
         if row.paused_at is None:
-            text = f"pause {name}: what falls into the pause never fires"
-            word, verb = "pause", PAUSE_SCHEDULE
+            asked = f"pause {name}: what falls into the pause never fires"
+            self._propose(PAUSE_SCHEDULE, asked, name, schedules.pause)
         else:
-            text, word, verb = f"resume {name}: it counts from now", "resume", RESUME_SCHEDULE
-        propose(
-            self.context,
-            self.strip,
-            text,
-            lambda reason: self._change(word, name, reason),
-            verb=verb,
-        )
+            asked = f"resume {name}: it counts from now"
+            self._propose(RESUME_SCHEDULE, asked, name, schedules.resume)
 
     def action_trigger(self) -> None:
         """Ask whether to submit a job of a schedule now."""
         row = self.current()
-        if row is None:
-            return
-        name = row.name
-        propose(
-            self.context,
-            self.strip,
-            f"trigger {name}: submits a job now, beside its instants",
-            lambda reason: self._change("trigger", name, reason),
-            verb=TRIGGER_SCHEDULE,
-        )
+        if row is not None:
+            asked = f"trigger {row.name}: submits a job now, beside its instants"
+            work = self.context.backend.schedules.trigger
+            self._propose(TRIGGER_SCHEDULE, asked, row.name, work)
 
-    def _change(self, verb: str, name: str, reason: str) -> Action:
-        by, backend = self.context.session.actor, self.context.backend.schedules
-
-        async def done() -> str:
-            match verb:
-                case "pause":
-                    return f"{name}: {await backend.pause(name, by=by, reason=reason)}"
-                case "resume":
-                    return f"{name}: {await backend.resume(name, by=by, reason=reason)}"
-                case _:
-                    job_id = await backend.trigger(name, by=by, reason=reason)
-                    return f"{name}: submitted {job_id}"
-
-        return Action(
-            question=f"{verb} {safe(name)}",
-            command=("schedules", verb),
-            name=name,
-            options=because(reason),
-            work=done,
-        )
+    def _propose(self, verb: Verb, asked: str, name: str, work: Work) -> None:
+        text = f"{verb.command.split()[-1]} {safe(name)}"
+        work = partial(work, name)
+        propose_change(self.context, self.strip, verb, text, name=name, work=work, asked=asked)
