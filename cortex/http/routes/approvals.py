@@ -15,7 +15,6 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.approvals.vote import Vote, why_sign_in
 from cortex.domain.argument_check import WHAT
 from cortex.domain.canonical import canonical
-from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import mutate
