@@ -13,7 +13,7 @@ import click
 
 from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
-from cortex.cli.options import Options
+from cortex.cli.options import Options, stacked
 from cortex.cli.screen.output import Output
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
@@ -103,9 +103,7 @@ def changes(verb: Verb) -> Callable[[Callable[..., None]], Callable[..., None]]:
             as_option,
             *([idempotent] if verb.has_key else []),
         ]
-        for option in reversed(wanted):
-            packed = option(packed)
-        return packed
+        return stacked(*wanted)(packed)
 
     return decorate
 

@@ -15,6 +15,7 @@ from cortex.cli.asking import confirm_count
 from cortex.cli.bulk import BulkWords, carry_out, preview_of, show
 from cortex.cli.changes import ChangeRequest
 from cortex.cli.filtering import complete_filter
+from cortex.cli.options import limit_option, stacked
 from cortex.cli.pace import Rate
 from cortex.cli.target import session
 from cortex.domain.bulk import LIMIT_DEFAULT, LIMIT_MAX, RATE_DEFAULT, BulkRequest, BulkVerb
@@ -132,9 +133,7 @@ def chosen(what: Chosen) -> Callable[[Callable[..., None]], Callable[..., None]]
                     request = attrs.evolve(request, filter=text, which=parse_filter(text))
             command(request=request, reason=reason, **given)
 
-        for option in reversed(_options(what)):
-            packed = option(packed)
-        return packed
+        return stacked(*_options(what))(packed)
 
     return decorate
 
@@ -152,13 +151,8 @@ def _options(what: Chosen) -> Sequence[Callable[[Any], Any]]:
             help=f"All matching {what.noun}, as in `jobs ls`: {what.example}.",
         ),
         click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would change."),
-        click.option(
-            "--limit",
-            type=click.IntRange(1, LIMIT_MAX),
-            default=LIMIT_DEFAULT,
-            show_default=True,
-            metavar="N",
-            help=f"At most N of the matching {what.noun}, {what.order}.",
+        limit_option(
+            LIMIT_DEFAULT, f"At most N of the matching {what.noun}, {what.order}.", most=LIMIT_MAX
         ),
         click.option(
             "--rate",
