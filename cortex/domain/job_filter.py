@@ -178,6 +178,12 @@ class JobFilter:
         return [each.pattern for each in self.states]
 
     @property
+    def is_about_progress(self) -> bool:
+        """A job that matches may no longer match after its state changes."""
+        is_about_failures = bool(self.codes or self.classes) or self.letter_patterns is not None
+        return bool(self.states) or is_about_failures or self.is_about_ends
+
+    @property
     def is_about_ends(self) -> bool:
         """Only jobs that have ended can match."""
         return self.ended_before_s is not None or self.ended_within_s is not None

@@ -181,6 +181,13 @@ def test_states_and_fingerprints_of_letters_are_matched_together() -> None:
     assert parse_filter("status:fail").letter_patterns is None
 
 
+def test_filter_shows_whether_state_changes_matter() -> None:
+    for text in ("status:run", "code:x", "class:budget", "letter:open", "fingerprint:3fa9"):
+        assert parse_filter(text).is_about_progress, text
+    assert parse_filter("ended<1h").is_about_progress
+    assert not parse_filter("type:x age>1h").is_about_progress
+
+
 def test_a_word_for_a_wait_narrows_its_states_alone() -> None:
     which = parse_filter("status:effect,run,effect")
     assert which.states == (StateTerm(APPR, "effect:"), StateTerm(JobStatus.RUNNING))

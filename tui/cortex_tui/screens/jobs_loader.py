@@ -171,7 +171,7 @@ class JobsLoader:
         if jobs.order is Order.DUE and window.above is not None:
             return Query.VISIBLE  # new rows show only on the first page
         # A job whose state changed may no longer match the filter: reread it by id.
-        depends = jobs.which.statuses or jobs.which.codes or jobs.order is Order.DUE
+        depends = jobs.which.is_about_progress or jobs.order is Order.DUE
         in_newest = window.above is None and window.top + window.height <= NEWEST_ROWS
         is_both = in_newest and not depends and jobs.new_count < NEWEST_ROWS - window.height
         return Query.NEWER if is_both or is_third else Query.VISIBLE
