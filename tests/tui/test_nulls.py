@@ -17,7 +17,9 @@ from cortex_tui.session import Session
 from tests.support.records.nulls import (
     Answers,
     Asked,
+    Column,
     Reading,
+    at_each_null,
     empty_tables,
     fill,
     reading,
@@ -53,6 +55,11 @@ async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name:
         read: set[str] = set()
         asked_before: set[str] = set()
         seen: set[str] = set()
+        parts: list[tuple[int, Answers]] = []
+
+        async def look(nth: int, column: Column, changed: list[Asked]) -> None:
+            await show(seat, rows, name, nth, changed, because=f"{column} is null")
+
         for nth in range(len(await abouts(seat.app.context.backend, name))):
             await show(seat, rows, name, nth)
             # What all jobs ask is of the first one: the others need not be drawn for it again.
@@ -60,10 +67,8 @@ async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name:
             asked_before |= rows.asked.keys() if name == "job" else set()
             answers = await Answers.to(rows, everything, asked.values(), seen)
             read |= answers.tables
-            for column in answers.columns:
-                async with rows.null(column) as is_somewhere:
-                    if is_somewhere and (changed := await answers.changed_by(column)):
-                        await show(seat, rows, name, nth, changed, because=f"{column} is null")
+            parts.append((nth, answers))
+        await at_each_null(rows, parts, look)
         assert read & empty_tables(everything) == set(), "the screen shows nothing of them"
 
 

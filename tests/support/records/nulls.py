@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -50,6 +50,8 @@ from tests.support.records.approvals import Askers, a_verdict
 from tests.support.records.effects import Doers
 from tests.support.records.factories import JOB_TYPE
 from tests.support.servers.postgres import sql
+
+T = TypeVar("T")
 
 CHANCE: Final = system_chance()
 _NULLABLE: Final = """
@@ -217,6 +219,22 @@ class Answers:
             return []
         self.seen.add(look)
         return changed
+
+
+async def at_each_null(
+    rows: Reading,
+    parts: Sequence[tuple[T, Answers]],
+    look: Callable[[T, Column, list[Asked]], Awaitable[None]],
+) -> None:
+    """Set each column that the answers read to null in turn; look at all parts that it changes.
+
+    A column is set once for all parts: that costs as much as what is asked then.
+    """
+    for column in dict.fromkeys(each for _, answers in parts for each in answers.columns):
+        async with rows.null(column) as is_somewhere:
+            for part, answers in parts if is_somewhere else ():
+                if column.of in answers.tables and (changed := await answers.changed_by(column)):
+                    await look(part, column, changed)
 
 
 def _null_in(value: object) -> object:
