@@ -4,6 +4,7 @@
 
 -- The permanent record: jobs, history, steps, agents, pods.
 CREATE SCHEMA cortex;
+GRANT USAGE ON SCHEMA cortex TO cortex_submitter;
 GRANT USAGE ON SCHEMA cortex TO cortex_runtime;
 GRANT USAGE ON SCHEMA cortex TO cortex_reader;
 
@@ -20,6 +21,7 @@ CREATE TABLE cortex.migration (
     applied_at timestamptz NOT NULL DEFAULT now(),  -- When.
     CONSTRAINT migration_pkey PRIMARY KEY (version)
 );
+GRANT SELECT ON cortex.migration TO cortex_submitter;
 GRANT SELECT ON cortex.migration TO cortex_runtime;
 GRANT SELECT ON cortex.migration TO cortex_reader;
 
@@ -446,7 +448,10 @@ BEGIN
         RETURNING r.job_id, r.new AS state
     )
     SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
-    -- Without subscriptions, announcing costs one look at an empty table per statement.
+    -- Without clients that wait and without subscriptions, each costs one look at an empty table per statement.
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.waiting_client) THEN
+        PERFORM cortex.notify_clients(ended);
+    END IF;
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
         PERFORM cortex.announce_all(
             array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), array_agg(e.trace))
@@ -1186,6 +1191,51 @@ WITH held AS MATERIALIZED (
 )
 SELECT count(*)::int FROM cortex.give_tasks(ARRAY(SELECT id FROM held)) $function$;
 
+-- Whether the caller has the rights of pods. Other callers may submit jobs, and read those that they submitted.
+CREATE FUNCTION cortex.caller_is_runtime()
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN pg_has_role(CASE current_setting('role'::text) WHEN 'none'::text THEN SESSION_USER ELSE (current_setting('role'::text))::name END, 'cortex_runtime'::name, 'MEMBER'::text);
+
+-- Whether a job with this credential was submitted by the caller's login, which no setting can change.
+CREATE FUNCTION cortex.caller_submitted(submitted_with text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (submitted_with = ('db:'::text || (SESSION_USER)::text));
+
+-- Refuses what a login without the rights of pods may not submit: types that act on the jobs of others, folders of pods, and the ids of jobs of other logins.
+CREATE FUNCTION cortex.refuse_for_submitter(ids uuid[], types text[], payloads jsonb[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT t INTO wrong FROM unnest(types) AS t
+    WHERE t IN ('approval_notify', 'bulk', 'execute_tool', 'expire_approvals', 'sweep_zombies') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job type "%" may not be submitted by %', wrong, session_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'it acts on other jobs or calls any tool: GRANT cortex_runtime';
+    END IF;
+    SELECT k.key INTO wrong FROM unnest(types, payloads) AS s(type, payload)
+    CROSS JOIN (VALUES ('folder'), ('within')) AS k(key)
+    WHERE s.type = 'run_agent' AND s.payload ? k.key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'payload.% of job type "run_agent" may not be chosen by %', wrong, session_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'it names a folder of the pods: GRANT cortex_runtime';
+    END IF;
+    SELECT j.id::text INTO wrong FROM unnest(ids) AS s(id) JOIN cortex.job_record j ON j.id = s.id
+    WHERE NOT cortex.caller_submitted(j.submitted_with) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % was submitted by another login', wrong
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_of_another_job',
+                  HINT = 'an id names one job: give this one another id';
+    END IF;
+END $function$;
+
 -- Frees a job key for its next holder, one at a time; cancels the waiting job, and marks a running one, which is cancelled when it would wait or be tried again.
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
  RETURNS void
@@ -1197,6 +1247,16 @@ DECLARE
     message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    IF NOT cortex.caller_is_runtime() AND EXISTS (
+        SELECT FROM cortex.job_record j
+        WHERE NOT cortex.caller_submitted(j.submitted_with) AND j.id IN (
+            SELECT t.job_id FROM cortex_worker.task t WHERE t.job_key = key
+            UNION ALL SELECT r.id FROM cortex.job_record r
+            WHERE r.job_key = key AND r.worker_job_id IS NULL AND r.status IN ('RETRY', 'WAITING_FOR_APPROVAL')))
+    THEN
+        RAISE EXCEPTION 'job key "%" belongs to a job of another login', key
+            USING ERRCODE = 'insufficient_privilege', HINT = 'a key replaces a waiting job: choose one of your own';
+    END IF;
     -- Until no job has the key: one may be claimed, or start to wait, between two of these statements.
     LOOP
         -- A locked job runs on; the key passes to its successor. It has no attempt after this one.
@@ -1231,7 +1291,10 @@ AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
-    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    -- Pods and commands name their caller's credential; other logins submit with their own.
+    credential CONSTANT text := CASE
+        WHEN coalesce(current_setting('cortex.credential', true), '') <> '' AND cortex.caller_is_runtime()
+        THEN current_setting('cortex.credential', true) ELSE 'db:' || session_user END;
     new_ids uuid[];
 BEGIN
     WITH kind AS MATERIALIZED (
@@ -1285,7 +1348,10 @@ AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
-    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    -- Pods and commands name their caller's credential; other logins submit with their own.
+    credential CONSTANT text := CASE
+        WHEN coalesce(current_setting('cortex.credential', true), '') <> '' AND cortex.caller_is_runtime()
+        THEN current_setting('cortex.credential', true) ELSE 'db:' || session_user END;
     new_ids uuid[];
 BEGIN
     WITH kind AS MATERIALIZED (
@@ -1334,7 +1400,8 @@ END $function$;
 CREATE FUNCTION cortex.submit_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[], job_keys text[], tags jsonb[] DEFAULT NULL::jsonb[], traceparents text[] DEFAULT NULL::text[])
  RETURNS uuid[]
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     wrong text;
@@ -1345,6 +1412,9 @@ DECLARE
     keyed record;
     other record;
 BEGIN
+    IF NOT cortex.caller_is_runtime() THEN
+        PERFORM cortex.refuse_for_submitter(ids, types, payloads);
+    END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(agents, NULL) <> '{}' THEN
         SELECT n INTO wrong FROM unnest(agents) AS n
@@ -1481,14 +1551,65 @@ BEGIN
     -- In the order of the batch, so that a caller can compare them as a whole.
     RETURN CASE WHEN cardinality(new_ids) = cardinality(ids) THEN ids ELSE coalesce(new_ids, '{}') END;
 END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) TO cortex_runtime;
 
--- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same job again under its id does nothing; another one under that id raises.
-CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text)
+-- The job that was first submitted under an idempotency key of the caller's login, for 24 hours: the given id if there is none. Called by submit_job.
+CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea)
  RETURNS uuid
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
+DECLARE
+    -- Each login has keys of its own.
+    own text := left(encode(sha256(convert_to(session_user, 'UTF8')), 'hex'), 16) || ':' || key;
+    first record;
 BEGIN
+    IF key !~ '^[!-~]{1,200}$' THEN
+        RAISE EXCEPTION 'idempotency key "%" is not 1 to 200 visible ASCII characters', left(key, 80)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'idempotency_key', HINT = 'a UUID is a good one';
+    END IF;
+    -- Waits for a transaction that has just used the key.
+    INSERT INTO cortex.idempotency_key AS k (key, digest, operation, status, response, expires_at)
+    VALUES (own, first_submit.digest, 'jobs.submit', 'completed', to_jsonb(first_submit.id), cortex.now() + interval '1 day')
+    ON CONFLICT ON CONSTRAINT idempotency_key_pkey DO UPDATE
+    SET digest = excluded.digest, response = excluded.response, created_at = cortex.now(), expires_at = excluded.expires_at
+    WHERE k.expires_at <= cortex.now();
+    IF FOUND THEN
+        RETURN first_submit.id;
+    END IF;
+    SELECT k.digest, k.response #>> '{}' AS job INTO first FROM cortex.idempotency_key k WHERE k.key = own;
+    IF first.digest <> first_submit.digest THEN
+        RAISE EXCEPTION 'key "%" was used for another submit, of job %', key, first.job
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'key_of_another_request',
+                  HINT = 'give each request a key of its own';
+    END IF;
+    RETURN first.job::uuid;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea) TO cortex_runtime;
+
+-- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same job again under its id, or within 24 hours under its idempotency key, does nothing; another one raises.
+CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    first uuid;
+BEGIN
+    IF idempotency_key IS NOT NULL THEN
+        -- Not the instant and the span, which a repetition computes anew.
+        first := cortex.first_submit(idempotency_key, id, sha256(convert_to(jsonb_build_array(
+            type, payload, agent, tenant, queue_name, priority, worker_attempts, max_retries, timeout_s, job_key,
+            to_jsonb(tags))::text, 'UTF8')));
+        IF first <> id THEN
+            RETURN first;
+        END IF;
+    END IF;
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
@@ -2721,6 +2842,14 @@ CREATE UNLOGGED TABLE cortex.said (
 CREATE INDEX said_at ON cortex.said USING btree (at);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.said TO cortex_runtime;
 GRANT SELECT ON cortex.said TO cortex_reader;
+
+-- The notification channel of live output: one row, a random name.
+CREATE TABLE cortex.stream_channel (
+    name text NOT NULL DEFAULT 'cortex_stream_'::text || replace(gen_random_uuid()::text, '-'::text, ''::text),  -- Its name.
+    CONSTRAINT stream_channel_pkey PRIMARY KEY (name)
+);
+GRANT SELECT ON cortex.stream_channel TO cortex_runtime;
+GRANT SELECT ON cortex.stream_channel TO cortex_reader;
 
 -- What blocks a job: an approval, an unknown effect, a quota or the freeze; null for anything else.
 CREATE FUNCTION cortex.waits_for(waiting_on text)
@@ -4167,3 +4296,167 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.step_publishes() FROM PUBLIC;
 
 CREATE TRIGGER step_publishes AFTER INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'message'::text) EXECUTE FUNCTION cortex.step_publishes();
+
+-- Which clients wait right now for the end of which jobs: these ends are notified. Transient, lost in a crash.
+CREATE UNLOGGED TABLE cortex.waiting_client (
+    job_id uuid NOT NULL,  -- The job. No foreign key: a wait is short-lived.
+    client uuid NOT NULL,  -- The client: random, new with each connection. Its channel has this name, which only the client knows.
+    until timestamptz NOT NULL,  -- When the row expires: its client renews it while it waits.
+    CONSTRAINT waiting_client_pkey PRIMARY KEY (job_id, client)
+) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
+CREATE INDEX waiting_client_until ON cortex.waiting_client USING btree (until);
+GRANT SELECT ON cortex.waiting_client TO cortex_runtime;
+
+-- Notifies the clients that wait for these jobs, which end in this transaction. Called by the history of jobs.
+CREATE FUNCTION cortex.notify_clients(jobs uuid[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    -- Only reads: a lock here would hold up the ends of jobs.
+    PERFORM pg_notify('cortex_client_' || replace(w.client::text, '-', ''), string_agg(w.job_id::text, ','))
+    FROM (
+        SELECT c.client, c.job_id, row_number() OVER (PARTITION BY c.client) / 200 AS part
+        FROM cortex.waiting_client c WHERE c.job_id = ANY (jobs) AND c.until > cortex.now()) w
+    GROUP BY w.client, w.part;
+END $function$;
+
+-- Notifies a client of the ends of these jobs from now on, for at most 60 seconds: those that the caller may read. The channel is cortex_client_ and the hex digits of the client's id. A job may have ended just before: look afterwards.
+CREATE FUNCTION cortex.wait_for_jobs(client uuid, jobs uuid[], lapse_s double precision)
+ RETURNS void
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+BEGIN
+    DELETE FROM cortex.waiting_client c USING (
+        SELECT o.job_id, o.client FROM cortex.waiting_client o
+        WHERE o.until < cortex.now() ORDER BY o.until LIMIT 1000 FOR UPDATE SKIP LOCKED) lapsed
+    WHERE c.job_id = lapsed.job_id AND c.client = lapsed.client;
+    INSERT INTO cortex.waiting_client AS c (job_id, client, until)
+    SELECT j.id, wait_for_jobs.client, cortex.now() + least(lapse_s, 60) * interval '1 second'
+    FROM (SELECT DISTINCT unnest(jobs) AS id) asked JOIN cortex.job_record j ON j.id = asked.id
+    WHERE j.finished_at IS NULL AND (cortex.caller_is_runtime() OR cortex.caller_submitted(j.submitted_with))
+    ORDER BY j.id
+    ON CONFLICT ON CONSTRAINT waiting_client_pkey DO UPDATE SET until = excluded.until;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.wait_for_jobs(uuid,uuid[],double precision) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.wait_for_jobs(uuid,uuid[],double precision) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.wait_for_jobs(uuid,uuid[],double precision) TO cortex_runtime;
+
+-- Of the given jobs, those that have ended, those that wait for code, and those that do not exist for the caller (without a status). Beyond this size, as stored, further results are left out; the first is complete, whatever its size.
+CREATE FUNCTION cortex.job_results(jobs uuid[], bytes_max bigint)
+ RETURNS TABLE(id uuid, status text, error_code text, error_class text, error_message text, cancelled_by text, cancel_reason text, finished_at timestamp with time zone, misfit text, is_whole boolean, result text)
+ LANGUAGE plpgsql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+SELECT e.id, e.status, e.error_code, e.error_class, e.error_message, e.cancelled_by, e.cancel_reason, e.finished_at,
+       e.misfit, e.before < $2 AS is_whole, CASE WHEN e.before < $2 THEN e.result::text END AS result
+FROM (
+    SELECT asked.id, j.status::text, j.error_code, j.error_class, j.error_message, j.cancelled_by, j.cancel_reason,
+           j.finished_at, j.result, CASE WHEN j.finished_at IS NULL THEN (
+               SELECT a.error FROM cortex.job_attempt a WHERE a.job_id = j.id AND a.outcome = 'misfit'
+               ORDER BY a.attempt DESC LIMIT 1) END AS misfit,
+           coalesce(sum(pg_column_size(j.result)) OVER (
+               ORDER BY asked.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    FROM unnest($1) WITH ORDINALITY AS asked(id, n)
+    LEFT JOIN cortex.job j ON j.id = asked.id
+        AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+    WHERE j.id IS NULL OR j.finished_at IS NOT NULL
+       OR j.waiting_on = 'code'
+) e;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.job_results(uuid[],bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.job_results(uuid[],bigint) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.job_results(uuid[],bigint) TO cortex_runtime;
+
+-- What happened to each of several jobs after a position, in one snapshot: transitions, ended attempts, committed steps, and the claim of a new attempt. Returns the positions, from 1, of those to which something happened, of those that have ended, and of those that do not exist for the caller (without a status).
+CREATE FUNCTION cortex.job_events(jobs uuid[], history_ids bigint[], ended_attempts integer[], seqs integer[], claimed_attempts integer[], rows_max integer)
+ RETURNS TABLE(n integer, status text, is_ended boolean, history jsonb, attempts jsonb, steps jsonb, claim jsonb)
+ LANGUAGE plpgsql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS is_ended, h.rows AS history,
+       e.rows AS attempts, s.rows AS steps, CASE WHEN t.locked_by IS NOT NULL THEN
+           jsonb_build_object('attempt', j.attempt, 'at', t.locked_at, 'pod', p.name, 'code_version', c.version)
+       END AS claim
+FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
+LEFT JOIN cortex.job j ON j.id = asked.job_id
+    AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(r ORDER BY r.id) AS rows FROM (
+        SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod, hc.version AS code_version
+        FROM cortex.job_history h LEFT JOIN cortex.pod hp ON hp.id = h.pod_id
+        LEFT JOIN cortex.code hc ON hc.id = hp.code_id
+        WHERE h.job_id = j.id AND h.id > asked.history_id ORDER BY h.id LIMIT $6) r) h ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(r ORDER BY r.attempt) AS rows FROM (
+        SELECT a.attempt, a.outcome, a.ended_at, a.due_at, a.error, a.error_class, a.error_code, a.error_source,
+               a.retry_count, ap.name AS pod, ac.version AS code_version
+        FROM cortex.job_attempt a LEFT JOIN cortex.pod ap ON ap.id = a.pod_id
+        LEFT JOIN cortex.code ac ON ac.id = ap.code_id
+        WHERE a.job_id = j.id AND a.attempt > asked.ended_attempt ORDER BY a.attempt LIMIT $6) r) e ON true
+LEFT JOIN LATERAL (
+    SELECT jsonb_agg(r ORDER BY r.seq) AS rows FROM (
+        SELECT s.seq, s.attempt, s.kind, s.key, s.started_at, s.finished_at, s.cost_usd, s.usage
+        FROM cortex.job_step s
+        WHERE s.job_id = j.id AND s.seq > asked.seq ORDER BY s.seq LIMIT $6) r) s ON true
+LEFT JOIN cortex_worker.task t ON t.job_id = j.id AND j.attempt > asked.claimed_attempt
+LEFT JOIN cortex.pod p ON p.id = t.locked_by
+LEFT JOIN cortex.code c ON c.id = p.code_id
+WHERE j.id IS NULL OR j.finished_at IS NOT NULL OR h.rows IS NOT NULL OR e.rows IS NOT NULL OR s.rows IS NOT NULL
+   OR t.locked_by IS NOT NULL
+ORDER BY asked.n;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.job_events(uuid[],bigint[],integer[],integer[],integer[],integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.job_events(uuid[],bigint[],integer[],integer[],integer[],integer) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.job_events(uuid[],bigint[],integer[],integer[],integer[],integer) TO cortex_runtime;
+
+-- A job type, and the arguments that the codes of the pods take that serve it. is_exact leaves out pods whose session has ended, which others have not marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.
+CREATE FUNCTION cortex.served_type(type text, is_exact boolean)
+ RETURNS TABLE(is_served boolean, timeout_s integer, others text[], codes json)
+ LANGUAGE plpgsql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+WITH held AS MATERIALIZED (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), living AS MATERIALIZED (
+    SELECT p.code_id FROM cortex.pod p
+    WHERE p.state = 'READY' AND $1 = ANY (p.job_types) AND p.drain_requested_at IS NULL
+      AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
+      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
+)
+SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
+       CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,
+       (SELECT coalesce(json_agg(json_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
+        FROM cortex.code_arguments a JOIN cortex.code c ON c.id = a.code_id
+        WHERE a.type = $1 AND a.code_id IN (SELECT code_id FROM living)) AS codes
+FROM (VALUES ($1)) AS asked(name) LEFT JOIN cortex.job_type t ON t.name = asked.name;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.served_type(text,boolean) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.served_type(text,boolean) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.served_type(text,boolean) TO cortex_runtime;

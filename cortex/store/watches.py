@@ -1,17 +1,17 @@
 """Watches: who wants the live output of which jobs' models, and sending that output.
 
-A watcher listens to `STREAM` on a dedicated connection, and renews its watches on the same one, so
-that it detects a dead connection. Any asyncio process may do so::
+A watcher listens on a dedicated connection, and renews its watches on the same one, so that it
+detects a dead connection. Any asyncio process may do so::
 
     session = Dedicated(profile, on_lost=...)
     await session.open()
-    await session.listen(watches.STREAM, hear)  # hear: cortex.domain.answer_text.messages_of
+    await watches.listen(session, hear)  # hear: cortex.domain.answer_text.messages_of
     await watches.watch(session, watcher=my_id, job_ids=[job_id])  # again each RENEW_S
 
 Behind a pooler, listening is impossible: poll `said` instead.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -21,7 +21,6 @@ import attrs
 from cortex.postgres.database import Database
 from cortex.postgres.dedicated import Dedicated
 
-STREAM: Final = "cortex_stream"
 RENEW_S: Final = 10.0
 LAPSE_S: Final = 30.0
 """Two renewals may be lost."""
@@ -39,6 +38,12 @@ class Watched:
     """When its newest follower joined, which lacks earlier output."""
     is_polled: bool = False
     """One of its watchers receives no notifications."""
+
+
+async def listen(session: Dedicated, hear: Callable[[str], None]) -> None:
+    """Subscribe to the output of watched jobs. Raises as `Dedicated.listen`."""
+    (row,) = await session.fetch("watches.channel")
+    await session.listen(row["name"], hear)
 
 
 async def watch(

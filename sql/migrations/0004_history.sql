@@ -75,7 +75,10 @@ BEGIN
         RETURNING r.job_id, r.new AS state
     )
     SELECT array_agg(w.job_id) FILTER (WHERE w.state IN ('COMPLETED', 'FAILED', 'CANCELLED')) INTO ended FROM written w;
-    -- Without subscriptions, announcing costs one look at an empty table per statement.
+    -- Without clients that wait and without subscriptions, each costs one look at an empty table per statement.
+    IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.waiting_client) THEN
+        PERFORM cortex.notify_clients(ended);
+    END IF;
     IF ended IS NOT NULL AND EXISTS (SELECT FROM cortex.subscription) THEN
         PERFORM cortex.announce_all(
             array_agg(e.topic), array_agg(e.id::text), array_agg(e.content), array_agg(e.tenant), array_agg(e.trace))

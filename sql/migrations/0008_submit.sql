@@ -1,4 +1,52 @@
--- Submitting jobs: the single entry for pods, the API and plain SQL.
+-- Submitting jobs: the single entry for pods, the API, clients and plain SQL.
+
+-- ------------------------------------------------------------------ who calls
+
+CREATE FUNCTION cortex.caller_is_runtime() RETURNS boolean
+    LANGUAGE sql STABLE
+    -- Inside a function with its owner's rights, too: current_user is the owner there, the setting stays the caller's.
+    RETURN pg_has_role(CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role')::name END,
+                       'cortex_runtime', 'MEMBER');
+COMMENT ON FUNCTION cortex.caller_is_runtime IS
+    'Whether the caller has the rights of pods. Other callers may submit jobs, and read those that they submitted.';
+
+CREATE FUNCTION cortex.caller_submitted(submitted_with text) RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN submitted_with = 'db:' || session_user;
+COMMENT ON FUNCTION cortex.caller_submitted IS
+    'Whether a job with this credential was submitted by the caller''s login, which no setting can change.';
+
+CREATE FUNCTION cortex.refuse_for_submitter(ids uuid[], types text[], payloads jsonb[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT t INTO wrong FROM unnest(types) AS t
+    WHERE t IN ('approval_notify', 'bulk', 'execute_tool', 'expire_approvals', 'sweep_zombies') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job type "%" may not be submitted by %', wrong, session_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'it acts on other jobs or calls any tool: GRANT cortex_runtime';
+    END IF;
+    SELECT k.key INTO wrong FROM unnest(types, payloads) AS s(type, payload)
+    CROSS JOIN (VALUES ('folder'), ('within')) AS k(key)
+    WHERE s.type = 'run_agent' AND s.payload ? k.key LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'payload.% of job type "run_agent" may not be chosen by %', wrong, session_user
+            USING ERRCODE = 'insufficient_privilege', HINT = 'it names a folder of the pods: GRANT cortex_runtime';
+    END IF;
+    SELECT j.id::text INTO wrong FROM unnest(ids) AS s(id) JOIN cortex.job_record j ON j.id = s.id
+    WHERE NOT cortex.caller_submitted(j.submitted_with) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % was submitted by another login', wrong
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'id_of_another_job',
+                  HINT = 'an id names one job: give this one another id';
+    END IF;
+END $$;
+COMMENT ON FUNCTION cortex.refuse_for_submitter IS
+    'Refuses what a login without the rights of pods may not submit: types that act on the jobs of others, folders of '
+    'pods, and the ids of jobs of other logins.';
+
+-- ------------------------------------------------------------------ keys of jobs
 
 -- While this function waits for its lock, a job may start to wait or get its task. So each statement takes a new
 -- snapshot, and sees the result of what the previous one waited for. A cancelled job that kept a task would stop every
@@ -10,6 +58,16 @@ DECLARE
     message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    IF NOT cortex.caller_is_runtime() AND EXISTS (
+        SELECT FROM cortex.job_record j
+        WHERE NOT cortex.caller_submitted(j.submitted_with) AND j.id IN (
+            SELECT t.job_id FROM cortex_worker.task t WHERE t.job_key = key
+            UNION ALL SELECT r.id FROM cortex.job_record r
+            WHERE r.job_key = key AND r.worker_job_id IS NULL AND r.status IN ('RETRY', 'WAITING_FOR_APPROVAL')))
+    THEN
+        RAISE EXCEPTION 'job key "%" belongs to a job of another login', key
+            USING ERRCODE = 'insufficient_privilege', HINT = 'a key replaces a waiting job: choose one of your own';
+    END IF;
     -- Until no job has the key: one may be claimed, or start to wait, between two of these statements.
     LOOP
         -- A locked job runs on; the key passes to its successor. It has no attempt after this one.
@@ -54,7 +112,10 @@ CREATE FUNCTION cortex_worker.%I(
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
-    credential CONSTANT text := coalesce(nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    -- Pods and commands name their caller's credential; other logins submit with their own.
+    credential CONSTANT text := CASE
+        WHEN coalesce(current_setting('cortex.credential', true), '') <> '' AND cortex.caller_is_runtime()
+        THEN current_setting('cortex.credential', true) ELSE 'db:' || session_user END;
     new_ids uuid[];
 BEGIN
     WITH kind AS MATERIALIZED (
@@ -110,7 +171,8 @@ CREATE FUNCTION cortex.submit_jobs(
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[],
     job_keys text[], tags jsonb[] DEFAULT NULL, traceparents text[] DEFAULT NULL
 ) RETURNS uuid[]
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    -- With the owner's rights: a login that may only submit has none on the tables.
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text;
     late record;
@@ -120,6 +182,9 @@ DECLARE
     keyed record;
     other record;
 BEGIN
+    IF NOT cortex.caller_is_runtime() THEN
+        PERFORM cortex.refuse_for_submitter(ids, types, payloads);
+    END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(agents, NULL) <> '{}' THEN
         SELECT n INTO wrong FROM unnest(agents) AS n
@@ -259,6 +324,42 @@ END $$;
 COMMENT ON FUNCTION cortex.submit_jobs IS
     'Submits a batch in the caller''s transaction; returns the ids that were new. A null element, and every '
     'element of a null array, gets its type''s default, and an empty payload.';
+REVOKE EXECUTE ON FUNCTION cortex.submit_jobs FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.submit_jobs TO cortex_runtime;
+
+CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- Each login has keys of its own.
+    own text := left(encode(sha256(convert_to(session_user, 'UTF8')), 'hex'), 16) || ':' || key;
+    first record;
+BEGIN
+    IF key !~ '^[!-~]{1,200}$' THEN
+        RAISE EXCEPTION 'idempotency key "%" is not 1 to 200 visible ASCII characters', left(key, 80)
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'idempotency_key', HINT = 'a UUID is a good one';
+    END IF;
+    -- Waits for a transaction that has just used the key.
+    INSERT INTO cortex.idempotency_key AS k (key, digest, operation, status, response, expires_at)
+    VALUES (own, first_submit.digest, 'jobs.submit', 'completed', to_jsonb(first_submit.id), cortex.now() + interval '1 day')
+    ON CONFLICT ON CONSTRAINT idempotency_key_pkey DO UPDATE
+    SET digest = excluded.digest, response = excluded.response, created_at = cortex.now(), expires_at = excluded.expires_at
+    WHERE k.expires_at <= cortex.now();
+    IF FOUND THEN
+        RETURN first_submit.id;
+    END IF;
+    SELECT k.digest, k.response #>> '{}' AS job INTO first FROM cortex.idempotency_key k WHERE k.key = own;
+    IF first.digest <> first_submit.digest THEN
+        RAISE EXCEPTION 'key "%" was used for another submit, of job %', key, first.job
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'key_of_another_request',
+                  HINT = 'give each request a key of its own';
+    END IF;
+    RETURN first.job::uuid;
+END $$;
+COMMENT ON FUNCTION cortex.first_submit IS
+    'The job that was first submitted under an idempotency key of the caller''s login, for 24 hours: the given id if there '
+    'is none. Called by submit_job.';
+REVOKE EXECUTE ON FUNCTION cortex.first_submit FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.first_submit TO cortex_runtime;
 
 CREATE FUNCTION cortex.submit_job(
     type text,
@@ -274,10 +375,22 @@ CREATE FUNCTION cortex.submit_job(
     job_key text DEFAULT NULL,
     id uuid DEFAULT cortex.uuid7(),
     tags text[] DEFAULT NULL,
-    traceparent text DEFAULT NULL
+    traceparent text DEFAULT NULL,
+    idempotency_key text DEFAULT NULL
 ) RETURNS uuid
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    first uuid;
 BEGIN
+    IF idempotency_key IS NOT NULL THEN
+        -- Not the instant and the span, which a repetition computes anew.
+        first := cortex.first_submit(idempotency_key, id, sha256(convert_to(jsonb_build_array(
+            type, payload, agent, tenant, queue_name, priority, worker_attempts, max_retries, timeout_s, job_key,
+            to_jsonb(tags))::text, 'UTF8')));
+        IF first <> id THEN
+            RETURN first;
+        END IF;
+    END IF;
     PERFORM cortex.submit_jobs(
         ARRAY[id], ARRAY[type], ARRAY[payload], ARRAY[agent], ARRAY[tenant], ARRAY[queue_name],
         ARRAY[priority], ARRAY[run_at], ARRAY[worker_attempts], ARRAY[max_retries], ARRAY[timeout_s],
@@ -287,7 +400,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.submit_job IS
     'Submits a job from any language, in the caller''s transaction; returns its id. Submitting the same job '
-    'again under its id does nothing; another one under that id raises.';
+    'again under its id, or within 24 hours under its idempotency key, does nothing; another one raises.';
 
 CREATE FUNCTION cortex_worker.add_job(
     task text,

@@ -43,3 +43,13 @@ COMMENT ON COLUMN cortex.said.payload IS 'As sent by NOTIFY.';
 CREATE INDEX said_at ON cortex.said (at);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.watch, cortex.said TO cortex_runtime;
+
+-- Postgres lets each login listen to each channel whose name it knows: of the one with the output of models, only those
+-- who may read jobs know the name.
+CREATE TABLE cortex.stream_channel (
+    name text PRIMARY KEY DEFAULT 'cortex_stream_' || replace(gen_random_uuid()::text, '-', '')
+);
+COMMENT ON TABLE cortex.stream_channel IS 'The notification channel of live output: one row, a random name.';
+COMMENT ON COLUMN cortex.stream_channel.name IS 'Its name.';
+INSERT INTO cortex.stream_channel DEFAULT VALUES;
+GRANT SELECT ON cortex.stream_channel TO cortex_runtime;

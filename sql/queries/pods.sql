@@ -15,22 +15,7 @@ SELECT id FROM made;
 -- name: served
 -- A job type, and the codes of the pods that serve it. $1 type, $2 whether to leave out pods whose session has ended,
 -- which others have not marked dead yet. Ready pods that a person drains, or that are silent, do not serve it.
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-), living AS MATERIALIZED (
-    SELECT p.code_id FROM cortex.pod p
-    WHERE p.state = 'READY' AND $1 = ANY (p.job_types) AND p.drain_requested_at IS NULL
-      AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
-      AND (NOT $2::boolean OR p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
-)
-SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
-       CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,
-       (SELECT coalesce(json_agg(json_build_object('version', c.version, 'schema', a.schema) ORDER BY c.id DESC), '[]')
-        FROM cortex.code_arguments a JOIN cortex.code c ON c.id = a.code_id
-        WHERE a.type = $1 AND a.code_id IN (SELECT code_id FROM living)) AS codes
-FROM (VALUES ($1)) AS asked(name) LEFT JOIN cortex.job_type t ON t.name = asked.name;
+SELECT * FROM cortex.served_type($1, $2);
 
 -- name: types
 -- Every job type that is built in or that a pod has ever had, with the arguments that the codes of ready pods take.

@@ -1,3 +1,7 @@
+-- name: channel
+-- The channel to listen to.
+SELECT name FROM cortex.stream_channel;
+
 -- name: watch
 -- Starts or renews the watches of one watcher, and notifies the pods that run the jobs; deletes a few expired ones. $1
 -- watcher, $2 job ids, $3 seconds until they expire, $4 those of the jobs that have a new follower, $5 whether the
@@ -45,7 +49,8 @@ FROM cortex.watch WHERE pod_id = $1 AND until > cortex.now() GROUP BY job_id;
 WITH kept AS (
     INSERT INTO cortex.said (payload) SELECT payload FROM unnest($1::text[]) AS payload WHERE $2::bool
 )
-SELECT count(pg_notify('cortex_stream', payload)) AS count, set_config('synchronous_commit', 'off', true)
+SELECT count(pg_notify((SELECT name FROM cortex.stream_channel), payload)) AS count,
+       set_config('synchronous_commit', 'off', true)
 FROM unnest($1::text[]) AS payload;
 
 -- name: said

@@ -397,7 +397,7 @@ async def test_foreign_notification_is_ignored(
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:
         await eventually_async(lambda: stage.listener._kept, what="it watches")
-        sql(database, "SELECT pg_notify('cortex_stream', 'hello')")
+        sql(database, "SELECT pg_notify(name, 'hello') FROM cortex.stream_channel")
         stage.say("q", "hello ")
         await heard(feed, "hello ")
     assert any(line["event"] == "message of another version" for line in log_lines)

@@ -149,15 +149,21 @@ def looks(plan: dict[str, Any]) -> Iterator[Look]:
         yield from looks(inner)
 
 
-def explain(dsn: str, name: str, arguments: Sequence[object]) -> list[Look]:
-    """Run a named statement as a pod does, undo it, and return how it scanned the tables."""
+def explain(
+    dsn: str, name: str, arguments: Sequence[object], *, text: str | None = None
+) -> list[Look]:
+    """Run a named statement as a pod does, undo it, and return how it scanned the tables.
+
+    `text`: another one, as `PREPARE` takes it after the name.
+    """
+    prepared = f" AS {query_text(name)}" if text is None else text
     settings = Profile(dsn=dsn, hot_path=True).settings
 
     async def run() -> Any:
         connection = await asyncpg.connect(dsn, server_settings=settings)
         try:
             # EXPLAIN of the driver's own statement would plan for these very arguments.
-            await connection.execute(f"PREPARE tried AS {query_text(name)}")
+            await connection.execute(f"PREPARE tried{prepared}")
             transaction = connection.transaction()
             await transaction.start()
             given = ", ".join(map(literal, arguments))

@@ -27,7 +27,13 @@ TABLES = """
     WHERE relkind IN ('r', 'p')
       AND relnamespace IN ('cortex'::regnamespace, 'cortex_worker'::regnamespace)
 """
-HIDDEN = {"cortex.api_token", "cortex.api_session", "cortex.idempotency_key", "cortex.watch"}
+HIDDEN = {
+    "cortex.api_token",
+    "cortex.api_session",
+    "cortex.idempotency_key",
+    "cortex.waiting_client",
+    "cortex.watch",
+}
 NO_ROLES = """
     DO $$
     BEGIN

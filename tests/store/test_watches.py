@@ -29,6 +29,9 @@ class Terminal:
     async def listen(self, channel: str) -> None:
         await self.session.listen(channel, self.heard.put_nowait)
 
+    async def listen_to_output(self) -> None:
+        await watches.listen(self.session, self.heard.put_nowait)
+
     async def hears(self) -> str:
         async with asyncio.timeout(WITHIN_S):
             return await self.heard.get()
@@ -148,7 +151,7 @@ def test_all_listeners_receive_sent_pieces(database: str) -> None:
     )
 
     async def work(terminal: Terminal) -> None:
-        await terminal.listen(watches.STREAM)
+        await terminal.listen_to_output()
         sent = payloads([piece, PollHint(job_id)])
         await watches.send(terminal.db, sent)
         heard: list[Message] = []

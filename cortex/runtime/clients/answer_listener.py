@@ -97,7 +97,7 @@ class AnswerListener:
         self._watcher, self._kept = self._new_id(), set()
         await self._port.open(session)
         if not session.is_pooled:
-            await self._port.cross(session.listen, watches.STREAM, self._heard)
+            await self._port.cross(watches.listen, session, self._heard)
         renew_at = left_at = trio.current_time()
         while self._wanted or trio.current_time() < left_at + LINGER_S:
             if not session.is_open:

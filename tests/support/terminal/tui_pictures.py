@@ -17,7 +17,6 @@ from textual.pilot import Pilot
 from cortex.domain.answer_text import AnswerPiece, payloads
 from cortex.postgres.database import Profile, open_database
 from cortex.postgres.session import open_session
-from cortex.store import watches
 from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import Session
@@ -130,8 +129,8 @@ class _Seat:
         )
         for payload in payloads([said]):
             while SAYING[:20] not in self.text:  # repeat until there is a listener
-                notify = "SELECT pg_notify($1, $2)"
-                await asyncio.to_thread(sql, self.dsn, notify, watches.STREAM, payload)
+                notify = "SELECT pg_notify(name, $1) FROM cortex.stream_channel"
+                await asyncio.to_thread(sql, self.dsn, notify, payload)
                 await self.pilot.pause(0.1)
         await self.pilot.press("k", "k")
         await self.shows("ana")

@@ -106,7 +106,7 @@ class Listening:
         try:
             await line.open()
             if not line.is_pooled:
-                await line.listen(watches.STREAM, self._take)
+                await watches.listen(line, self._take)
             status = ONLY_OTHERS if watcher is None else ""
             self._on_status(status or (POOLED if line.is_pooled else ""))
             await self._keep(line, watcher, lost)
