@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cortex.agent.tools.tool import ToolContext, tool
+    from cortex.client.client import Client
+    from cortex.client.handles import Handle
+    from cortex.client.sync_client import SyncClient
     from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown
     from cortex.domain.errors import (
         ApprovalExpiredError,
         CortexError,
         DeniedError,
+        JobCancelledError,
+        JobFailedError,
         RejectedError,
+        TimedOutError,
         TransientError,
     )
     from cortex.domain.messages.message import Message
@@ -26,14 +32,20 @@ __version__ = "0.1.0"
 __all__ = [
     "Applied",
     "ApprovalExpiredError",
+    "Client",
     "Context",
     "CortexError",
     "DeniedError",
+    "Handle",
     "Invocation",
+    "JobCancelledError",
+    "JobFailedError",
     "Message",
     "NotApplied",
     "RejectedError",
     "Retry",
+    "SyncClient",
+    "TimedOutError",
     "ToolContext",
     "TransientError",
     "Unknown",
@@ -47,7 +59,11 @@ _HOMES = {
     "Applied": "cortex.domain.effect",
     "ApprovalExpiredError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
+    "Client": "cortex.client.client",
+    "Handle": "cortex.client.handles",
     "Invocation": "cortex.domain.effect",
+    "JobCancelledError": "cortex.domain.errors",
+    "JobFailedError": "cortex.domain.errors",
     "Message": "cortex.domain.messages.message",
     "NotApplied": "cortex.domain.effect",
     "TransientError": "cortex.domain.errors",
@@ -57,6 +73,8 @@ _HOMES = {
     "RejectedError": "cortex.domain.errors",
     "handler": "cortex.durable.message_handlers",
     "Retry": "cortex.durable.registry",
+    "SyncClient": "cortex.client.sync_client",
+    "TimedOutError": "cortex.domain.errors",
     "ToolContext": "cortex.agent.tools.tool",
     "job": "cortex.durable.registry",
     "resource": "cortex.durable.resources",

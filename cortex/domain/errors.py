@@ -13,6 +13,7 @@ that a job's `except Exception` cannot swallow them.
 
 from enum import StrEnum
 from typing import ClassVar, Final
+from uuid import UUID
 
 
 class Trouble(StrEnum):
@@ -189,6 +190,49 @@ class InvalidValueError(RejectedError):
 
     code = "invalid_value"
     exit_code = 2
+
+
+class JobFailedError(CortexError):
+    """The awaited job has failed.
+
+    `job_id` names it; `error_code` and `error_class` are those of its failure.
+    """
+
+    code = "job_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        job_id: UUID | None = None,
+        error_code: str | None = None,
+        error_class: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+        self.error_code = error_code
+        self.error_class = error_class
+
+
+class JobCancelledError(CortexError):
+    """The awaited job was cancelled. `by` and `reason` say who did it and why."""
+
+    code = "job_cancelled"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        job_id: UUID | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+        self.by = by
+        self.reason = reason
 
 
 class InvalidOutputError(CortexError):

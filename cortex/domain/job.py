@@ -106,6 +106,8 @@ class Submission:
     queue_name: str | None = None
     priority: int | None = None
     delay_s: float | None = None
+    run_at: datetime | None = None
+    """Earliest start; wins over `delay_s`."""
     worker_attempts: int | None = None
     max_retries: int | None = None
     timeout_s: int | None = None

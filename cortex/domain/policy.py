@@ -215,4 +215,6 @@ def request_of(submission: Submission) -> dict[str, Any]:
     fields = attrs.asdict(submission, filter=lambda field, _: field.name not in own)
     if not submission.tags:  # as before there were tags
         del fields["tags"]
+    if submission.run_at is None:
+        del fields["run_at"]
     return fields | {"payload": orjson.loads(submission.payload)}

@@ -83,6 +83,8 @@ HOT_PATH_SETTINGS = {
 }
 
 RUNTIME_ROLE = "cortex_runtime"
+SUBMITTER_ROLE = "cortex_submitter"
+"""For programs that submit jobs and nothing else; it may be missing, see migration 0025."""
 READER_ROLE = "cortex_reader"
 """For read-only sessions; it may be missing, see migration 0019."""
 

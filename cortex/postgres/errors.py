@@ -16,6 +16,8 @@
 """
 
 import ssl
+from collections.abc import Mapping
+from typing import Final
 
 import asyncpg
 
@@ -24,6 +26,7 @@ from cortex.domain.errors import (
     CortexError,
     ForbiddenError,
     InvalidValueError,
+    KeyReusedError,
     NotFoundError,
     OutcomeUnknownError,
     RejectedError,
@@ -59,8 +62,11 @@ QUEUE_HEAD = "task_queue_head"
 
 _OF_PAYLOADS = frozenset({"payload_size", "payload_fits"})
 """Constraints that refuse the value of a payload."""
-_OF_IDS = "id_of_another_job"
-"""Refuses a submit whose id names another job."""
+_BY_CONSTRAINT: Final[Mapping[str | None, type[CortexError]]] = {
+    "id_of_another_job": ConflictError,
+    "key_of_another_request": KeyReusedError,
+}
+"""A submit whose id names another job, or whose idempotency key was used for another one."""
 
 _WAYS_OUT = {
     Trouble.DISK_FULL: "make room on the disk of the server",
@@ -247,8 +253,8 @@ def _of_server(error: asyncpg.PostgresError) -> CortexError:  # noqa: C901, PLR0
         return ForbiddenError(message, hint=hint or "check user, password and grants")
     if state[:2] in {"22", "54"} or getattr(error, "constraint_name", "") in _OF_PAYLOADS:
         return InvalidValueError(message, hint=hint)
-    if getattr(error, "constraint_name", "") == _OF_IDS:
-        return ConflictError(message, hint=hint)
+    if (kind := _BY_CONSTRAINT.get(getattr(error, "constraint_name", ""))) is not None:
+        return kind(message, hint=hint)
     if state in OVERDUE:
         text = f"the server ended a transaction that took too long: {message}"
         return UnavailableError(text, hint="try again")

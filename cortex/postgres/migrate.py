@@ -92,6 +92,11 @@ async def check(dsn: str) -> None:
         raise of_statement(error) from error
     finally:
         connection.terminate()
+    check_applied(applied)
+
+
+def check_applied(applied: Sequence[Record]) -> None:
+    """Raise `SchemaError` unless these are exactly the migrations of this code."""
     pending = _pending(migrations(), applied)
     if pending:
         raise SchemaError(

@@ -13,6 +13,7 @@ import orjson
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import CodeWait, Happened, JobState, Position
 from cortex.postgres.database import Database, Record
+from cortex.postgres.dedicated import Dedicated
 
 RESULT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of all results of one poll, as they are stored."""
@@ -34,7 +35,7 @@ class Results:
     """Jobs that have ended, whose results did not fit into this poll."""
 
 
-async def results(db: Database, job_ids: Sequence[UUID]) -> Results:
+async def results(db: Database | Dedicated, job_ids: Sequence[UUID]) -> Results:
     """Read many jobs at once; if results are large, the first jobs are served first."""
     rows = await db.fetch("feed.results", list(job_ids), RESULT_BYTES_MAX)
     waiting = {r["id"]: CodeWait(r["misfit"]) for r in rows if r["status"] and not r["finished_at"]}

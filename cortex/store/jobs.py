@@ -256,6 +256,7 @@ async def _submit(
         credential,
         unless_all_null([orjson.dumps(s.tags).decode() if s.tags else None for s in batch]),
         unless_all_null([s.traceparent for s in batch]),
+        unless_all_null([s.run_at for s in batch]),
     )
     return set(ids if row["ids"] is None else row["ids"])
 

@@ -1,11 +1,11 @@
 -- name: submit
 -- Submits a batch; returns the ids that were new, or null if all were. Arrays of equal length or empty, see
 -- cortex.submit_jobs; $8 delays in seconds from now or null; for all: $13 who submits, or null, $14 the credential, or
--- null; $15 tags of each as a JSON array or null, $16 their traceparents or null.
+-- null; $15 tags of each as a JSON array or null, $16 their traceparents or null, $17 instants that win over $8, or null.
 SELECT nullif(cortex.submit_jobs(
     $1::uuid[], $2::text[], $3::jsonb[], $4::text[], $5::text[], $6::text[], $7::int[],
-    (SELECT array_agg(cortex.now() + d.delay_s * interval '1 second' ORDER BY d.n)
-     FROM unnest($8::float8[]) WITH ORDINALITY AS d(delay_s, n)), $9::int[], $10::int[], $11::int[], $12::text[], $15::jsonb[],
+    (SELECT array_agg(coalesce(d.run_at, cortex.now() + d.delay_s * interval '1 second') ORDER BY d.n)
+     FROM unnest($8::float8[], $17::timestamptz[]) WITH ORDINALITY AS d(delay_s, run_at, n)), $9::int[], $10::int[], $11::int[], $12::text[], $15::jsonb[],
     $16::text[]), $1) AS ids
 FROM (SELECT set_config('cortex.actor', coalesce($13, ''), true),
              set_config('cortex.credential', coalesce($14, ''), true) OFFSET 0) actor;

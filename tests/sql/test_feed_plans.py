@@ -64,8 +64,11 @@ def test_feed_statements_read_only_the_wanted_jobs(big: str) -> None:
 
 def body_of(dsn: str, function: str) -> str:
     """The one statement of a function, its parameters as $1, $2 …, with their types."""
-    query = "SELECT prosrc, oidvectortypes(proargtypes) AS types FROM pg_proc WHERE oid = $1::regprocedure"
-    (found,) = sql(dsn, query.replace("$1", f"'{function}'"))
+    query = """
+        SELECT prosrc, oidvectortypes(proargtypes) AS types FROM pg_proc
+        WHERE oid = $1::text::regprocedure
+    """
+    (found,) = sql(dsn, query, function)
     _, _, rest = found["prosrc"].partition("RETURN QUERY")
     statement, _, _ = rest.rpartition(";\nEND")
     assert statement.strip()

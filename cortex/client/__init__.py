@@ -1,0 +1,1 @@
+"""Submitting jobs, waiting for them and deciding about them from another program."""

@@ -1,0 +1,148 @@
+"""Follows the events of jobs: one statement at a time for all followers of a client.
+
+Owns: who waits for events after which position. Reads them at most ten times a second, less often
+while nothing happens, and never without followers. A follower has its own position: nothing is
+left behind when it leaves.
+
+On failure: an outage is waited out, until the follower's deadline.
+On stop: followers end with an error.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from cortex.domain.errors import (
+    CortexError,
+    NotFoundError,
+    TimedOutError,
+    UnavailableError,
+)
+from cortex.domain.job_feed import Happened, JobEvent, Position, events_after
+from cortex.domain.poll_rate import PollRate
+from cortex.postgres.database import Database
+from cortex.store import feed
+
+FOLLOWERS_MAX: Final = 10_000
+READ_MAX: Final = 500
+"""Positions in one statement."""
+GAP_S: Final = 0.1
+QUIET_GAP_S: Final = 0.5
+
+Place = tuple[UUID, Position]
+
+
+@attrs.frozen
+class News:
+    """What happened to a job after a position."""
+
+    events: Sequence[JobEvent]
+    is_over: bool
+    """The job has ended, and these are its last events."""
+
+
+class Followers:
+    """The followers of one client, in its event loop."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._waiting: dict[asyncio.Future[News], Place] = {}
+        self._rate = PollRate(gap_s=GAP_S, quiet_gap_s=QUIET_GAP_S)
+        self._reason = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._trouble: CortexError | None = None
+        self._is_closed = False
+
+    async def after(self, job_id: UUID, position: Position, timeout_s: float) -> News:
+        """Return the next events of a job after a position, as soon as there are any.
+
+        Raises `TimedOutError`, `NotFoundError` and `UnavailableError` as `Waits.end_of` does.
+        """
+        if self._is_closed:
+            raise UnavailableError("this client is closed")
+        if len(self._waiting) >= FOLLOWERS_MAX:
+            raise UnavailableError(f"{FOLLOWERS_MAX:,} followers of jobs already")
+        news: asyncio.Future[News] = asyncio.get_running_loop().create_future()
+        self._waiting[news] = (job_id, position)
+        self._reason.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="cortex client events")
+        try:
+            await asyncio.wait({news}, timeout=timeout_s)
+            if news.done():
+                return news.result()
+        finally:
+            del self._waiting[news]
+        if self._trouble is not None:
+            raise UnavailableError(
+                f"the events of job {job_id} could not be read: {self._trouble.message}",
+                hint="follow it again later",
+            )
+        raise TimedOutError(
+            f"job {job_id} has not ended within the time to follow it",
+            hint="it goes on: follow it again, with a longer timeout",
+        )
+
+    async def close(self) -> None:
+        """End all followers with an error."""
+        self._is_closed = True
+        self._fail(list(self._waiting), UnavailableError("this client was closed"))
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._rate.due):
+                    await self._reason.wait()
+            await asyncio.sleep(max(0.0, self._rate.soonest - loop.time()))
+            is_news, began = self._reason.is_set(), loop.time()
+            self._reason.clear()
+            try:
+                found = await self._read()
+                self._trouble = None
+            except UnavailableError as error:
+                self._trouble = error
+                found = False
+            except CortexError as error:
+                self._fail(list(self._waiting), error)
+                found = False
+            self._rate.polled(began, found=found or is_news)
+
+    async def _read(self) -> bool:
+        """Read once for all followers; return whether anything happened."""
+        waiting = {news: place for news, place in self._waiting.items() if not news.done()}
+        places = list(dict.fromkeys(waiting.values()))
+        happened: dict[Place, Happened | None] = {}
+        for at in range(0, len(places), READ_MAX):
+            happened |= await feed.since(self._db, places[at : at + READ_MAX])
+        for news, place in waiting.items():
+            if news.done() or place not in happened:
+                continue
+            if (what := happened[place]) is None:
+                self._fail([news], missing(place[0]))
+            elif events := events_after(place[1], what):
+                news.set_result(News(events, what.is_over))
+            elif what.is_over:
+                news.set_result(News((), is_over=True))
+        return bool(happened)
+
+    def _fail(self, some: Sequence[asyncio.Future[News]], error: CortexError) -> None:
+        for news in some:
+            if not news.done():
+                news.set_exception(type(error)(error.message, hint=error.hint))
+
+
+def missing(job_id: UUID) -> NotFoundError:
+    """Return the error for a job that this login cannot read, for whatever reason."""
+    return NotFoundError(
+        f"job {job_id} does not exist for this login",
+        hint="retention deleted it, it is in another database, or another login submitted it",
+    )

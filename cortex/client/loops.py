@@ -1,0 +1,137 @@
+"""Where a client's asyncio code runs: in the caller's loop, or in a thread with a loop of its own.
+
+In asyncio it is the caller's loop. Trio and code without an event loop get a thread: the driver is
+made for asyncio. Cancelling a call cancels it there, which cuts its connection.
+"""
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar
+
+import sniffio
+
+from cortex.domain.errors import UnavailableError, UsageError
+
+T = TypeVar("T")
+Work = Callable[[], Coroutine[Any, Any, T]]
+STOP_S: Final = 3.0
+
+
+class Loop(Protocol):
+    """Runs asyncio code for a caller of one async library."""
+
+    async def run(self, work: Work[T]) -> T: ...
+
+    def stop(self) -> None: ...
+
+
+class CallersLoop:
+    """The running asyncio loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, work: Work[T]) -> T:
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                "this client belongs to another event loop",
+                hint="connect one in each event loop, or use SyncClient",
+            )
+        return await work()
+
+    def stop(self) -> None: ...
+
+
+class ThreadLoop:
+    """A daemon thread that runs an asyncio loop until `stop`, or the end of the process."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        # Not asyncio.new_event_loop: importing trio_asyncio changes what that makes.
+        self._loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(target=self._run, name="cortex client", daemon=True)
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.close()
+
+    def begin(self, work: Work[T]) -> Future[T]:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this client was connected before the process forked",
+                hint="connect one in each worker process",
+            )
+        if not self._thread.is_alive() or self._loop.is_closed():
+            raise UsageError("this client is closed", hint="connect another one")
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+    def call(self, work: Work[T]) -> T:
+        """Run to the end, from any thread; Ctrl-C cancels it."""
+        future = self.begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the thread within a bound; calls that still run are cancelled."""
+        atexit.unregister(self.stop)
+        if os.getpid() == self._pid and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(STOP_S)
+
+
+class TrioLoop(ThreadLoop):
+    """The same for trio tasks."""
+
+    async def run(self, work: Work[T]) -> T:
+        import trio  # noqa: PLC0415 -- only programs that use it
+
+        await trio.lowlevel.checkpoint_if_cancelled()
+        task, token = trio.lowlevel.current_task(), trio.lowlevel.current_trio_token()
+        future = self.begin(work)
+
+        def wake(_: object) -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(trio.lowlevel.reschedule, task)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            future.cancel()
+            return trio.lowlevel.Abort.FAILED
+
+        future.add_done_callback(wake)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        try:
+            return future.result()
+        except CancelledError as error:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            raise UnavailableError("the client was closed during the call") from error
+
+
+def current_loop() -> Loop:
+    """Return the loop for the running async library. Raises `UsageError` outside of one."""
+    try:
+        library = sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        raise UsageError(
+            "there is no running event loop here", hint="use SyncClient in code without one"
+        ) from None
+    if library == "asyncio":
+        return CallersLoop()
+    if library == "trio":
+        return TrioLoop()
+    raise UsageError(f"async library {library!r} is not supported", hint="use asyncio or trio")
