@@ -36,6 +36,7 @@ BUDGETS_S: Final = {
     "tests/bench": 1.0,
     "tests/chaos": 38.0,
     "tests/cli": 43.5,
+    "tests/client": 3.5,
     "tests/demo": 1.5,
     "tests/e2e": 104.0,
     "tests/http": 38.0,

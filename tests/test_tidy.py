@@ -43,7 +43,7 @@ VIRTUAL = ("tests/chaos/test_sim",)  # on a clock that jumps no test waits
 
 # What may be used only under these path prefixes. A full name goes before its module's `.*`.
 HOME: dict[str, tuple[str, ...]] = {
-    "asyncio.sleep": (CHAOS, "cortex/postgres/", *SUPPORT, *VIRTUAL),
+    "asyncio.sleep": (CHAOS, "cortex/client/", "cortex/postgres/", *SUPPORT, *VIRTUAL),
     "datetime.date.today": SOURCES,
     "datetime.datetime.now": SOURCES,
     "datetime.datetime.today": SOURCES,
@@ -78,7 +78,7 @@ DICT_ROWS = frozenset(
 )
 
 # Python files that may hold SQL text, each with its reason.
-SQL_HOMES: tuple[str, ...] = ()
+SQL_HOMES: tuple[str, ...] = ("cortex/client/statements.py",)  # calls that others execute
 DICT_ROW = re.compile(r"\b(?:dict|Mapping)\[str, (?:Any|object)\]|\bRecord\b")
 SQL = re.compile(
     r"""\s* (?:

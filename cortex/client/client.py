@@ -72,9 +72,10 @@ class Client:
     ) -> None:
         await self.close()
 
+    @overload
     async def submit(
         self,
-        job: SubmittableJob[R] | str,
+        job: SubmittableJob[R],
         /,
         *,
         payload: Mapping[str, Any] | None = None,
@@ -92,7 +93,50 @@ class Client:
         traceparent: str | None = None,
         by: str | None = None,
         **arguments: Any,
-    ) -> Handle[R]:
+    ) -> Handle[R]: ...
+    @overload
+    async def submit(
+        self,
+        job: SubmittableJob[Any] | str,
+        /,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        job_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tenant: str | None = None,
+        tags: Sequence[str] = (),
+        traceparent: str | None = None,
+        by: str | None = None,
+        **arguments: Any,
+    ) -> Handle[Any]: ...
+    async def submit(
+        self,
+        job: SubmittableJob[Any] | str,
+        /,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        job_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tenant: str | None = None,
+        tags: Sequence[str] = (),
+        traceparent: str | None = None,
+        by: str | None = None,
+        **arguments: Any,
+    ) -> Handle[Any]:
         """Submit a job with the handler's arguments by name, or all of them in `payload`.
 
         `key`: submitting again with it within 24 hours returns the first job. `job_key` replaces
@@ -105,13 +149,29 @@ class Client:
         job_id = await self._loop.run(partial(self._core.submit, job, named, options))
         return Handle(job_id, self._core, self._loop, job)
 
+    @overload
     async def submit_many(
         self,
-        job: SubmittableJob[R] | str,
+        job: SubmittableJob[R],
         payloads: Iterable[Mapping[str, Any]],
         /,
         **options: Unpack[SharedOptions],
-    ) -> list[Handle[R]]:
+    ) -> list[Handle[R]]: ...
+    @overload
+    async def submit_many(
+        self,
+        job: SubmittableJob[Any] | str,
+        payloads: Iterable[Mapping[str, Any]],
+        /,
+        **options: Unpack[SharedOptions],
+    ) -> list[Handle[Any]]: ...
+    async def submit_many(
+        self,
+        job: SubmittableJob[Any] | str,
+        payloads: Iterable[Mapping[str, Any]],
+        /,
+        **options: Unpack[SharedOptions],
+    ) -> list[Handle[Any]]:
         """Submit many jobs of one type in one transaction: all or none; see `submit`."""
         shared = Options.of(options)
         ids = await self._loop.run(partial(self._core.submit_many, job, payloads, shared))

@@ -48,6 +48,8 @@ SERVED_S: Final = 10.0
 """How long the arguments of a type are taken from memory, as long as they fit."""
 TYPES_MAX: Final = 1_000
 CONNECTIONS_MAX: Final = 100
+SLICE: Final = 50
+"""Jobs that are prepared at once while the event loop waits."""
 WAIT_DEFAULT_S: Final = 3_600.0
 WAIT_MAX_S: Final = 30 * 86_400.0
 APPLICATION: Final = "cortex client"
@@ -171,14 +173,26 @@ class Core:
             ids += [each.id for each in batch]
             inserting = asyncio.ensure_future(jobs.submit(inside, batch, by=options.by))
             try:
-                await asyncio.sleep(0)  # the statement is sent
-                some = given[at : at + jobs.SUBMIT_BATCH]
-                batch = submissions(job, some, options, new_id=self.chance.new_id)
-                self._check_known(job, batch)
+                batch = await self._prepared(job, given[at : at + jobs.SUBMIT_BATCH], options)
                 at += jobs.SUBMIT_BATCH
             finally:
                 await inserting
         return ids
+
+    async def _prepared(
+        self,
+        job: SubmittableJob[Any] | str,
+        some: Sequence[Mapping[str, Any]],
+        options: Options,
+    ) -> list[Submission]:
+        """Return checked submissions; lets the loop run in between."""
+        ready: list[Submission] = []
+        for at in range(0, len(some), SLICE):
+            await asyncio.sleep(0)
+            slice_ = some[at : at + SLICE]
+            ready += submissions(job, slice_, options, new_id=self.chance.new_id)
+            self._check_known(job, ready[at:])
+        return ready
 
     async def _surely(self, call: Callable[[], Awaitable[T]], some: Sequence[Submission]) -> T:
         """Make a submit that may be repeated; repeat it if its reply was lost."""

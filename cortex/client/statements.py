@@ -22,10 +22,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{0,200}", re.ASCII)
 
 
 class Statement(NamedTuple):
-    """A statement for the caller's transaction: run `execute(sql, args)` of any driver."""
+    """A statement for the caller's transaction: `execute(sql, args)`, or `execute(sql, *args)`."""
 
     sql: str
-    args: tuple[()] = ()
+    args: dict[str, Any]
+    """Empty, and a mapping, which every driver takes for no arguments."""
 
 
 def submit_statement(
@@ -55,7 +56,7 @@ def submit_statement(
         "idempotency_key": _text(options.key),
     }
     named = ", ".join(f"{name} => {value}" for name, value in given.items() if value is not None)
-    return Statement(f"SELECT cortex.submit_job({named}) AS id")
+    return Statement(f"SELECT cortex.submit_job({named}) AS id", {})
 
 
 def submit_many_statement(
@@ -93,7 +94,8 @@ def submit_many_statement(
         *(f"array_agg(CAST({value or 'NULL'} AS {kind}))" for value, kind in same),
     ]
     rows_of = f"jsonb_array_elements({rows}) WITH ORDINALITY AS j(row, n)"
-    return Statement(f"SELECT cortex.submit_jobs({', '.join(columns)}) AS ids FROM {rows_of}")  # noqa: S608 -- literals of this module
+    text = f"SELECT cortex.submit_jobs({', '.join(columns)}) AS ids FROM {rows_of}"  # noqa: S608 -- literals of this module
+    return Statement(text, {})
 
 
 def _check(job: SubmittableJob[Any] | str, jobs: Iterable[Submission]) -> None:

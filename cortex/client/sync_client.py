@@ -60,9 +60,10 @@ class SyncClient:
     ) -> None:
         self.close()
 
+    @overload
     def submit(
         self,
-        job: SubmittableJob[R] | str,
+        job: SubmittableJob[R],
         /,
         *,
         payload: Mapping[str, Any] | None = None,
@@ -80,19 +81,78 @@ class SyncClient:
         traceparent: str | None = None,
         by: str | None = None,
         **arguments: Any,
-    ) -> SyncHandle[R]:
+    ) -> SyncHandle[R]: ...
+    @overload
+    def submit(
+        self,
+        job: SubmittableJob[Any] | str,
+        /,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        job_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tenant: str | None = None,
+        tags: Sequence[str] = (),
+        traceparent: str | None = None,
+        by: str | None = None,
+        **arguments: Any,
+    ) -> SyncHandle[Any]: ...
+    def submit(
+        self,
+        job: SubmittableJob[Any] | str,
+        /,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        job_key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: float | None = None,
+        run_at: datetime | None = None,
+        timeout_s: int | None = None,
+        max_retries: int | None = None,
+        agent: str | None = None,
+        tenant: str | None = None,
+        tags: Sequence[str] = (),
+        traceparent: str | None = None,
+        by: str | None = None,
+        **arguments: Any,
+    ) -> SyncHandle[Any]:
         """Submit a job; see `Client.submit`."""
         named, options = split(job, locals())
         job_id = self._loop.call(partial(self._core.submit, job, named, options))
         return SyncHandle(job_id, self._core, self._loop, job)
 
+    @overload
     def submit_many(
         self,
-        job: SubmittableJob[R] | str,
+        job: SubmittableJob[R],
         payloads: Iterable[Mapping[str, Any]],
         /,
         **options: Unpack[SharedOptions],
-    ) -> list[SyncHandle[R]]:
+    ) -> list[SyncHandle[R]]: ...
+    @overload
+    def submit_many(
+        self,
+        job: SubmittableJob[Any] | str,
+        payloads: Iterable[Mapping[str, Any]],
+        /,
+        **options: Unpack[SharedOptions],
+    ) -> list[SyncHandle[Any]]: ...
+    def submit_many(
+        self,
+        job: SubmittableJob[Any] | str,
+        payloads: Iterable[Mapping[str, Any]],
+        /,
+        **options: Unpack[SharedOptions],
+    ) -> list[SyncHandle[Any]]:
         """Submit many jobs of one type in one transaction: all or none."""
         shared = Options.of(options)
         ids = self._loop.call(partial(self._core.submit_many, job, payloads, shared))

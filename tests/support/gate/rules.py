@@ -149,6 +149,7 @@ RULES: Final = (
         ("cortex/flows/",),
         ("tests/unit/flows", "tests/cli/test_flows.py", *e2e("built_in_jobs")),
     ),
+    Rule("client", ("cortex/client/",), ("tests/client", "tests/sql/test_submitter.py")),
     Rule("jobs", ("cortex/jobs/",), ("tests/unit/jobs", *e2e("built_in_jobs", "bulk"))),
     Rule("http_client", ("cortex/http_client/",), ("tests/unit/http_client", "tests/unit/jobs")),
     Rule("demo", ("cortex/demo/",), ("tests/demo", "tests/unit/demo", *e2e("demo"))),

@@ -18,7 +18,7 @@ PORT = 6432  # of the name of its socket only
 
 CONFIGURATION = """
 [databases]
-* = host={host} port={port} user=postgres
+* = host={host} port={port} user={user}
 [pgbouncer]
 listen_addr =
 listen_port = {own_port}
@@ -48,12 +48,19 @@ class PgBouncer:
 
 @contextmanager
 def pgbouncer(
-    dsn: str, home: Path, *, mode: str = "transaction", sessions: int = 8, ignored: str = ""
+    dsn: str,
+    home: Path,
+    *,
+    mode: str = "transaction",
+    sessions: int = 8,
+    ignored: str = "",
+    user: str = "postgres",
 ) -> Iterator[PgBouncer]:
     """Run one before the database of `dsn` while the block lasts; skips the test if there is none.
 
     `home`: an empty folder that any user may pass. `sessions`: how many it has with the server.
-    `ignored`: start-up parameters that it drops in place of refusing the client.
+    `ignored`: start-up parameters that it drops in place of refusing the client. `user`: the login
+    of its sessions.
     """
     program = PGBOUNCER.needed()
     parts = urlsplit(dsn)
@@ -67,6 +74,7 @@ def pgbouncer(
         CONFIGURATION.format(
             host=server["host"][0],
             port=server["port"][0],
+            user=user,
             own_port=PORT,
             home=own,
             mode=mode,
