@@ -43,7 +43,14 @@ VIRTUAL = ("tests/chaos/test_sim",)  # on a clock that jumps no test waits
 
 # What may be used only under these path prefixes. A full name goes before its module's `.*`.
 HOME: dict[str, tuple[str, ...]] = {
-    "asyncio.sleep": (CHAOS, "cortex/client/", "cortex/postgres/", *SUPPORT, *VIRTUAL),
+    "asyncio.sleep": (
+        CHAOS,
+        "cortex/bench/",
+        "cortex/client/",
+        "cortex/postgres/",
+        *SUPPORT,
+        *VIRTUAL,
+    ),
     "datetime.date.today": SOURCES,
     "datetime.datetime.now": SOURCES,
     "datetime.datetime.today": SOURCES,

@@ -17,6 +17,7 @@ MEASUREMENTS: Final = {
         "throughput": "No-op jobs per second through the whole state machine, one pod.",
         "steps": "Durable steps per second, one pod.",
         "latency": "Time from submit to the start of the handler, idle pod.",
+        "client": "What a client costs beside bare SQL, and how soon its waits wake.",
         "takeover": "Time until jobs run again after kill -9 of one of two pods.",
     }.items()
 }
@@ -67,6 +68,17 @@ def latency(scratch: Scratch, *, jobs: int) -> Figures:
     from cortex.bench.latency import latency as measure
 
     return measure(scratch.dsn, scratch.settings, count=jobs)
+
+
+@measurement(
+    option("--jobs", default=500, help="Single submits; a fifth of them are waited for."),
+    option("--bulk", default=10_000, help="Jobs in one call."),
+)
+def client(scratch: Scratch, *, jobs: int, bulk: int) -> Figures:
+    """Measure submits and waits of a client, in asyncio, and bare calls of SQL in turn."""
+    from cortex.bench.client import client as measure
+
+    return measure(scratch.dsn, count=jobs, bulk=bulk)
 
 
 @measurement(option("--jobs", default=50))

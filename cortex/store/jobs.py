@@ -261,6 +261,25 @@ async def _submit(
     return set(ids if row["ids"] is None else row["ids"])
 
 
+async def submit_all(
+    db: Database,
+    submissions: Sequence[Submission],
+    *,
+    by: str | None = None,
+    credential: str | None = None,
+    reason: str = "",
+) -> None:
+    """Submit any number of jobs in one transaction, in batches. Raises what `submit` raises."""
+
+    async def in_batches(connection: Connection) -> None:
+        inside = db.bound(connection)
+        for at in range(0, len(submissions), SUBMIT_BATCH):
+            batch = submissions[at : at + SUBMIT_BATCH]
+            await submit(inside, batch, by=by, credential=credential, reason=reason)
+
+    await db.transact(in_batches)
+
+
 async def submit_once(
     db: Database,
     submission: Submission,

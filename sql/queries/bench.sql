@@ -81,3 +81,11 @@ FROM generate_series(1, $1::int) n;
 -- Whether the first messages were sent. $1 how many.
 SELECT NOT EXISTS (SELECT FROM cortex.outbox WHERE status = 'PENDING' AND seq <= $1)
    AND NOT EXISTS (SELECT FROM cortex.outbox WHERE status = 'PROCESSING' AND seq <= $1) AS is_sent;
+
+-- name: submit_one
+-- Submits a job as any program does, for comparison. $1 type, $2 payload.
+SELECT cortex.submit_job($1, $2::jsonb) AS id;
+
+-- name: submit_many
+-- Submits many jobs as any program does, for comparison. $1 ids, $2 types, $3 payloads.
+SELECT cortex.submit_jobs($1, $2, $3::jsonb[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS ids;

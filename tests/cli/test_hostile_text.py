@@ -220,6 +220,7 @@ SHOW_NO_TEXT = {
             "aged",
             "approvals",
             "calls",
+            "client",
             "compare",
             "growth",
             "latency",

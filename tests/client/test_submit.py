@@ -1,5 +1,6 @@
 """Clients submit jobs: typed, checked, once under a key, many at once, in any library."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -222,9 +223,12 @@ def test_client_needs_no_other_parts_of_cortex() -> None:
 
 
 def test_client_of_another_event_loop_or_process_says_so(web: str) -> None:
-    client = run_asyncio(lambda: Client.connect(web))
-    with pytest.raises(UsageError, match="belongs to another event loop"):
-        run_asyncio(lambda: client.submit(digest, urls=[]))
+
+    async def use_elsewhere(client: Client) -> None:
+        with pytest.raises(UsageError, match="belongs to another event loop"):
+            await asyncio.to_thread(run_asyncio, lambda: client.submit(digest, urls=[]))
+
+    in_asyncio(web, use_elsewhere)
     with SyncClient(web) as forked:
         child = os.fork()
         if child == 0:

@@ -1,18 +1,27 @@
 """`cortex jobs submit`: checks a job as far as possible, and submits it once."""
 
 import os
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID
 
+import attrs
 import click
+import orjson
 
 from cortex.cli.apps import app_options, registry_of
 from cortex.cli.asking import acting_credential
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.jobs.payload import read_payload, split_arguments, with_arguments
+from cortex.cli.jobs.submit_lines import (
+    SUBMITTED_COLUMNS,
+    SubmittedJob,
+    naming_line,
+    read_lines,
+)
 from cortex.cli.jobs.watch import ENDING_COLUMNS, exit_by, wait_for
-from cortex.cli.options import Command, Seconds, Text
+from cortex.cli.options import PATH_CHARS_MAX, Command, Seconds, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.starting_pod import StartingPod
 from cortex.domain.argument_check import check_payload
@@ -52,6 +61,12 @@ ENVIRONMENT: Final = "TRACEPARENT"
     multiple=True,
     metavar="K=V",
     help="Set one argument; overrides --payload.",
+)
+@click.option(
+    "--jsonl",
+    type=Text(PATH_CHARS_MAX),
+    metavar="FILE",
+    help="Submit a job for each line, a JSON object, all or none; - for stdin.",
 )
 @click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent to run.")
 @click.option(
@@ -103,6 +118,7 @@ def submit(
     job_type: str,
     payload: str | None,
     arguments: tuple[str, ...],
+    jsonl: str | None,
     agent: str | None,
     tenant: str | None,
     queue: str | None,
@@ -124,7 +140,8 @@ def submit(
     refuse_bulk(job_type, queue)
     require_agent(job_type, agent)
     output = change.output
-    given, overrides = read_payload(payload), split_arguments(arguments)
+    overrides = split_arguments(arguments)
+    given = [read_payload(payload)] if jsonl is None else read_lines(jsonl, payload, key)
     registry = registry_of(apps)
     own = registry.find(job_type)
     starting = StartingPod(output)
@@ -133,10 +150,9 @@ def submit(
         if apps and own is None and served.timeout_s is None:
             registry.get(job_type)  # raises: the application was named for this type
         schemas = [each.schema for each in served.codes] if own is None else [own.schema]
-        submission = Submission(
+        template = Submission(
             id=system_chance().new_id(),
             type=job_type,
-            payload=with_arguments(given, overrides, schemas),
             agent=agent,
             tenant=tenant,
             queue_name=queue,
@@ -148,29 +164,46 @@ def submit(
             tags=tags,
             traceparent=_traceparent(traceparent),
         )
-        check_payload(job_type, submission.payload, own=own, live=served.codes)
+        submissions = _filled(template, given, overrides, schemas)
+        for number, each in enumerate(submissions, 1):
+            with naming_line(None if jsonl is None else number):
+                check_payload(job_type, each.payload, own=own, live=served.codes)
         if timeout is not None:
             default_s = (
                 own.policy.timeout_s if own else default_timeout_s(job_type, served.timeout_s)
             )
             check_timeout(job_type, timeout, default_s=default_s, name="--timeout")
         if job_type == APPROVAL_NOTIFY:
-            call(approvals.require_named, submission)
-        job_id = _submit(change, call, submission)
-        _tell_submitted(output, job_id, is_waiting=wait)
+            call(approvals.require_named, submissions[0])
+        ids = _submit(change, call, submissions, is_list=jsonl is not None)
+        _show_submitted(output, ids, is_list=jsonl is not None, is_waiting=wait)
         if (remark := unserved(job_type, served, is_known=own is not None)) is not None:
             _say_lonely(output, call, remark)
         if wait:
-            _await_end(output, call, job_id)
+            _await_ends(output, call, ids)
 
 
-def _await_end(output: Output, call: Session, job_id: UUID) -> None:
-    ended = wait_for(call, job_id, output=output)
+def _filled(
+    template: Submission,
+    payloads: list[str],
+    overrides: Sequence[tuple[str, str]],
+    schemas: Sequence[Mapping[str, Any]],
+) -> list[Submission]:
+    new_id = system_chance().new_id
+    return [
+        attrs.evolve(template, id=new_id(), payload=with_arguments(each, overrides, schemas))
+        for each in payloads
+    ]
+
+
+def _await_ends(output: Output, call: Session, ids: list[UUID]) -> None:
+    ended = [wait_for(call, job_id, output=output) for job_id in ids]
     if output.is_for_people:
-        FactPrinter(output.talk).print_ending(ended.job)
+        for each in ended:
+            FactPrinter(output.talk).print_ending(each.job)
     else:
-        output.listing(JOBS.noun, ENDING_COLUMNS, [ended.job], empty="")
-    exit_by([ended])
+        output.listing(JOBS.noun, ENDING_COLUMNS, [each.job for each in ended], empty="")
+    exit_by(ended)
 
 
 def _say_lonely(output: Output, call: Session, remark: str) -> None:
@@ -188,23 +221,38 @@ def _traceparent(option: str | None) -> str | None:
     return None if inherited is None else str(inherited)
 
 
-def _submit(change: ChangeRequest, call: Session, submission: Submission) -> UUID:
-    """Submit and return the job's id; for a used key, return the id of the first run."""
+def _submit(
+    change: ChangeRequest, call: Session, submissions: list[Submission], *, is_list: bool
+) -> list[UUID]:
+    """Submit and return the jobs' ids; for a used key, return those of the first run."""
     credential = acting_credential()
-    if change.key is None:
+    if change.key is None and not is_list:
         person = {"by": change.by, "credential": credential, "reason": change.reason}
-        call(jobs.submit_once, submission, **person)
-        return submission.id
+        call(jobs.submit_once, submissions[0], **person)
+        return [submissions[0].id]
 
-    async def work(db: Database, *, by: str, reason: str) -> UUID:
-        await jobs.submit(db, [submission], by=by, credential=credential, reason=reason)
-        return submission.id
+    async def work(db: Database, *, by: str, reason: str) -> list[UUID] | UUID:
+        await jobs.submit_all(db, submissions, by=by, credential=credential, reason=reason)
+        return [each.id for each in submissions] if is_list else submissions[0].id
 
-    request = request_of(submission)
-    return UUID(change.write(call, work, operation="jobs.submit", request=request))
+    request = request_of(submissions[0])
+    if is_list:
+        request["payload"] = [orjson.loads(each.payload) for each in submissions]
+    answer = change.write(call, work, operation="jobs.submit", request=request)
+    return [UUID(each) for each in (answer if is_list else [answer])]
 
 
-def _tell_submitted(output: Output, job_id: UUID, *, is_waiting: bool) -> None:
+def _show_submitted(output: Output, ids: list[UUID], *, is_list: bool, is_waiting: bool) -> None:
+    if not is_list:
+        _show_one(output, ids[0], is_waiting=is_waiting)
+    elif output.is_for_people:
+        for job_id in ids:
+            output.line(str(job_id))
+    elif not is_waiting:
+        output.listing(JOBS.noun, SUBMITTED_COLUMNS, [SubmittedJob(each) for each in ids], empty="")
+
+
+def _show_one(output: Output, job_id: UUID, *, is_waiting: bool) -> None:
     if output.is_for_people:
         output.line(str(job_id))
         if output.terminal.is_tty and not is_waiting:

@@ -310,3 +310,31 @@ def test_a_job_continues_the_trace_of_its_option_or_of_the_environment(
     assert job_id.replace("-", "") in shown  # its own: a broken one of the environment is ignored
     refused = cortex("jobs", "submit", "digest", "--traceparent", "00-x")
     assert (refused.code, "--traceparent: '00-x' is not a traceparent" in refused.err) == (2, True)
+
+
+def test_each_line_of_a_file_is_a_job(cortex: Cortex, life: Life, app: str) -> None:
+    life.type("shop")
+    lines = b'{"item": "tea"}\n\n{"item": "milk", "count": 2}\n'
+    (cortex.folder / "jobs.jsonl").write_bytes(lines)
+    submit = ("jobs", "submit", "shop", "--app", app, "--arg", "note=now", "--tag", "bulk")
+    key = ("--idempotency-key", "import-8812", "-o", "name")
+    ids = cortex(*submit, "--jsonl", "jobs.jsonl", *key).out.split()
+    assert cortex(*submit, "--jsonl", "jobs.jsonl", *key).out.split() == ids
+    assert [payload_of(cortex, each) for each in ids] == [
+        {"item": "tea", "note": "now"},
+        {"item": "milk", "count": 2, "note": "now"},
+    ]
+    listed = cortex(*submit, "--jsonl", "-", "--json", stdin=lines).document["jobs"]
+    assert [each["status"] for each in listed] == ["PENDING", "PENDING"]
+    assert len(cortex("jobs", "ls", "tag:bulk", "-o", "name").out.split()) == 4
+    for given, *options, message in (
+        (b'{"item": "tea"}\n[1]', "line 2: payload must be a JSON object"),
+        (b'{"item": "tea"}\n{"item": 3}', "line 2: payload.item must be text"),
+        (b"", "- has 0 lines, not 1 to 20,000"),
+        (lines, "--key", "today", "--jsonl and --key exclude each other"),
+        (lines, "--payload", "{}", "--jsonl and --payload exclude each other"),
+    ):
+        ended = cortex(*submit, "--jsonl", "-", *map(str, options), stdin=given)
+        assert ended.code == 2
+        assert str(message) in ended.err
+    assert len(cortex("jobs", "ls", "tag:bulk", "-o", "name").out.split()) == 4

@@ -105,6 +105,38 @@ export ANTHROPIC_BASE_URL=http://127.0.0.1:$PORT ANTHROPIC_API_KEY=scripted
 until_true 'grep -q base_url model.log'
 """
 )
+_SHIP: Final = """
+cat > ship.py <<'END'
+from cortex import Context, job
+
+
+@job("ship")
+async def ship(ctx: Context, number: int) -> str:
+    return f"order {number} is on its way"
+END
+cat > urls.py <<'END'
+from django.urls import path
+import views
+
+number = "orders/<path:number>"
+urlpatterns = [path(number, lambda request, number: views.order(request, int(number)))]
+urlpatterns += [path("jobs/<str:job>", views.result)]
+END
+cat > settings.py <<'END'
+import os
+from urllib.parse import parse_qs, urlsplit
+
+parts = urlsplit(os.environ["CORTEX_DSN"])
+place = parse_qs(parts.query)
+SECRET_KEY, ROOT_URLCONF, ALLOWED_HOSTS = "x", "urls", ["*"]
+DATABASES = {"default": {
+    "ENGINE": "django.db.backends.postgresql", "NAME": parts.path[1:], "USER": parts.username,
+    "HOST": place["host"][0], "PORT": place["port"][0],
+}}
+END
+cortex up --app ship.py > pod.log 2>&1 &
+export PYTHONPATH=$PWD
+"""
 _SYSTEMD: Final = """
 systemctl() { echo systemctl "$@"; }
 useradd() { echo useradd "$@"; }
@@ -178,6 +210,14 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             )
         },
     ),
+    "docs/guides/client.md": Scene(
+        given='export DATABASE_URL="${CORTEX_DSN%%&sslmode*}"\n',
+        blocks={
+            "CREATE ROLE web": By(
+                "tests/sql/test_submitter.py::test_a_submitter_reads_its_own_jobs_only"
+            ),
+        },
+    ),
     "docs/guides/code-changes.md": Scene(
         given="printf 'import cortex\\n' > new.py\n",
         blocks={
@@ -185,6 +225,28 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             # 9: jobs of other pages have tools that this one has not.
             "cortex preflight --app new.py": Run("cortex preflight --app new.py || [ $? = 9 ]"),
         },
+    ),
+    "docs/guides/django.md": Scene(
+        given=_SHIP,
+        after="""
+            export DJANGO_SETTINGS_MODULE=settings
+            python - <<'END'
+import json
+import django
+django.setup()
+from django.test import Client as Browser
+from views import jobs
+browser = Browser(raise_request_exception=False)
+answer = browser.post("/orders/8812")
+assert answer.status_code == 202, answer.content
+job = json.loads(answer.content)["job"]
+assert browser.post("/orders/8812").json()["job"] == job
+assert browser.get(f"/jobs/{job}").json() == {"result": "order 8812 is on its way"}
+assert browser.post("/orders/-1").status_code == 500
+assert len(jobs().jobs.list("type:ship")) == 1
+jobs().close()
+END
+        """,
     ),
     "docs/guides/failures.md": Scene(
         given=_DEAD,
@@ -194,6 +256,18 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
                 "tests/cli/test_dead.py::test_an_archived_letter_is_retried_with_an_edited_payload"
             ),
         },
+    ),
+    "docs/guides/fastapi.md": Scene(
+        given=_PORT,
+        words={"8000": "$PORT"},
+        blocks={
+            "curl": Run(before="until_true 'curl -fs http://127.0.0.1:$PORT/docs'"),
+        },
+        after="""
+            JOB=$(curl -fs -X POST http://127.0.0.1:$PORT/orders/8812 | cut -d '"' -f 4)
+            curl -fs http://127.0.0.1:$PORT/jobs/$JOB | grep 'order 8812 is on its way'
+            [ $(cortex jobs ls type:ship tenant:default -o name | wc -l) = 1 ]
+        """,
     ),
     "docs/guides/hosts.md": Scene(
         given=_SYSTEMD + _UNIT,

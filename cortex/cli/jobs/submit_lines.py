@@ -1,0 +1,58 @@
+"""`cortex jobs submit --jsonl`: a job for each line of a file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import UUID
+
+import attrs
+
+from cortex.cli.files import read_bytes
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.job import JobStatus
+from cortex.durable.codec import parse_payload
+from cortex.view.resource import Field
+
+LINES_MAX: Final = 20_000
+LINES_BYTES_MAX: Final = 256 * 1024 * 1024
+
+
+@attrs.frozen
+class SubmittedJob:
+    """A job of a list that was just submitted."""
+
+    id: UUID
+    status: JobStatus = JobStatus.PENDING
+
+
+SUBMITTED_COLUMNS: Final = (Field[SubmittedJob](name="id"), Field[SubmittedJob](name="status"))
+
+
+def read_lines(name: str, payload: str | None, key: str | None) -> list[str]:
+    """Return the payload of each line of a file that is not blank.
+
+    Raises `InvalidValueError` that names the line, and `UsageError` for options of one job.
+    """
+    if payload is not None or key is not None:
+        option = "--payload" if payload is not None else "--key"
+        raise UsageError(f"--jsonl and {option} exclude each other")
+    content = read_bytes(name, what="jobs", bytes_max=LINES_BYTES_MAX)
+    lines = [line for line in content.splitlines() if line.strip()]
+    if not 0 < len(lines) <= LINES_MAX:
+        raise UsageError(f"{name} has {len(lines):,} lines, not 1 to {LINES_MAX:,}")
+    payloads = []
+    for number, line in enumerate(lines, 1):
+        with naming_line(number):
+            payloads.append(parse_payload(line))
+    return payloads
+
+
+@contextmanager
+def naming_line(number: int | None) -> Iterator[None]:
+    """Name the line in an error about a payload; None: it is the only payload."""
+    try:
+        yield
+    except InvalidValueError as error:
+        if number is None:
+            raise
+        raise InvalidValueError(f"line {number}: {error.message}", hint=error.hint) from error
