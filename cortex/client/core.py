@@ -26,6 +26,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import Submission
 from cortex.domain.policy import check_timeout, default_timeout_s
+from cortex.durable.registry import JobType
 from cortex.postgres import dsn as addresses
 from cortex.postgres.database import (
     RUNTIME_ROLE,
@@ -208,14 +209,15 @@ class Core:
 
     async def _check(self, job: SubmittableJob[Any] | str, many: Sequence[Submission]) -> None:
         """Raise `InvalidValueError` for arguments that neither the handler nor a pod takes."""
-        name = many[0].type if many else ""
-        if many and many[0].timeout_s is not None:
+        if not many:
+            return
+        name, timeout_s = many[0].type, many[0].timeout_s
+        if not isinstance(job, JobType) or timeout_s is not None:
             served = await self._served_type(name)
-            own_s = None if isinstance(job, str) else getattr(job, "policy").timeout_s  # noqa: B009
-            default_s = own_s or default_timeout_s(name, served.timeout_s)
-            check_timeout(name, many[0].timeout_s, default_s=default_s, name="timeout_s")
-        if isinstance(job, str) and many:
-            await self._served_type(name)
+            if timeout_s is not None:
+                own_s = job.policy.timeout_s if isinstance(job, JobType) else None
+                default_s = own_s or default_timeout_s(name, served.timeout_s)
+                check_timeout(name, timeout_s, default_s=default_s, name="timeout_s")
         try:
             self._check_known(job, many)
         except InvalidValueError:  # pods may have other code by now

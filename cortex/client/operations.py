@@ -10,7 +10,7 @@ from uuid import UUID
 from cortex.client.core import Core, job_id_of
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.approvals.vote import Vote
-from cortex.domain.dead_letter import DeadLetter, DeadLetterFilter
+from cortex.domain.dead_letter import DeadLetter
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import JobCursor, parse_filter
 from cortex.store import approvals, dead_letters, job_pages, jobs
@@ -98,7 +98,7 @@ async def decide(
 
 async def list_dead(core: Core, *, limit: int) -> list[DeadLetter]:
     core.require_all("see dead letters")
-    return await dead_letters.page(core.db, DeadLetterFilter(), limit=checked_limit(limit))
+    return await dead_letters.page(core.db, limit=checked_limit(limit))
 
 
 async def retry_dead(

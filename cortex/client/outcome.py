@@ -13,6 +13,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import JobStatus
 from cortex.domain.job_feed import JobState
+from cortex.durable.registry import JobType
 
 
 def result_of(state: JobState, job: SubmittableJob[Any] | str | None) -> Any:
@@ -42,7 +43,7 @@ def result_of(state: JobState, job: SubmittableJob[Any] | str | None) -> Any:
 
 def _restored(state: JobState, job: SubmittableJob[Any] | str | None) -> Any:
     value = None if state.result is None else orjson.loads(state.result)
-    declared = getattr(job, "result", None)
+    declared = job.result if isinstance(job, JobType) else None
     if declared is None:
         return value
     try:

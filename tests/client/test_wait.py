@@ -5,13 +5,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 from uuid import UUID
 
 import pytest
 import trio
 
-from cortex import Client, JobCancelledError, JobFailedError, SyncClient, TimedOutError
+from cortex import Client, Handle, JobCancelledError, JobFailedError, SyncClient, TimedOutError
 from cortex.client import following, waiting
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import (
@@ -29,7 +29,7 @@ from cortex.postgres.database import RUNTIME_ROLE, Profile
 from cortex.postgres.migrate import migrate
 from cortex.postgres.session import open_session
 from cortex.store import clients
-from tests.support.apps.client_app import digest
+from tests.support.apps.client_app import Summary, digest, summarise
 from tests.support.eventually import asyncio_turn, eventually
 from tests.support.life import Life
 from tests.support.logins import login_with, name_of
@@ -54,12 +54,18 @@ def until_waits(dsn: str, *job_ids: UUID) -> None:
     eventually(lambda: {row["job_id"] for row in sql(dsn, WAITING)} >= wanted, what="waits")
 
 
-def completed(dsn: str, result: str = '{"a.txt": 3}', *, has_step: bool = False) -> None:
+def completed(
+    dsn: str,
+    result: str = '{"a.txt": 3}',
+    *,
+    has_step: bool = False,
+    job_type: str = "digest",
+) -> None:
     """Run the next job as a pod would; from any thread."""
     with open_session(Profile(dsn=dsn)) as call:
         life = Life(call, dsn)
-        pod = life.pod(f"pod-{new_id()}")
-        claim = life.claim(pod)
+        pod = life.pod(f"pod-{new_id()}", job_type)
+        claim = life.claim(pod, job_type)
         if has_step:
             life.step(pod, claim, 1, "fetch")
         life.finish(pod, claim, result=result)
@@ -82,7 +88,8 @@ def test_the_end_of_a_job_wakes_its_waiter(
             handle = await client.submit(digest, urls=[])
             ends = threading.Thread(target=end, args=[handle.id])
             ends.start()
-            result: dict[str, int] = await handle.result(timeout=30)
+            assert_type(handle, Handle[dict[str, int]])
+            result = await handle.result(timeout=30)
             ends.join()
             return result
 
@@ -281,9 +288,11 @@ def test_an_unfit_result_is_named_with_its_text(shared: SyncClient, life: Life) 
     handle = shared.submit(digest, urls=[])
     completed(life.dsn, '["no", "mapping"]')
     assert shared.handle(handle.id).result(timeout=10) == ["no", "mapping"]
-    if getattr(digest, "result", None) is not None:
-        with pytest.raises(InvalidOutputError, match=f"the result of job {handle.id}"):
-            handle.result(timeout=10)
+    with pytest.raises(InvalidOutputError, match=f"the result of job {handle.id}"):
+        handle.result(timeout=10)
+    summary = shared.submit(summarise, summary=Summary(3, "x"))
+    completed(life.dsn, '{"words": 4, "title": "y"}', job_type="summarise")
+    assert summary.result(timeout=10) == Summary(4, "y")
 
 
 # --- Connecting.

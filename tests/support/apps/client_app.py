@@ -20,6 +20,6 @@ async def digest(ctx: Context, urls: list[str], limit: int = 3) -> dict[str, int
 
 
 @job("summarise")
-async def summarise(ctx: Context, summary: Summary, priority: int = 0) -> None:
+async def summarise(ctx: Context, summary: Summary, priority: int = 0) -> Summary:
     """Its argument is a class, and another one is named like an option."""
     raise NotImplementedError
