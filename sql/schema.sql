@@ -774,7 +774,7 @@ CREATE FUNCTION cortex.running_step(task cortex_worker.task)
  RETURNS jsonb
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 -- Nothing clears the report when its step ends, so that a step costs no write: it may be of an earlier attempt, or its
 -- step may be in the record by now.
@@ -1041,7 +1041,7 @@ CREATE TRIGGER task_is_claimed AFTER UPDATE ON cortex_worker.task REFERENCING OL
 CREATE FUNCTION cortex_worker.hint()
  RETURNS trigger
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     -- At most one notification per statement: NOTIFY takes a database-wide lock at commit.
@@ -1129,7 +1129,7 @@ GRANT SELECT ON cortex_worker.strict_queue TO cortex_reader;
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 WITH unfit AS MATERIALIZED (
     SELECT j.id, kind.base, j.unfit_codes AS codes
@@ -1172,7 +1172,7 @@ RETURNING j.id $function$;
 CREATE FUNCTION cortex.let_go(of_job uuid)
  RETURNS boolean
  LANGUAGE sql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 -- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
@@ -1182,7 +1182,7 @@ SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
 CREATE FUNCTION cortex.wake(jobs uuid[])
  RETURNS integer
  LANGUAGE sql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 WITH held AS MATERIALIZED (
     SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
@@ -1240,7 +1240,7 @@ END $function$;
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
  RETURNS void
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     replaced uuid;
@@ -1286,7 +1286,7 @@ END $function$;
 CREATE FUNCTION cortex_worker.insert_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
  RETURNS uuid[]
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
@@ -1343,7 +1343,7 @@ END $function$;
 CREATE FUNCTION cortex_worker.insert_new_jobs(ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[], priorities integer[], run_ats timestamp with time zone[], worker_attempts integer[], max_retries integer[], timeouts_s integer[])
  RETURNS uuid[]
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
@@ -1622,7 +1622,7 @@ END $function$;
 CREATE FUNCTION cortex_worker.add_job(task text, payload jsonb DEFAULT '{}'::jsonb, queue_name text DEFAULT NULL::text, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, priority integer DEFAULT NULL::integer)
  RETURNS bigint
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     added uuid := cortex.submit_job(
@@ -1855,7 +1855,7 @@ GRANT SELECT ON cortex.reservation TO cortex_reader;
 CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[])
  RETURNS integer
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     booked int;
@@ -1907,7 +1907,7 @@ END $function$;
 CREATE FUNCTION cortex.settle_lost(calls uuid[])
  RETURNS integer
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     RETURN (
@@ -1923,7 +1923,7 @@ CREATE FUNCTION cortex.is_lost(call cortex.reservation)
  RETURNS boolean
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
     -- A living pod books the real cost of its call as soon as it reaches the database again.
@@ -1935,7 +1935,7 @@ SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state
 CREATE FUNCTION cortex.reserve(new_call uuid, of_job uuid, of_attempt integer, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid, of_version integer, of_step text, of_model text, most_tokens bigint, most_usd numeric, likely_tokens bigint, likely_usd numeric)
  RETURNS TABLE(verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s double precision, is_own boolean)
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -2110,7 +2110,7 @@ CREATE FUNCTION cortex.backoff_s(of_type text, config_id integer, agent_id uuid,
  RETURNS double precision
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 WITH given AS (
     SELECT c.spec->'policies'->of_type->'backoff' AS policy, v.spec->'limits'->'backoff' AS agent
@@ -2179,7 +2179,7 @@ RETURN (date_trunc(period, (at AT TIME ZONE 'UTC'::text)) AT TIME ZONE 'UTC'::te
 CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamp with time zone)
  RETURNS TABLE(verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s double precision)
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -2279,7 +2279,7 @@ GRANT SELECT ON cortex.effect TO cortex_reader;
 CREATE FUNCTION cortex.intend(of_job uuid, of_attempt integer, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea, sure boolean, reconciles boolean, of_approval uuid, by_name boolean)
  RETURNS TABLE(id uuid, verdict text, attempt integer, result json, why text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s double precision)
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -2374,7 +2374,7 @@ END $function$;
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
  RETURNS TABLE(outcome text, is_let_go boolean)
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -2590,7 +2590,7 @@ RETURN COALESCE(((risk = 'CRITICAL'::text) AND ((with_credential = requested_wit
 CREATE FUNCTION cortex.decide(of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text, by_client text, edited json, with_credential text)
  RETURNS TABLE(outcome text, votes integer)
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -2691,7 +2691,7 @@ END $function$;
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     due record;
@@ -2856,7 +2856,7 @@ CREATE FUNCTION cortex.waits_for(waiting_on text)
  RETURNS jsonb
  LANGUAGE plpgsql
  STABLE PARALLEL SAFE STRICT
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     IF waiting_on = 'effects:all' THEN
@@ -3043,7 +3043,7 @@ CREATE FUNCTION cortex.utc_text(at timestamp with time zone)
  RETURNS text
  LANGUAGE sql
  STABLE PARALLEL SAFE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT to_char($1 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') $function$;
 
@@ -3051,7 +3051,7 @@ SELECT to_char($1 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') $function$;
 CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp with time zone, OUT job_id uuid, OUT error text)
  RETURNS record
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
@@ -3070,7 +3070,7 @@ CREATE FUNCTION cortex.open_instants(of_schedule text, is_made_up boolean)
  RETURNS SETOF cortex.schedule_instant
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT * FROM cortex.schedule_instant i
 WHERE i.schedule = of_schedule AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL AND (NOT $2 OR i.is_made_up)
@@ -3083,7 +3083,7 @@ UNION ALL
 CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamp with time zone, was_due_in_outage boolean)
  RETURNS text
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     new_job uuid;
@@ -3140,7 +3140,7 @@ END $function$;
 CREATE FUNCTION cortex.release_queued(held cortex.schedule)
  RETURNS text
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     oldest timestamptz;
@@ -3165,7 +3165,7 @@ END $function$;
 CREATE FUNCTION cortex.trigger_schedule(held cortex.schedule, OUT job_id uuid, OUT error text, OUT instant timestamp with time zone)
  RETURNS record
  LANGUAGE plpgsql
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     -- Never at a whole second, as the instants of an expression are.
@@ -3205,7 +3205,7 @@ CREATE FUNCTION cortex.is_at_work(p cortex.pod)
  RETURNS boolean
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
         p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
@@ -3224,7 +3224,7 @@ CREATE FUNCTION cortex.is_served(of_type text, of_agent text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
@@ -3240,7 +3240,7 @@ CREATE FUNCTION cortex.is_declared(of_schedule text)
  RETURNS boolean
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT EXISTS (
     SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
@@ -3314,7 +3314,7 @@ CREATE FUNCTION cortex.served_tasks()
  RETURNS TABLE(task text, code integer)
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT DISTINCT c.task, p.code
 FROM (SELECT p.job_types, p.tools, coalesce(p.code_id, 0) AS code FROM cortex.pod p
@@ -3332,7 +3332,7 @@ CREATE FUNCTION cortex.unserved_tasks()
  RETURNS SETOF text
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 WITH RECURSIVE served AS MATERIALIZED (
     SELECT DISTINCT s.task FROM cortex.served_tasks() s
@@ -3549,7 +3549,7 @@ CREATE FUNCTION cortex.retention_limit(of_kind text)
  RETURNS timestamp with time zone
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT cortex.now() - interval '1 second' * CASE of_kind
            WHEN 'COMPLETED' THEN r.completed_s WHEN 'FAILED' THEN r.failed_s WHEN 'CANCELLED' THEN r.failed_s
@@ -3561,7 +3561,7 @@ CREATE FUNCTION cortex.retired(roots uuid[])
  RETURNS SETOF uuid
  LANGUAGE plpgsql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
@@ -3748,7 +3748,7 @@ CREATE FUNCTION cortex.retired_facts(facts bigint[])
  RETURNS SETOF bigint
  LANGUAGE plpgsql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
  SET enable_seqscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
@@ -3883,7 +3883,7 @@ CREATE FUNCTION cortex.waiting_messages(of_subscription text, most integer)
  RETURNS integer
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT least(most, count(*))::int FROM (
     (SELECT FROM cortex.outbox o
@@ -4014,7 +4014,7 @@ CREATE FUNCTION cortex.agent_name(of_agent uuid)
  RETURNS text
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT a.name FROM cortex.agent a WHERE a.id = $1 $function$;
 
@@ -4023,7 +4023,7 @@ CREATE FUNCTION cortex.traceparent_of(job uuid)
  RETURNS text
  LANGUAGE sql
  STABLE
- SET search_path TO 'pg_catalog'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $function$;
 

@@ -76,7 +76,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON cortex_worker.task TO cortex_runtime;
 GRANT USAGE ON SEQUENCE cortex_worker.task_id_seq TO cortex_runtime;
 
 CREATE FUNCTION cortex.running_step(task cortex_worker.task) RETURNS jsonb
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 -- Nothing clears the report when its step ends, so that a step costs no write: it may be of an earlier attempt, or its
 -- step may be in the record by now.
 SELECT task.running - 'attempt'
@@ -240,7 +240,7 @@ REVOKE EXECUTE ON FUNCTION cortex_worker.task_is_claimed() FROM PUBLIC;
 -- ------------------------------------------------------------------ new tasks
 
 CREATE FUNCTION cortex_worker.hint() RETURNS trigger
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- At most one notification per statement: NOTIFY takes a database-wide lock at commit.
     IF EXISTS (SELECT FROM inserted WHERE state = 'READY') THEN
@@ -328,7 +328,7 @@ GRANT SELECT, INSERT, DELETE ON cortex_worker.strict_queue TO cortex_runtime;
 -- ------------------------------------------------------------------ tasks of jobs that waited
 
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) RETURNS SETOF uuid
-    LANGUAGE sql SET search_path = pg_catalog AS $$
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 WITH unfit AS MATERIALIZED (
     SELECT j.id, kind.base, j.unfit_codes AS codes
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
@@ -371,14 +371,14 @@ COMMENT ON FUNCTION cortex.give_tasks IS
     'also knows that the tasks that the jobs had are gone.';
 
 CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
-    LANGUAGE sql SET search_path = pg_catalog AS $$
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 -- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
     SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $$;
 COMMENT ON FUNCTION cortex.let_go IS 'Gives a task to a job that waits for a person; returns whether it did.';
 
 CREATE FUNCTION cortex.wake(jobs uuid[]) RETURNS int
-    LANGUAGE sql SET search_path = pg_catalog AS $$
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 WITH held AS MATERIALIZED (
     SELECT j.id FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     WHERE j.status::text IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.waiting_on LIKE 'budget:%' AND j.worker_job_id IS NULL

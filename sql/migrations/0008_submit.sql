@@ -52,7 +52,7 @@ COMMENT ON FUNCTION cortex.refuse_for_submitter IS
 -- snapshot, and sees the result of what the previous one waited for. A cancelled job that kept a task would stop every
 -- claim.
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     replaced uuid;
     message text := format('replaced by job %s with the same key %L', successor, key);
@@ -108,7 +108,7 @@ CREATE FUNCTION cortex_worker.%I(
     ids uuid[], types text[], payloads jsonb[], agents text[], tenants text[], queue_names text[],
     priorities int[], run_ats timestamptz[], worker_attempts int[], max_retries int[], timeouts_s int[]
 ) RETURNS uuid[]
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
     person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
@@ -411,7 +411,7 @@ CREATE FUNCTION cortex_worker.add_job(
     job_key text DEFAULT NULL,
     priority int DEFAULT NULL
 ) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     added uuid := cortex.submit_job(
         type => task, payload => payload, queue_name => queue_name, run_at => run_at,

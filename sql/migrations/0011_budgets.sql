@@ -101,7 +101,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget, cortex.budget_use, cortex
 -- ------------------------------------------------------------------ begin and end of a call
 
 CREATE FUNCTION cortex.settle(calls uuid[], tokens bigint[], costs numeric[], notes jsonb[]) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     booked int;
     exhausted jsonb[];
@@ -152,7 +152,7 @@ COMMENT ON FUNCTION cortex.settle IS
     'skipped.';
 
 CREATE FUNCTION cortex.settle_lost(calls uuid[]) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT cortex.settle(array_agg(r.id), array_agg(r.input_tokens), array_agg(r.input_usd),
@@ -164,7 +164,7 @@ END $$;
 COMMENT ON FUNCTION cortex.settle_lost IS 'Ends calls whose outcome will stay unknown: the prompt was likely paid.';
 
 CREATE FUNCTION cortex.is_lost(call cortex.reservation) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
     -- A living pod books the real cost of its call as soon as it reaches the database again.
     OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
@@ -180,7 +180,7 @@ CREATE FUNCTION cortex.reserve(
     likely_tokens bigint, likely_usd numeric
 ) RETURNS TABLE (verdict text, budget text, unit text, spent numeric, limit_amount numeric, next_day_s float8,
     is_own boolean)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     today date := (cortex.now() AT TIME ZONE 'UTC')::date;

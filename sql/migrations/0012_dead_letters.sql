@@ -137,7 +137,7 @@ CREATE TRIGGER dead_letter_of_failure AFTER UPDATE OF status ON cortex.job_recor
 REVOKE EXECUTE ON FUNCTION cortex.dead_letter_of_failure() FROM PUBLIC;
 
 CREATE FUNCTION cortex.backoff_s(of_type text, config_id int, agent_id uuid, agent_version int, retry_count int)
-    RETURNS float8 LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    RETURNS float8 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH given AS (
     SELECT c.spec->'policies'->of_type->'backoff' AS policy, v.spec->'limits'->'backoff' AS agent
     FROM (SELECT $2 AS config_id, $3 AS agent_id, $4 AS agent_version) j

@@ -52,7 +52,7 @@ COMMENT ON FUNCTION cortex.quota_began IS 'The start of the UTC hour or day that
 
 CREATE FUNCTION cortex.take_quota(of_tool text, of_arguments json, taken_at timestamptz)
     RETURNS TABLE (verdict text, quota text, used numeric, limit_amount numeric, amount numeric, wait_s float8)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     held record;

@@ -78,7 +78,7 @@ CREATE FUNCTION cortex.intend(
     sure boolean, reconciles boolean, of_approval uuid, by_name boolean
 ) RETURNS TABLE (id uuid, verdict text, attempt int, result json, why text, quota text, used numeric,
     limit_amount numeric, amount numeric, wait_s float8)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     owner record;
@@ -173,7 +173,7 @@ COMMENT ON FUNCTION cortex.intend IS
 
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
     RETURNS TABLE (outcome text, is_let_go boolean)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     owner uuid;

@@ -194,7 +194,7 @@ CREATE FUNCTION cortex.decide(
     of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text,
     by_client text, edited json, with_credential text
 ) RETURNS TABLE (outcome text, votes int)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     owner uuid;
@@ -294,7 +294,7 @@ COMMENT ON FUNCTION cortex.decide IS
     'changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.';
 
 CREATE FUNCTION cortex.expire_approvals(most int) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     due record;
     its_task bigint;

@@ -2,7 +2,7 @@
 -- screen.
 
 CREATE FUNCTION cortex.waits_for(waiting_on text) RETURNS jsonb
-    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF waiting_on = 'effects:all' THEN
         RETURN (

@@ -140,13 +140,13 @@ END $$;
 -- ------------------------------------------------------------------ firing
 
 CREATE FUNCTION cortex.utc_text(at timestamptz) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 SELECT to_char($1 AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') $$;
 COMMENT ON FUNCTION cortex.utc_text IS 'An instant for sentences that programs may read.';
 
 CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamptz, OUT job_id uuid, OUT error text)
     -- The caller holds the schedule's row. A job that cannot be submitted must not stop the instants after it.
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
     job_id := cortex.submit_job(
@@ -161,7 +161,7 @@ END $$;
 COMMENT ON FUNCTION cortex.submit_instant IS 'Submits the job of one instant, in the caller''s transaction; or says why not.';
 
 CREATE FUNCTION cortex.open_instants(of_schedule text, is_made_up boolean) RETURNS SETOF cortex.schedule_instant
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT * FROM cortex.schedule_instant i
 WHERE i.schedule = of_schedule AND i.outcome = 'SUBMITTED' AND i.ended_at IS NULL AND (NOT $2 OR i.is_made_up)
 UNION ALL
@@ -172,7 +172,7 @@ COMMENT ON FUNCTION cortex.open_instants IS
     'The instants of a schedule whose jobs are open, and the last queued one; of those made up for alone, or of all.';
 
 CREATE FUNCTION cortex.fire_instant(held cortex.schedule, of_instant timestamptz, was_due_in_outage boolean) RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     new_job uuid;
     problem text;
@@ -228,7 +228,7 @@ COMMENT ON FUNCTION cortex.fire_instant IS
     'before.';
 
 CREATE FUNCTION cortex.release_queued(held cortex.schedule) RETURNS text
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     oldest timestamptz;
     new_job uuid;
@@ -251,7 +251,7 @@ COMMENT ON FUNCTION cortex.release_queued IS
     'Submits the oldest queued instant of a schedule once no earlier job is open. Null: nothing to do.';
 
 CREATE FUNCTION cortex.trigger_schedule(held cortex.schedule, OUT job_id uuid, OUT error text, OUT instant timestamptz)
-    LANGUAGE plpgsql SET search_path = pg_catalog AS $$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     -- Never at a whole second, as the instants of an expression are.
     instant := cortex.now() + CASE WHEN extract(microseconds FROM cortex.now())::bigint % 1000000 = 0
@@ -287,7 +287,7 @@ GRANT EXECUTE ON FUNCTION cortex.forget_instants(float8, int) TO cortex_runtime;
 -- ------------------------------------------------------------------ who serves it
 
 CREATE FUNCTION cortex.is_at_work(p cortex.pod) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
         p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
         -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
@@ -303,7 +303,7 @@ COMMENT ON FUNCTION cortex.is_at_work IS
     'Whether a pod lives, or was that of a `cortex tick` a few minutes ago: a cluster may do without other pods.';
 
 CREATE FUNCTION cortex.is_served(of_type text, of_agent text) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (
     SELECT FROM cortex.pod p
     WHERE (p.state = 'READY' AND p.drain_requested_at IS NULL OR p.ended_at > cortex.now() - interval '5 minutes')
@@ -316,7 +316,7 @@ COMMENT ON FUNCTION cortex.is_served IS
     'Whether a pod that is at work takes jobs of this type with the tools of this agent; one that drains takes none.';
 
 CREATE FUNCTION cortex.is_declared(of_schedule text) RETURNS boolean
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (
     SELECT FROM cortex.schedule_pod d JOIN cortex.pod p ON p.id = d.pod_id
     WHERE d.schedule = of_schedule AND cortex.is_at_work(p)) $$;

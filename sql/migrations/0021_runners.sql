@@ -73,7 +73,7 @@ COMMENT ON COLUMN cortex.alarm.level IS 'Of dead letters: their number; twice as
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.alarm TO cortex_runtime;
 
 CREATE FUNCTION cortex.served_tasks() RETURNS TABLE (task text, code int)
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT DISTINCT c.task, p.code
 FROM (SELECT p.job_types, p.tools, coalesce(p.code_id, 0) AS code FROM cortex.pod p
       WHERE p.state IN ('READY', 'DRAINING')
@@ -88,7 +88,7 @@ COMMENT ON FUNCTION cortex.served_tasks IS
     'Names of tasks that living pods, and the pods of ticks of the last minutes, can take, each with their code.';
 
 CREATE FUNCTION cortex.unserved_tasks() RETURNS SETOF text
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH RECURSIVE served AS MATERIALIZED (
     SELECT DISTINCT s.task FROM cortex.served_tasks() s
 ), made_way AS (

@@ -139,7 +139,7 @@ COMMENT ON FUNCTION cortex.retention_turn IS
     'process has the turn. held_s: how long nothing is deleted, since the clock was moved; null or 0: not at all.';
 
 CREATE FUNCTION cortex.retention_limit(of_kind text) RETURNS timestamptz
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT cortex.now() - interval '1 second' * CASE of_kind
            WHEN 'COMPLETED' THEN r.completed_s WHEN 'FAILED' THEN r.failed_s WHEN 'CANCELLED' THEN r.failed_s
            WHEN 'FACTS' THEN r.facts_s END
@@ -151,7 +151,7 @@ COMMENT ON FUNCTION cortex.retention_limit IS
 
 CREATE FUNCTION cortex.retired(roots uuid[]) RETURNS SETOF uuid
     -- By index for each job, whatever the planner knew about the tables when it made the plan.
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     done CONSTANT timestamptz := cortex.retention_limit('COMPLETED');
@@ -322,7 +322,7 @@ GRANT EXECUTE ON FUNCTION cortex.forget_upkeep(float8, int), cortex.forget_pods(
 -- ------------------------------------------------------------------ facts
 
 CREATE FUNCTION cortex.retired_facts(facts bigint[]) RETURNS SETOF bigint
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     old CONSTANT timestamptz := cortex.retention_limit('FACTS');

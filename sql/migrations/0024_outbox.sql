@@ -141,7 +141,7 @@ CREATE INDEX outbox_status ON cortex.outbox (status, seq);
 CREATE UNIQUE INDEX outbox_id ON cortex.outbox (id, subscription);
 
 CREATE FUNCTION cortex.waiting_messages(of_subscription text, most int) RETURNS int
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT least(most, count(*))::int FROM (
     (SELECT FROM cortex.outbox o
      WHERE o.subscription = of_subscription AND o.status = 'PENDING' AND NOT o.is_parked LIMIT most)
@@ -270,12 +270,12 @@ GRANT EXECUTE ON FUNCTION
 -- schedules, schedules.advance; of runners, runners.record; of recovery, tasks.record_blocked; of what lasts, runners.sql.
 
 CREATE FUNCTION cortex.agent_name(of_agent uuid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT a.name FROM cortex.agent a WHERE a.id = $1 $$;
 COMMENT ON FUNCTION cortex.agent_name IS 'The name of an agent by its id.';
 
 CREATE FUNCTION cortex.traceparent_of(job uuid) RETURNS text
-    LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT cortex.traceparent(j.id, j.traceparent) FROM cortex.job_record j WHERE j.id = $1 $$;
 COMMENT ON FUNCTION cortex.traceparent_of IS 'What a job hands on: its trace, and its own span as the parent.';
 

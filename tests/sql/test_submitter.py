@@ -191,3 +191,43 @@ def test_shadowed_names_do_not_mislead_the_functions(web: str, other: str, datab
     (row,) = run_asyncio(shadow)
     assert row["status"] is None
     assert sql(database, "SELECT count(*) FROM cortex.job")[0][0] == 1
+
+
+EVIL = """
+    CREATE FUNCTION pg_temp.evil(value pg_catalog.text) RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'runs as %', current_user;
+    END $$;
+    CREATE DOMAIN pg_temp.{name} AS pg_catalog.{name} CHECK (pg_temp.evil(VALUE::pg_catalog.text));
+"""
+SUBMIT_ALL = """
+    SELECT cortex.submit_jobs(
+        array_agg(cortex.uuid7()), array_agg('run_agent'::pg_catalog.text),
+        NULL, NULL, NULL, array_agg('mail'::pg_catalog.text), NULL, array_agg(now()), NULL, NULL,
+        NULL, array_agg('key' || n), array_agg('["a"]'::pg_catalog.jsonb), NULL)
+    FROM generate_series(1, {count}) n
+"""
+
+
+@pytest.mark.parametrize("name", ["text", "uuid", "jsonb", "bool", "timestamptz"])
+def test_types_of_a_submitter_never_run_with_the_rights_of_the_owner(web: str, name: str) -> None:
+    async def submit_all() -> None:
+        connection = await asyncpg.connect(web)
+        try:
+            await connection.execute(EVIL.format(name=name))
+            await connection.execute(SUBMIT_ALL.format(count=1))
+            await connection.execute(SUBMIT_ALL.format(count=20))
+            await connection.execute("SELECT cortex.submit_job('a', idempotency_key => 'k')")
+        finally:
+            await connection.close()
+
+    run_asyncio(submit_all)
+
+
+def test_each_function_with_a_search_path_looks_for_temporary_names_last(database: str) -> None:
+    query = """
+        SELECT p.oid::regprocedure::text AS name FROM pg_proc p, unnest(p.proconfig) AS c(setting)
+        WHERE p.pronamespace IN ('cortex'::regnamespace, 'cortex_worker'::regnamespace)
+          AND c.setting LIKE 'search_path=%' AND c.setting NOT LIKE '%, pg_temp'
+    """
+    assert [row["name"] for row in sql(database, query)] == []
