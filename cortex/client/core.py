@@ -49,6 +49,8 @@ SERVED_S: Final = 10.0
 """How long the arguments of a type are taken from memory, as long as they fit."""
 TYPES_MAX: Final = 1_000
 CONNECTIONS_MAX: Final = 100
+MANY_MAX: Final = 20_000
+"""Jobs in one transaction, whose connection is cut after ten seconds."""
 SLICE: Final = 50
 """Jobs that are prepared at once while the event loop waits."""
 WAIT_DEFAULT_S: Final = 3_600.0
@@ -145,45 +147,53 @@ class Core:
         """Submit all or none; checks one batch while the database inserts the one before."""
         if options.key is not None:
             raise UsageError("key is for one job", hint="submit each job with a key of its own")
-        new_id = self.chance.new_id
         given = list(payloads)
-        many = submissions(job, given[: jobs.SUBMIT_BATCH], options, new_id=new_id)
+        if len(given) > MANY_MAX:
+            raise UsageError(
+                f"{len(given):,} jobs are more than {MANY_MAX:,} in one transaction",
+                hint="submit them in several calls",
+            )
+        # Known before the first try: a repeated one inserts nothing twice.
+        ids = [self.chance.new_id() for _ in given]
+        first = given[: jobs.SUBMIT_BATCH]
+        many = submissions(job, first, options, new_id=iter(ids).__next__)
         await self._check(job, many)  # most mistakes are in all of them: before any work
         if len(given) <= jobs.SUBMIT_BATCH:
             if many:
                 await self._surely(partial(jobs.submit, self.db, many, by=options.by), many)
-            return [each.id for each in many]
-
-        async def in_one_transaction() -> list[UUID]:
-            return await self.db.transact(partial(self._insert_all, job, given, options, many))
-
-        return await self._surely(in_one_transaction, many)
+            return ids
+        insert = partial(
+            self._insert_all, job=job, given=given, ids=ids, options=options, first=many
+        )
+        await self._surely(partial(self.db.transact, insert), many)
+        return ids
 
     async def _insert_all(
         self,
+        connection: Connection,
+        *,
         job: SubmittableJob[Any] | str,
         given: Sequence[Mapping[str, Any]],
+        ids: Sequence[UUID],
         options: Options,
         first: list[Submission],
-        connection: Connection,
-    ) -> list[UUID]:
+    ) -> None:
         inside = self.db.bound(connection)
-        ids: list[UUID] = []
         batch, at = first, jobs.SUBMIT_BATCH
         while batch:
-            ids += [each.id for each in batch]
             inserting = asyncio.ensure_future(jobs.submit(inside, batch, by=options.by))
             try:
-                batch = await self._prepared(job, given[at : at + jobs.SUBMIT_BATCH], options)
-                at += jobs.SUBMIT_BATCH
+                until = at + jobs.SUBMIT_BATCH
+                batch = await self._prepared(job, given[at:until], ids[at:until], options)
+                at = until
             finally:
                 await inserting
-        return ids
 
     async def _prepared(
         self,
         job: SubmittableJob[Any] | str,
         some: Sequence[Mapping[str, Any]],
+        ids: Sequence[UUID],
         options: Options,
     ) -> list[Submission]:
         """Return checked submissions; lets the loop run in between."""
@@ -191,7 +201,8 @@ class Core:
         for at in range(0, len(some), SLICE):
             await asyncio.sleep(0)
             slice_ = some[at : at + SLICE]
-            ready += submissions(job, slice_, options, new_id=self.chance.new_id)
+            new_id = iter(ids[at : at + SLICE]).__next__
+            ready += submissions(job, slice_, options, new_id=new_id)
             self._check_known(job, ready[at:])
         return ready
 

@@ -156,6 +156,7 @@ class Waits:
                 self._trouble = error
                 failures += 1
             except CortexError as error:
+                failures += 1
                 self._fail(self._waits, error)
             finally:
                 session.cut()

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from cortex import Client, SyncClient
+from cortex.client import core
 from cortex.domain.drain import Liveness
 from cortex.domain.errors import (
     CortexError,
@@ -160,6 +161,24 @@ def test_many_jobs_are_submitted_in_one_call_or_none(
 
     in_asyncio(web, work)
     assert len(sql(database, "SELECT FROM cortex.job")) == 350
+
+
+def test_submits_whose_reply_was_lost_insert_nothing_twice(
+    shared: SyncClient, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose_the_first(call: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, bool]:
+        await call()
+        return await call(), True
+
+    monkeypatch.setattr(jobs, "SUBMIT_BATCH", 10)
+    monkeypatch.setattr(core, "repeat_if_lost", lose_the_first)
+    ids = {each.id for each in shared.submit_many(digest, [{"urls": []}] * 25)}
+    ids |= {shared.submit(digest, urls=[]).id, shared.submit(digest, urls=[], key="k").id}
+    assert {row["id"] for row in sql(database, "SELECT id FROM cortex.job")} == ids
+    assert len(ids) == 27
+    monkeypatch.setattr(core, "MANY_MAX", 24)
+    with pytest.raises(UsageError, match="25 jobs are more than 24 in one transaction"):
+        shared.submit_many(digest, [{"urls": []}] * 25)
 
 
 @pytest.mark.parametrize(
