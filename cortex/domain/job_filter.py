@@ -30,6 +30,8 @@ from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
 from cortex.domain.waiting import CODE, PERSON, SLEEP
 
+SHOWN_CHARS_MAX: Final = 80
+"""Of a word in an error."""
 TEXT_MAX: Final = 2_000
 """Characters of a whole filter."""
 VALUES_MAX: Final = 50
@@ -253,11 +255,15 @@ def parse_state(word: str) -> tuple[StateTerm, ...]:
     return _word(word, _STATES, "state", STATE_NAMES)
 
 
+def _shown(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+
+
 def parse_fingerprint(text: str) -> str:
     """Return the beginning of a fingerprint in lower case. Raises `UsageError`."""
     digits = text.strip().lower()
     if not re.fullmatch(r"[0-9a-f]{4,12}", digits, re.ASCII):
-        raise UsageError(f"{text[:80]!r} is not a fingerprint or its first 4 digits")
+        raise UsageError(f"{_shown(text)!r} is not a fingerprint or its first 4 digits")
     return digits
 
 
@@ -274,7 +280,7 @@ def _word(
         close = difflib.get_close_matches(word.lower(), meanings, n=1)
         known = f"{_PLURALS[kind]}: {', '.join(shown or meanings)}"
         hint = f"did you mean {close[0]!r}?" if close else known
-        raise UsageError(f"unknown {kind} {word[:80]!r}", hint=hint)
+        raise UsageError(f"unknown {kind} {_shown(word)!r}", hint=hint)
     return meaning
 
 
@@ -307,7 +313,7 @@ def _terms(text: str) -> Iterator[tuple[str, str, list[str]]]:
         if term is None:
             rest = text[at:].strip()
             raise UsageError(
-                f"{rest[:80]!r} is no part of a filter", hint=f"a key and a value: {_KEYS}"
+                f"{_shown(rest)!r} is no part of a filter", hint=f"a key and a value: {_KEYS}"
             )
         at = term.end()
         yield term["key"].lower(), term["sign"], _values(term)
@@ -322,7 +328,7 @@ def _values(term: re.Match[str]) -> list[str]:
         else:
             values[-1] += piece[1] or piece[2] or piece[3] or ""
     if not all(values):
-        raise UsageError(f"a value is missing in {term[0].strip()[:80]!r}")
+        raise UsageError(f"a value is missing in {_shown(term[0].strip())!r}")
     return values
 
 
@@ -343,7 +349,7 @@ def _add_suffix(fields: dict[str, Any], field: str, value: str) -> None:
     digits = value.lstrip("…~*").lower().replace("-", "")
     if not re.fullmatch(f"[0-9a-f]{{{ID_DIGITS_MIN},32}}", digits, re.ASCII):
         raise UsageError(
-            f"{value[:80]!r} is not the id of a job, or the end of one",
+            f"{_shown(value)!r} is not the id of a job, or the end of one",
             hint=f"give at least its last {ID_DIGITS_MIN} digits",
         )
     fields[field] = (*fields.get(field, ()), digits)
@@ -387,7 +393,7 @@ def _instant(text: str) -> datetime:
         return aware.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{text[:80]!r} is neither a date nor an instant",
+            f"{_shown(text)!r} is neither a date nor an instant",
             hint="such as 2026-01-31 or 2026-01-31T12:30:00Z",
         ) from error
 
@@ -425,7 +431,7 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
         close = difflib.get_close_matches(key, _READERS, n=1)
         meant = f"did you mean {close[0]!r}? " if close else ""
         raise UsageError(
-            f"unknown key {key[:80]!r} in the filter", hint=f"{meant}known: {', '.join(_READERS)}"
+            f"unknown key {_shown(key)!r} in the filter", hint=f"{meant}known: {', '.join(_READERS)}"
         )
     if sign not in _READERS[key]:
         takes = " or ".join(f"{key}{each}" for each in _READERS[key])

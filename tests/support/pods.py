@@ -151,7 +151,8 @@ class Pods:
 
     def launch(self, *arguments: str, **settings: object) -> Pod:
         """Start a pod without waiting for it; `settings` by their names, such as `slots`."""
-        return self._launch(["up", "--app", APP, "--json", *arguments], settings)
+        app = [] if "--app" in arguments else ["--app", APP]
+        return self._launch(["up", *app, "--json", *arguments], settings)
 
     def launch_tick(self, *arguments: str, app: str = APP, **settings: object) -> Pod:
         """Start `cortex tick` without waiting for it."""
