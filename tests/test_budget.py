@@ -26,7 +26,7 @@ FIXTURES_S: Final = {
     "cluster": 0.12,  # a terminal UI without a terminal
     "own_server": 0.08,
     "server": 0.02,  # what `own_server` is, or shared by a module
-    "database": 0.04,
+    "database": 0.03,
 }
 OTHERS_S: Final = 0.01
 
@@ -38,13 +38,13 @@ BUDGETS_S: Final = {
     "tests/cli": 43.5,
     "tests/client": 3.5,
     "tests/demo": 1.5,
-    "tests/e2e": 104.0,
-    "tests/http": 38.0,
-    "tests/runtime": 28.0,
-    "tests/sql": 12.0,
-    "tests/store": 67.5,
-    "tests/tui": 95.5,
-    "tests/unit": 47.0,
+    "tests/e2e": 104.5,
+    "tests/http": 37.5,
+    "tests/runtime": 22.0,
+    "tests/sql": 9.5,
+    "tests/store": 59.5,
+    "tests/tui": 95.0,
+    "tests/unit": 48.5,
 }
 
 

@@ -431,7 +431,8 @@ def _reader(key: str, sign: str) -> tuple[str, _Read]:
         close = difflib.get_close_matches(key, _READERS, n=1)
         meant = f"did you mean {close[0]!r}? " if close else ""
         raise UsageError(
-            f"unknown key {_shown(key)!r} in the filter", hint=f"{meant}known: {', '.join(_READERS)}"
+            f"unknown key {_shown(key)!r} in the filter",
+            hint=f"{meant}known: {', '.join(_READERS)}",
         )
     if sign not in _READERS[key]:
         takes = " or ".join(f"{key}{each}" for each in _READERS[key])

@@ -37,7 +37,7 @@ def name_field(doc: str) -> Any:
 
 @attrs.frozen(kw_only=True)
 class DeadLetterChoice:
-    """Selects dead letters: all given criteria must hold."""
+    """Selects dead letters: all given keys must hold; values of one key are alternatives."""
 
     fingerprint: str | None = text(
         doc="fingerprint of the error, or its beginning",
