@@ -68,7 +68,7 @@ class BulkRequest:
     jobs: str | None = None
     """A filter, as typed; "" matches all jobs. With `letter:` it selects dead letters."""
     job_ids: tuple[UUID, ...] = ()
-    """Jobs by name instead."""
+    """Jobs by name instead; with a filter for dead letters, those of it that were counted."""
     letters_through: UUID | None = None
     """The job of the newest dead letter that a person counted: newer ones are left alone."""
     limit: int = LIMIT_DEFAULT
@@ -96,7 +96,7 @@ class BulkRequest:
         """Return a request for the jobs that a person counted and confirmed; `at`: when.
 
         They are named, because by now the filter `jobs` may match others. Too many to name are
-        chosen again, at most as many; so are dead letters, up to the last one that was counted.
+        chosen again, at most as many: of dead letters those up to the last one that was counted.
         """
         request = cls(
             verb=verb,
@@ -108,7 +108,9 @@ class BulkRequest:
             from_start=from_start,
         )
         if request.is_about_letters:
-            return attrs.evolve(request, letters_through=job_ids[-1])
+            if len(job_ids) > NAMED_MAX:
+                return attrs.evolve(request, letters_through=job_ids[-1])
+            return attrs.evolve(request, job_ids=tuple(job_ids))
         if len(job_ids) > NAMED_MAX:
             return attrs.evolve(request, counted_at=at)
         return attrs.evolve(request, jobs=None, limit=LIMIT_DEFAULT, job_ids=tuple(job_ids))
@@ -119,7 +121,7 @@ class BulkRequest:
 
     def check(self) -> None:
         """Raise `UsageError` for a request that makes no sense."""
-        if (self.jobs is None) != bool(self.job_ids):
+        if (self.jobs is None) != bool(self.job_ids) and not self.is_about_letters:
             raise UsageError("a bulk operation takes one of jobs and job_ids")
         verbs = {BulkVerb.RETRY, BulkVerb.DISCARD if self.is_about_letters else BulkVerb.CANCEL}
         if self.verb not in verbs:

@@ -236,6 +236,24 @@ def of_letters(text: str) -> str:
     return text if parse_filter(text).letters else f"letter:unresolved {text}".strip()
 
 
+def with_terms(text: str, terms: Mapping[str, str]) -> str:
+    """Return a valid filter with more terms, for these exact values.
+
+    Raises `UsageError` for a key that it has already: two terms of one key are alternatives.
+    """
+    taken = {key for key, _, _ in _terms(text)}
+    for key, value in terms.items():
+        if key in taken:
+            raise UsageError(
+                f"{key} is in the filter {_shown(text)!r} already", hint="give it once"
+            )
+        if "*" in value:
+            raise UsageError(
+                f"{key} {_shown(value)!r} is no exact value", hint=f"a pattern is a filter: {key}:…"
+            )
+    return " ".join((text, *(term(key, value) for key, value in terms.items()))).strip()
+
+
 def term(key: str, value: str) -> str:
     """Return a term that matches a text: `pod:eu-2`, `queue:"big jobs"`."""
     if re.fullmatch(r"[\w.:/@-]+", value):

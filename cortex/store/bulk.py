@@ -102,6 +102,9 @@ def _plain(id_: UUID) -> UUID:
 
 async def _choose(db: Database, request: BulkRequest, *, before: datetime) -> JobChoice:
     is_cancel = request.verb is BulkVerb.CANCEL
+    if request.job_ids and request.is_about_letters:
+        ids = list(request.job_ids)
+        return JobChoice(job_ids=ids, refused={}, has_more=False, failed=len(ids))
     if request.job_ids:
         of_marked = (
             job_choice.choose_marked_to_cancel if is_cancel else job_choice.choose_marked_to_retry

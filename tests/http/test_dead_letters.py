@@ -190,7 +190,7 @@ def test_many_are_chosen_tried_out_and_then_changed_by_a_job(
         "verb": "discard",
         "reason": "x",
         "jobs": "letter:unresolved code:job_failed",
-        "letters_through": str(sorted(ids)[2]),
+        "job_ids": [str(each) for each in sorted(ids)[:3]],
         "limit": 3,
         "rate_per_s": 2.5,
     }

@@ -150,6 +150,20 @@ async def test_letters_failed_after_the_count_stay_open(pod: Bench, database: st
     assert (changed(done), letter(database, late)["state"]) == ((2, 0, {}), "OPEN")
 
 
+async def test_counted_letters_are_named_so_that_older_ones_that_match_later_stay_open(
+    pod: Bench, database: str
+) -> None:
+    """The filter matches one more, with an older letter, when the operation chooses."""
+    (older,) = fail(database)
+    counted = fail(database, 2)
+    request = BulkRequest.counted(
+        BulkVerb.DISCARD, sorted(counted), jobs="letter:unresolved type:work", at=None, reason="x"
+    )
+    done = await carry_out(pod, database, request)
+    assert changed(done) == (2, 0, {})
+    assert letter(database, older)["state"] == "OPEN"
+
+
 async def test_letter_settled_meanwhile_fails_with_its_reason(pod: Bench, database: str) -> None:
     ids = fail(database, 2)
     request = a_request()

@@ -28,12 +28,12 @@ def nothing_was_done(cluster: FakeBackend) -> bool:
 
 
 def a_group(verb: str, limit: int, *, last: int) -> BulkRequest:
-    """Request for a job on the letters of an error up to the last one that was counted."""
+    """Request for a job on the letters of an error that were counted, the last ones made."""
     return BulkRequest(
         verb=BulkVerb(verb),
         reason="why",
         jobs="letter:unresolved fingerprint:f1f1",
-        letters_through=UUID(int=last),
+        job_ids=tuple(UUID(int=number) for number in range(last - limit + 1, last + 1)),
         limit=limit,
         rate_per_s=RATE_DEFAULT,
     )

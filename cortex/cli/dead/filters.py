@@ -10,7 +10,7 @@ import click
 from cortex.cli.options import Span, Text
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import FailureClass
-from cortex.domain.job_filter import JobFilter, parse_fingerprint, term
+from cortex.domain.job_filter import JobFilter, parse_fingerprint, with_terms
 from cortex.postgres.session import Session
 from cortex.store import dead_letters, specs
 from cortex.store.specs import SpecKind
@@ -69,10 +69,11 @@ def filtered(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def packed(*args: Any, filters: tuple[str, ...], since_s: float | None, **given: Any) -> None:
         values = {key: given.pop(f"{key}_") for key in _TERMS}
-        terms = [term(key, value) for key, value in values.items() if value is not None]
+        chosen = {key: value for key, value in values.items() if value is not None}
+        terms = [with_terms(" ".join(filters), chosen)] if chosen else [*filters]
         if since_s is not None:
             terms.append(f"ended<{since_s:.0f}s")
-        command(*args, filters=(*filters, *terms), **given)
+        command(*args, filters=tuple(terms), **given)
 
     for option in reversed(_OPTIONS):
         packed = option(packed)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.failure import FailureClass
-from cortex.domain.job_filter import TEXT_MAX, JobFilter, of_letters, parse_filter, term
+from cortex.domain.job_filter import TEXT_MAX, JobFilter, of_letters, parse_filter, term, with_terms
 from cortex.domain.phrases import parse_span
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
@@ -37,7 +37,7 @@ def name_field(doc: str) -> Any:
 
 @attrs.frozen(kw_only=True)
 class DeadLetterChoice:
-    """Selects dead letters: all given keys must hold; values of one key are alternatives."""
+    """Selects dead letters: all given criteria must hold."""
 
     fingerprint: str | None = text(
         doc="fingerprint of the error, or its beginning",
@@ -61,7 +61,6 @@ class DeadLetterChoice:
 
     def typed(self, *states: DeadLetterState) -> str:
         """Return the criteria as a filter; "" if there are none. Raises `UsageError`."""
-        parse_filter(self.filter)
         criteria = {
             "fingerprint": self.fingerprint,
             "type": self.type,
@@ -70,11 +69,12 @@ class DeadLetterChoice:
             "agent": self.agent,
             "tenant": self.tenant,
         }
-        terms = [term(key, value) for key, value in criteria.items() if value is not None]
+        given = {key: value for key, value in criteria.items() if value is not None}
+        terms = [with_terms(self.filter, given)]
         if self.since is not None:
             terms.append(f"ended<{parse_span(self.since):.0f}s")
         terms += [term("letter", state) for state in states]
-        return " ".join((self.filter, *terms)).strip()
+        return " ".join(terms).strip()
 
 
 @attrs.frozen(kw_only=True)

@@ -138,7 +138,7 @@ LETTERS = "letter:unresolved type:work"
     "fields, message",
     [
         ({}, "takes one of"),
-        ({"jobs": LETTERS, "job_ids": ids(1)}, "takes one of"),
+        ({"jobs": "type:work", "job_ids": ids(1)}, "takes one of"),
         ({"verb": BulkVerb.DISCARD, "jobs": ""}, "discard is for dead letters"),
         ({"verb": BulkVerb.CANCEL, "jobs": LETTERS}, "cancel is for jobs"),
         ({"jobs": "", "limit": 0}, "limit is 0"),
