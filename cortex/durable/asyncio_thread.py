@@ -42,6 +42,8 @@ def on_asyncio(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             await work.done.wait()
         except trio.Cancelled:
+            if work.call_off():
+                raise
             loop.call_soon_threadsafe(work.cancel)
             with trio.move_on_after(CANCELLED_WITHIN_S, shield=True):
                 await work.done.wait()
@@ -67,9 +69,21 @@ class _Work:
     error: BaseException | None = None
     done: trio.Event = attrs.field(factory=trio.Event)
     task: "asyncio.Task[None] | None" = None
+    _is_off: bool = attrs.field(default=False, init=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    def call_off(self) -> bool:
+        """Return whether it has not begun; it will not begin then. From another thread."""
+        with self._lock:
+            self._is_off = True
+            return self.task is None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.task = loop.create_task(self._run())
+        with self._lock:
+            if self._is_off:
+                return
+            self.task = loop.create_task(self._run())
+        self.task.add_done_callback(self._ended)  # also of a task that was cancelled before it ran
 
     def cancel(self) -> None:
         if self.task is not None:
@@ -81,6 +95,10 @@ class _Work:
             self.value = await made if inspect.isawaitable(made) else made
         except BaseException as error:  # noqa: BLE001 -- it would end the loop, on which all wait
             self.error = error
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if task.cancelled():
+            self.error = asyncio.CancelledError()
         with suppress(trio.RunFinishedError):  # nobody waits any more
             self.token.run_sync_soon(self.done.set)
 
@@ -110,8 +128,14 @@ def _started() -> asyncio.AbstractEventLoop:
 
     def run() -> None:
         with asyncio.Runner() as runner:
-            started.set_result(runner.get_loop())
-            runner.get_loop().run_forever()
+            loop = runner.get_loop()
+            started.set_result(loop)
+            while True:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # A task that job code began raised it: only that task ends.
+                    _log.error("a task of asyncio tried to end the process", error=repr(error))
 
     threading.Thread(target=run, name="asyncio of jobs", daemon=True).start()
     return started.result()

@@ -180,7 +180,9 @@ class Resources:
         try:
             parameters = list(inspect.signature(function).parameters.values())
             plain: Any = function
+            given: set[str] = set()
             while isinstance(plain, partial):
+                given |= plain.keywords.keys()
                 plain = plain.func
             hints = get_type_hints(plain if hasattr(plain, "__name__") else type(plain).__call__)
         except (TypeError, ValueError, NameError, AttributeError):
@@ -188,7 +190,9 @@ class Resources:
         found: list[tuple[int | None, str, type]] = []
         for index, each in enumerate(parameters):
             kind = hints.get(each.name)
-            if isinstance(kind, type) and kind in self.opened and each.kind not in _REST:
+            if each.name in given or each.kind in _REST:
+                continue
+            if isinstance(kind, type) and kind in self.opened:
                 position = None if each.kind is inspect.Parameter.KEYWORD_ONLY else index
                 found.append((position, each.name, kind))
         return tuple(found)

@@ -14,6 +14,7 @@ import trio
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import TransientError
 from cortex.durable.resources import Resource, Resources
+from cortex.durable.stray_errors import close_nurseries, leave_actor
 
 OPENS_WITHIN_S: Final = 60.0
 CLOSES_WITHIN_S: Final = 5.0
@@ -32,7 +33,7 @@ class _Holder:
     on_failure: Callable[[], None]
     """Called when the resource ends by itself while it is open."""
     value: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
     is_open: bool = False
     answered: trio.Event = attrs.field(factory=trio.Event)
     closing: trio.Event = attrs.field(factory=trio.Event)
@@ -46,9 +47,11 @@ class _Holder:
                     self.is_open = True
                     self.answered.set()
                     await self.closing.wait()
-        except Exception as error:  # noqa: BLE001 -- the application's; reported by name
-            self.error = error
+        except BaseException as error:  # noqa: BLE001, ASYNC103 -- the application's; reported by name
+            # It must not end the pod's task; a cancellation of the pod is raised.
+            self.error = await leave_actor(trio.lowlevel.current_task(), error)  # noqa: ASYNC102 -- shielded, with a bound
         finally:
+            await close_nurseries(trio.lowlevel.current_task())  # noqa: ASYNC102 -- shielded, with a bound
             self.answered.set()
             self.closed.set()
         if not self.is_open:
@@ -72,6 +75,8 @@ class OpenResources:
     nursery: trio.Nursery
     """Holds their tasks."""
     on_failure: Callable[[], None]
+    left_s: Callable[[], float] = lambda: CLOSES_WITHIN_S
+    """The time that is left for closing, if less than usual."""
     _holders: list[_Holder] = attrs.field(factory=list, init=False)
 
     async def open(self) -> None:
@@ -104,9 +109,10 @@ class OpenResources:
     async def close(self) -> None:
         """Close all, the last one first. Errors, and what does not close in time, are logged."""
         self.resources.opened.clear()
+        within_s = max(0.0, min(CLOSES_WITHIN_S, self.left_s() - CANCELLED_WITHIN_S))
         holders = list(reversed(self._holders))
         self._holders.clear()
-        with trio.move_on_after(CLOSES_WITHIN_S, shield=True):
+        with trio.move_on_after(within_s, shield=True):
             for holder in holders:
                 holder.closing.set()
                 if not holder.is_open:
@@ -114,7 +120,7 @@ class OpenResources:
                 await holder.closed.wait()
         left = [holder for holder in holders if not holder.closed.is_set()]
         for holder in left:
-            hint = f"all resources have {CLOSES_WITHIN_S:g} seconds together"
+            hint = f"all resources had {within_s:.1f} seconds together"
             _log.error("resource cancelled while it closed", resource=holder.name, hint=hint)
             holder.closing.set()
             holder.scope.cancel(reason="it did not close in time")

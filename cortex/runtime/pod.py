@@ -415,7 +415,10 @@ class _Pod:
     async def _open_resources(self, stack: AsyncExitStack, level: Supervisor) -> None:
         """Open the application's resources until the stack ends."""
         resources = OpenResources(
-            self._parts.registry.resources, level.level.nursery, self._wear_out
+            self._parts.registry.resources,
+            level.level.nursery,
+            on_failure=self._wear_out,
+            left_s=partial(self.drain.left_s, DrainPhase.FLUSH),
         )
         stack.push_async_callback(resources.close)
         await resources.open()

@@ -8,9 +8,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from cortex.domain.errors import TimedOutError
 from cortex.durable import asyncio_thread
+from cortex.durable.asyncio_thread import on_asyncio
 from cortex.durable.resources import Resources
 from cortex.durable.stray_errors import StrayError
 from tests.support.records.factories import Record, a_context, run_twice
@@ -130,6 +132,55 @@ async def test_an_error_is_raised_and_the_loop_goes_on(
     with pytest.raises(error):
         await ctx.asyncio(function)
     assert (await ctx.asyncio(fetch, "http://a")).url == "http://a"
+
+
+async def test_a_task_that_ends_the_process_ends_neither_the_loop_nor_other_steps() -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+    tasks: list[Any] = []
+
+    async def waits() -> str:
+        began.set()
+        await go_on.wait()
+        return "goes on"
+
+    async def spawns() -> None:
+        async def exits() -> None:
+            raise SystemExit(3)
+
+        await began.wait()
+        tasks.append(asyncio.ensure_future(exits()))
+
+    async def release() -> None:
+        go_on.set()
+
+    ctx = a_context()
+
+    async def then() -> None:
+        await ctx.asyncio(spawns)
+        await ctx.asyncio(release)
+
+    with trio.fail_after(5):
+        results: list[Any] = await ctx.gather(ctx.asyncio(waits), then())
+    assert results[0] == "goes on"
+
+
+async def test_a_step_that_is_cancelled_before_it_began_ends_at_once() -> None:
+    block = threading.Event()
+
+    async def blocks() -> None:
+        block.wait(5)
+
+    ctx = a_context()
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ctx.asyncio, blocks)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await on_asyncio(fetch)("http://a")
+        block.set()
+    assert scope.cancelled_caught
+    assert trio.current_time() - began < 3
 
 
 async def test_context_variables_and_resources_reach_asyncio_code() -> None:

@@ -164,3 +164,26 @@ async def test_a_failed_one_is_opened_again() -> None:
             await trio.testing.wait_all_tasks_blocked()
         await held.close()
     assert count == 2
+
+
+@pytest.mark.parametrize("when", ["open", "close"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+async def test_an_error_that_is_no_exception_ends_no_other_task(
+    error: BaseException, when: str
+) -> None:
+    @asynccontextmanager
+    async def exits() -> AsyncIterator[str]:
+        if when == "open":
+            raise error
+        yield "well"
+        raise error
+
+    if when == "open":
+        with pytest.raises(
+            ResourceError, match=rf"client \(app.py:7\) failed to open: .*{type(error).__name__}"
+        ):
+            await using(declared("client", exits), work=_nothing, failures=[])
+    else:
+        with structlog.testing.capture_logs() as logs:
+            await using(declared("client", exits), work=_nothing, failures=[])
+        assert type(error).__name__ in logs[0]["error"]
