@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import re
 import site
 import sys
 import traceback
@@ -25,8 +26,9 @@ from cortex.durable.registry import Registry
 _CORTEX: Final = Path(cortex.__file__).parent
 _added: Final[list[Path]] = []
 _HINT: Final = "give a module or package, such as shop.jobs, or a file, such as shop/jobs.py"
-_NO_PARTS: Final = ("__main__", "conftest", "setup")
-"""Modules of a package that define no jobs, and should not be imported; tests neither."""
+_NO_PARTS: Final = ("__main__", "conftest")
+"""Modules of a package that define no jobs of its own; tests neither."""
+_IMPORT: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+cortex\b", re.MULTILINE)
 _HINT_OF_PACKAGES: Final = "name the virtual environment that has it: --path DIR"
 
 
@@ -99,7 +101,7 @@ def added_packages() -> list[Path]:
 
 
 def load_apps(specs: Sequence[str]) -> tuple[ModuleType, ...]:
-    """Import an application: modules, files, and packages with the modules in them.
+    """Import an application: modules, files, and packages with their modules that import Cortex.
 
     Modules of tests in a package are left out. Raises `UsageError` as `load_app` does.
     """
@@ -162,10 +164,20 @@ def registry_of(specs: Sequence[str] = ()) -> Registry:
 
 def _within(package: ModuleType) -> Iterator[ModuleType]:
     for part in pkgutil.iter_modules(getattr(package, "__path__", ())):
-        if part.name not in _NO_PARTS and not part.name.startswith("test"):
-            module = load_app(f"{package.__name__}.{part.name}")
+        name = f"{package.__name__}.{part.name}"
+        if part.name in _NO_PARTS or part.name.startswith("test"):
+            continue
+        if part.ispkg or _uses_cortex(name):
+            module = load_app(name)
             yield module
             yield from _within(module)
+
+
+def _uses_cortex(name: str) -> bool:
+    """Return whether a module imports Cortex: others, such as scripts, are not imported."""
+    found = importlib.util.find_spec(name)
+    path = Path("" if found is None or found.origin is None else found.origin)
+    return path.suffix == ".py" and _IMPORT.search(path.read_bytes()) is not None
 
 
 def _existing(spec: str) -> Path:

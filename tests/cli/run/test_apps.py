@@ -60,11 +60,12 @@ def test_a_package_is_loaded_with_its_modules_but_without_its_tests(
     write("whole_of_test/jobs/test_daily.py", "raise AssertionError")
     write("whole_of_test/tests/__init__.py", "raise AssertionError")
     write("whole_of_test/__main__.py", "raise AssertionError")
+    write("whole_of_test/migrate_now.py", "raise AssertionError")
     write("whole_of_test/again.py", "from whole_of_test.jobs.daily import from_app")
     assert "from_app" in registry_of(["whole_of_test"]).names
     assert "from_app" in registry_of([str(tmp_path / "whole_of_test")]).names
-    broken = write("whole_of_test/broken.py", "1 / 0")
-    with pytest.raises(UsageError, match=rf"^{broken}:1: ZeroDivisionError"):
+    broken = write("whole_of_test/broken.py", "import cortex\n1 / 0")
+    with pytest.raises(UsageError, match=rf"^{broken}:2: ZeroDivisionError"):
         registry_of(["whole_of_test"])
 
 
