@@ -545,8 +545,8 @@ class Context:
         other side, its `attempt` a fencing token. After a crash in between, `reconcile`, an async
         function of the invocation, returns the fate of the call: `Applied(result)`, `NotApplied()`
         or `Unknown(why)`. Without it an `idempotent` call is made again with the same id; for any
-        other call a person is asked. `timeout` is in seconds, as of a step, and the result comes
-        back in the type that the function declares.
+        other call a person is asked. `timeout` is in seconds, as of a step. The result comes back
+        in the type that the function declares; it is None if only the fact is known.
 
         An error that leaves open whether the call was applied is only raised once that is known,
         except for an idempotent call, which the job's retries make again.
@@ -569,11 +569,20 @@ class Context:
             reconcile=None if reconcile is None else resources.bind(reconcile, skipped=1),
             is_idempotent=idempotent,
             timeout_s=timeout,
-            result=result_type(function),
         )
         run = partial(self._outside.make, own)
-        effect = self._journal.once(StepKind.EFFECT, key, given=given, run=run, result=own.result)
-        return self._journal.promised(key, effect)
+        result, was_recorded = result_type(function), self._journal.recorded(key)
+
+        async def answer() -> Any:
+            found = await self._journal.once(StepKind.EFFECT, key, given=given, run=run)
+            # What was applied is on record by now. Without a result it was found out later.
+            if result is None or found is None:
+                return found
+            if was_recorded:
+                return self._journal.converted(key, found, result)
+            return result.restore(found, f"output of effect {key!r}")
+
+        return self._journal.promised(key, answer())
 
     def publish(
         self,

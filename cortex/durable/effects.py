@@ -37,7 +37,6 @@ from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.codec import decode, encode
 from cortex.durable.divergence import difference, is_renamed
 from cortex.durable.gates import frozen_arguments
-from cortex.durable.results import ResultType
 from cortex.durable.threads import called, is_async
 
 CALLS_MAX = 3
@@ -334,7 +333,6 @@ class OwnEffect:
     is_idempotent: bool
     timeout_s: float | None
     """None: the limit of the job's steps."""
-    result: ResultType | None = None
 
 
 def call_of(own: OwnEffect, limit_s: float) -> EffectCall:

@@ -18,11 +18,10 @@ from cortex.domain.limits import CHECKPOINT
 from cortex.domain.redaction import clean_text
 from cortex.domain.retry import CALL_RETRIES
 from cortex.durable.attempt import Attempt, ToolPlan
-from cortex.durable.codec import StepInput, decode, encode
+from cortex.durable.codec import StepInput, encode
 from cortex.durable.effects import Done, EffectCall, NotDone, OwnEffect, call_of, perform
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments
 from cortex.durable.repeating import repeated
-from cortex.durable.results import ResultType
 from cortex.durable.step_outcome import StepOutcome
 from cortex.durable.threads import thread_for
 from cortex.durable.tracing import tool_attributes, traced
@@ -48,7 +47,7 @@ class Outside:
         if isinstance(ended, NotDone):
             await self.report(ended)
             raise ended.error
-        return await self.outcome(own.key, ended, result=own.result)
+        return await self.outcome(own.key, ended)
 
     async def perform(self, effect: EffectCall) -> Done | NotDone:
         """Make a call that happens once: see `effects.perform`.
@@ -121,20 +120,12 @@ class Outside:
             call, caller=caller, facts=services.facts, rng=services.rng, final=self._attempt.final
         )
 
-    async def outcome(
-        self, key: str, done: Done, *, result: ResultType | None = None
-    ) -> StepOutcome:
-        """Return what the step records.
-
-        A result that cannot be recorded, or is no `result`, is reported and raised.
-        """
+    async def outcome(self, key: str, done: Done) -> StepOutcome:
+        """Return what the step records; a result that cannot be recorded is reported and raised."""
         if done.id is None:
             return StepOutcome(value=done.result)
-        what = f"output of step {key!r}"
         try:
-            recorded = encode(done.result, what=what, limit=CHECKPOINT)
-            if result is not None:
-                result.restore(decode(recorded), what)
+            encode(done.result, what=f"output of step {key!r}", limit=CHECKPOINT)
         except InvalidValueError as error:
             not_done = NotDone(done.id, error, is_applied=True)
             await self.report(not_done)  # noqa: ASYNC120 -- a cancellation wins

@@ -13,9 +13,12 @@ from functools import partial
 from typing import (
     Any,
     Final,
+    LiteralString,
     Never,
     NoReturn,
     Protocol,
+    Self,
+    TypeGuard,
     TypeVar,
     get_args,
     get_origin,
@@ -26,14 +29,13 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.durable.structuring import structure_discreetly, unstructurable
+from cortex.durable.structuring import lenient, structure_discreetly, unstructurable
 
 Returned_co = TypeVar("Returned_co", covariant=True)
 
 _JSON_KINDS: Final[tuple[tuple[Any, type], ...]] = (
     (str, str),
     (int, int),
-    (bool, bool),
     (float, float),
     (dict, dict),
     (list, list),
@@ -42,7 +44,7 @@ _JSON_KINDS: Final[tuple[tuple[Any, type], ...]] = (
 )
 
 
-_UNCHECKED: Final = (Any, object, None, types.NoneType, Never, NoReturn)
+_UNCHECKED: Final = (Any, object, None, types.NoneType, Never, NoReturn, Self, LiteralString, bool)
 
 
 class CallableTool(Protocol[Returned_co]):
@@ -67,7 +69,7 @@ class ResultType:
         """Convert a value from JSON. Raises `InvalidValueError` that names `what`."""
         if type(value) is self.kind:
             return value
-        return structure_discreetly(value, self.hint, what=what)
+        return structure_discreetly(value, self.hint, what=what, using=lenient)
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ def result_type_of(hint: Any, what: str) -> ResultType | None:
     """Return the type for a return annotation. Raises `UsageError` that names `what`."""
     while get_origin(hint) in (Awaitable, Coroutine):
         hint = get_args(hint)[-1]
-    if isinstance(hint, TypeVar) or hint in _UNCHECKED:
+    if isinstance(hint, TypeVar) or hint in _UNCHECKED or get_origin(hint) is TypeGuard:
         return None
     kind = next((kind for known, kind in _JSON_KINDS if hint == known), None)
     if kind is None and (bad := unstructurable(hint)) is not None:
@@ -118,14 +120,12 @@ def _read(function: Any) -> ResultType | None:
         return None
     name = getattr(function, "__qualname__", repr(function))
     stand_in = types.SimpleNamespace(__annotations__={"return": annotations["return"]})
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    names = getattr(function, "__globals__", {})
     try:
+        names = getattr(inspect.unwrap(function), "__globals__", {})
         hint = get_type_hints(stand_in, globalns=names)["return"]
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError, TypeError, ValueError) as error:
         raise UsageError(
-            f"the return type of {name} is unknown when it runs: {error.name}",
+            f"the return type of {name} is unknown when it runs: {error}",
             hint="define it at the top level of its module, outside `if TYPE_CHECKING`",
         ) from error
     return result_type_of(hint, f"the result of {name}")

@@ -10,7 +10,16 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    Sequence,
+)
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -359,7 +368,8 @@ def _make_set_hook(target: Any, converter: Converter) -> Hook:
 
 def _make_class_hook(target: Any, converter: Converter) -> Hook:
     """Structure a class's fields; JSON may also contain those that the class computes itself."""
-    inner: Hook = make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+    is_exact = converter.forbid_extra_keys
+    inner: Hook = make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=is_exact)
     derived = {field.name for field in attrs.fields(target) if not field.init}
     if not derived:
         return inner
@@ -367,11 +377,13 @@ def _make_class_hook(target: Any, converter: Converter) -> Hook:
 
 
 def _make_dataclass_hook(target: Any, converter: Converter) -> Hook:
-    return make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+    is_exact = converter.forbid_extra_keys
+    return make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=is_exact)
 
 
 def _make_typed_dict_hook(target: Any, converter: Converter) -> Hook:
-    return typeddicts.make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=True)
+    is_exact = converter.forbid_extra_keys
+    return typeddicts.make_dict_structure_fn(target, converter, _cattrs_forbid_extra_keys=is_exact)
 
 
 def _make_mapping_hook(target: Any, converter: Converter) -> Hook:
@@ -451,9 +463,12 @@ def _in_order(items: Iterable[Any]) -> list[Any]:
     return sorted(items, key=lambda item: orjson.dumps(item, option=_DUMP_SORTED))
 
 
-def _make_converter() -> Converter:
+_LISTS: Final = (list, Sequence, Iterable, Collection, MutableSequence)
+
+
+def _make_converter(*, is_exact: bool) -> Converter:
     made = make_converter(
-        forbid_extra_keys=True, unstruct_collection_overrides={AbstractSet: _in_order}
+        forbid_extra_keys=is_exact, unstruct_collection_overrides={AbstractSet: _in_order}
     )
     # It would write bytes as base85 text, which comes back as text.
     made.register_unstructure_hook(bytes, lambda value: value)
@@ -462,17 +477,24 @@ def _make_converter() -> Converter:
     for kind in _SCALARS:
         made.register_structure_hook(kind, partial(_structure_scalar, kind=kind))
     made.register_structure_hook_func(lambda t: t is types.NoneType, _structure_none)
-    made.register_structure_hook_func(lambda t: t is object, lambda value, _: value)
+    made.register_structure_hook_func(
+        lambda t: t is object or isinstance(t, TypeVar), lambda value, _: value
+    )
     for kind in WRITTEN:
         made.register_structure_hook(kind, partial(_structure_written, kind=kind))
     made.register_structure_hook(Decimal, _structure_decimal)
     made.register_structure_hook_func(_is_choice, _structure_choice)
     made.register_structure_hook_factory(_is_union, _make_union_hook)
     collections: tuple[tuple[Callable[[Any], bool], type, str, Any], ...] = (
-        (_is(list, Sequence), list, "a list", list_structure_factory),
+        (
+            _is(list, Sequence, Iterable, Collection, MutableSequence),
+            list,
+            "a list",
+            list_structure_factory,
+        ),
         (_is_plain_tuple, list, "a list", homogenous_tuple_structure_factory),
         (is_any_set, list, "a list", _make_set_hook),
-        (_is(dict, Mapping), dict, "a mapping", _make_mapping_hook),
+        (_is(dict, Mapping, MutableMapping), dict, "a mapping", _make_mapping_hook),
         (is_typeddict, dict, "a mapping", _make_typed_dict_hook),
         (attrs.has, dict, "a mapping", _make_class_hook),
         (_is_dataclass, dict, "a mapping", _make_dataclass_hook),
@@ -483,8 +505,22 @@ def _make_converter() -> Converter:
     return made
 
 
-converter: Final = _make_converter()
+converter: Final = _make_converter(is_exact=True)
 """Structures and unstructures the inputs and results of jobs, steps, requests and tools."""
+
+
+def _make_lenient_converter() -> Converter:
+    made = _make_converter(is_exact=False)
+    whole = partial(_structure_scalar, kind=int)
+    made.register_structure_hook(
+        int, lambda value, to: value if value is True or value is False else whole(value, to)
+    )
+    return made
+
+
+lenient: Final = _make_lenient_converter()
+"""Structures what code returned under a type that it declares: as type checkers see it, also a
+value of a derived class, with more fields, and a truth value for a whole number."""
 
 
 def unstructurable(shape: Any) -> Any | None:

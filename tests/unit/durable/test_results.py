@@ -1,21 +1,39 @@
 """Results in the types that functions declare, on the first run and on replay alike."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    MutableMapping,
+)
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partial, wraps
-from typing import Any, NotRequired, TypedDict
+from typing import (
+    Any,
+    LiteralString,
+    NotRequired,
+    Self,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+)
 from uuid import UUID
 
 import attrs
 import pydantic
 import pytest
 
+from cortex.domain.effect import Applied, Invocation
 from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
 from cortex.durable.results import result_type
 from tests.support.records.factories import LedgerDesk, Record, a_context, run_twice
+
+Value = TypeVar("Value")
 
 
 class Colour(Enum):
@@ -114,13 +132,6 @@ async def test_a_new_result_of_another_type_is_an_error_and_not_recorded() -> No
     assert record.steps == []
 
 
-async def test_an_effect_with_a_result_of_another_type_is_recorded_as_applied() -> None:
-    desk = LedgerDesk()
-    with pytest.raises(InvalidValueError, match="output of step 'pay'"):
-        await a_context(Record(), gateway=desk).effect("pay", returning(Item, 5))
-    assert desk.reports[-1].is_applied
-
-
 async def test_a_recorded_result_that_the_code_refuses_is_a_divergence_without_its_value() -> None:
     record = Record()
     old = Order(number=4711, total=Decimal(1), placed_at=AT)
@@ -179,3 +190,62 @@ def test_the_declared_type_is_found_behind_wrappers() -> None:
         assert found.hint is Item
     bare: list[Any] = [sum, len, dict, lambda: 1, type("Bare", (), {"__call__": len})()]
     assert [result_type(each) for each in bare] == [None] * len(bare)
+
+
+@attrs.frozen
+class Sale(Item):
+    percent: int = 5
+
+
+LENIENT: list[tuple[Any, Any, Any]] = [
+    (Item, Sale("a", Decimal(1)), Item("a", Decimal(1))),
+    (Options, {"day": date(2026, 1, 31), "more": 1}, {"day": date(2026, 1, 31), "more": 1}),
+    (int, True, True),
+    (float, 3, 3.0),
+    (Iterable[Item], [ITEM], [ITEM]),
+    (Collection[int], (1, 2), [1, 2]),
+    (MutableMapping[str, Item], {"a": ITEM}, {"a": ITEM}),
+    (list[Value], [1, "a"], [1, "a"]),  # type: ignore[valid-type]
+    (LiteralString, "text", "text"),
+    (Self, {"a": 1}, {"a": 1}),
+    (TypeGuard[int], True, True),
+]
+
+
+@pytest.mark.parametrize("hint, value, expected", LENIENT, ids=[str(each[0]) for each in LENIENT])
+async def test_a_value_that_type_checkers_take_is_taken(
+    hint: Any, value: Any, expected: Any
+) -> None:
+    results = await run_twice(lambda ctx: ctx.step("a", returning(hint, value)))
+    assert results == [expected, expected]
+
+
+async def test_an_effect_that_was_applied_with_an_unknown_result_returns_none() -> None:
+    async def lost() -> Item:
+        raise ConnectionResetError
+
+    async def applied(_: Invocation) -> Applied:
+        return Applied()
+
+    record = Record()
+    for _ in range(2):
+        ctx = a_context(record, gateway=LedgerDesk())
+        assert await ctx.effect("pay", lost, reconcile=applied) is None
+
+
+async def test_an_applied_result_of_another_type_is_on_record() -> None:
+    record = Record()
+    with pytest.raises(InvalidValueError, match="output of effect 'pay'"):
+        await a_context(record, gateway=LedgerDesk()).effect("pay", returning(int, "ch_1"))
+    assert [step.output for step in record.steps] == ['"ch_1"']
+    mended = returning(str, "not called again")
+    assert await a_context(record, gateway=LedgerDesk()).effect("pay", mended) == "ch_1"
+    with pytest.raises(DivergedError, match="recorded output of step 'pay'"):
+        await a_context(record, gateway=LedgerDesk()).effect("pay", returning(int, "ch_1"))
+
+
+@pytest.mark.parametrize("annotation", ["an int", "m.NoSuch", "(int, str)", "Item[int]"])
+async def test_an_annotation_that_cannot_be_read_is_an_error_in_one_line(annotation: str) -> None:
+    with pytest.raises(UsageError, match="return type of") as caught:
+        await a_context().step("a", returning(annotation, 1))
+    assert "\n" not in caught.value.message
