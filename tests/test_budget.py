@@ -41,7 +41,7 @@ BUDGETS_S: Final = {
     "tests/e2e": 104.5,
     "tests/http": 37.5,
     "tests/runtime": 22.0,
-    "tests/sql": 9.5,
+    "tests/sql": 10.0,
     "tests/store": 59.5,
     "tests/tui": 95.0,
     "tests/unit": 48.5,
