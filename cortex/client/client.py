@@ -70,7 +70,7 @@ class Client:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self.close()  # noqa: ASYNC102 -- a cancelled caller need not wait for it
 
     @overload
     async def submit(

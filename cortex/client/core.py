@@ -91,7 +91,7 @@ class Core:
         try:
             check_applied(await db.fetch("migrations.applied"))
         except SchemaError as error:
-            await db.close()
+            await db.close()  # noqa: ASYNC120 -- a cancellation wins
             raise SchemaError(
                 f"database {found.database!r}: {error.message}", hint=error.hint
             ) from error

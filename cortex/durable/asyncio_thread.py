@@ -93,7 +93,7 @@ class _Work:
         try:
             made = self.call()
             self.value = await made if inspect.isawaitable(made) else made
-        except BaseException as error:  # noqa: BLE001 -- it would end the loop, on which all wait
+        except BaseException as error:  # noqa: BLE001, ASYNC103 -- it would end the loop, on which all wait
             self.error = error
 
     def _ended(self, task: "asyncio.Task[None]") -> None:

@@ -107,7 +107,7 @@ def test_a_statement_runs_in_asyncpg_by_itself_and_prepared(
                     raise ZeroDivisionError
                 return found
         finally:
-            await connection.close()
+            await connection.close()  # noqa: ASYNC102 -- it ends with the test
 
     statement = shared.sql.submit(digest, urls=[], key="order-8812", delay=0.5)
     with pytest.raises(ZeroDivisionError):

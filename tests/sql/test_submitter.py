@@ -105,7 +105,7 @@ def test_a_submitter_cannot_submit_as_another(web: str, life: Life) -> None:
             found: UUID = await connection.fetchval("SELECT cortex.submit_job('digest')")
             return found
         finally:
-            await connection.close()
+            await connection.close()  # noqa: ASYNC102 -- it ends with the test
 
     job_id = run_asyncio(forge)
     assert job_row(life.dsn, job_id)["submitted_with"] == f"db:{name_of(web)}"
@@ -186,7 +186,7 @@ def test_shadowed_names_do_not_mislead_the_functions(web: str, other: str, datab
                 await connection.fetch(RESULTS.replace("uuid", "pg_catalog.uuid"), [theirs])
             )
         finally:
-            await connection.close()
+            await connection.close()  # noqa: ASYNC102 -- it ends with the test
 
     (row,) = run_asyncio(shadow)
     assert row["status"] is None
@@ -219,7 +219,7 @@ def test_types_of_a_submitter_never_run_with_the_rights_of_the_owner(web: str, n
             await connection.execute(SUBMIT_ALL.format(count=20))
             await connection.execute("SELECT cortex.submit_job('a', idempotency_key => 'k')")
         finally:
-            await connection.close()
+            await connection.close()  # noqa: ASYNC102 -- it ends with the test
 
     run_asyncio(submit_all)
 

@@ -20,6 +20,8 @@ OFF: Final = {
     "ASYNC114": "wants every name that start() may get listed by hand",
     "ASYNC128": "does not see that the supervisor hands task_status on",
 }
+GENERATORS: Final = "resource,cortex.resource"
+"""Decorators that make a context manager of an async generator."""
 CODES: Final = r"[A-Z]+\d+(?:[,\s]+[A-Z]+\d+)*"
 NOQA: Final = re.compile(rf"#\s*noqa(?::\s*(?P<codes>{CODES}))?", re.IGNORECASE)
 
@@ -33,7 +35,8 @@ def offences(path: str, text: str) -> Iterator[str]:
 
     parser = argparse.ArgumentParser()
     Plugin.add_options(parser)
-    Plugin.parse_options(parser.parse_args(["--disable", ",".join(OFF)]))
+    options = ["--disable", ",".join(OFF), "--transform-async-generator-decorators", GENERATORS]
+    Plugin.parse_options(parser.parse_args(options))
     lines = text.splitlines()
     for problem in sorted(QuickRunner.run(ast.parse(text), Plugin.from_source("").options)):
         noqa = NOQA.search(lines[problem.line - 1])

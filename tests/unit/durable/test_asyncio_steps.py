@@ -95,8 +95,8 @@ async def test_code_that_ignores_its_cancellation_is_left_behind(
         while not go_on.is_set():
             try:
                 await go_on.wait()
-            except asyncio.CancelledError:
-                continue
+            except asyncio.CancelledError:  # noqa: ASYNC103 -- it ignores its cancellation
+                continue  # noqa: ASYNC104 -- it ignores its cancellation
 
     ctx = a_context()
     with trio.fail_after(5), pytest.raises(TimedOutError):

@@ -25,14 +25,16 @@ def declared(name: str, function: Callable[[], AbstractAsyncContextManager[Any]]
 
 
 async def using(
-    *given: Resource[Any], work: Callable[[Resources], Awaitable[None]], failures: list[str]
+    *given: Resource[Any],
+    work: Callable[[Resources], Awaitable[None]],
+    on_failure: Callable[[], None] = lambda: None,
 ) -> None:
     """Open them, work with them and close them. Raises `ResourceError`."""
     resources = Resources()
     resources.declare(given)
     error: ResourceError | None = None
     async with trio.open_nursery() as nursery:
-        held = OpenResources(resources, nursery, lambda: failures.append("failed"))
+        held = OpenResources(resources, nursery, on_failure)
         try:
             await held.open()
             await work(resources)
@@ -64,7 +66,7 @@ async def test_they_are_opened_in_order_and_closed_in_reverse() -> None:
         happened.append("work")
 
     failures: list[str] = []
-    await using(noting("a"), noting("b"), work=work, failures=failures)
+    await using(noting("a"), noting("b"), work=work, on_failure=lambda: failures.append("failed"))
     assert happened == ["open a", "open b", "work", "close b", "close a"]
     assert failures == []
 
@@ -88,7 +90,7 @@ async def test_one_that_fails_to_open_is_named_and_the_others_are_closed(number:
 
     given = [declared("well", well), declared("client", fails)]
     with pytest.raises(ResourceError) as caught:
-        await using(*given[number:], work=_nothing, failures=[])
+        await using(*given[number:], work=_nothing)
     assert caught.value.message == (
         "resource client (app.py:7) failed to open: ConnectionRefusedError: nobody listens"
     )
@@ -103,7 +105,7 @@ async def test_one_that_never_opens_has_a_bound(autojump_clock: object) -> None:
 
     began = trio.current_time()
     with pytest.raises(ResourceError, match=r"client \(app.py:7\) did not open within 60 seconds"):
-        await using(declared("client", hangs), work=_nothing, failures=[])
+        await using(declared("client", hangs), work=_nothing)
     assert trio.current_time() - began == pytest.approx(OPENS_WITHIN_S)
 
 
@@ -116,7 +118,7 @@ async def test_one_that_never_closes_is_cancelled_and_logged(autojump_clock: obj
     began = trio.current_time()
     with structlog.testing.capture_logs() as logs:
         both = [declared(name, hangs) for name in ("client", "pool")]
-        await using(*both, work=_nothing, failures=[])
+        await using(*both, work=_nothing)
     assert trio.current_time() - began <= CLOSES_WITHIN_S + CANCELLED_WITHIN_S
     assert {each["resource"] for each in logs} == {"client (app.py:7)", "pool (app.py:7)"}
 
@@ -131,15 +133,15 @@ async def test_one_that_fails_while_open_is_logged_and_reported() -> None:
             nursery.start_soon(crash)
             yield "well"
 
+    failed = trio.Event()
+
     async def work(_: Resources) -> None:
         with trio.fail_after(5):
-            while not failures:
-                await trio.lowlevel.checkpoint()
+            await failed.wait()
 
-    failures: list[str] = []
     with structlog.testing.capture_logs() as logs:
-        await using(declared("client", breaks), work=work, failures=failures)
-    assert failures == ["failed"]
+        await using(declared("client", breaks), work=work, on_failure=failed.set)
+    assert failed.is_set()
     assert "gone" in str(logs)
 
 
@@ -182,8 +184,8 @@ async def test_an_error_that_is_no_exception_ends_no_other_task(
         with pytest.raises(
             ResourceError, match=rf"client \(app.py:7\) failed to open: .*{type(error).__name__}"
         ):
-            await using(declared("client", exits), work=_nothing, failures=[])
+            await using(declared("client", exits), work=_nothing)
     else:
         with structlog.testing.capture_logs() as logs:
-            await using(declared("client", exits), work=_nothing, failures=[])
+            await using(declared("client", exits), work=_nothing)
         assert type(error).__name__ in logs[0]["error"]
