@@ -222,7 +222,7 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     app.write_text(APP)
     wish: dict[str, object] = {
         "dsn": None,
-        "app": str(app),
+        "apps": [str(app)],
         "packages": [],
         "workspaces": str(tmp_path / "workspaces"),
         "is_unsafe": True,

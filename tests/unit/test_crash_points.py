@@ -83,6 +83,7 @@ NO_PROGRESS = frozenset(
         "self._session.close",
         "self._session.open",
         "session.listen",
+        "watches.listen",
         "session.open",
         # notifications, to people and to breakers: no job depends on them
         "facts.append",
