@@ -36,7 +36,7 @@ SCALE: Final = evolve(SCALED, zombie_s=4.0, settle_s=0.0, peer_check_s=0.25, pol
 PATIENT_S: Final = 30.0
 """Instead of `zombie_s` where no pod is stopped: a slow machine must not cost a pod its job."""
 POLL_S: Final = 0.03
-WITHIN_S: Final = 90.0
+WITHIN_S: Final = 240.0
 """Ample: it is only used up if something is wrong, and machines may be slow."""
 UNPROCESSABLE: Final = 422
 _ENTER_TYPES: Final = """
