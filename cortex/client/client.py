@@ -57,7 +57,7 @@ class Client:
     async def close(self) -> None:
         """Close all connections; waits that go on end with `UnavailableError`."""
         try:
-            await self._loop.run(self._core.close)
+            await self._loop.finish(self._core.close)
         finally:
             self._loop.stop()
 

@@ -77,6 +77,8 @@ class Followers:
                 return news.result()
         finally:
             del self._waiting[news]
+            if news.done() and not news.cancelled():
+                news.exception()  # it is retrieved
         if self._trouble is not None:
             raise UnavailableError(
                 f"the events of job {job_id} could not be read: {self._trouble.message}",

@@ -19,6 +19,10 @@ from cortex.domain.errors import UnavailableError, UsageError
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
+FINISH_S: Final = 3.0
+"""For closing a client."""
+CANCEL_S: Final = 1.0
+"""For calls that still run when the thread is stopped."""
 STOP_S: Final = 3.0
 
 
@@ -26,6 +30,10 @@ class Loop(Protocol):
     """Runs asyncio code for a caller of one async library."""
 
     async def run(self, work: Work[T]) -> T: ...
+
+    async def finish(self, work: Work[None]) -> None:
+        """Run to the end, also in a caller that is cancelled, within a bound."""
+        ...
 
     def stop(self) -> None: ...
 
@@ -43,6 +51,10 @@ class CallersLoop:
                 hint="connect one in each event loop, or use SyncClient",
             )
         return await work()
+
+    async def finish(self, work: Work[None]) -> None:
+        async with asyncio.timeout(FINISH_S):
+            await self.run(work)
 
     def stop(self) -> None: ...
 
@@ -63,9 +75,11 @@ class ThreadLoop:
         try:
             self._loop.run_forever()
         finally:
-            for task in asyncio.all_tasks(self._loop):
-                task.cancel()
-            self._loop.run_until_complete(asyncio.sleep(0))
+            if tasks := asyncio.all_tasks(self._loop):
+                for task in tasks:
+                    task.cancel()
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
+            self._loop.run_until_complete(asyncio.sleep(0))  # sockets close in a callback
             self._loop.close()
 
     def begin(self, work: Work[T]) -> Future[T]:
@@ -120,6 +134,12 @@ class TrioLoop(ThreadLoop):
         except CancelledError as error:
             await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- it waits for nothing
             raise UnavailableError("the client was closed during the call") from error  # noqa: ASYNC104 -- the call was cut by closing the client, not by its caller
+
+    async def finish(self, work: Work[None]) -> None:
+        import trio  # noqa: PLC0415
+
+        with trio.move_on_after(FINISH_S, shield=True):
+            await self.run(work)
 
 
 def current_loop() -> Loop:
