@@ -4,7 +4,6 @@ By hand, because cattrs trusts the declared type of a field and would let bytes 
 and because models see the fields that a class works out itself, which `durable.codec` leaves out.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from datetime import date
@@ -14,12 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-import attrs
-
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP
 from cortex.domain.classification import class_name
 from cortex.domain.redaction import redact, storable
 from cortex.durable import pydantic_models
+from cortex.durable.class_fields import field_names, has_fields
 from cortex.durable.structuring import MisfitError, Problem
 
 RAW_MAX_BYTES = 65_536
@@ -73,18 +71,14 @@ def _plain(  # noqa: C901, PLR0911 - one form a line
             return str(value)
         case date():
             return value.isoformat()
-        case _ if attrs.has(type(value)) or dataclasses.is_dataclass(type(value)):
-            return {name: _plain(getattr(value, name), (*path, name)) for name in _names(value)}
+        case _ if has_fields(type(value)):
+            names = field_names(type(value))
+            return {name: _plain(getattr(value, name), (*path, name)) for name in names}
         case _ if pydantic_models.is_model(type(value)):
             return _plain(pydantic_models.to_plain(cast("Any", value)), path)
         case _:
             reason = f"is {type(value).__name__}, which JSON has no form for"
             raise MisfitError((Problem(path, reason),))
-
-
-def _names(value: object) -> list[str]:
-    cls: Any = type(value)
-    return [field.name for field in (attrs.fields if attrs.has(cls) else dataclasses.fields)(cls)]
 
 
 def _key(key: object, path: tuple[str | int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What a client costs beside the bare calls of SQL that it makes, and how soon a wait wakes."""
+"""Cost of a client over the bare calls of SQL that it makes, and how soon a wait wakes."""
 
 import asyncio
 import time

@@ -40,7 +40,7 @@ class JobsRequest:
 
     @property
     def wish(self) -> dict[str, Any]:
-        """What makes two requests the same, besides the rate, the person and the reason."""
+        """The values that make two requests the same, without rate, person and reason."""
         return {"names": sorted(self.names), "filter": self.filter, "limit": self.limit}
 
 
@@ -54,7 +54,7 @@ class BulkCommand:
 
 @attrs.frozen(kw_only=True)
 class Chosen:
-    """What the commands that share these options change."""
+    """The kind of thing that the commands with these options change."""
 
     noun: str
     order: str

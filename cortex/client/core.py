@@ -60,7 +60,7 @@ APPLICATION: Final = "cortex client"
 
 @attrs.define(eq=False)
 class Core:
-    """What a client does, in asyncio."""
+    """The work of a client, in asyncio."""
 
     db: Database
     rights: Rights

@@ -38,7 +38,7 @@ Place = tuple[UUID, Position]
 
 @attrs.frozen
 class News:
-    """What happened to a job after a position."""
+    """The events of a job after a position."""
 
     events: Sequence[JobEvent]
     is_over: bool

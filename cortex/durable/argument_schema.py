@@ -13,12 +13,12 @@ import attrs
 import orjson
 
 from cortex.domain.argument_check import KEYWORDS
+from cortex.durable.class_fields import has_fields
 from cortex.durable.json_schema import (
     FieldSchema,
     Schema,
     UnsupportedTypeError,
     fields_of,
-    has_fields,
     object_of,
     schema_of,
 )

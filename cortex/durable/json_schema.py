@@ -90,13 +90,6 @@ def fields_of(
     return fields_by_name
 
 
-def has_fields(cls: Any) -> bool:
-    """Return whether `fields_of` reads the fields of a class."""
-    return isinstance(cls, type) and (
-        attrs.has(cls) or dataclasses.is_dataclass(cls) or is_typeddict(cls)
-    )
-
-
 @attrs.frozen
 class _Field:
     name: str

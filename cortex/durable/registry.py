@@ -367,8 +367,8 @@ class Registry:
                 self.add(value)
         for each in self._types.values():
             what = f"job type {each.name!r}"
-            self.resources.check(what, each.handler, each.requested)
-            self.resources.check_order(what, each.handler, each.parameters.values())
+            given = each.parameters.values()
+            self.resources.check(what, each.handler, requested=each.requested, given=given)
 
     def get(self, name: str) -> JobType[..., Any]:
         """Return a job type. Raises `UsageError` that suggests the nearest one."""

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.durable.json_schema import has_fields
+from cortex.durable.class_fields import has_fields
 from cortex.durable.structuring import unstructurable
 
 Value = TypeVar("Value")
@@ -122,8 +122,19 @@ class Resources:
                     hint="keep one, or give one of them a subclass of its own",
                 )
 
-    def check(self, what: str, function: Callable[..., Any], requested: Iterable[type]) -> None:
-        """Raise `UsageError` for a request that no resource answers."""
+    def check(
+        self,
+        what: str,
+        function: Callable[..., Any],
+        *,
+        requested: Iterable[type],
+        given: Iterable[Any],
+    ) -> None:
+        """Raise `UsageError` for a function whose parameters cannot get their values.
+
+        `requested`: types that only a resource gives; `given`: types that a payload or a model
+        gives, which no resource declared later may take over.
+        """
         for kind in requested:
             if kind not in self.declared:
                 raise UsageError(
@@ -132,9 +143,6 @@ class Resources:
                     hint="declare a @cortex.resource that yields one, or take plain types, attrs "
                     "classes, dataclasses or Pydantic models",
                 )
-
-    def check_order(self, what: str, function: Callable[..., Any], given: Iterable[Any]) -> None:
-        """Raise `UsageError` for an argument whose resource was declared too late to be one."""
         for kind in given:
             if isinstance(kind, type) and kind in self.declared:
                 late = self.declared[kind]

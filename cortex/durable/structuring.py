@@ -64,6 +64,7 @@ from cattrs.preconf.orjson import make_converter
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.redaction import storable
 from cortex.durable import pydantic_models
+from cortex.durable.class_fields import field_names, has_fields
 
 Value = TypeVar("Value")
 Hook = Callable[[Any, Any], Any]
@@ -418,7 +419,7 @@ def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Pro
             for other in others:
                 yield from _problems(other, path)
         case ForbiddenExtraKeysError():
-            names = _field_names(error.cl)
+            names = field_names(error.cl)
             for extra in sorted(error.extra_fields, key=str):
                 reason = f"is unknown; {suggestion(str(extra), names)}"
                 yield Problem((*path, str(extra)), reason)
@@ -431,13 +432,6 @@ def _problems(error: BaseException, path: tuple[str | int, ...]) -> Iterator[Pro
             yield Problem(path, f"is refused: {error.args[0]}")
         case _:
             raise error
-
-
-def _field_names(cls: Any) -> tuple[str, ...]:
-    if is_typeddict(cls):
-        return tuple(get_type_hints(cls))
-    fields: Any = attrs.fields if attrs.has(cls) else dataclasses.fields
-    return tuple(each.name for each in fields(cls))
 
 
 def _is_choice(target: Any) -> bool:
@@ -551,8 +545,6 @@ def _parts_of(shape: Any) -> list[Any]:
         return []
     if pydantic_models.is_model(shape):
         return []  # it checks its own parts, and may convert those that nothing else can
-    if get_origin(shape) is None and (
-        attrs.has(shape) or dataclasses.is_dataclass(shape) or is_typeddict(shape)
-    ):
+    if get_origin(shape) is None and has_fields(shape):
         return list(get_type_hints(shape).values())
     return [each for each in get_args(shape) if not isinstance(each, list)]

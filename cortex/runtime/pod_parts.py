@@ -91,9 +91,9 @@ def standard_parts(
     for name, tool in tools_by_name(*apps).items():
         if tools.setdefault(name, tool) is not tool:
             raise UsageError(f"tool {name!r} of the app has the name of a built-in one")
-        registry.resources.check(f"tool {name!r}", tool.run, tool.requested)
         given = [field.type for field in attrs.fields(tool.arguments)]
-        registry.resources.check_order(f"tool {name!r}", tool.run, given)
+        what = f"tool {name!r}"
+        registry.resources.check(what, tool.run, requested=tool.requested, given=given)
     confiner = Confiner.chosen(hidden=(workspaces.parent, *hidden), is_unsafe=is_unsafe)
     provider = providers.chosen(api_key=api_key, base_url=base_url)
     return PodParts(

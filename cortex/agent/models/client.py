@@ -29,7 +29,7 @@ class ModelClient(Protocol):
 
     @property
     def provider(self) -> str:
-        """Its name in traces, as the semantic conventions for generative AI spell it."""
+        """Name of the provider, as the semantic conventions for generative AI spell it."""
         ...
 
     async def respond(

@@ -4,11 +4,11 @@ from typing import Any
 
 import docstring_parser
 
+from cortex.durable.class_fields import has_fields
 from cortex.durable.json_schema import (
     Schema,
     UnsupportedTypeError,
     fields_of,
-    has_fields,
     model_schema,
     object_of,
     schema_of,
