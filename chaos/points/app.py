@@ -135,6 +135,4 @@ async def _ask(invocation: Invocation) -> Applied | NotApplied:
 @tool(effect=True, reconcile=_ask, approve=True, local=True)
 async def points_approved_tool(context: ToolContext, account: str) -> int:
     """Apply once a person has approved."""
-    if context.invocation is None:
-        raise AssertionError("an effect without an invocation")
     return await apply_to(context.invocation, account, takes_ms=0)

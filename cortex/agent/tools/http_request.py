@@ -68,7 +68,7 @@ async def http_request(
     )
     limits = HttpLimits(connect_s=CONNECT_S, body_max=BODY_MAX_BYTES)
     async with HttpClient.of_environment(limits) as client:
-        if context.invocation is None or method in SAFE_METHODS:
+        if method in SAFE_METHODS:
             return _reply(await client.follow(request))
         return _reply(await client.change(request, context.invocation))
 

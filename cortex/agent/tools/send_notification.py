@@ -36,7 +36,7 @@ async def send_notification(
         risk: How much harm is possible; people may only be subscribed to high ones.
         data: Further details, as JSON.
     """
-    if context.notify is None or context.invocation is None:
+    if context.notify is None:
         raise RejectedError("send_notification: there is no pod that could send it")
     notification = Notification(text=text, title=title, topic=topic, risk=risk, data=data)
     payload = orjson.dumps(notification.to_json()).decode()

@@ -82,14 +82,27 @@ class ToolContext:
     """Programs may use the pod's network."""
     writes_folder: bool = attrs.field(default=True, kw_only=True)
     """Programs may write in `folder`, unless another rule forbids it."""
-    invocation: Invocation | None = attrs.field(default=None, kw_only=True)
-    """Of a call with an effect: its id is the idempotency key for the other side, its attempt the
-    fencing token."""
+    _invocation: Invocation | None = attrs.field(default=None, kw_only=True)
     traceparent: str | None = attrs.field(default=None, kw_only=True)
     """Header of W3C Trace Context for what the tool calls; None: the job is in no trace."""
 
     notify: Callable[[str, UUID], Awaitable[None]] | None = attrs.field(default=None, kw_only=True)
     """Submits a job `send_notification` with these arguments, JSON text, under this id."""
+
+    @property
+    def invocation(self) -> Invocation:
+        """The intended call of a tool with an effect.
+
+        Its id is the idempotency key for the other side, its attempt the fencing token.
+
+        Raises `UsageError` in a tool that declares no effect.
+        """
+        if self._invocation is None:
+            raise UsageError(
+                f"context.invocation: call {self.call_id} has none, because its tool declares no "
+                "effect: write @tool(effect=True)"
+            )
+        return self._invocation
 
     def secret(self, name: str) -> str:
         """Look up one of the agent's secrets on this pod: it may have changed since the last call.

@@ -24,8 +24,7 @@ SCHEMA = {
 @tool(effect=True, idempotent=True, local=True)
 def refund(context: ToolContext, customer: str, amount: float) -> str:
     """Pay money back."""
-    invocation = context.invocation
-    done = {"customer": customer, "amount": amount, "id": str(invocation.id if invocation else "")}
+    done = {"customer": customer, "amount": amount, "id": str(context.invocation.id)}
     with Path(os.environ["REFUNDS"]).open("a") as file:
         file.write(json.dumps(done) + "\n")
     return f"refunded {amount} to {customer}"

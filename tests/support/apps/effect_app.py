@@ -70,34 +70,28 @@ async def _find_payment(invocation: Invocation) -> Verdict:
     return await _find(invocation, invocation.arguments["account"])
 
 
-def _invocation(context: ToolContext) -> Invocation:
-    if context.invocation is None:
-        raise AssertionError("an effect without an invocation")
-    return context.invocation
-
-
 @tool(effect=True, idempotent=True, local=True)
 async def pay_keyed(context: ToolContext, account: str) -> int:
     """Pay where the key is honoured."""
-    return await _pay(_invocation(context), account)
+    return await _pay(context.invocation, account)
 
 
 @tool(effect=True, reconcile=_find_by_arguments, local=True)
 async def pay_asked(context: ToolContext, account: str) -> int:
     """Pay where payments can be looked up."""
-    return await _pay(_invocation(context), account)
+    return await _pay(context.invocation, account)
 
 
 @tool(effect=True, local=True)
 async def pay_blind(context: ToolContext, account: str) -> int:
     """Pay where nothing helps."""
-    return await _pay(_invocation(context), account)
+    return await _pay(context.invocation, account)
 
 
 @tool(effect=True, reconcile=_find_by_arguments, approve=True, local=True)
 async def pay_approved(context: ToolContext, account: str, amount: float = 1.0) -> int:
     """Pay when a person has agreed."""
-    return await _pay(_invocation(context), account)
+    return await _pay(context.invocation, account)
 
 
 QUICK = Retry(max=3, worker_attempts=3, backoff=Backoff(base_s=0.05, cap_s=0.1))

@@ -7,11 +7,12 @@ from uuid import UUID
 
 import pytest
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from cortex.agent.secrets import Secrets
 from cortex.agent.tools.http_request import http_request
 from cortex.agent.tools.tool import ToolContext
+from cortex.domain.effect import Invocation
 from cortex.domain.errors import CortexError, ForbiddenError, InvalidValueError, RejectedError
 from cortex.durable.codec import encode
 from tests.support.eventually import WITHIN_S
@@ -173,6 +174,10 @@ async def test_only_headers_take_secrets(
     context: ToolContext, servers: tuple[Server, Server]
 ) -> None:
     url = servers[0].url("/?key={secret:API_KEY}")
+    invocation = Invocation(
+        id=UUID(int=7), job_id=UUID(int=1), attempt=1, tool="http_request", arguments={}
+    )
+    context = evolve(context, invocation=invocation)
     with trio.fail_after(WITHIN_S):
         await http_request.call(
             context, {"url": url, "method": "POST", "body": "{secret:API_KEY}", "headers": {}}

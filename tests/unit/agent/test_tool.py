@@ -553,6 +553,16 @@ def basket_json() -> dict[str, Any]:
     return {"items": [{"price": 1}]}
 
 
+async def test_tool_without_effect_has_no_invocation(context: ToolContext) -> None:
+    @tool
+    def blind(context: ToolContext) -> str:
+        """Ask for what only an effect has."""
+        return str(context.invocation.id)
+
+    with pytest.raises(UsageError, match=r"^context\.invocation: .* write @tool\(effect=True\)$"):
+        await blind.call(context, {})
+
+
 def test_tools_are_found_in_modules() -> None:
     assert tools_by_name(sys.modules[__name__], look_up) == {
         "look-up": look_up,

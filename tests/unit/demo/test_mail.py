@@ -52,7 +52,6 @@ async def test_a_mail_is_a_file_with_the_report(context: ToolContext, tmp_path: 
 
 
 async def test_the_same_invocation_is_one_mail(context: ToolContext, tmp_path: Path) -> None:
-    assert context.invocation is not None
     again = attrs.evolve(context, invocation=attrs.evolve(context.invocation, attempt=2))
     assert await send(context) == await send(again)
     assert len(list((tmp_path / "outbox").iterdir())) == 1
