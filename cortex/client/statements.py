@@ -8,7 +8,7 @@ driver or an ORM treats specially.
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, LiteralString, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -24,7 +24,8 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{0,200}", re.ASCII)
 class Statement(NamedTuple):
     """A statement for the caller's transaction: `execute(sql, args)`, or `execute(sql, *args)`."""
 
-    sql: str
+    sql: LiteralString
+    """Its values are quoted, so it may go where a driver's types ask for a literal."""
     args: dict[str, Any]
     """Empty, and a mapping, which every driver takes for no arguments."""
 

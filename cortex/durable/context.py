@@ -139,7 +139,7 @@ class Context:
         timeout: float | None = None,
         repeat: Urgency | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Result]: ...
+    ) -> Coroutine[None, None, Result]: ...
     @overload
     def step(
         self,
@@ -149,7 +149,7 @@ class Context:
         timeout: float | None = None,
         repeat: Urgency | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Result]: ...
+    ) -> Coroutine[None, None, Result]: ...
     def step(
         self,
         name: str,
@@ -158,7 +158,7 @@ class Context:
         timeout: float | None = None,
         repeat: Urgency | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         """Run `await function(*args, **kwargs)` once in the life of the job; return its result.
 
         A function that is not async runs in a thread, which is left behind on a time-out; its time
@@ -202,7 +202,7 @@ class Context:
         name: str | None = None,
         timeout: float | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Result]:
+    ) -> Coroutine[None, None, Result]:
         """Run code of an asyncio library as a step: `await function(*args, **kwargs)` in its loop.
 
         The loop runs in a thread of its own and lives as long as the process, so clients may be
@@ -217,7 +217,7 @@ class Context:
 
     def group(
         self, name: str, function: Callable[[], Awaitable[Any]], *, given: dict[str, Any]
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         """Run an async function whose own steps are parts of this one; return its recorded result.
 
         Without a time limit. Once its result is on record, its parts are not asked for again.
@@ -269,7 +269,7 @@ class Context:
         minutes: float = 0.0,
         hours: float = 0.0,
         days: float = 0.0,
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[None, None, None]:
         """Wait, also for days; a job that sleeps holds no resources and survives its pod.
 
         The end is fixed when the job first comes here, by the database's clock, and recorded as a
@@ -313,7 +313,7 @@ class Context:
         max_tokens: int = 4096,
         timeout: float | None = None,
         urgency: Urgency = "default",
-    ) -> Coroutine[Any, Any, ModelResponse]:
+    ) -> Coroutine[None, None, ModelResponse]:
         """Call a model once in the life of the job; return its complete response.
 
         The response is recorded before this returns: it is never paid for twice. `timeout`: seconds
@@ -340,7 +340,7 @@ class Context:
         given: StepInput,
         timeout: float | None = None,
         urgency: Urgency = "default",
-    ) -> Coroutine[Any, Any, ModelResponse]:
+    ) -> Coroutine[None, None, ModelResponse]:
         """Call a model once; `given` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
 
@@ -367,7 +367,7 @@ class Context:
         *,
         folder: Path | None = None,
         timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Result]: ...
+    ) -> Coroutine[None, None, Result]: ...
     @overload
     def tool(
         self,
@@ -377,7 +377,7 @@ class Context:
         *,
         folder: Path | None = None,
         timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Result]: ...
+    ) -> Coroutine[None, None, Result]: ...
     @overload
     def tool(
         self,
@@ -391,7 +391,7 @@ class Context:
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
-    ) -> Coroutine[Any, Any, Any]: ...
+    ) -> Coroutine[None, None, Any]: ...
     def tool(
         self,
         name: str,
@@ -404,7 +404,7 @@ class Context:
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         """Call a tool of the pod once in the life of the job.
 
         Return its result in the type that its function declares, or as plain JSON if the tool is
@@ -439,7 +439,7 @@ class Context:
         *,
         computed: frozenset[str] | None,
         timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         """Call a tool like `tool`, with arguments that may be older than this pod's code.
 
         For built-in job types: see `ToolCall.computed`. Raises `Unfit` for others that do not fit.
@@ -454,7 +454,7 @@ class Context:
         planner: Planner,
         *,
         timeout: float | None = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         """Make a call that is none of the pod's tools once, as `planner` plans it.
 
         For built-in job types: `call` names it in effects, quotas and facts.
@@ -475,7 +475,7 @@ class Context:
         planner: Planner | None = None,
         computed: frozenset[str] | None = None,
         result: ResultType | None = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
         gate_key = self._journal.key(f"{name[:GATE_NAME_MAX]} approval")
@@ -515,7 +515,7 @@ class Context:
         idempotent: bool = False,
         timeout: float | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Result]: ...
+    ) -> Coroutine[None, None, Result]: ...
     @overload
     def effect(
         self,
@@ -526,7 +526,7 @@ class Context:
         idempotent: bool = False,
         timeout: float | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Result]: ...
+    ) -> Coroutine[None, None, Result]: ...
     def effect(
         self,
         name: str,
@@ -536,7 +536,7 @@ class Context:
         idempotent: bool = False,
         timeout: float | None = None,
         **kwargs: Any,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Coroutine[None, None, Any]:
         """Make an outside call once: `await function(*args, **kwargs)`, its intent recorded first.
 
         A function that is not async runs in a thread, which a time-out leaves behind: what it calls
@@ -591,7 +591,7 @@ class Context:
         *,
         key: str | None = None,
         name: str | None = None,
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[None, None, None]:
         """Publish a message once in the life of the job: it is written with its step.
 
         `payload` is a JSON object. Messages of one `key` are sent one after another, in order.
@@ -625,7 +625,7 @@ class Context:
         expires_s: float = EXPIRES_DEFAULT_S,
         schema: Mapping[str, Any] | None = None,
         reason: str | None = None,
-    ) -> Coroutine[Any, Any, Decision]:
+    ) -> Coroutine[None, None, Decision]:
         """Wait until people agree; return their decision. A waiting job holds no resources.
 
         `detail` is what they see and agree to, plain JSON; with a JSON `schema` they may edit it,

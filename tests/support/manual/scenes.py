@@ -306,21 +306,16 @@ END
         blocks={
             "# digest.py": Run(
                 """
-                cat > more.py <<'END'
+                cat >> digest.py <<'END'
 
 
-def fetch(url: str) -> str:
+async def fetch(url: str) -> str:
     return "news"
 
 
-def prompt(pages: list[str]) -> list[dict[str, str]]:
-    return [{"role": "user", "content": page} for page in pages]
-
-
-def post_to_channel(text: str) -> str:
-    return text
+async def post_to_channel(text: str) -> int:
+    return 200
 END
-                cat more.py >> digest.py
                 cortex up --app digest.py > pod.log 2>&1 &
                 until_true 'grep -q "is ready" pod.log'
                 """
