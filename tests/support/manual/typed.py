@@ -56,7 +56,7 @@ def by_mypy(folder: Path, pages: Mapping[str, str]) -> list[str]:
     """Return what mypy finds, with this project's settings, which include `--strict`."""
     ended = subprocess.run(
         # The package is named to share the cache of a run on the whole project.
-        [sys.executable, "-m", "mypy", "--show-absolute-path", "cortex", str(TYPED), *pages],
+        [sys.executable, "-m", "mypy", "cortex", str(TYPED), *pages],
         cwd=ROOT,
         env=os.environ | {"MYPYPATH": str(folder)},
         capture_output=True,
@@ -92,7 +92,9 @@ def by_pyright(folder: Path, pages: Mapping[str, str]) -> list[str]:
 
 
 def _line(file: str, line: int, text: str, pages: Mapping[str, str]) -> str:
-    place = pages.get(file) or os.path.relpath(file, ROOT)
+    # From its cache mypy repeats an error with the path of an earlier run's folder.
+    written = {Path(each).parts[-2:]: page for each, page in pages.items()}
+    place = written.get(Path(file).parts[-2:]) or os.path.relpath(ROOT / file, ROOT)
     return f"{place}:{line}: {text}"
 
 
