@@ -13,6 +13,7 @@ import pytest
 
 from bench.command import bench
 from cortex.cli.main import cli
+from cortex.cli.options import Group
 from cortex.cli.synonyms import expanded
 from tests.support import man_pages
 from tests.support.eventually import WITHIN_S, eventually
@@ -95,8 +96,9 @@ def test_commands_and_options_exist() -> None:
             command: click.Command = cli
             rest = expanded(words[1:], cli.list_commands(click.Context(cli)))
             while isinstance(command, click.Group):
-                context = click.Context(command)
-                found = command.get_command(context, rest.pop(0))
+                if isinstance(command, Group) and (not rest or rest[0].startswith("-")):
+                    rest = [command.default or "", *rest]
+                found = command.get_command(click.Context(command), rest.pop(0))
                 assert found is not None, where
                 command = found
             parameters = command.get_params(click.Context(command))

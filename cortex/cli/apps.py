@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 import cortex
 from cortex.cli.options import PATH_CHARS_MAX, Options, Text
@@ -26,10 +27,46 @@ from cortex.durable.registry import Registry
 _CORTEX: Final = Path(cortex.__file__).parent
 _added: Final[list[Path]] = []
 _HINT: Final = "give a module or package, such as shop.jobs, or a file, such as shop/jobs.py"
+_NAMED: Final = "cortex.apps"
 _NO_PARTS: Final = ("__main__", "conftest")
 """Modules of a package that define no jobs of its own; tests neither."""
 _IMPORT: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+cortex\b", re.MULTILINE)
 _HINT_OF_PACKAGES: Final = "name the virtual environment that has it: --path DIR"
+
+
+class App(Text):
+    """Module, package or file of an application; shells complete files."""
+
+    name = "app"
+
+    def __init__(self) -> None:
+        super().__init__(PATH_CHARS_MAX)
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 -- click's
+        param: click.Parameter,  # noqa: ARG002 -- click's
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type="file")]
+
+
+def app_arguments(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `app_options`, and arguments that do the same as --app: `cortex up app.py`."""
+    named = click.argument(
+        "apps_named",
+        type=App(),
+        metavar="[APP…]",
+        nargs=-1,
+        is_eager=True,
+        expose_value=False,
+        callback=_note_named,
+    )
+    return named(app_options(command))
+
+
+def _note_named(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
+    context.meta[_NAMED] = given
 
 
 def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,7 +84,7 @@ def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
     app = click.option(
         "--app",
         "apps",
-        type=Text(PATH_CHARS_MAX),
+        type=App(),
         multiple=True,
         callback=_chosen,
         metavar="APP",
@@ -68,6 +105,7 @@ def _chosen(
     context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
     options = context.find_object(Options)
+    given = (*context.meta.get(_NAMED, ()), *given)
     if given or options is None or context.resilient_parsing:
         return given
     words = (settings_from(options).app or "").split(",")

@@ -152,7 +152,10 @@ def _options(what: Chosen) -> Sequence[Callable[[Any], Any]]:
         ),
         click.option("--dry-run", "is_dry_run", is_flag=True, help="Show what would change."),
         limit_option(
-            LIMIT_DEFAULT, f"At most N of the matching {what.noun}, {what.order}.", most=LIMIT_MAX
+            LIMIT_DEFAULT,
+            f"At most N of the matching {what.noun}, {what.order}.",
+            most=LIMIT_MAX,
+            is_list=False,
         ),
         click.option(
             "--rate",

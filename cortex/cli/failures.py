@@ -153,6 +153,17 @@ def _chosen_from(found: re.Match[str]) -> str:
     return ": " + ", ".join(each.strip() for each in found[1].split(","))
 
 
+def _list_of(error: click.ClickException, context: click.Context) -> str:
+    """Return the command that lists what a missing argument names, if its group has one."""
+    group = None if context.parent is None else context.parent.command
+    is_missing = isinstance(error, click.MissingParameter) and isinstance(
+        error.param, click.Argument
+    )
+    if is_missing and isinstance(group, click.Group) and group.get_command(context, "ls"):
+        return f"; to list them: cortex {group.name} ls"
+    return ""
+
+
 def _of_click(error: click.ClickException) -> Failure:
     possibilities: Any = getattr(error, "possibilities", None)
     context: click.Context | None = getattr(error, "ctx", None)
@@ -161,6 +172,6 @@ def _of_click(error: click.ClickException) -> Failure:
     if possibilities:
         hint = f"did you mean {' or '.join(repr(each) for each in possibilities)}?"
     elif context is not None:
-        hint = f"see: {context.command_path} --help"
+        hint = f"see: {context.command_path} --help{_list_of(error, context)}"
     message = message[:1].lower() + _CHOICES.sub(_chosen_from, message[1:]).rstrip(".")
     return Failure(code="usage", message=message, hint=hint, exit_code=error.exit_code)

@@ -16,11 +16,11 @@ import click
 import cortex
 from cortex.cli.failures import EXIT_CODES, READER_GONE, is_reader_gone, report
 from cortex.cli.options import Group, write_section
-from cortex.cli.synonyms import TOP, expanded
+from cortex.cli.synonyms import HELP, TOP, expanded
 from cortex.domain import interpreter
 from cortex.domain.errors import UsageError
 
-HELP = """Run AI agents that survive crashes, deploys and outages.
+SUMMARY = """Run AI agents that survive crashes, deploys and outages.
 
 Every job is a record in Postgres; any pod can continue it from its last step."""
 
@@ -35,7 +35,7 @@ class Root(Group):
         return expanded(args, self.list_commands(click.Context(self)))
 
     def aliases(self) -> dict[str, str]:
-        return dict(TOP)
+        return {**TOP, "ID": "jobs show ID", HELP: "--help"}
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         write_section(formatter, "Exit codes", [(str(c), what) for c, what in EXIT_CODES.items()])
@@ -43,7 +43,7 @@ class Root(Group):
 
 cli = Root(
     "cortex",
-    help=HELP,
+    help=SUMMARY,
     sections={
         "Run": {
             "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
@@ -134,7 +134,7 @@ cli = Root(
 )
 cli.params.append(
     click.Option(
-        ["--version"],
+        ["-V", "--version"],
         is_flag=True,
         is_eager=True,
         expose_value=False,

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import click
 
-from cortex.cli.synonyms import aliases_of, suggestions, verb_of
+from cortex.cli.synonyms import (
+    HELP,
+    aliases_of,
+    default_verb,
+    is_id,
+    option_meant,
+    suggestions,
+    verb_of,
+)
 from cortex.domain.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,10 +180,11 @@ def limit_option(
     help: str | None = None,  # noqa: A002 -- click's
     *,
     most: int = LIMIT_MAX,
+    is_list: bool = True,
 ) -> Callable[[Decorated], Decorated]:
-    """Return the `--limit` option of a list."""
+    """Return the `--limit` option; a list also takes `-n`, which elsewhere may mean a dry run."""
     return click.option(
-        "--limit",
+        *(("-n", "--limit") if is_list else ("--limit",)),
         type=click.IntRange(1, most),
         default=default,
         show_default=True,
@@ -295,6 +304,12 @@ class Command(click.Command):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*(p for each in self.params for p in each.get_usage_pieces(ctx)), "[OPTIONS]"]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _led(error, self.get_params(ctx)) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         ctx.obj = options = options_of(ctx)
         if options.columns is not None and self.columns:
@@ -312,11 +327,19 @@ class Command(click.Command):
 
 
 class Unknown(click.UsageError):
-    """An unknown command; `possibilities` are suggestions."""
+    """An unknown command or option; `possibilities` are suggestions."""
 
-    def __init__(self, name: str, possibilities: Sequence[str], ctx: click.Context) -> None:
-        super().__init__(f"no such command {name!r}", ctx)
+    def __init__(
+        self, name: str, possibilities: Sequence[str], ctx: click.Context | None, kind: str
+    ) -> None:
+        super().__init__(f"no such {kind} {name!r}", ctx)
         self.possibilities = possibilities
+
+
+def _led(error: click.NoSuchOption, parameters: Iterable[click.Parameter]) -> click.UsageError:
+    """Return an error that suggests the option that one of another tool means, if there is one."""
+    meant = option_meant(error.option_name, {name for each in parameters for name in each.opts})
+    return error if meant is None else Unknown(error.option_name, [meant], error.ctx, "option")
 
 
 class Group(click.Group):
@@ -333,11 +356,18 @@ class Group(click.Group):
         help: str,  # noqa: A002 -- click's
         sections: Sections,
     ) -> None:
-        super().__init__(name, help=help, no_args_is_help=True)
-        self._sections = sections
         self._places = {
             command: place for rows in sections.values() for command, (place, _) in rows.items()
         }
+        self._default = default_verb(self._places)
+        super().__init__(
+            name,
+            help=help,
+            no_args_is_help=self._default is None,
+            # `jobs -n 5`: the option is one of `jobs ls`.
+            context_settings={"ignore_unknown_options": self._default is not None},
+        )
+        self._sections = sections
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *Command.common]
@@ -358,22 +388,46 @@ class Group(click.Group):
             raise TypeError(f"{self._places[cmd_name]} is not a command")
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise _led(error, self.get_params(ctx)) from None
+        if self._default is not None and not ctx.resilient_parsing:
+            words = [*ctx._protected_args, *rest]  # noqa: SLF001 -- where click keeps the verb
+            if not words or words[0].startswith("-"):
+                ctx._protected_args, ctx.args = [self._default], words  # noqa: SLF001
+        return ctx.args
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == HELP and not ctx.resilient_parsing:
+            if not args[1:]:
+                click.echo(ctx.get_help(), color=ctx.color)
+                ctx.exit()
+            args = [*args[1:], HELP_NAMES[-1]]
         args = self.meant(args)
         if args[0] not in self._places and not ctx.resilient_parsing:
             path = ctx.command_path.partition(" ")[2]
-            raise Unknown(args[0], suggestions(args[0], self._places, group=path), ctx)
+            found = suggestions(args[0], self._places, group=path)
+            raise Unknown(args[0], [f"{ctx.command_path} {each}" for each in found], ctx, "command")
         return super().resolve_command(ctx, args)
 
     def meant(self, args: list[str]) -> list[str]:
-        """Return the command's words for an alias."""
+        """Return the command's words for an alias, or for an id without a verb."""
+        if is_id(args[0]) and "show" in self._places:
+            return ["show", *args]
         return [*(verb_of(args[0], self._places) or args[:1]), *args[1:]]
 
     def aliases(self) -> dict[str, str]:
         """Return the aliases of this group's commands."""
         return aliases_of(self._places)
+
+    @property
+    def default(self) -> str | None:
+        """The verb that runs when none is given."""
+        return self._default
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return ["COMMAND", "[OPTIONS]"]

@@ -2,9 +2,12 @@
 
 An alias does what its command does. Commands that change more than they name have none. An
 ambiguous word is not an alias: the error suggests the possible commands.
+
+The same holds for options: `jobs ls --failed` is refused with the option that the command has.
 """
 
 import difflib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -19,6 +22,8 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "stop": ("cancel",),
     "logs": ("watch",),
     "tail": ("watch",),
+    "follow": ("watch",),
+    "view": ("show",),
     "remove": ("rm",),
     "delete": ("rm",),
     "ps": ("ls --status running",),
@@ -32,22 +37,60 @@ TOP: Final[Mapping[str, str]] = {
     "ps": "jobs ls --status running",
     "describe": "jobs show",
     "get": "jobs show",
+    "inspect": "jobs show",
     "show": "jobs show",
     "submit": "jobs submit",
     "run": "jobs submit --wait",
+    "wait": "jobs wait",
     "kill": "jobs cancel",
     "cancel": "jobs cancel",
     "retry": "jobs retry",
     "logs": "jobs watch",
+    "tail": "jobs watch",
     "watch": "jobs watch",
+    "types": "jobs types",
+    "settings": "config show",
     "status": "doctor",
     "approve": "approvals approve",
     "deny": "approvals deny",
     "drain": "pods drain",
     "top": "tui",
 }
-_OF_NOUNS: Final = frozenset({"list", "ls", "describe", "get", "show", "logs", "kill", "cancel"})
+_OF_NOUNS: Final = frozenset(
+    {"list", "ls", "describe", "get", "show", "inspect", "logs", "kill", "cancel"}
+)
 _PS: Final = "ps"
+HELP: Final = "help"
+_DEFAULTS: Final = ("ls", "show", "status")
+"""A group without a verb runs the first of these that it has."""
+_ID: Final = re.compile(r"…?(?=.*\d)[0-9a-f-]{4,36}", re.IGNORECASE)
+"""An id or the end of one; with a digit, so that a word with a typing error is none."""
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "--failed": "--status fail",
+    "--running": "--status run",
+    "--pending": "--status pend",
+    "--waiting": "--status appr",
+    "--state": "--status",
+    "-s": "--status",
+    "-t": "--type",
+    "--last": "--limit",
+    "--tail": "--limit",
+    "--count": "--limit",
+    "--param": "--arg",
+    "-p": "--arg",
+    "--input": "--payload",
+    "-d": "--payload",
+    "--database": "--dsn",
+    "--db": "--dsn",
+    "--url": "--dsn",
+    "--host": "--http HOST:PORT",
+    "--port": "--http HOST:PORT",
+    "--force": "--yes",
+    "-y": "--yes",
+    "-v": "--version",
+}
+"""Options of other tools, and those that the error suggests where a command has them."""
 
 _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("remove", "delete", "rm", "del", "destroy", "purge", "drop"): (
@@ -62,8 +105,11 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "pods drain",
         "queues pause",
     ),
+    ("down", "quit", "exit"): ("pods drain", "freeze on"),
     ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "jobs submit"),
-    ("create", "new", "add", "enqueue", "exec", "invoke", "trigger", "schedule"): (
+    ("trigger", "fire"): ("schedules trigger", "jobs submit"),
+    ("enqueue", "exec", "invoke", "send", "push", "call"): ("jobs submit",),
+    ("create", "new", "add", "schedule"): (
         "jobs submit",
         "agents apply",
         "budgets set",
@@ -84,7 +130,12 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ),
     ("restart", "rerun", "redo", "requeue", "replay"): ("jobs retry", "dead retry"),
     ("check", "ping", "diagnose", "verify", "config", "info"): ("doctor",),
-    ("ui", "dashboard", "monitor", "console", "htop"): ("tui",),
+    ("test", "lint", "validate"): ("preflight", "doctor", "flows validate"),
+    ("env", "environment", "settings"): ("config show",),
+    ("ui", "dashboard", "monitor", "console", "htop", "gui"): ("tui",),
+    ("web", "http", "api", "open"): ("up --http HOST:PORT", "tui"),
+    ("stats", "statistics", "metrics", "alerts"): ("health", "costs"),
+    ("shell", "repl", "sql", "psql"): ("tui", "config show"),
     ("init", "setup", "install", "upgrade", "db", "database", "schema"): ("migrate", "up"),
     ("error", "errors", "failed", "failures", "dlq", "dead-letters", "deadletters"): ("dead ls",),
     ("worker", "workers", "node", "nodes", "process", "processes"): ("pods ls",),
@@ -92,7 +143,17 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("task", "tasks", "runs", "execution", "executions"): ("jobs ls",),
     ("billing", "usage", "spend", "spending", "price", "prices", "money"): ("costs", "budgets ls"),
     ("limit", "limits", "rate", "throttle"): ("quotas ls", "budgets ls"),
-    ("event", "events", "history", "audit", "log"): ("facts", "jobs watch"),
+    ("event", "events", "history"): ("jobs show", "jobs watch", "facts"),
+    ("log",): ("logs", "facts"),
+    ("audit", "changes"): ("facts",),
+    ("trace", "step", "steps", "timeline", "waterfall", "result", "output", "payload"): (
+        "jobs show",
+    ),
+    ("type", "handlers", "registered"): ("jobs types",),
+    ("tool", "tools"): ("agents show", "jobs types"),
+    ("running", "active"): ("ps",),
+    ("completed", "done", "finished"): ("jobs ls --status done",),
+    ("docs", "man", "manual", "usage-help", "examples", "commands", "?"): ("help",),
     ("login", "auth", "key", "keys", "secret", "password"): ("tokens create",),
     ("accept", "confirm", "allow", "yes", "grant"): ("approvals approve",),
     ("reject", "refuse", "decline", "disallow"): ("approvals deny",),
@@ -108,9 +169,27 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
 SUGGESTED_MAX: Final = 3
 
 
+def is_id(word: str) -> bool:
+    """Whether a word may be the id of a job, or the end of one."""
+    return _ID.fullmatch(word) is not None
+
+
+def default_verb(verbs: Collection[str]) -> str | None:
+    """Return the verb of a group that is called without one; it reads, and changes nothing."""
+    return next((each for each in _DEFAULTS if each in verbs), None)
+
+
+def option_meant(option: str, options: Collection[str]) -> str | None:
+    """Return the option of a command that one of another tool means, if it has it."""
+    meant = OPTIONS.get(option, "")
+    return meant if meant.partition(" ")[0] in options else None
+
+
 def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
     """Return the command that a line means; the same line if it is not an alias."""
     first, rest = words[0], list(words[1:])
+    if is_id(first):
+        return ["jobs", "show", *words]
     if first in nouns:
         return list(words)
     noun = _noun(rest[0], nouns) if rest else None

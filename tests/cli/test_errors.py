@@ -17,12 +17,16 @@ SECRET = "hunter2"
 @pytest.mark.parametrize(
     "arguments, message, hint",
     [
-        ("jbos", "no such command 'jbos'", "did you mean 'jobs'?"),
-        ("jobs shw", "no such command 'shw'", "did you mean 'show'?"),
+        ("jbos", "no such command 'jbos'", "did you mean 'cortex jobs'?"),
+        ("jobs shw", "no such command 'shw'", "did you mean 'cortex jobs show'?"),
         ("jobs ls --limti 3", "no such option '--limti'", "did you mean '--limit'?"),
         ("jobs ls --status runing", "unknown state 'runing'", "did you mean 'running'?"),
         ("jobs ls -o jsn", "invalid value for '-o' / '--output'", "see: cortex jobs ls --help"),
-        ("jobs show", "missing argument 'ID'", "see: cortex jobs show --help"),
+        (
+            "jobs show",
+            "missing argument 'ID'",
+            "see: cortex jobs show --help; to list them: cortex jobs ls",
+        ),
         (
             "tokens create --name ana",
             "missing option '--role': viewer, approver, operator, admin",

@@ -52,7 +52,7 @@ def test_1_a_schema_that_is_not_there(tmp_path: Path, empty_database: str) -> No
         "jobs watch x -o yaml",
         "jobs ls --dsn mysql://host/x",
         "migrate surplus",
-        "jobs",
+        "bench",
         "",
     ],
 )

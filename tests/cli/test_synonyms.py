@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from cortex.cli.main import cli, run
 from cortex.cli.options import Group
-from cortex.cli.synonyms import _MEANINGS, TOP, VERBS, expanded
+from cortex.cli.synonyms import _MEANINGS, HELP, TOP, VERBS, expanded
 from tests.support.command_line import Cortex
 from tests.support.life import Life
 
@@ -88,7 +88,7 @@ def test_no_alias_takes_the_place_of_a_command() -> None:
 def test_every_synonym_leads_to_an_existing_command() -> None:
     for meant in [*TOP.values(), *(each for found in _MEANINGS.values() for each in found)]:
         path = meant.partition(" --")[0]
-        is_group = path in NOUNS
+        is_group = path in {*NOUNS, *TOP, HELP}
         assert path.rsplit(" -")[0] in COMMANDS or is_group, path
     verbs = {path.rpartition(" ")[2] for path in COMMANDS}
     assert {meant.split()[0] for found in VERBS.values() for meant in found} <= verbs
@@ -102,15 +102,15 @@ def test_every_synonym_leads_to_an_existing_command() -> None:
 @pytest.mark.parametrize(
     "line, hint",
     {
-        "remove": "did you mean 'jobs cancel' or 'dead discard' or 'budgets rm'?",
-        "workers": "did you mean 'pods ls'?",
-        "jobs delete 1": "did you mean 'cancel'?",
-        "pods stop": "did you mean 'drain'?",
-        "queues stop": "did you mean 'pause'?",
-        "jbos ls": "did you mean 'jobs'?",
-        "jobs submti": "did you mean 'submit'?",
-        "jobs kil 1": "did you mean 'kill'?",
-        "dead dlq": "did you mean 'ls'?",
+        "remove": "did you mean 'cortex jobs cancel' or 'cortex dead discard' or ",
+        "workers": "did you mean 'cortex pods ls'?",
+        "jobs delete 1": "did you mean 'cortex jobs cancel'?",
+        "pods stop": "did you mean 'cortex pods drain'?",
+        "queues stop": "did you mean 'cortex queues pause'?",
+        "jbos ls": "did you mean 'cortex jobs'?",
+        "jobs submti": "did you mean 'cortex jobs submit'?",
+        "jobs kil 1": "did you mean 'cortex jobs kill'?",
+        "dead dlq": "did you mean 'cortex dead ls'?",
     }.items(),
 )
 def test_an_unknown_word_leads_to_a_command(

@@ -13,7 +13,7 @@ import click
 
 from cortex.cli.completion import SHELLS, script
 from cortex.cli.failures import EXIT_CODES
-from cortex.cli.main import HELP, cli
+from cortex.cli.main import SUMMARY, cli
 from cortex.cli.options import Command
 from tests.support.reference_pages import _first_line, _help_text, _leaves, _usage
 
@@ -42,7 +42,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def _overview() -> str:
-    summary, *rest = HELP.split("\n\n")
+    summary, *rest = SUMMARY.split("\n\n")
     parts = [_head("cortex", summary), ".SH SYNOPSIS\n.B cortex\n.I COMMAND\n[OPTIONS]\n"]
     parts.append(f".SH DESCRIPTION\n{_text(rest)}")
     context = click.Context(cli)

@@ -10,6 +10,7 @@ import attrs
 import click
 
 from cortex.agent.tools import BUILT_IN
+from cortex.cli import synonyms
 from cortex.cli.failures import EXIT_CODES
 from cortex.cli.main import cli
 from cortex.cli.options import Command
@@ -53,6 +54,10 @@ Only read from the environment of pods, of `cortex tick` and of `cortex subscrip
 [the guide](../guides/built-in-jobs.md#http_request). Without them requests reach public addresses
 only, and use no secret."""
 HEALTH: Final = "The thresholds of `cortex health` and `GET /v1/health`."
+OTHER_WORDS: Final = """\
+These do the same as a command, and take its options; `…` stands for a group. A group without a verb
+lists: `cortex jobs -n 5` is `cortex jobs ls -n 5`. `ID` is an id or the end of one. Any other word
+is refused with the commands that it may mean, such as `cortex jobs cancel` for `cortex stop`."""
 STATES: Final = """\
 Every job is in one of seven states. Lists and pages show `○ pend`, `● run`, `↻ retry`, `✓ done`,
 `✗ fail` and `⊘ canc`. A job that waits for a person shows what it waits for:
@@ -203,6 +208,17 @@ def _leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]
             yield f"{path} {name}", command
 
 
+def _other_words() -> Rows:
+    """The aliases at the top and in groups; a group's `list` stands once for all of them."""
+    seen: dict[str, list[str]] = {}
+    for word, meant in cli.aliases().items():
+        seen.setdefault(f"cortex {meant}", []).append(f"cortex {word}")
+    for word, verbs in synonyms.VERBS.items():
+        seen.setdefault(f"cortex … {verbs[0]}", []).append(f"cortex … {word}")
+    for meant, words in seen.items():
+        yield [", ".join(map(_code, words)), _code(meant)]
+
+
 def _commands_page() -> str:
     parts = [
         "# Commands",
@@ -223,6 +239,9 @@ def _commands_page() -> str:
             parts.append(_table("option | what it does", rows))
     common = click.Command("cortex", params=list(Command.common))
     parts += [
+        "## Other words",
+        OTHER_WORDS,
+        _table("words | the same as", _other_words()),
         "## Common options",
         _table("option | what it does", _parameters(common)),
         "## Exit codes",

@@ -4,7 +4,7 @@ from typing import Final
 
 import click
 
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.store import breakers as store
@@ -15,13 +15,7 @@ LIMIT: Final = 200
 
 
 @click.command(cls=Command, columns=BREAKERS.fields)
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    default=LIMIT,
-    metavar="N",
-    help=f"Maximum number of rows [{LIMIT}].",
-)
+@limit_option(LIMIT, "Maximum number of rows.", most=10_000)
 @click.pass_obj
 def ls(options: Options, *, limit: int) -> None:
     """List circuit breakers, open ones first."""

@@ -21,14 +21,14 @@ def read_payload(given: str | None) -> str:
 
 
 def split_arguments(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """Return each `--arg` as its name and its value. Raises `UsageError`."""
+    """Return each `K=V` as its name and its value. Raises `UsageError`."""
     return [_split(each) for each in arguments]
 
 
 def with_arguments(
     payload: str, arguments: Sequence[tuple[str, str]], schemas: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return a payload overridden by each `--arg`.
+    """Return a payload overridden by each argument.
 
     An argument's value is JSON if it parses as JSON, else text; where all of the `schemas` take
     text it is text. Raises `InvalidValueError`.
@@ -50,7 +50,7 @@ def _source(given: str) -> str | bytes:
 def _split(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise UsageError(f"--arg {text!r} is not NAME=VALUE", hint="such as --arg count=3")
+        raise UsageError(f"argument {text!r} is not NAME=VALUE", hint="such as count=3")
     return name, value
 
 
@@ -83,5 +83,5 @@ def _with_hint(error: InvalidValueError, given: str | None) -> InvalidValueError
         return error
     if len(given) < 4096 and "\n" not in given and "\0" not in given and Path(given).is_file():  # noqa: PLR2004 -- longest path
         return InvalidValueError(error.message, hint=f"to read a file: --payload @{given}")
-    hint = """quote it for the shell: --payload '{"name": "value"}', or use --arg name=value"""
+    hint = """quote it for the shell: --payload '{"name": "value"}', or use name=value"""
     return InvalidValueError(error.message, hint=hint)

@@ -54,13 +54,14 @@ ENVIRONMENT: Final = "TRACEPARENT"
 
 @click.command(cls=Command)
 @click.argument("job_type", metavar="TYPE")
+@click.argument("pairs", metavar="[K=V…]", nargs=-1)
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option(
     "--arg",
     "arguments",
     multiple=True,
     metavar="K=V",
-    help="Set one argument; overrides --payload.",
+    help="Set one argument, as K=V does; overrides --payload.",
 )
 @click.option(
     "--jsonl",
@@ -116,6 +117,7 @@ def submit(
     change: ChangeRequest,
     *,
     job_type: str,
+    pairs: tuple[str, ...],
     payload: str | None,
     arguments: tuple[str, ...],
     jsonl: str | None,
@@ -134,13 +136,13 @@ def submit(
 ) -> None:
     """Submit a job and print its id.
 
-    The payload is checked against what the ready pods that run the type take, and against the
-    handler where it is here (--app, built-in). Without such a pod the job is accepted, and waits.
+    K=V is an argument, JSON or else text. The payload is checked against what ready pods take, and
+    against the handler where it is here (--app, built-in). Without such a pod the job waits.
     """
     refuse_bulk(job_type, queue)
     require_agent(job_type, agent)
     output = change.output
-    overrides = split_arguments(arguments)
+    overrides = split_arguments((*arguments, *pairs))
     given = [read_payload(payload)] if jsonl is None else read_lines(jsonl, payload, key)
     registry = registry_of(apps)
     own = registry.find(job_type)

@@ -77,7 +77,10 @@ _chosen: Final = stacked(
         help="All of these topics; * is anything.",
     ),
     limit_option(
-        CHANGED_DEFAULT, "Maximum number of messages, the oldest first.", most=CHANGED_MAX
+        CHANGED_DEFAULT,
+        "Maximum number of messages, the oldest first.",
+        most=CHANGED_MAX,
+        is_list=False,
     ),
 )
 

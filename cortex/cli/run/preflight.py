@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from cortex.cli.apps import app_options, load_apps
+from cortex.cli.apps import app_arguments, load_apps
 from cortex.cli.options import Command, Format, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import database, settings_from
@@ -30,12 +30,12 @@ BOUND_S: Final = 60.0
 
 
 @click.command(cls=Command)
-@app_options
+@app_arguments
 @click.pass_obj
 def preflight(options: Options, *, apps: tuple[str, ...]) -> None:
     """Check that new code fits the jobs that are not over, before you deploy it.
 
-    Replays the record of each such job against the code of --app, and lists, by type and problem,
+    Replays the record of each such job against the code of APP, and lists, by type and problem,
     the jobs that would wait for code, diverge or fail. Exits with 9 if there are any, else with 0.
     Writes nothing and calls nothing outside: each handler is stopped where its record ends.
     """

@@ -20,7 +20,7 @@ from cortex.cli.screen.plain_structlog import structlog  # before all that impor
 # isort: split
 from cortex import crash_points
 from cortex.agent.tools.abandon import left_count
-from cortex.cli.apps import app_options, load_apps
+from cortex.cli.apps import app_arguments, load_apps
 from cortex.cli.options import Command, Options
 from cortex.cli.run.code_version import code_option, version_of
 from cortex.cli.run.fork_server import start
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@app_options
+@app_arguments
 @code_option
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
 @click.option("--workers", type=int, metavar="N", help="Processes that share the slots [1].")

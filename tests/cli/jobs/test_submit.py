@@ -109,6 +109,8 @@ def test_arguments_of_an_unknown_handler_are_json_where_they_can(
     given = ["--arg", "n=3", "--arg", "t=true", "--arg", "s=so it is", "--arg", "l=[1]"]
     ended = cortex("jobs", "submit", "digest", *given)
     assert payload_of(cortex, ended.out) == {"n": 3, "t": True, "s": "so it is", "l": [1]}
+    ended = cortex("submit", "digest", "n=3", "s=so it is", "--arg", "t=true")
+    assert payload_of(cortex, ended.out) == {"n": 3, "t": True, "s": "so it is"}
 
 
 @pytest.mark.parametrize(
@@ -155,10 +157,10 @@ def test_unstorable_payload_is_refused(
         (
             "--payload {a:1}",
             "payload is not JSON",
-            """quote it for the shell: --payload '{"name": "value"}', or use --arg name=value\n""",
+            """quote it for the shell: --payload '{"name": "value"}', or use name=value\n""",
         ),
         ("--payload shop.py", "payload is not JSON", "to read a file: --payload @shop.py"),
-        ("--arg item", "--arg 'item' is not NAME=VALUE", "such as --arg count=3"),
+        ("--arg item", "argument 'item' is not NAME=VALUE", "such as count=3"),
         ("--arg count=3", "payload of 'shop' lacks item", None),
         ("--arg item=x --arg cuont=3", "has an unknown key 'cuont'", "did you mean 'count'?"),
         ("--arg item=x --arg count=many", "payload.count", None),
