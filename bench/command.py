@@ -42,6 +42,7 @@ MORE: Final = {
     "retries": "Jobs per second that fail once and are retried, one pod.",
     "approvals": "Time from a person's decision until the job runs again, idle pod.",
     "outbox": "Messages per second to a local webhook receiver, one pod.",
+    "logs": "Log lines per second that a pod stores while jobs write them.",
     "startup": "Time from `cortex up` to ready, embedded database.",
     "abuse": "Job latency while clients abuse the HTTP API; exits with 1 if a bar is missed.",
     "aged": "Claims and lists with many finished jobs, compared with few.",
@@ -154,6 +155,17 @@ def outbox(scratch: Scratch, *, messages: int, backlog: int) -> Figures:
     from bench.outbox import messages as measure
 
     return measure(scratch.dsn, scratch.log, count=messages, backlog=backlog)
+
+
+@measurement(
+    option("--per-s", default=10_000, type=click.IntRange(100, 1_000_000), help="Lines a second."),
+    seconds_option("How long jobs write."),
+)
+def logs(scratch: Scratch, *, per_s: int, seconds: float) -> Figures:
+    """Let ten jobs log lines at a pace, and measure what the pod stores and what that costs."""
+    from bench.logs import lines as measure
+
+    return measure(scratch.dsn, scratch.log, per_s=per_s, seconds=seconds)
 
 
 @click.command(cls=Command)

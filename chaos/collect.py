@@ -26,6 +26,7 @@ RECORD: Final[Mapping[str, str]] = {
     "approvals": "SELECT * FROM cortex.approval ORDER BY seq",
     "votes": "SELECT * FROM cortex.approval_vote ORDER BY at",
     "facts": "SELECT * FROM cortex.fact ORDER BY id",
+    "log_lines": "SELECT * FROM cortex.log_line ORDER BY job_id, attempt, number",
     "pods": "SELECT * FROM cortex.pod ORDER BY started_at",
     "tasks": "SELECT * FROM cortex_worker.task ORDER BY id",
     "dead_letters": "SELECT * FROM cortex.dead_letter ORDER BY created_at",

@@ -125,6 +125,8 @@ class Evidence:
     """The ids of the jobs in the archive of the retention."""
     reopened: tuple[Row, ...] = ()
     """Messages that were written to after their end."""
+    log_lines: tuple[Row, ...] = ()
+    """What jobs logged, by job, attempt and number."""
     votes: tuple[Row, ...] = ()
     """`approval_vote`."""
     claims: tuple[Row, ...] = ()

@@ -14,7 +14,7 @@ from chaos.nemeses.nemesis import Fault, Nemesis
 from chaos.quiet_kills import QuietKill, draw_quiet_kills
 from chaos.workloads import deployments, old_jobs
 from chaos.workloads.deployments import Rollout
-from chaos.workloads.draw import draw_programs
+from chaos.workloads.draw import draw_programs, with_logs
 from chaos.workloads.messages import Publication, draw_publications
 from chaos.workloads.model_script import first_message
 from chaos.workloads.order import Order, draw_cancel, draw_repeat
@@ -92,7 +92,7 @@ def make_plan(options: Options) -> Plan:
     count = options.jobs or max(1, round(options.duration_s * JOBS_PER_S))
     if options.deploy:
         return _with_deployments(options, count)
-    programs = draw_programs(options.seed, count) if options.app is None else ()
+    programs = with_logs(draw_programs(options.seed, count)) if options.app is None else ()
     faults = _draw_faults(options, nemeses)
     rules = [rule for fault in faults for rule in _rules(nemeses, fault)]
     canary = canary_of(options.seed)

@@ -86,7 +86,8 @@ SELECT jsonb_build_object(
     'dead_rows', (SELECT jsonb_object_agg(relname, n_dead_tup) FROM pg_stat_user_tables
                   WHERE schemaname IN ('cortex', 'cortex_worker') AND n_dead_tup > 0),
     'size_bytes', (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint
-                   FROM pg_stat_user_tables WHERE schemaname IN ('cortex', 'cortex_worker')),
+                   FROM pg_stat_user_tables WHERE schemaname IN ('cortex', 'cortex_worker')
+                     AND relname <> 'log_line'),  -- as large as what jobs log
     'oldest_due_s', (SELECT greatest(0, extract(epoch FROM cortex.now() - min(t.run_at)))
                      FROM cortex_worker.task t
                      WHERE t.state = 'READY' AND NOT t.is_suspect AND NOT EXISTS (

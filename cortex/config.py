@@ -284,6 +284,9 @@ class Settings:
     outbox_sent_s: float = _seconds(
         86_400.0, 0.0, 31_536_000, "how long messages are kept after they were sent"
     )
+    logs_s: float = _seconds(
+        1_209_600.0, 60.0, 315_360_000, "how long log lines of jobs are kept, at most"
+    )
     peer_check_s: float = _seconds(0.5, 0.05, 60, "how often pods check each other for death")
     settle_s: float = _seconds(
         5.0,

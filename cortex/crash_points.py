@@ -82,6 +82,8 @@ class Kind(StrEnum):
     """A job whose pod was killed; the pod that takes it over passes the point."""
     SILENCE = "silence"
     """A job whose pod was stopped; the pod that frees it passes the point."""
+    LOG = "log"
+    """A job that logs."""
     ACT = "act"
     """A write requested through the API."""
 
@@ -188,6 +190,8 @@ POINTS: Final[dict[str, Point]] = {
     "before_retention": Point("old records are about to be deleted", (Kind.RETENTION,)),
     "after_archive": Point("their copy is on the disk, none is deleted", (Kind.RETENTION,)),
     "after_retention": Point("they are deleted", (Kind.RETENTION,)),
+    "before_lines": Point("log lines of jobs are about to be stored", (Kind.LOG,)),
+    "after_lines": Point("they are stored", (Kind.LOG,)),
     "before_housekeeping": Point("what has expired is about to be deleted", (Kind.POD,)),
     "after_housekeeping": Point("a batch of it is deleted", (Kind.POD,)),
     "before_alarms": Point("what lasts too long is about to be announced", (Kind.POD,)),

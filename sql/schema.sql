@@ -3606,6 +3606,7 @@ BEGIN
     DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
     WHERE a.job_id = g.id AND o.approval_id = a.id;
@@ -4460,3 +4461,56 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.served_type(text,boolean) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.served_type(text,boolean) TO cortex_submitter;
 GRANT EXECUTE ON FUNCTION cortex.served_type(text,boolean) TO cortex_runtime;
+
+-- What code of jobs logged and printed, line by line. Deleted with the job, and by age.
+CREATE TABLE cortex.log_line (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of arrival; with two pods, the later line may have the lower one.
+    job_id uuid NOT NULL,  -- The job. No foreign key: see above.
+    attempt integer NOT NULL,  -- The attempt that wrote it.
+    number bigint NOT NULL,  -- Order within the attempt: a batch that is sent twice is stored once.
+    at timestamptz NOT NULL,  -- When it was written, by the database's clock.
+    level smallint NOT NULL,  -- 10 debug, 20 info, 30 warning, 40 error, 50 critical.
+    step text,  -- Key of the step that wrote it; null: the handler itself.
+    source text,  -- The logger's name, stdout or stderr; null: ctx.log.
+    message text NOT NULL,  -- The text, without secrets, cut if it was long.
+    fields jsonb,  -- What was logged beside the text, by name.
+    dropped bigint,  -- Lines that are missing at this place; the message says why.
+    CONSTRAINT log_line_pkey PRIMARY KEY (id),
+    CONSTRAINT log_line_once UNIQUE (job_id, attempt, number),
+    CONSTRAINT log_line_attempt_check CHECK (attempt >= 1),
+    CONSTRAINT log_line_dropped_check CHECK (dropped >= 1),
+    CONSTRAINT log_line_fields_check CHECK (pg_column_size(fields) <= 65536),
+    CONSTRAINT log_line_level_check CHECK (level = ANY (ARRAY[10, 20, 30, 40, 50])),
+    CONSTRAINT log_line_message_check CHECK (length(message) <= 9000),
+    CONSTRAINT log_line_number_check CHECK (number >= 1)
+) WITH (autovacuum_vacuum_scale_factor=0.05, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX log_line_trouble ON cortex.log_line USING btree (id) WHERE level >= 30;
+GRANT INSERT, SELECT ON cortex.log_line TO cortex_runtime;
+GRANT SELECT ON cortex.log_line TO cortex_reader;
+
+-- Deletes the oldest lines as far as they were written this long ago, at least a minute. Returns how many.
+CREATE FUNCTION cortex.forget_lines(kept_s double precision, most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    old CONSTANT timestamptz := cortex.now() - greatest(kept_s, 60) * interval '1 second';
+    deleted int;
+BEGIN
+    -- Mostly there is nothing to do: one line says so.
+    IF NOT coalesce((SELECT l.at < old FROM cortex.log_line l ORDER BY l.id LIMIT 1), false) THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM cortex.log_line o USING (
+        SELECT l.id, l.at FROM cortex.log_line l ORDER BY l.id LIMIT most) oldest
+    WHERE o.id = oldest.id AND oldest.at < old;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    RETURN deleted;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_lines(double precision,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_lines(double precision,integer) TO cortex_runtime;

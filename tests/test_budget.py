@@ -35,16 +35,16 @@ BUDGETS_S: Final = {
     "tests/agent": 19.5,
     "tests/bench": 1.0,
     "tests/chaos": 38.0,
-    "tests/cli": 43.5,
+    "tests/cli": 44.5,
     "tests/client": 3.5,
     "tests/demo": 1.5,
     "tests/e2e": 104.5,
     "tests/http": 37.5,
-    "tests/runtime": 22.0,
+    "tests/runtime": 22.5,
     "tests/sql": 10.0,
     "tests/store": 59.5,
     "tests/tui": 95.0,
-    "tests/unit": 48.5,
+    "tests/unit": 49.0,
 }
 
 

@@ -37,6 +37,7 @@ from chaos.checkers import (
     i34_agents,
     i35_deployments,
     i36_pods_live,
+    i37_logs,
 )
 from chaos.checkers.verdict import Checker
 
@@ -73,4 +74,5 @@ ALL: tuple[Checker, ...] = (
     i34_agents.check,
     i35_deployments.check,
     i36_pods_live.check,
+    i37_logs.check,
 )

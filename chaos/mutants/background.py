@@ -26,7 +26,68 @@ _NO_KEY: Final = (
 )
 """An instant of a schedule may fire twice."""
 
+_LOGS: Final = "cortex/runtime/logs/writer.py"
+
 MUTANTS: Final = (
+    Mutant(
+        name="lines-twice",
+        what="log lines whose reply was lost are stored again",
+        scene="logged",
+        invariant="I37",
+        patches=(
+            Patch(
+                "sql/migrations/0026_logs.sql",
+                "    CONSTRAINT log_line_once UNIQUE (job_id, attempt, number)\n",
+                "    CONSTRAINT log_line_once UNIQUE (id, job_id)\n",
+            ),
+            Patch(
+                "sql/queries/logs.sql",
+                "ON CONFLICT (job_id, attempt, number) DO NOTHING;\n",
+                ";\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lines-forgotten",
+        what="log lines whose reply was lost are not sent again, and not counted",
+        scene="logged",
+        invariant="I37",
+        patches=(
+            Patch(
+                _LOGS,
+                "            self._failures_count += 1\n            return False\n",
+                "            self._failures_count += 1\n"
+                "            self._unsent = []\n            return False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lines-unflushed",
+        what="a pod that leaves does not store the last log lines, of which it gathers more",
+        scene="logged-off",
+        invariant="I37",
+        patches=(
+            Patch(_LOGS, "GATHER_S: Final = 0.2\n", "GATHER_S: Final = 3.0\n"),
+            Patch(
+                _LOGS,
+                "                while self._has_more and await self._write():\n",
+                "                while False and await self._write():\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="lines-uncounted",
+        what="lines that an attempt writes too fast are dropped, and nothing says so",
+        scene="logged",
+        invariant="I37",
+        patches=(
+            Patch(
+                "cortex/durable/job_log.py",
+                "                self._drop(tally, why, 1)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
     Mutant(
         name="unfenced-outcome",
         what="a pod records what became of a message whose lease it has lost",

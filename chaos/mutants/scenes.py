@@ -448,6 +448,29 @@ SCENES: Final = {
             old_job_count=40,
         ),
         Scene(
+            name="logged",
+            what="jobs log, one floods; replies are lost, a pod dies as it stores lines",
+            jobs=(_ops(flood=0), *(24 * (2 * _ops(log=1200),))),
+            faults=_faults(
+                (1.5, "lose-reply", {**_cut(place=0, for_s=2.0), "writes": True, "count": 40}),
+                (1.5, "lose-reply", {**_cut(place=1, for_s=2.0), "writes": True, "count": 40}),
+                (2.5, "point", _at_point("before_lines", place=2, nth=2)),
+                (4.0, "restart", {"how": "immediate", "down_s": 0.5}),
+            ),
+            load_s=4.0,
+            quiet_within_s=60.0,
+        ),
+        Scene(
+            name="logged-off",
+            what="jobs log until their pods drain",
+            jobs=60 * (_ops(log=300),),
+            faults=_faults(
+                *((1.0 + 0.5 * place, "drain", _drain(place=place)) for place in range(4))
+            ),
+            pods=4,
+            load_s=4.0,
+        ),
+        Scene(
             name="agents",
             what="agents whose model's answers are cut and odd; nothing goes wrong outside",
             jobs=6 * (_ops(agent=40),),

@@ -87,6 +87,15 @@ async def _settled() -> None:
     await trio.lowlevel.checkpoint()
 
 
+@job("points_logging", retry=QUICK)
+async def logging(ctx: Context) -> str:
+    """Write lines before and after a step."""
+    ctx.log("begun", attempt=ctx.attempt)
+    await ctx.step("load", _settled)
+    print("done")
+    return DONE
+
+
 @job("points_later", retry=QUICK)
 async def later(ctx: Context) -> str:
     """Ask in the first attempt to be retried later."""

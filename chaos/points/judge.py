@@ -17,6 +17,7 @@ from chaos.checkers import (
     i27_schedules,
     i28_people,
     i29_retention,
+    i37_logs,
 )
 from chaos.checkers.verdict import Result
 from chaos.evidence import Evidence
@@ -41,6 +42,7 @@ CHECKERS: Final = (
     i27_schedules.check,
     i28_people.check,
     i29_retention.check,
+    i37_logs.check,
 )
 LEAVES_WELL: Final = frozenset({0})
 LEAVES_LATE: Final = frozenset({0, 1})

@@ -19,7 +19,7 @@ from chaos.cluster.ledger import ATTEMPT_HEADER, KEY_HEADER
 from chaos.cluster.receiver import ID_HEADER
 from chaos.workloads.messages import BY_STEP
 from chaos.workloads.model_script import AGENT_TOOL, first_message
-from chaos.workloads.program import MODEL, NOTE, Op, account, model_of
+from chaos.workloads.program import LINES, MODEL, NOTE, Op, account, model_of
 from cortex import (
     Applied,
     Context,
@@ -41,6 +41,8 @@ from cortex.domain.classification import failure_of
 from cortex.domain.failure import FailureClass
 
 CALL_S: Final = 30.0
+SLICE: Final = 20
+"""Lines that a program writes without a pause."""
 MODEL_CALL_S: Final = 8.0
 """Many times an answer's duration: a stalled one ends while the run is still judged."""
 APPROVAL_EXPIRES_S: Final = 3600
@@ -106,6 +108,9 @@ async def _perform(  # noqa: C901, PLR0912 -- one case an operation
             await ctx.group(name, run, given={"prompt": prompt})
         case Op.SLEEP:
             await ctx.step(name, trio.sleep, takes_ms / 1000)
+        case Op.LOG | Op.FLOOD:
+            lines = functools.partial(_log, ctx, op, place, takes_s=takes_ms / 1000)
+            await ctx.step(name, lines)
         case Op.POISON:
             await ctx.step(name, _kill_own_process)
         case Op.CRASH:
@@ -114,6 +119,17 @@ async def _perform(  # noqa: C901, PLR0912 -- one case an operation
         case Op.STRAY:
             if await _is_first_time(ctx, name):
                 await STRAYS[sum(key.encode(), place) % len(STRAYS)](ctx, f"{name} in a step")
+
+
+async def _log(ctx: Context, op: Op, place: int, *, takes_s: float) -> int:
+    """Write numbered lines; return how many. An attempt that repeats the step repeats them."""
+    count = LINES[op]
+    level = "info" if op is Op.LOG else "debug"  # a flood is not for the pod's own log
+    for n in range(count):
+        ctx.log("a line of a program", level, place=place, n=n)
+        if n % SLICE == 0:
+            await trio.sleep(takes_s * SLICE / count)
+    return count
 
 
 async def _is_first_time(ctx: Context, name: str) -> bool:

@@ -3,6 +3,8 @@
 import random
 from typing import Final
 
+from attrs import evolve
+
 from chaos.workloads.program import EFFECTS, Op, Operation, Program
 
 WEIGHTS: Final = {
@@ -35,17 +37,30 @@ TAKES_MS: Final = {
     Op.POISON: (0, 0),
     Op.CRASH: (0, 0),
     Op.STRAY: (0, 0),
+    Op.LOG: (200, 200),
+    Op.FLOOD: (0, 0),
     Op.RENAMED: (0, 0),
 }
 """Long enough to be hit, short enough for hundreds of jobs a minute."""
 JOBS_PER_POISON: Final = 240
 FIRST_POISON: Final = 20
+LOGS_EACH: Final = 6
+"""One program in this many logs."""
 """Each poison job kills several pods; the other jobs on them continue elsewhere."""
 
 
 def draw_programs(seed: int, count: int) -> tuple[Program, ...]:
     """Draw `count` programs; the n-th one is the same whatever the count."""
     return tuple(_program(random.Random(f"program {n} of {seed}"), seed, n) for n in range(count))
+
+
+def with_logs(programs: tuple[Program, ...]) -> tuple[Program, ...]:
+    """Return programs of which some log at their end."""
+    log = Operation(op=Op.LOG, takes_ms=TAKES_MS[Op.LOG][0])
+    return tuple(
+        evolve(each, operations=(*each.operations, log)) if number % LOGS_EACH == 0 else each
+        for number, each in enumerate(programs)
+    )
 
 
 def _program(dice: random.Random, seed: int, number: int) -> Program:

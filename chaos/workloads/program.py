@@ -45,10 +45,16 @@ class Op(StrEnum):
     """Makes a step, then kills its own process, once."""
     STRAY = "stray"
     """Raises an error that is meant for the interpreter, once: see `STRAYS` of the application."""
+    LOG = "log"
+    """Writes log lines."""
+    FLOOD = "flood"
+    """Writes far more of them than an attempt may."""
     RENAMED = "renamed"
     """An unsafe effect with another name in all attempts but the first, as after a release."""
 
 
+LINES: Final = {Op.LOG: 40, Op.FLOOD: 60_000}
+"""How many lines each writes: numbered from 0, with the place of the operation."""
 EFFECTS = frozenset({Op.IDEMPOTENT, Op.RECONCILABLE, Op.UNSAFE})
 
 

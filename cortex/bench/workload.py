@@ -1,5 +1,6 @@
 """Job types of the measurements, loaded into pods of other processes by `--app`."""
 
+import logging
 from collections.abc import Callable
 from uuid import UUID
 
@@ -9,6 +10,8 @@ from cortex.domain.backoff import Backoff
 from cortex.domain.errors import TransientError
 from cortex.durable.context import Context
 from cortex.durable.registry import Retry, job
+
+_log = logging.getLogger("bench")
 
 started_count = 0
 """Handlers that began in this process: cheaper to read than the database."""
@@ -63,6 +66,17 @@ async def retried(ctx: Context) -> None:
     if ctx.attempt == 1:
         _count()
         raise TransientError("once")
+
+
+@job("bench_log", timeout=600)
+async def log(ctx: Context, per_s: int, seconds: float) -> None:  # noqa: ARG001
+    """Log `per_s` lines a second for `seconds`, in steps of ten milliseconds."""
+    began, total = trio.current_time(), int(per_s * seconds)
+    for number in range(total):
+        _log.info("order %d: one line of an ordinary job, as long as most are", number)
+        due = began + (number + 1) / per_s
+        if number % max(1, per_s // 100) == 0:
+            await trio.sleep_until(due)
 
 
 @job("bench_hold", timeout=600)

@@ -71,6 +71,7 @@ cli = Root(
                 "Decide the approval requests of jobs.",
             ),
             "why": ("cortex.cli.why:why", "Explain why a job is not running."),
+            "logs": ("cortex.cli.logs:logs", "Show what jobs logged and printed."),
             "agents": ("cortex.cli.specs:agents", "Apply, list and show agents."),
             "flows": ("cortex.cli.specs:flows", "Apply, check, draw, list and show flows."),
             "pods": ("cortex.cli.pods:pods", "List pods and drain them."),

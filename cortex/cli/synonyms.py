@@ -20,7 +20,6 @@ VERBS: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("show", "ls"),
     "kill": ("cancel",),
     "stop": ("cancel",),
-    "logs": ("watch",),
     "tail": ("watch",),
     "follow": ("watch",),
     "view": ("show",),
@@ -45,8 +44,8 @@ TOP: Final[Mapping[str, str]] = {
     "kill": "jobs cancel",
     "cancel": "jobs cancel",
     "retry": "jobs retry",
-    "logs": "jobs watch",
-    "tail": "jobs watch",
+    "log": "logs",
+    "tail": "logs --follow",
     "watch": "jobs watch",
     "types": "jobs types",
     "settings": "config show",
@@ -56,9 +55,8 @@ TOP: Final[Mapping[str, str]] = {
     "drain": "pods drain",
     "top": "tui",
 }
-_OF_NOUNS: Final = frozenset(
-    {"list", "ls", "describe", "get", "show", "inspect", "logs", "kill", "cancel"}
-)
+_OF_NOUNS: Final = frozenset({"list", "ls", "describe", "get", "show", "inspect", "kill", "cancel"})
+_LOGS_OF_A_JOB: Final = [{noun, verb} for noun in ("job", "jobs") for verb in ("log", "logs")]
 _PS: Final = "ps"
 HELP: Final = "help"
 _DEFAULTS: Final = ("ls", "show", "status")
@@ -144,7 +142,6 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("billing", "usage", "spend", "spending", "price", "prices", "money"): ("costs", "budgets ls"),
     ("limit", "limits", "rate", "throttle"): ("quotas ls", "budgets ls"),
     ("event", "events", "history"): ("jobs show", "jobs watch", "facts"),
-    ("log",): ("logs", "facts"),
     ("audit", "changes"): ("facts",),
     ("trace", "step", "steps", "timeline", "waterfall", "result", "output", "payload"): (
         "jobs show",
@@ -190,8 +187,12 @@ def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
     first, rest = words[0], list(words[1:])
     if is_id(first):
         return ["jobs", "show", *words]
-    if first in nouns:
-        return list(words)
+    if rest and {first, rest[0]} in _LOGS_OF_A_JOB:  # `jobs logs ID`, `logs job ID`
+        return ["logs", *rest[1:]]
+    return list(words) if first in nouns else _of_alias(first, rest, nouns)
+
+
+def _of_alias(first: str, rest: list[str], nouns: Collection[str]) -> list[str]:
     noun = _noun(rest[0], nouns) if rest else None
     if first in _OF_NOUNS and noun is not None:  # `get pods`, `describe job ID`
         named = [word for word in rest[1:2] if not word.startswith("-")]
@@ -202,7 +203,7 @@ def expanded(words: Sequence[str], nouns: Collection[str]) -> list[str]:
     if first in TOP:
         return [*TOP[first].split(), *rest]
     noun = _noun(first, nouns)
-    return list(words) if noun is None else [noun, *rest]
+    return [first if noun is None else noun, *rest]
 
 
 def verb_of(word: str, verbs: Collection[str]) -> list[str]:

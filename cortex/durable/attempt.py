@@ -14,6 +14,7 @@ from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
+from cortex.domain.log_line import JobLog
 from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest
 from cortex.domain.prices import PriceTable
@@ -258,6 +259,8 @@ class Services:
     meter: Meter = attrs.field(factory=Unmetered)
     tracing: Tracing = attrs.field(factory=Untraced)
     resources: Resources = attrs.field(factory=Resources)
+    log: JobLog | None = None
+    """Keeps the lines that jobs write; None: nobody does."""
 
 
 class Attempt:

@@ -23,6 +23,7 @@ from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.job import StepKind
+from cortex.domain.log_line import Level
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import ModelRequest, ModelResponse
@@ -34,6 +35,7 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import StepInput, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
+from cortex.durable.job_log import write_line
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
@@ -107,6 +109,15 @@ class Context:
         None while spans are not exported, unless the job was submitted in a trace.
         """
         return self._attempt.traceparent(self._journal.current_key)
+
+    def log(self, message: str, /, level: str = "info", **fields: Any) -> None:
+        """Write a line to the job's log: `cortex logs` shows it with this step and attempt.
+
+        `level`: debug, info, warning, error or critical. `fields` are kept beside the text. May be
+        called from any thread that the job has started; never waits. A handler that runs again
+        after a crash writes its lines again, with the number of the new attempt.
+        """
+        write_line(message, Level.of_word(level), fields)
 
     async def agent_spec(self) -> dict[str, Any] | None:
         """Return the specification of the agent version that the job was submitted with."""

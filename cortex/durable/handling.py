@@ -20,7 +20,7 @@ async def run_handler(
     type; `UnfitCodeError` for a type or arguments that only other code takes. Once its replay has
     diverged, that error is raised, even if the handler catches it.
     """
-    current.enter(claim)
+    current.enter(claim, services.log)
     try:
         job_type = registry.get(claim.type)
         arguments = job_type.arguments(claim.payload)

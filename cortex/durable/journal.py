@@ -12,7 +12,6 @@ can take the job from where it was.
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from decimal import Decimal
 from sys import getsizeof
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -34,6 +33,7 @@ from cortex.domain.job import (
 )
 from cortex.domain.limits import CHECKPOINT, MODEL_RESPONSE
 from cortex.domain.redaction import secret_in
+from cortex.domain.tracing import current
 from cortex.domain.usage import Usage
 from cortex.durable.codec import NO_INPUT, StepInput, decode, encode, refuse_unstorable
 from cortex.durable.divergence import difference, renamed
@@ -55,8 +55,8 @@ NO_PAST: Final = Past()
 T = TypeVar("T")
 
 
-_parent: ContextVar[str | None] = ContextVar("parent", default=None)
-"""Key of the step that this code runs in: steps that it starts are part of that step."""
+_parent: Final = current.step
+"""Steps that this code starts are part of that step."""
 
 
 @contextmanager

@@ -66,6 +66,8 @@ from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
 from cortex.runtime.liveness.takeover import TakeOver
+from cortex.runtime.logs.capture import captured
+from cortex.runtime.logs.writer import LogWriter
 from cortex.runtime.loop_lag import LoopLag
 from cortex.runtime.maintenance.control import Control
 from cortex.runtime.maintenance.drain_requests import DrainRequests
@@ -82,7 +84,7 @@ from cortex.runtime.pod_services import services_of
 from cortex.runtime.running import RunningJobs
 from cortex.runtime.self_fence import SelfFence
 from cortex.runtime.tick_pod import end_when_idle
-from cortex.runtime.tracing.start import span_exporter
+from cortex.runtime.tracing.start import log_exporter, span_exporter
 from cortex.store import pods
 from cortex.store.background.runners import DISPATCH
 from cortex.store.pods import Vitals
@@ -124,7 +126,7 @@ async def run_pod(
     """
     profile = Profile.of_pod(dsn, name := name or own_name())
     log = ShutdownLog()
-    with shutdown.starting, hooked():
+    with shutdown.starting, hooked(), captured():
         async with opens_port(profile, rng=chance.rng) as port:
             pod = _Pod(
                 settings,
@@ -250,6 +252,8 @@ class _Pod:
             on_worn_out=self._wear_out,
         )
         self._tracing = span_exporter(self._port, pod=self._record, chance=self._chance)
+        exporter = log_exporter(pod=self._record, chance=self._chance)
+        self._log_writer = LogWriter(self._port, exporter, rng=self._rng, metrics=self._metrics)
         self._runners = runners(
             Means(
                 port=self._port,
@@ -352,10 +356,9 @@ class _Pod:
             if self._port.is_pooled:
                 _log.warning(POOLED, zombie_s=self._settings.zombie_s)
             for first in (
-                self._loop_lag,
-                self._deaf_handlers,
-                self._deadlines,
-                *(self._watch, self._metrics_page, self._recorder, self._tracing, self._heartbeat),
+                *(self._loop_lag, self._deaf_handlers, self._deadlines),
+                *(self._watch, self._metrics_page, self._recorder, self._tracing),
+                *(self._log_writer.exporter, self._log_writer, self._heartbeat),
             ):
                 await liveness.start(first)
             schedules = self._parts.registry.schedules
@@ -488,6 +491,7 @@ class _Pod:
             runners=self._runners,
             metrics=self._metrics,
             tracing=self._tracing,
+            log=self._log_writer.buffer,
             chance=self._chance,
         )
 
@@ -588,6 +592,7 @@ class _Pod:
                 await sign_off(self._say_goodbye, may_owe=may_owe, rng=self._rng)
         if not self._has_signed_off:
             self.drain.log_left_behind()
+        await self._log_writer.flush(self.drain.left_s(DrainPhase.SIGN_OFF))
         await self._tracing.flush(self.drain.left_s(DrainPhase.SIGN_OFF))
 
     async def _say_goodbye(self) -> None:

@@ -6,6 +6,7 @@ from uuid import UUID
 from cortex.actors.runner import Runner
 from cortex.agent.models.calls import ModelCalls
 from cortex.domain.clock import Chance
+from cortex.domain.log_line import JobLog
 from cortex.durable.attempt import Services
 from cortex.durable.tracing import Tracing
 from cortex.postgres.bridge import Port
@@ -40,6 +41,7 @@ def services_of(
     runners: Sequence[Runner],
     metrics: Metrics,
     tracing: Tracing,
+    log: JobLog,
     chance: Chance,
 ) -> Services:
     """Return the services of one pod, made of its actors."""
@@ -77,4 +79,5 @@ def services_of(
         meter=metrics,
         tracing=tracing,
         resources=parts.registry.resources,
+        log=log,
     )

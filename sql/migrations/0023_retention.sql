@@ -7,6 +7,7 @@
 --   cortex_worker.task               blocks: the job is not over
 --   job_record.origin_id, lineage_id same lineage: each of its jobs must be over, and old enough for its state
 --   job_history, job_attempt, timeout_event, job_step    deleted with the job
+--   log_line.job_id                  deleted with the job, or sooner by age: see forget_lines
 --   fact.job_id                      deleted with the job, unless facts have a period of their own
 --   reservation.job_id               blocks: a model call is not booked yet
 --   effect.job_id, lineage_id        PENDING or UNKNOWN blocks, as a person may have to resolve it; else deleted with it
@@ -189,6 +190,7 @@ BEGIN
     DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
     WHERE a.job_id = g.id AND o.approval_id = a.id;

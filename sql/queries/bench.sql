@@ -89,3 +89,10 @@ SELECT cortex.submit_job($1, $2::jsonb) AS id;
 -- name: submit_many
 -- Submits many jobs as any program does, for comparison. $1 ids, $2 types, $3 payloads.
 SELECT cortex.submit_jobs($1, $2, $3::jsonb[], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS ids;
+
+-- name: lines
+-- How many log lines are stored after an id, how many were dropped, and in how many seconds they were written. $1 the
+-- id. Locks: none.
+SELECT count(*) FILTER (WHERE l.dropped IS NULL) AS lines, coalesce(sum(l.dropped), 0)::bigint AS dropped,
+       coalesce(extract(epoch FROM max(l.at) - min(l.at)), 0)::float8 AS wrote_s
+FROM cortex.log_line l WHERE l.id > $1;

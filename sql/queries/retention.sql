@@ -103,6 +103,8 @@ FROM (
     SELECT 9, 'dead_letter', to_json(d), d.job_id, 0 FROM job JOIN cortex.dead_letter d ON d.job_id = job.id
     UNION ALL
     SELECT 10, 'fact', to_json(f), f.job_id, f.id FROM job JOIN cortex.fact f ON f.job_id = job.id
+    UNION ALL
+    SELECT 11, 'log_line', to_json(l), l.job_id, l.id FROM job JOIN cortex.log_line l ON l.job_id = job.id
 ) line
 ORDER BY line.nth > 1, line.job_id, line.nth, line.seq;
 

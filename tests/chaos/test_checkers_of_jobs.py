@@ -19,12 +19,13 @@ from chaos.checkers import (
     i30_fit,
     i35_deployments,
     i36_pods_live,
+    i37_logs,
 )
 from chaos.checkers.timeline import Timeline
 from chaos.checkers.verdict import Checker, Result
 from chaos.evidence import Row
 from tests.support.evidence import Run, at, uuid
-from tests.support.healthy_run import healthy_run
+from tests.support.healthy_run import a_line, healthy_run
 from tests.support.sick import Sicknesses, Spoil, assert_seen
 
 sick = Sicknesses()
@@ -463,6 +464,40 @@ def a_pod_is_killed_by_no_fault_of_the_run(run: Run) -> None:
     run.logs["p1.2"] = "ready"
     run.fault(9, 20.0, 20.5, nemesis="point", pod="p1")
     run.fault(10, 39.0, 41.0, nemesis="point", pod="p2")
+
+
+@sick(i37_logs.check, "lines of 0 are stored twice")
+def a_line_is_stored_twice(run: Run) -> None:
+    run.log_lines.append(a_line("logged", 39, attempt=2))
+
+
+@sick(i37_logs.check, "are not in their order")
+def lines_are_out_of_order(run: Run) -> None:
+    run.log_lines[:2] = run.log_lines[1::-1]
+
+
+@sick(i37_logs.check, "1 lines are missing between others, and 0 are counted")
+def a_line_is_missing(run: Run) -> None:
+    del run.log_lines[3]
+
+
+@sick(i37_logs.check, "59997 lines are missing between others, and 1 are counted")
+def dropped_lines_are_not_counted(run: Run) -> None:
+    run.log_lines[-1]["dropped"] = 1
+
+
+@sick(i37_logs.check, "the last 5 lines of 0")
+def the_last_lines_of_a_job_in_the_calm_are_missing(run: Run) -> None:
+    run.submit("calm log", "log", 47.0)
+    run.claim("calm log", "p3.1", 47.1)
+    run.log_lines += [a_line("calm log", n) for n in range(35)]
+    run.step("calm log", "0:log", 47.4)
+    run.move("calm log", "COMPLETED", 47.5)
+
+
+@sick(i37_logs.check, "the job has had 2 attempts")
+def a_line_is_of_no_attempt(run: Run) -> None:
+    run.log_lines.append(a_line("logged", 0, attempt=3))
 
 
 @pytest.mark.parametrize("check, spoil, output", sick.all)

@@ -76,6 +76,7 @@ READS: dict[str, list[Way]] = {
     "health": [lambda _: []],
     "doctor": [lambda _: [], lambda _: ["--dsn", HOSTILE]],
     "costs": [lambda _: [], lambda _: ["--by", "tenant"], lambda _: ["--by", "model"]],
+    "logs": [lambda r: [r.spoke], lambda r: [r.spoke, "-f"], lambda _: ["--all"]],
     "facts": [lambda _: ["--limit", "500"], lambda r: ["--job", r.talked]],
     "budgets ls": [lambda _: []],
     "breakers ls": [lambda _: []],

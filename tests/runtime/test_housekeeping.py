@@ -26,7 +26,9 @@ def left(dsn: str) -> int:
 
 
 def a_runner(bench: Bench, *, every_s: float = 60.0) -> Housekeeping:
-    return Housekeeping(bench.port, rng=bench.rng, every_s=every_s, sent_kept_s=86_400.0)
+    return Housekeeping(
+        bench.port, rng=bench.rng, every_s=every_s, sent_kept_s=86_400.0, lines_kept_s=86_400.0
+    )
 
 
 async def test_housekeeping_pass_is_bounded_and_keeps_young_rows(

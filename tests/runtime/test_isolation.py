@@ -1,4 +1,7 @@
-"""Jobs in processes of their own: their work is recorded, and their death kills no pod."""
+"""Jobs in processes of their own: their work is recorded, and their death kills no pod.
+
+Long because all of them run in the processes of one fork server, from one list of job types.
+"""
 
 import ctypes
 import faulthandler
@@ -21,8 +24,10 @@ import trio.testing
 
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import RejectedError, TimedOutError
-from cortex.domain.job import BULK
+from cortex.domain.job import BULK, Lease
+from cortex.domain.log_line import Level
 from cortex.durable.context import Context
+from cortex.durable.job_log import LineBuffer
 from cortex.durable.registry import Registry, Retry, job
 from cortex.jobs.bulk import bulk
 from cortex.runtime.isolation import fork_server as fork_server_module
@@ -152,6 +157,13 @@ async def returns_much(ctx: Context, how: str) -> Any:
     return [{"text": text}]
 
 
+@job("talks")
+async def talks(ctx: Context) -> None:
+    ctx.log("begun", level="warning", n=1)
+    await ctx.step("say", lambda: sys.stdout.write("said\n"))
+    sys.stdout.write("not ended")
+
+
 @job("guarded")
 async def guarded(ctx: Context) -> list[str]:
     breakers = ctx.services.breakers
@@ -202,7 +214,7 @@ def frame(**message: Any) -> bytes:
 TYPES = (
     *(steps_of_all_kinds, segfault, leaves, eats, grows, spins),
     *(steps_then_dies, raises, waits, rests, hangs, pid, guarded, babbles, bulk, meddles),
-    *(starts, returns_much),
+    *(starts, returns_much, talks),
 )
 
 
@@ -295,6 +307,20 @@ async def test_programs_that_a_job_has_started_end_with_it(
         isolated.running.end_all(Stop.CANCELLED)
     await isolated.running.wait_until_empty()
     await eventually_async(lambda: not is_alive(int(path.read_text())), what="the daemon is gone")
+
+
+async def test_lines_of_an_isolated_job_reach_its_pod(isolated: Bench, database: str) -> None:
+    buffer = LineBuffer(trio.current_time)
+    isolated.log = buffer
+    job_id = await runs(isolated, database, "talks")
+    await isolated.running.wait_until_empty()
+    lines = buffer.take(10)
+    assert [(line.message, line.step, line.level) for line in lines] == [
+        ("begun", None, Level.WARNING),
+        ("said", "say", Level.INFO),
+        ("not ended", None, Level.INFO),
+    ]
+    assert {line.lease for line in lines} == {Lease(job_id, 1)}
 
 
 async def test_isolated_calls_pass_the_breakers_of_the_pod(isolated: Bench, database: str) -> None:

@@ -122,7 +122,9 @@ async def test_the_end_of_a_pod_does_not_wait_long_for_a_collector(
     began = trio.current_time()
     with structlog.testing.capture_logs() as logs:
         await exporter.flush(0.2)
-    assert trio.current_time() - began < exporter._settings.timeout_s, "its request may take longer"
+    assert trio.current_time() - began < exporter._collector._settings.timeout_s, (
+        "its request may take longer"
+    )
     assert [each["event"] for each in logs] == ["spans not exported"]
 
 

@@ -34,7 +34,7 @@ GROUPS: Final = {
     "Approvals": ("approval", "approvals"),
     "Runners": ("runner",),
     "Outbox": ("outbox",),
-    "Pods": ("commit", "database", "loop_lag", "threads", "http", "build"),
+    "Pods": ("log_lines", "commit", "database", "loop_lag", "threads", "http", "build"),
 }
 """By row: how the names of its metrics begin, after `cortex_`."""
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}

@@ -80,6 +80,7 @@ class Run:
     archived: set[str] = field(factory=set)
     reopened: list[Row] = field(factory=list)
     logs: dict[str, str] = field(factory=dict)
+    log_lines: list[Row] = field(factory=list)
 
     def evidence(self) -> Evidence:
         """All of it, in the order of its times."""
@@ -116,6 +117,7 @@ class Run:
             reopened=tuple(self.reopened),
             canaries=(CANARY,),
             logs=self.logs,
+            log_lines=tuple(self.log_lines),
         )
 
     def message(self, number: int, *arrivals_s: float, **fields: Any) -> None:

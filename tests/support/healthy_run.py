@@ -1,5 +1,6 @@
 """A run in which all went well, although much was done to it: see `tests.support.evidence`."""
 
+from chaos.evidence import Row
 from chaos.workloads.program import MODEL
 from tests.support.evidence import HOOK, PEOPLE, Run, at, uuid
 
@@ -42,6 +43,7 @@ def healthy_run() -> Run:
     _forgotten(run)
     _deployed(run)
     _agent(run)
+    _logged(run)
     return run
 
 
@@ -96,6 +98,30 @@ def _agent(run: Run) -> None:
         run.steps[-1]["output"] = output
     run.step("agent", "0:agent", 46.55)
     run.move("agent", "COMPLETED", 46.6)
+
+
+def _logged(run: Run) -> None:
+    """A job that logged in two attempts; the pod of the first one was killed meanwhile."""
+    run.submit("logged", "log", 9.0)
+    run.claim("logged", "p1.1", 9.1)
+    run.log_lines += [a_line("logged", n) for n in range(7)]
+    run.end_attempt("logged", "pod_died", 10.9)
+    run.claim("logged", "p2.1", 11.0)
+    run.log_lines += [a_line("logged", n, attempt=2) for n in range(40)]
+    run.step("logged", "0:log", 11.4)
+    run.move("logged", "COMPLETED", 11.5)
+    run.submit("flooded", "flood", 46.0)
+    run.claim("flooded", "p3.1", 46.1)
+    run.log_lines += [a_line("flooded", n) for n in (0, 1, 59_999)]
+    run.log_lines.append({**a_line("flooded", 0), "fields": None, "dropped": 59_997})
+    run.step("flooded", "0:flood", 46.4)
+    run.move("flooded", "COMPLETED", 46.5)
+
+
+def a_line(key: str, n: int, *, attempt: int = 1) -> Row:
+    """A line of a program's first operation."""
+    fields = {"place": 0, "n": n}
+    return {"job_id": uuid(key), "attempt": attempt, "number": n, "fields": fields, "dropped": None}
 
 
 def _plain(run: Run) -> None:

@@ -47,8 +47,9 @@ code other than 0. `--json` prints `{"error": {"code", "message", "hint"}}`; `--
 traceback. Codes are stable."""
 TRACES: Final = """\
 The standard variables of OpenTelemetry, as far as a pod understands them; see
-[the guide](../guides/tracing.md). The first five exist as `OTEL_EXPORTER_OTLP_TRACES_…`, too, which
-win; there the endpoint is the whole URL. A wrong value is logged and ignored."""
+[the guide](../guides/tracing.md). The first five exist as `OTEL_EXPORTER_OTLP_TRACES_…` and
+`OTEL_EXPORTER_OTLP_LOGS_…`, too, which win; there the endpoint is the whole URL. A wrong value is
+logged and ignored."""
 REQUESTS: Final = """\
 Only read from the environment of pods, of `cortex tick` and of `cortex subscriptions test`; see
 [the guide](../guides/built-in-jobs.md#http_request). Without them requests reach public addresses

@@ -132,6 +132,9 @@ async def abouts(backend: Any, name: str) -> list[tuple[Any, ...]]:
         page = await backend.jobs.page(JobFilter(), before=None, limit=100)
         kinds = {(row.status, (row.waiting_on or "").partition(":")[0]): row for row in page.jobs}
         return [(row.id,) for row in kinds.values()]
+    if name == "logs":
+        page = await backend.jobs.page(JobFilter(), before=None, limit=100)
+        return [(row.id,) for row in page.jobs if await backend.logs.newest(row.id, limit=1)]
     if name == "letters":
         return [(row,) for row in await backend.dead.errors()]
     return [()]

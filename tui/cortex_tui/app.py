@@ -33,6 +33,7 @@ from cortex_tui.screens.help import HelpScreen
 from cortex_tui.screens.job import JobScreen
 from cortex_tui.screens.jobs import JobsScreen
 from cortex_tui.screens.log import LogScreen
+from cortex_tui.screens.logs import LogsScreen
 from cortex_tui.screens.messages import MessagesScreen
 from cortex_tui.screens.pods import PodsScreen
 from cortex_tui.screens.pulse import PulseScreen
@@ -59,6 +60,7 @@ OPENED: Final[Mapping[str, Callable[..., Frame]]] = {
     "fields": FieldsScreen,
     "help": HelpScreen,
     "log": LogScreen,
+    "logs": LogsScreen,
     "letters": DeadLettersScreen,
 }
 """Screens that open on top of another one, with arguments; esc closes them."""

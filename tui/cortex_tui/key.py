@@ -21,6 +21,7 @@ LISTS: Final = (
     "jobs",
     "job",
     "log",
+    "logs",
     "help",
     "fields",
     "approvals",

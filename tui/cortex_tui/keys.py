@@ -106,6 +106,17 @@ KEYS: Final = (
         "effects",
         in_footer=True,
     ),
+    look("jobs.logs", "L", "What the job's code logged and printed", "jobs", label="log"),
+    look(
+        "job.logs",
+        "L",
+        "What the job's code logged and printed",
+        "job",
+        action="open('logs')",
+        label="log",
+    ),
+    look("logs.follow", "f", "Follow the newest line; again: stay", "logs"),
+    look("logs.level", "s", "All lines, warnings and worse, errors", "logs", in_footer=True),
     look(
         "filter",
         "slash",
@@ -182,6 +193,7 @@ KEYS: Final = (
         "effects",
         "messages",
         "fields",
+        "logs",
         action="app.look_at",
         label="editor",
     ),
@@ -199,6 +211,7 @@ KEYS: Final = (
         "schedules",
         "effects",
         "messages",
+        "logs",
         action="app.fields",
     ),
     move(

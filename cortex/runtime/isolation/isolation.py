@@ -42,6 +42,7 @@ from cortex.domain.usage import Usage
 from cortex.durable.attempt import Services
 from cortex.durable.calls import Admission, Caller
 from cortex.durable.codec import decode
+from cortex.durable.job_log import LineBuffer
 from cortex.durable.journal import Recorded
 from cortex.durable.progress import (
     PartialAnswer,
@@ -63,6 +64,7 @@ from cortex.runtime.isolation.wire import (
     plain,
     shaped,
 )
+from cortex.runtime.logs.relay import received
 from cortex.runtime.running import RunningJob, RunningJobs, Stop
 
 STOP_S: Final = 3.0
@@ -82,7 +84,7 @@ ENDINGS: Final[dict[str, type[Operation]]] = {
 
 CALLS: Final = frozenset({"begin", "record", "recall", "policy", "call_succeeded", "call_failed"})
 """Calls of a runner besides those of services: see `forwarding.ALLOWED`."""
-NOTIFICATIONS: Final = frozenset({"end", "leave", "step", "opened", "left"}) | {
+NOTIFICATIONS: Final = frozenset({"end", "leave", "lines", "step", "opened", "left"}) | {
     *("tool_called", "effect_ended", "approval_decided"),
 }
 
@@ -431,6 +433,10 @@ class _Hosted:
         if step is not None:
             ends = {"done": self._progress.end, "cut": self._progress.cut}
             ends.get(what, self._progress.failed)(step)
+
+    def _on_lines(self, *, lines: list[Any], dropped: dict[str, Any], late: int) -> None:
+        if isinstance(self.services.log, LineBuffer):
+            received(self.services.log, self.claim, lines=lines, dropped=dropped, late=late)
 
     def _on_opened(self, *, admission: int, idle_s: float) -> None:
         if admission in self._admissions:

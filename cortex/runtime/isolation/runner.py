@@ -49,6 +49,8 @@ from cortex.runtime.isolation.fork_server import limit_cpu
 from cortex.runtime.isolation.forwarding import remote
 from cortex.runtime.isolation.wire import Channel, plain, shaped
 from cortex.runtime.job_ending import ending_of, not_judged
+from cortex.runtime.logs.capture import captured
+from cortex.runtime.logs.relay import LineSender
 from cortex.runtime.open_resources import OpenResources
 
 T = TypeVar("T")
@@ -110,15 +112,19 @@ class _Runner:
     async def run(self, connection: socket.socket) -> None:
         connection.setblocking(False)  # noqa: FBT003 -- as the library has it
         line = Channel(trio.SocketStream(trio.socket.from_stdlib_socket(connection)))
-        with hooked():
+        with hooked(), captured():
             await self._serve(line)
 
     async def _serve(self, line: Channel) -> None:
+        self._lines = LineSender(
+            lambda given: line.send(notify="lines", given=given), lambda: line.is_congested
+        )
         async with trio.open_nursery() as nursery:
             self._resources = OpenResources(
                 self._parts.registry.resources, nursery, on_failure=lambda: None
             )
             nursery.start_soon(line.write)
+            nursery.start_soon(self._lines.run)
             while (message := await line.receive()) is not None:
                 if "reply" in message:
                     line.answered(message)
@@ -140,6 +146,7 @@ class _Runner:
         limit_cpu(self._parts.cpu_s)
         self._running_count += 1
         claim = shaped(message["claim"], Claim)
+        self._lines.begin(claim.lease)
         raised: BaseException | None = None
         result = ""
         try:
@@ -186,6 +193,7 @@ class _Runner:
             rng=self._chance.rng,
             meter=_Meter(line),
             resources=self._parts.registry.resources,
+            log=self._lines.buffer,
         )
         return await run_handler(self._parts.registry, claim, journal, services)
 
@@ -221,6 +229,7 @@ class _Runner:
 
     def send_end(self, line: Channel, ending: Operation | None, **details: Any) -> None:
         end_children()  # the programs that the job has started end with it
+        self._lines.finish()
         self._running_count -= 1
         name = None if ending is None else type(ending).__name__
         grown_kb = _most_held_kb() - self._most_kb

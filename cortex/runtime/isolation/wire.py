@@ -29,6 +29,8 @@ FRAME_BYTES_MAX: Final = TEXT.bytes_max
 READ_BYTES: Final = 65_536
 WAITING_MAX: Final = 10_000
 """Messages in flight: far more than the steps that a job runs at once."""
+CONGESTED: Final = 100
+"""Messages in flight above which a job's log waits."""
 OWN_OF_STEPS: Final = ("spent", "ended_at", "tally")
 """Fields of a finished step that each side has for itself."""
 
@@ -155,6 +157,11 @@ class Channel:
         self._number = 0
         self._waiting: dict[int, tuple[trio.Event, list[dict[str, Any]]]] = {}
         self._outgoing, self._queue = trio.open_memory_channel[bytes](WAITING_MAX)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other side reads too slowly for messages that can wait."""
+        return self._outgoing.statistics().current_buffer_used > CONGESTED
 
     def send(self, **message: Any) -> None:
         """Queue a message. Raises `InvalidValueError` if it is too large."""

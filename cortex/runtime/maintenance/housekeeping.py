@@ -1,11 +1,12 @@
-"""Deletes what has expired: idempotency keys, old usage, model output, upkeep jobs, pods.
+"""Deletes what has expired: keys, old usage, model output, log lines, upkeep jobs, pods.
 
 Reads and writes: expired keys, which count as free already; budget usage of past days, and of runs
 whose jobs have all ended; quota usage of past hours and days; instants of schedules that were dealt
 with a month ago; model output for watchers that poll; messages that were sent; jobs of built-in
-schedules that ended well a day ago; pods that ended or died a day ago and that no record names.
-Invariants: oldest first, at most 1000 of each per pass, each kind in a transaction of its own; one
-process at a time deletes.
+schedules that ended well a day ago; pods that ended or died a day ago and that no record names; old
+log lines of jobs.
+Invariants: oldest first, at most 1000 of each per pass and 20,000 lines, each kind in a transaction
+of its own; one process at a time deletes.
 
 On failure: an outage is waited out.
 On stop: nothing to do.
@@ -31,12 +32,19 @@ class Housekeeping(Runner):
     items_max = BATCH_MAX
 
     def __init__(
-        self, port: Port, *, rng: random.Random, every_s: float, sent_kept_s: float
+        self,
+        port: Port,
+        *,
+        rng: random.Random,
+        every_s: float,
+        sent_kept_s: float,
+        lines_kept_s: float,
     ) -> None:
         super().__init__(rng=rng)
         self._port = port
         self._every_s = every_s
         self._sent_kept_s = sent_kept_s
+        self._lines_kept_s = lines_kept_s
         self._after: BudgetUse | None = None
 
     @property
@@ -51,6 +59,7 @@ class Housekeeping(Runner):
             limit=budget.items,
             after=self._after,
             sent_kept_s=self._sent_kept_s,
+            lines_kept_s=self._lines_kept_s,
         )
         crash_point("after_housekeeping")
         if done is None:

@@ -70,6 +70,8 @@ class RunnerSettings(Protocol):
 
     @property
     def outbox_sent_s(self) -> float: ...
+    @property
+    def logs_s(self) -> float: ...
 
     @property
     def page_url(self) -> str | None: ...
@@ -149,6 +151,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
         rng=means.chance.rng,
         every_s=max(means.settings.sweep_s, HOUSEKEEPING_MIN_S),
         sent_kept_s=means.settings.outbox_sent_s,
+        lines_kept_s=means.settings.logs_s,
     ),
     Retention.name: lambda means: Retention(means.port, rng=means.chance.rng, chance=means.chance),
 }

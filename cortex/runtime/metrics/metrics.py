@@ -22,6 +22,7 @@ from cortex.domain.messages.subscription import Channel
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Unmetered
+from cortex.durable.job_log import Why
 from cortex.runtime.metrics import metrics_catalogue as catalogue
 from cortex.runtime.metrics.metrics_catalogue import OTHER
 from cortex.runtime.metrics.metrics_series import Counts, Histograms
@@ -87,6 +88,8 @@ class Metrics(Unmetered):
         self._approval_time = Histograms(catalogue.APPROVAL_TIME)
         self._commit_time = Histograms(catalogue.COMMIT_TIME)
         self._commit_size = Histograms(catalogue.COMMIT_SIZE)
+        self._log_lines = Counts(catalogue.LOG_LINES, [()])
+        self._log_dropped = Counts(catalogue.LOG_DROPPED, [(each.value,) for each in Why])
         self._database_errors = Counts(catalogue.DATABASE_ERRORS)
         self._loop_lag = Histograms(catalogue.LOOP_LAG)
         self._runner_runs = Counts(catalogue.RUNNER_RUNS)
@@ -196,6 +199,14 @@ class Metrics(Unmetered):
         """A request was decided or expired, `waited_s` seconds after it was made."""
         self._approvals_decided.add((decision.value,))
         self._approval_time.add((decision.value,), waited_s)
+
+    # --- logs of jobs
+
+    def lines_stored(self, count: int) -> None:
+        self._log_lines.add((), count)
+
+    def lines_dropped(self, why: Why, count: int) -> None:
+        self._log_dropped.add((why.value,), count)
 
     # --- the pod
 

@@ -148,6 +148,16 @@ APPROVAL_TIME: Final = _histogram(
     buckets=LONG_S,
 )
 
+# --- logs of jobs
+
+LOG_LINES: Final = _counter("cortex_log_lines_total", "log lines of jobs that were stored")
+LOG_DROPPED: Final = _counter(
+    "cortex_log_lines_dropped_total",
+    "log lines of jobs that were dropped: over the rate or the size of an attempt, because the "
+    "database was away or refused them, or too late",
+    "reason",
+)
+
 # --- the pod
 
 COMMIT_TIME: Final = _histogram(

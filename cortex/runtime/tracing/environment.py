@@ -6,6 +6,7 @@ of a machine, and traces are no reason not to start.
 
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Final, Self
 from urllib.parse import unquote
 
@@ -16,16 +17,16 @@ from cortex.domain.tracing.sampling import DEFAULT, NAMES, Sampler
 from cortex.http_client.poster import Target
 
 LOCAL: Final = "http://localhost:4318"
-PATH: Final = "v1/traces"
 PROTOCOL: Final = "http/protobuf"
 TIMEOUT_MS: Final = 10_000
 VARIABLES: Final = {
-    "OTEL_EXPORTER_OTLP_ENDPOINT": f"address of the collector, such as `{LOCAL}`; none: no traces",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": f"address of the collector, such as `{LOCAL}`; none: no export",
     "OTEL_EXPORTER_OTLP_HEADERS": "headers of each export, such as `api-key=VALUE,other=VALUE`",
     "OTEL_EXPORTER_OTLP_TIMEOUT": "time of one export, in milliseconds [10000]",
     "OTEL_EXPORTER_OTLP_COMPRESSION": "`gzip`, or none",
     "OTEL_EXPORTER_OTLP_PROTOCOL": f"only `{PROTOCOL}`",
     "OTEL_TRACES_EXPORTER": "`otlp`, or `none` to export nothing",
+    "OTEL_LOGS_EXPORTER": "the same for log lines of jobs",
     "OTEL_TRACES_SAMPLER": f"which traces are exported: {', '.join(NAMES)} [{DEFAULT}]",
     "OTEL_TRACES_SAMPLER_ARG": "share of the traces for `traceidratio`, from 0 to 1 [1]",
     "OTEL_SERVICE_NAME": "name of the service [cortex]",
@@ -37,9 +38,24 @@ SHOWN_MAX: Final = 200
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
+class Signal(StrEnum):
+    """What is exported, in the words of the variables' specification."""
+
+    TRACES = "traces"
+    LOGS = "logs"
+
+    @property
+    def path(self) -> str:
+        return f"v1/{self}"
+
+    def variables(self, what: str) -> tuple[str, str]:
+        """Return the variable of this signal alone, and that of all signals."""
+        return f"OTEL_EXPORTER_OTLP_{self.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}"
+
+
 @attrs.frozen(kw_only=True)
 class ExportSettings:
-    """Where spans go, and which."""
+    """Where spans or log lines go, and which spans."""
 
     target: Target
     headers: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
@@ -51,18 +67,20 @@ class ExportSettings:
 
     @classmethod
     def of_environment(
-        cls, environ: Mapping[str, str], *, warn: Callable[..., object]
+        cls,
+        environ: Mapping[str, str],
+        *,
+        warn: Callable[..., object],
+        signal: Signal = Signal.TRACES,
     ) -> Self | None:
         """Return None if nothing is to be exported, or if that is impossible: then it warns."""
-        names = _Names(environ, warn)
+        names = _Names(environ, warn, signal)
         if not names.is_wanted:
             return None
-        variable, protocol = names.chosen(
-            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
-        )
+        variable, protocol = names.chosen(*signal.variables("PROTOCOL"))
         if protocol not in ("", PROTOCOL):
             error = f"{variable} is {protocol!r}"
-            warn("traces not exported", error=error, hint=f"set {PROTOCOL}")
+            warn(f"{signal} not exported", error=error, hint=f"set {PROTOCOL}")
             return None
         target = names.target()
         if target is None:
@@ -73,11 +91,8 @@ class ExportSettings:
             target=target,
             headers=names.headers(),
             timeout_s=names.timeout_s(),
-            is_compressed=names.first(
-                "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"
-            )
-            == "gzip",
-            sampler=names.sampler(),
+            is_compressed=names.first(*signal.variables("COMPRESSION")) == "gzip",
+            sampler=names.sampler() if signal is Signal.TRACES else Sampler(),
             service=names.first("OTEL_SERVICE_NAME") or named,
             resource=tuple(each for each in resource if each[0] != "service.name"),
         )
@@ -87,16 +102,16 @@ class ExportSettings:
 class _Names:
     environ: Mapping[str, str]
     warn: Callable[..., object]
+    signal: Signal
 
     @property
     def is_wanted(self) -> bool:
         if self.first("OTEL_SDK_DISABLED").lower() == "true":
             return False
-        exporter = self.first("OTEL_TRACES_EXPORTER")
+        exporter = self.first(f"OTEL_{self.signal.upper()}_EXPORTER")
         if exporter:
             return "otlp" in map(str.strip, exporter.split(","))
-        places = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-        return bool(self.first(*places))
+        return bool(self.first(*self.signal.variables("ENDPOINT")))
 
     def chosen(self, *names: str) -> tuple[str, str]:
         """Return the first of these that is set, and its text; an empty one counts as unset."""
@@ -112,11 +127,11 @@ class _Names:
         return tuple((key.strip(), unquote(text.strip())) for key, sign, text in words if sign)
 
     def target(self) -> Target | None:
-        """Return where spans are posted; None, with a warning, if the address is not usable."""
-        whole, base = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+        """Return where to post; None, with a warning, if the address is not usable."""
+        whole, base = self.signal.variables("ENDPOINT")
         variable, given = self.chosen(whole, base)
         given = given or LOCAL
-        url = given if variable == whole else f"{given.rstrip('/')}/{PATH}"
+        url = given if variable == whole else f"{given.rstrip('/')}/{self.signal.path}"
         try:
             return Target.parse(url)
         except InvalidValueError:
@@ -124,12 +139,11 @@ class _Names:
             text = given.partition("?")[0][:SHOWN_MAX]
             shown = "a URL with a password" if "@" in given else repr(text)
             error = f"{variable} is {shown}, which is not usable"
-            self.warn("traces not exported", error=error, hint=f"such as {LOCAL}")
+            self.warn(f"{self.signal} not exported", error=error, hint=f"such as {LOCAL}")
             return None
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        names = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-        variable, given = self.chosen(*names)
+        variable, given = self.chosen(*self.signal.variables("HEADERS"))
         usable: list[tuple[str, str]] = []
         for number, word in enumerate(filter(str.strip, given.split(",")), 1):
             name, sign, text = word.partition("=")
@@ -141,15 +155,14 @@ class _Names:
             # Without the text: it is a credential. So may be what only seems to be a name.
             shown = repr(name[:SHOWN_MAX]) if is_named else f"pair {number}"
             error = f"{variable}: {shown} cannot be sent as an HTTP header"
-            self.warn("header of traces ignored", error=error, hint="such as api-key=KEY")
+            self.warn(f"header of {self.signal} ignored", error=error, hint="such as api-key=KEY")
         return tuple(usable)
 
     def timeout_s(self) -> float:
-        names = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-        variable, text = self.chosen(*names)
+        variable, text = self.chosen(*self.signal.variables("TIMEOUT"))
         if text and not (text.isascii() and text.isdecimal() and int(text) > 0):
             error = f"{variable} is {text!r}, not a number of milliseconds"
-            self.warn("time-out of traces ignored", error=error)
+            self.warn(f"time-out of {self.signal} ignored", error=error)
             text = ""
         return int(text or TIMEOUT_MS) / 1000
 

@@ -9,11 +9,9 @@ and counted. An outage is logged once, at its beginning and its end. No job ever
 On stop: what is left is sent within `FLUSH_S`, after the pod's jobs are handed back.
 """
 
-import gzip
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 import attrs
@@ -23,7 +21,6 @@ import trio
 from cortex.domain.backoff import Backoff
 from cortex.domain.classification import describe
 from cortex.domain.errors import CortexError
-from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.job import Claim, Lease
 from cortex.domain.messages.message import Message
 from cortex.domain.tracing.traceparent import SAMPLED, TraceParent, attempt_name, span_id_of
@@ -36,10 +33,9 @@ from cortex.durable.tracing import (
     SpanBuffer,
     Value,
 )
-from cortex.http_client.addresses import AllowedAddresses
-from cortex.http_client.poster import Poster
 from cortex.postgres.bridge import Port
 from cortex.runtime.tracing import encoding
+from cortex.runtime.tracing.collector import Collector
 from cortex.runtime.tracing.environment import ExportSettings
 from cortex.store.background import traces
 from cortex.store.background.traces import LostAttempt, Resumed
@@ -54,7 +50,6 @@ AT_ONCE: Final = 256
 FLUSH_S: Final = 2.0
 BACKOFF: Final = Backoff(base_s=1.0, cap_s=30.0)
 CLOCK_MOVED_NS: Final = 50_000_000
-_FORM: Final = ("Content-Type", "application/x-protobuf")
 _log = structlog.get_logger(__name__)
 
 
@@ -74,7 +69,6 @@ class SpanExporter:
         rng: random.Random,
     ) -> None:
         self._port = port
-        self._settings = settings
         self._sampler = settings.sampler
         self._unix_ms = unix_ms
         self._rng = rng
@@ -87,13 +81,7 @@ class SpanExporter:
             {"service.name": settings.service, **resource, **dict(settings.resource)},
             version=version,
         )
-        _, host, port_number = settings.target.origin
-        # The operator names the collector, which is usually beside the pod.
-        allowed = AllowedAddresses(endpoints=frozenset({(host.lower(), port_number)}))
-        self._poster = Poster(allowed)
-        self._headers = [_FORM, *settings.headers]
-        if settings.is_compressed:
-            self._headers.append(("Content-Encoding", "gzip"))
+        self._collector = Collector(settings)
         self._failures_count = 0
         self._unsent: tuple[bytes, int] | None = None
         self._exporting = trio.Lock()
@@ -166,7 +154,7 @@ class SpanExporter:
         unsent_count += 0 if self._unsent is None else self._unsent[1]
         if unsent_count:
             _log.warning("spans not exported", spans=unsent_count)
-        await self._poster.aclose()
+        await self._collector.aclose()
 
     @property
     def _has_more(self) -> bool:
@@ -186,7 +174,7 @@ class SpanExporter:
                 return True
             self._unsent = await self._encoded(batch)
         body, count = self._unsent
-        failure = await self._sent(body)
+        failure = await self._collector.post(body)
         if failure is not None and failure.cls.is_transient:
             if not self._failures_count:
                 _log.warning("trace export failed", error=failure.message)
@@ -201,15 +189,6 @@ class SpanExporter:
             _log.info("trace export recovered", dropped=self._buffer.dropped_count)
             self._buffer.dropped_count = 0
         return True
-
-    async def _sent(self, body: bytes) -> Failure | None:
-        try:
-            with trio.fail_after(self._settings.timeout_s):
-                answer = await self._poster.post(self._settings.target, self._headers, body)
-        except (CortexError, OSError, trio.TooSlowError) as error:
-            message = str(error) or f"no answer within {self._settings.timeout_s:g} s"
-            return Failure(cls=FailureClass.TRANSIENT_INFRA, code="unavailable", message=message)
-        return answer.failure(self._settings.target)
 
     async def _encoded(self, batch: Sequence[AttemptTrace | Span]) -> tuple[bytes, int]:
         """Return the body of a request, and how many spans it has."""
@@ -227,10 +206,7 @@ class SpanExporter:
                 since = encoded.count
                 await trio.lowlevel.checkpoint()
         body = self._encoder.request(encoded.spans)
-        if self._settings.is_compressed:
-            compress = partial(gzip.compress, body, compresslevel=1)
-            body = await trio.to_thread.run_sync(compress, abandon_on_cancel=True)
-        return body, encoded.count
+        return await self._collector.packed(body), encoded.count
 
     def _encode(
         self, each: AttemptTrace | Span, earlier: Mapping[Lease, Resumed], encoded: "_Encoded"

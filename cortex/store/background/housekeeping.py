@@ -1,4 +1,4 @@
-"""Deletes what has expired: idempotency keys, old usage, model output, upkeep jobs, pods."""
+"""Deletes what has expired: idempotency keys, old usage, model output, lines, upkeep jobs, pods."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -7,13 +7,15 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, pods, quotas, tasks, watches
+from cortex.store import budgets, idempotency, logs, pods, quotas, tasks, watches
 from cortex.store.background import outbox, retention, schedules
 from cortex.store.budgets import BudgetUse
 
 T = TypeVar("T")
 DAY_KEPT_S: Final = 35 * 86_400.0
 INSTANT_KEPT_S: Final = 30 * 86_400.0
+LINES_FACTOR: Final = 20
+"""A busy pod writes 10,000 lines a second: as many have to go."""
 FAILED_MESSAGE_KEPT_S: Final = 90 * 86_400.0
 """Nobody has retried it for so long."""
 UPKEEP_KEPT_S: Final = 86_400.0
@@ -35,12 +37,17 @@ class Swept:
 
 
 async def sweep(
-    db: Database, *, limit: int, after: BudgetUse | None, sent_kept_s: float
+    db: Database,
+    *,
+    limit: int,
+    after: BudgetUse | None,
+    sent_kept_s: float,
+    lines_kept_s: float,
 ) -> Swept | None:
     """Delete up to `limit` of each kind, oldest first; None: another process is doing it.
 
-    `sent_kept_s`: for how long sent messages are kept. Each kind has a transaction of its own, so
-    that no lock is held longer than that takes.
+    `sent_kept_s`: for how long sent messages are kept; `lines_kept_s`: log lines. Each kind has a
+    transaction of its own, so that no lock is held longer than that takes.
     """
     used = await _alone(
         db, budgets.forget, day_s=DAY_KEPT_S, run_s=RUN_KEPT_S, limit=limit, after=after
@@ -60,9 +67,11 @@ async def sweep(
         await _alone(db, pods.forget, kept_s=POD_KEPT_S, limit=limit),
         await _alone(db, tasks.forget_unfit),
     ]
-    counts = [count or 0 for count in rows]
+    lines_limit = limit * LINES_FACTOR
+    lines = await _alone(db, logs.forget, kept_s=lines_kept_s, limit=lines_limit) or 0
+    counts = [*(count or 0 for count in rows), -(-lines // LINES_FACTOR)]
     return Swept(
-        count=uses + sum(counts),
+        count=uses + sum(counts[:-1]) + lines,
         after=next_use,
         is_behind=next_use is not None or max(counts) >= limit,
     )

@@ -17,6 +17,7 @@ SAID = {HOSTILE: [LINES, {HOSTILE: LINES}]}
 @job("speaks")
 async def speaks(ctx: Context, word: str = "") -> Any:
     """Say it as a step, then as a result."""
+    ctx.log(LINES, **{HOSTILE: LINES})
     await ctx.step(f"step {HOSTILE}", _say, word)
     return SAID
 

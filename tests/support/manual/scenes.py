@@ -387,6 +387,11 @@ END
             ),
         },
     ),
+    "docs/guides/logs.md": Scene(
+        blocks={
+            "OTEL_EXPORTER_OTLP_ENDPOINT": By(f"{WHEEL}test_install_with_traces_exports_them"),
+        },
+    ),
     "docs/guides/monitoring.md": Scene(
         blocks={
             "cortex health": Run(

@@ -7,7 +7,7 @@ from tests.support.servers.postgres import sql
 
 _OF_JOB = (
     *("job_history", "job_attempt", "timeout_event", "job_step", "effect", "approval"),
-    *("dead_letter", "fact"),
+    *("dead_letter", "fact", "log_line"),
 )
 
 
@@ -107,6 +107,14 @@ def with_everything(dsn: str, job_id: UUID) -> None:
             RETURNING id)
         INSERT INTO cortex.approval_vote (approval_id, person, digest, channel)
         SELECT id, 'ana', sha256('{}'), 'cli' FROM asked
+        """,
+        job_id,
+    )
+    sql(
+        dsn,
+        """
+        INSERT INTO cortex.log_line (job_id, attempt, number, at, level, message)
+        VALUES ($1, 1, 1, cortex.now(), 20, 'read')
         """,
         job_id,
     )

@@ -30,6 +30,7 @@ from cortex.domain.job import (
     StepDone,
     Submission,
 )
+from cortex.domain.log_line import JobLog
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.prices import LIST_PRICES
@@ -445,6 +446,7 @@ class Bench:
     rng: random.Random = field(factory=seeded_random)
     registry: Registry = field(factory=Registry)
     isolation: Isolation | None = None
+    log: JobLog | None = None
     running: RunningJobs = field(init=False)
     self_fence: SelfFence = field(init=False)
     committer: Committer = field(init=False)
@@ -483,6 +485,7 @@ class Bench:
             services=services(
                 clock=StoreClock(port=self.port, rng=self.rng),
                 bulk=StoreBulkOperations(port=self.port, rng=self.rng),
+                log=self.log,
             ),
             policies=DefaultPolicies(),
             receipts=self.receipts,

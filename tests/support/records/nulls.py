@@ -315,6 +315,13 @@ _INSTANTS: Final = """
 """
 
 
+_LINES: Final = """
+    INSERT INTO cortex.log_line (job_id, attempt, number, at, level, step, source, message, fields,
+                                 dropped)
+    VALUES ($1, 1, 1, cortex.now(), 20, 'plan', 'shop', 'begun', '{"n": 1}', 2)
+"""
+
+
 def fill(call: Session, dsn: str) -> None:
     """Bring about one of each thing that a person can look at."""
     life = Life(call, dsn)
@@ -343,6 +350,7 @@ def fill(call: Session, dsn: str) -> None:
     _outside(doers)
     running = askers.claimed(agent="researcher")
     life.step(pod, running, 1, "plan", is_paid=True)
+    life.sql(_LINES, running.lease.job_id)
     later = askers.claimed()
     assert call(
         tasks.suspend,

@@ -35,6 +35,7 @@ from tests.support.terminal.tui_approvals import FakeApprovals
 from tests.support.terminal.tui_dead import FakeDead, FakePulse
 from tests.support.terminal.tui_effects import FakeEffects
 from tests.support.terminal.tui_job import FakeJob
+from tests.support.terminal.tui_logs import FakeLogs
 from tests.support.terminal.tui_messages import FakeMessages
 from tests.support.terminal.tui_pods import FakeBreakers, FakePods, FakeQueues
 from tests.support.terminal.tui_schedules import FakeSchedules
@@ -139,6 +140,11 @@ class FakeBackend(StoreBackend, StoreJobs):
     schedules: FakeSchedules = attrs.field(
         default=attrs.Factory(
             lambda self: FakeSchedules(clock=self.clock, check=self.check), takes_self=True
+        )
+    )
+    logs: FakeLogs = attrs.field(
+        default=attrs.Factory(
+            lambda self: FakeLogs(clock=self.clock, check=self.check), takes_self=True
         )
     )
     messages: FakeMessages = attrs.field(

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.log_line import Level
 from cortex.store import pulse
 from cortex.store.breakers import FreezeState
 from cortex.store.pulse import Attention, Failure, Need, Trouble
@@ -62,6 +63,7 @@ SCENES: Final = {
     "effects": Scene(first="effects"),
     "resolving": Scene(first="effects", keys=("R", "2")),
     "help": Scene(keys=("question_mark",)),
+    "logs": Scene(keys=("L",)),
     "log": Scene(keys=("K", "y", "j", "R", "y", "escape", "at")),
 }
 
@@ -116,6 +118,9 @@ def hostile(cluster: FakeBackend) -> None:
         steps=steps,
         budgets=[limit],
         checkpoint={"cost_usd": "1234567.5"},
+    )
+    cluster.logs.add(
+        1, LINES, job_id=UUID(int=9), step=HOSTILE, source=MARKUP, fields={HOSTILE: WIDE_TEXT}
     )
     output = {"output": '{"content": [{"text": "' + "x" * 99, "output_bytes": 10**9, "why": LINES}
     cluster.one.details = {step.key: output for step in steps}
@@ -265,6 +270,7 @@ def _open_job(cluster: FakeBackend, now: datetime) -> None:
         budgets=[limit],
         checkpoint={"cost_usd": "0.08"},
     )
+    _log_of(cluster, UUID(int=0x9F3D07), at)
     cluster.one.details = {
         SAYS: {"history": []},
         "4 refund": {
@@ -277,6 +283,24 @@ def _open_job(cluster: FakeBackend, now: datetime) -> None:
             "output_bytes": 19,
         },
     }
+
+
+def _log_of(cluster: FakeBackend, job_id: UUID, at: Callable[[float], datetime]) -> None:
+    """What its code has said, in both attempts."""
+    refund = {"customer": "cus_88", "amount": 1240}
+    broken = "the model asks to wait\nTraceback (most recent call last):\n  …\nRateLimitError: 429"
+    lines: list[tuple[float, int, Level, str | None, str | None, str, Any]] = [
+        (0.1, 1, Level.INFO, None, None, "invoice 8812 is read", None),
+        (12.0, 1, Level.DEBUG, "1 fetch_invoice", "httpx", "GET /invoices/8812", {"status": 200}),
+        (60.0, 1, Level.ERROR, "2 model", "shop.llm", broken, None),
+        (65.9, 2, Level.INFO, None, None, "invoice 8812 is read", None),
+        (104.2, 2, Level.INFO, None, "stdout", "approved, going on", None),
+        (118.4, 2, Level.WARNING, "4 refund", "shop.pay", "slow answer", {"took_s": 2.4}),
+        (120.5, 2, Level.INFO, None, None, "refunded", refund),
+    ]
+    for number, (seconds, attempt, level, step, source, text, fields) in enumerate(lines, 1):
+        known = {"attempt": attempt, "level": level, "step": step, "source": source}
+        cluster.logs.add(number, text, job_id=job_id, at=at(seconds), fields=fields, **known)
 
 
 # --- what waits for people

@@ -9,6 +9,7 @@ from cortex_tui.backend.dead import StoreDead
 from cortex_tui.backend.effects import StoreEffects
 from cortex_tui.backend.job import StoreJob
 from cortex_tui.backend.jobs import StoreJobs
+from cortex_tui.backend.logs import StoreLogs
 from cortex_tui.backend.messages import StoreMessages
 from cortex_tui.backend.pods import StorePods
 from cortex_tui.backend.pulse import StorePulse
@@ -26,6 +27,7 @@ class StoreBackend:
         self.effects = StoreEffects(db)
         self.job = StoreJob(db)
         self.jobs = StoreJobs(db)
+        self.logs = StoreLogs(db)
         self.messages = StoreMessages(db)
         self.pods = StorePods(db)
         self.pulse = StorePulse(db)

@@ -185,8 +185,12 @@ class JobScreen(Frame):
         self._detail.lay_out(is_other=True)
 
     def action_open(self, which: str) -> None:
-        """Open the job that this one continues, or what it waits for."""
-        opening = {"origin": job_actions.open_origin, "gate": job_actions.open_gate}
+        """Open the job that this one continues, what it waits for, or its log."""
+        opening = {
+            "origin": job_actions.open_origin,
+            "gate": job_actions.open_gate,
+            "logs": job_actions.open_logs,
+        }
         opening[which](self.context, self.strip, self._job.row)
 
     # --- keys that act

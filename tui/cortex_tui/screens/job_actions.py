@@ -185,6 +185,14 @@ def open_gate(context: AppContext, strip: StripLine, row: WatchedJob | None) -> 
         context.seek(awaited.id)
 
 
+def open_logs(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
+    """Open what the job's code logged and printed."""
+    if row is None:
+        strip.show("this job is not read yet", "dim")
+    else:
+        context.open("logs", row.id)
+
+
 def raise_budget(context: AppContext, strip: StripLine, row: WatchedJob | None) -> None:
     """Ask for a new limit of the budget that limits the job most."""
     budget = None if row is None else tightest(row)

@@ -116,6 +116,10 @@ class JobsScreen(Frame):
     def action_open(self) -> None:
         self._controller.open()
 
+    def action_logs(self) -> None:
+        """Open what the code of the job under the cursor logged and printed."""
+        self._controller.open("logs")
+
     def action_owner(self) -> None:
         self._controller.open_owner()
 

@@ -92,13 +92,13 @@ class JobsController:
             self._strip.show("nothing is wrong with the jobs that were read", "dim")
         return place
 
-    def open(self) -> None:
-        """Open the job under the cursor."""
+    def open(self, name: str = "job") -> None:
+        """Open the job under the cursor, or another screen about it."""
         window = self._jobs.window
         if (row := window.current) is None:
             self._strip.show(window.why_none(empty_words(self._jobs)), "dim")
         else:
-            self._context.open("job", row.id)
+            self._context.open(name, row.id)
 
     def open_owner(self) -> None:
         """Open the jobs of the job's agent."""

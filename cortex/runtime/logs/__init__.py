@@ -1,0 +1,1 @@
+"""Keeps what jobs log and print: taken where it is written, stored beside the commits."""
