@@ -153,10 +153,9 @@ class Core:
                 f"{len(given):,} jobs are more than {MANY_MAX:,} in one transaction",
                 hint="submit them in several calls",
             )
-        # Known before the first try: a repeated one inserts nothing twice.
-        ids = [self.chance.new_id() for _ in given]
+        ids: list[UUID] = []  # a repeated transaction takes the same: it inserts nothing twice
         first = given[: jobs.SUBMIT_BATCH]
-        many = submissions(job, first, options, new_id=iter(ids).__next__)
+        many = submissions(job, first, options, new_id=self._ids_from(ids, 0))
         await self._check(job, many)  # most mistakes are in all of them: before any work
         if len(given) <= jobs.SUBMIT_BATCH:
             if many:
@@ -174,7 +173,7 @@ class Core:
         *,
         job: SubmittableJob[Any] | str,
         given: Sequence[Mapping[str, Any]],
-        ids: Sequence[UUID],
+        ids: list[UUID],
         options: Options,
         first: list[Submission],
     ) -> None:
@@ -184,7 +183,8 @@ class Core:
             inserting = asyncio.ensure_future(jobs.submit(inside, batch, by=options.by))
             try:
                 until = at + jobs.SUBMIT_BATCH
-                batch = await self._prepared(job, given[at:until], ids[at:until], options)
+                new_id = self._ids_from(ids, at)
+                batch = await self._prepared(job, given[at:until], options, new_id=new_id)
                 at = until
             finally:
                 await inserting
@@ -193,18 +193,29 @@ class Core:
         self,
         job: SubmittableJob[Any] | str,
         some: Sequence[Mapping[str, Any]],
-        ids: Sequence[UUID],
         options: Options,
+        *,
+        new_id: Callable[[], UUID],
     ) -> list[Submission]:
         """Return checked submissions; lets the loop run in between."""
         ready: list[Submission] = []
         for at in range(0, len(some), SLICE):
             await asyncio.sleep(0)
-            slice_ = some[at : at + SLICE]
-            new_id = iter(ids[at : at + SLICE]).__next__
-            ready += submissions(job, slice_, options, new_id=new_id)
+            ready += submissions(job, some[at : at + SLICE], options, new_id=new_id)
             self._check_known(job, ready[at:])
         return ready
+
+    def _ids_from(self, ids: list[UUID], at: int) -> Callable[[], UUID]:
+        """Return a source of the ids from a place on; new ones are appended."""
+
+        def new_id() -> UUID:
+            nonlocal at
+            if at == len(ids):
+                ids.append(self.chance.new_id())
+            at += 1
+            return ids[at - 1]
+
+        return new_id
 
     async def _surely(self, call: Callable[[], Awaitable[T]], some: Sequence[Submission]) -> T:
         """Make a submit that may be repeated; repeat it if its reply was lost."""
