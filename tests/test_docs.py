@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.support import man_pages
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
 from tests.support.manual.scenes import SCENES, By, Scene
-from tests.support.manual.script import fits, play, runs, stage_of
+from tests.support.manual.script import fits, play, run_script, runs, stage_of
 from tests.support.manual.world import environment, quick_cortex
 from tests.support.pods import Pods
 from tests.support.pty_screen import PtyScreen
@@ -350,6 +351,14 @@ def test_long_blocks_of_the_manual_work(
     page: str, world: dict[str, str], server_home: Path
 ) -> None:
     play(page, folder=server_home, environment=world, release=True)
+
+
+def test_a_script_without_end_fails_with_what_it_has_written(tmp_path: Path) -> None:
+    script = "echo begun; (trap '' TERM; exec sleep 60) & sleep 60"
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match=r"page\.md: no end within 0\.2 s\nbegun\n"):
+        run_script(script, folder=tmp_path, environment=os.environ, within_s=0.2, what="page.md")
+    assert time.monotonic() - began < WITHIN_S
 
 
 @pytest.mark.parametrize(

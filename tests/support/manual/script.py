@@ -1,9 +1,13 @@
 """A page of the manual as one shell script, and what each of its blocks has written."""
 
+import os
 import re
 import shlex
+import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +17,8 @@ from tests.support.manual.scenes import SCENES, By, Compared, Run, Scene
 END_WITHIN_S: Final = 280.0
 RELEASE_WITHIN_S: Final = 1700.0
 """An installation, or a chaos run: minutes on a free machine, more on a busy one."""
+GRACE_S: Final = 5.0
+"""Time for what a script started to end by itself."""
 BEGIN: Final = "\x1e"
 """Written before each block, with its line."""
 _HEAD: Final = """\
@@ -69,24 +75,54 @@ def play(page: str, *, folder: Path, environment: Mapping[str, str], release: bo
     """Run the blocks of a page in an empty folder; compare what it shows with what they write."""
     scene = SCENES.get(page, Scene())
     script = _HEAD + scene.given + "\n" + "".join(_pieces(page, scene, folder, release=release))
-    ended = subprocess.run(
-        ["bash", "-c", script + scene.after],
-        cwd=folder,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=RELEASE_WITHIN_S if release else END_WITHIN_S,
+    output = run_script(
+        script + scene.after,
+        folder=folder,
+        environment=environment,
+        within_s=RELEASE_WITHIN_S if release else END_WITHIN_S,
+        what=page,
     )
-    assert ended.returncode == 0, f"{page}: {ended.returncode}\n{ended.stdout}"
-    first, *parts = ended.stdout.split(BEGIN)
+    first, *parts = output.split(BEGIN)
     outputs = {int(each.split("\n", 1)[0]): each.split("\n", 1)[1] for each in parts}
     last = first
     for block in blocks(page):
         last = outputs.get(block.line, last)
         if isinstance(stage_of(block), Compared):
             assert fits(block.text, last), f"{block} shows\n{block.text}\nand not\n{last}"
+
+
+def run_script(
+    script: str, *, folder: Path, environment: Mapping[str, str], within_s: float, what: str
+) -> str:
+    """Run a script of bash; return what it has written.
+
+    Raises `AssertionError` with that text if the script fails or takes longer. Nothing that it
+    started goes on, and output that a process in the background holds open is not waited for.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            start_new_session=True,
+        )
+        try:
+            ended = str(process.wait(within_s))
+        except subprocess.TimeoutExpired:
+            ended = f"no end within {within_s:g} s"
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        text = output.read()
+    assert ended == "0", f"{what}: {ended}\n{text}"
+    return text
 
 
 def _pieces(page: str, scene: Scene, folder: Path, *, release: bool) -> Iterator[str]:
