@@ -7,16 +7,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 import pytest
+from attrs import evolve
 
+import cortex
 from bench.command import bench
 from cortex.cli.main import cli
 from cortex.cli.options import Group
 from cortex.cli.synonyms import expanded
-from tests.support import man_pages
+from tests.support import man_pages, python_reference
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.manual.blocks import MANUAL, blocks
 from tests.support.manual.scenes import SCENES, By, Scene
@@ -351,6 +354,34 @@ def test_long_blocks_of_the_manual_work(
     page: str, world: dict[str, str], server_home: Path
 ) -> None:
     play(page, folder=server_home, environment=world, release=True)
+
+
+@pytest.mark.parametrize(
+    "examples, message",
+    [
+        ((), "no example uses handler, Message"),
+        (("orders", "office"), None),
+        (("script",), "no example uses handler, Message"),
+    ],
+)
+def test_reference_of_python_asks_for_an_example_of_each_name(
+    examples: tuple[str, ...], message: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = [
+        evolve(each, examples=examples) if "Message" in each.names else each
+        for each in python_reference.SECTIONS
+    ]
+    monkeypatch.setattr(python_reference, "SECTIONS", sections)
+    with pytest.raises(LookupError, match=message) if message else nullcontext():
+        python_reference.page("")
+
+
+def test_reference_of_python_asks_for_a_section_of_each_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cortex, "__all__", [*cortex.__all__, "Novelty"])
+    with pytest.raises(LookupError, match=r"exports \['Novelty'\]"):
+        python_reference.page("")
 
 
 def test_a_script_without_end_fails_with_what_it_has_written(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from cortex.view.verbs import VERBS
 from cortex_tui.key import EVERYWHERE, GROUPS, LISTS, Key
 from cortex_tui.key_table import shown
 from cortex_tui.keys import KEYS
+from tests.support import python_reference
 
 FOLDER: Final = Path(__file__).parent.parent.parent / "docs" / "reference"
 NOTE: Final = "<!-- Generated from the code by `python -m tests.support.generate`; do not edit. -->"
@@ -432,6 +433,7 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Each page with the text that it must have."""
+    yield python_reference.PAGE, python_reference.page(NOTE)
     yield FOLDER / "commands.md", _commands_page()
     for name, (title, text, sections) in PAGES.items():
         parts = [f"# {title}", NOTE, text]

@@ -10,7 +10,8 @@ ROOT: Final = Path(__file__).parent.parent.parent.parent
 MANUAL: Final = tuple(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")))
-    if path.parent.name != "reference"  # generated from the code, and compared with it
+    # The others are generated from the code and compared with it, and show no commands.
+    if path.parent.name != "reference" or path.name == "python.md"
 )
 SHELL: Final = ""
 """The language of an indented block."""

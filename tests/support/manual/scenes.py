@@ -473,6 +473,42 @@ END
         },
     ),
     "docs/internals/testing.md": Scene(blocks={"uv run pytest": DEVELOPERS}),
+    "docs/reference/python.md": Scene(
+        given=_MODEL + _PORT + _APPROVAL + _AGENT + "mkdir bank; export PYTHONPATH=$PWD\n",
+        after="""
+            python -m http.server --bind 127.0.0.1 $PORT > web.log 2>&1 &
+            apps='--app digest.py --app chores.py --app bank.py --app orders.py --app offer.py'
+            export SIGNING_KEY=abcdefghijkl
+            echo 'secrets: {SIGNING_KEY: {env: SIGNING_KEY}}' | agent signer
+            cortex up $apps > pod.log 2>&1 &
+            until_true 'grep -q "is ready" pod.log'
+            python submit.py > paid.txt
+            grep -E '^receipt [0-9a-f-]{36}$' paid.txt
+            grep euros paid.txt
+            python script.py > offer.txt &
+            SCRIPT=$!
+            cortex approvals deny $(asked) --reason 'too cheap' --as ann
+            wait $SCRIPT
+            grep 'denied by ann: too cheap' offer.txt
+            FOUND=http://127.0.0.1:$PORT/bank.py SIZE=$(wc -c < bank.py)
+            cortex jobs submit digest --arg "urls=[\\"$FOUND\\"]" --wait 2>&1 | grep bank.py.*$SIZE
+            cortex jobs submit patient --arg url=$FOUND --wait 2>&1 | grep $SIZE
+            cortex logs $(cortex jobs ls type:patient -o name) | grep "asks.*$FOUND"
+            cortex jobs submit take_order --arg number=7
+            until_true 'grep -E "order 7, attempt 1 of " pod.log'
+            AT=2024-01-01T09:00Z
+            cortex jobs submit remind --agent signer --wait --arg text=tea --arg at=$AT
+            grep -F '(12 letters sign this)' *.txt
+            LATER=http://127.0.0.1:$PORT/later.py
+            cortex jobs submit digest --arg "urls=[\\"$LATER\\"]" --wait || [ $? = 6 ]
+            touch later.py
+            python office.py > office.txt
+            grep -x 'denied by ann: too early' office.txt
+            grep -x 'offer CANCELLED' office.txt
+            grep -i select office.txt
+            until_true 'cortex jobs ls type:digest | grep -i completed | grep -c . | grep 2'
+        """,
+    ),
     "docs/runbooks.md": Scene(
         given=_TROUBLE + _DEAD + _POD + "ID=$(cortex outbox ls -o name | head -n 1)\n",
         after="cortex schedules rm nightly-digest --reason tried",

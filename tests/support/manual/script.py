@@ -42,6 +42,8 @@ def stage_of(block: Block) -> Run | By | Compared:
     for start, stage in scene.blocks.items():
         if block.text.startswith(start):
             return stage
+    if block.language == "pyi":
+        return By("tests/test_docs.py::test_reference_pages_are_those_of_the_code")
     if block.language == "text":
         return Compared()
     if block.language == "sql":
