@@ -71,16 +71,6 @@ def _note_named(context: click.Context, _: click.Parameter, given: tuple[str, ..
 
 def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --app, and --path for the packages that it imports."""
-    path = click.option(
-        "--path",
-        type=click.Path(path_type=Path),
-        multiple=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_add_each,
-        metavar="DIR",
-        help="Virtual environment with packages of --app; repeatable.",
-    )
     app = click.option(
         "--app",
         "apps",
@@ -90,7 +80,22 @@ def app_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="APP",
         help="Module, package or file with your own jobs and tools; repeatable [setting app].",
     )
-    return app(path(command))
+    return app(path_option(command))
+
+
+def path_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --path for the packages that an application imports."""
+    path = click.option(
+        "--path",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_add_each,
+        metavar="DIR",
+        help="Virtual environment with packages of the application; repeatable.",
+    )
+    return path(command)
 
 
 def _add_each(_context: click.Context, _parameter: click.Parameter, folders: list[Path]) -> None:
@@ -193,10 +198,15 @@ def _printing_to_stderr() -> Iterator[None]:
 
 def registry_of(specs: Sequence[str] = ()) -> Registry:
     """Return the built-in job types and those of an application."""
+    return registry_with(load_apps(specs))
+
+
+def registry_with(modules: Sequence[ModuleType]) -> Registry:
+    """Return the built-in job types and those of loaded modules."""
     from cortex.jobs import builtin_registry
 
     registry = builtin_registry()
-    registry.collect(*load_apps(specs))
+    registry.collect(*modules)
     return registry
 
 

@@ -48,6 +48,7 @@ cli = Root(
         "Run": {
             "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
             "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
+            "run": ("cortex.cli.run.run_job:run", "Run one job to its end in this terminal."),
             "tick": ("cortex.cli.run.tick:tick", "Run each background runner once, and exit."),
             "preflight": (
                 "cortex.cli.run.preflight:preflight",

@@ -39,7 +39,6 @@ TOP: Final[Mapping[str, str]] = {
     "inspect": "jobs show",
     "show": "jobs show",
     "submit": "jobs submit",
-    "run": "jobs submit --wait",
     "wait": "jobs wait",
     "kill": "jobs cancel",
     "cancel": "jobs cancel",

@@ -79,7 +79,7 @@ from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.metrics.metrics_page import MetricsPage
 from cortex.runtime.open_resources import OpenResources
 from cortex.runtime.pod_parts import PodParts, preload
-from cortex.runtime.pod_ready import Ready, Worker, own_name
+from cortex.runtime.pod_ready import EVERYTHING, Intake, Ready, Worker, own_name
 from cortex.runtime.pod_services import services_of
 from cortex.runtime.running import RunningJobs
 from cortex.runtime.self_fence import SelfFence
@@ -110,16 +110,15 @@ async def run_pod(
     fork_server: ForkServer | None = None,
     name: str | None = None,
     worker: Worker | None = None,
-    claims_max: int | None = None,
+    intake: Intake = EVERYTHING,
     http_socket: socket.socket | None = None,
 ) -> ShutdownLog:
     """Run a pod until shutdown is requested; return how each phase of it ended.
 
     `name` is for people, HOST:PID by default; `opens_port` opens the database; `fork_server` makes
     the processes of isolated jobs: without it every job runs in this one. `worker`: it is one of
-    several processes with this name. `claims_max`: it is the pod of one tick, which claims so many
-    jobs, runs nothing else in the background, and leaves when nothing is due. `http_socket`
-    listens already on the address of setting `http`.
+    several processes with this name. `http_socket` listens already on the address of setting
+    `http`.
 
     Raises what starting raises (`CortexError`), or an exception group when an actor crashed too
     often. Jobs of a pod that ends in any way go on elsewhere.
@@ -138,7 +137,7 @@ async def run_pod(
                 name=name,
                 fork_server=fork_server,
                 worker=worker,
-                claims_max=claims_max,
+                intake=intake,
             )
             await pod.run(on_ready, http_socket)
             began, left_s = trio.current_time(), pod.drain.left_s(DrainPhase.SIGN_OFF)
@@ -165,10 +164,10 @@ class _Pod:
         name: str,
         fork_server: ForkServer | None,
         worker: Worker | None,
-        claims_max: int | None,
+        intake: Intake,
     ) -> None:
         rng = chance.rng
-        self._claims_max = claims_max
+        self._intake = intake
         self._worker = worker
         self._fork_server = fork_server
         self._settings = settings
@@ -275,7 +274,7 @@ class _Pod:
         for each in self._runners:
             each.on_run = self._ran
         # The pod of a tick starts none: the tick runs each by itself.
-        self._own_runners = self._runners if self._claims_max is None else ()
+        self._own_runners = self._runners if self._intake.claims_max is None else ()
         self._committer = Committer(
             self._port,
             pod_id=self._record.id,
@@ -361,8 +360,9 @@ class _Pod:
                 *(self._log_writer.exporter, self._log_writer, self._heartbeat),
             ):
                 await liveness.start(first)
-            schedules = self._parts.registry.schedules
-            await declare(self._port, schedules, self._record, rng=self._rng)
+            if self._intake.only is None:
+                schedules = self._parts.registry.schedules
+                await declare(self._port, schedules, self._record, rng=self._rng)
             self._isolation = await self._isolate(liveness)
             for each in (self._waiters, self._feeds, self._answers, self._sender):
                 await liveness.start(each)
@@ -522,6 +522,7 @@ class _Pod:
             pacer=Pacer(rng=self._rng),
             poll_s=settings.poll_s,
             on_run=self._ran,
+            only=self._intake.only,
         )
         self._running.observers.append(dispatcher)
         for each in (one for one in self._own_runners if not one.runs_until_sign_off):
@@ -540,8 +541,8 @@ class _Pod:
         await intake.start(takeover)
         self._shutdown.has_started = True  # from now on there may be something to drain
         level.nursery.start_soon(self.drain.run, self._shutdown, self._log, name="drain")
-        if self._claims_max is not None:
-            dispatcher.claims_left = self._claims_max
+        if self._intake.claims_max is not None:
+            dispatcher.claims_left = self._intake.claims_max
             watch = partial(
                 end_when_idle,
                 running=self._running,

@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Final
 from uuid import UUID
 
 import attrs
@@ -26,6 +27,20 @@ class Worker:
     """Metrics of all workers, and their content type."""
     are_all_ready: Callable[[], bool]
     """Whether all workers take jobs."""
+
+
+@attrs.frozen(kw_only=True)
+class Intake:
+    """Which jobs a pod claims: by default all that it has room for."""
+
+    claims_max: int | None = None
+    """It is the pod of one tick: it claims so many jobs, runs nothing else in the background, and
+    leaves when nothing is due."""
+    only: UUID | None = None
+    """It runs this job and no other, and declares no schedules."""
+
+
+EVERYTHING: Final = Intake()
 
 
 @attrs.frozen(kw_only=True)

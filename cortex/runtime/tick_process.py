@@ -27,7 +27,7 @@ from cortex.runtime.maintenance.recorder import RunRecorder
 from cortex.runtime.maintenance.runners import Means, runners
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts
-from cortex.runtime.pod_ready import Ready
+from cortex.runtime.pod_ready import Intake, Ready
 from cortex.runtime.tick import Tick, TickReport, TickTerms
 from cortex.store import tasks
 
@@ -122,7 +122,7 @@ class TickProcess:
                     opens_port=self.opens_port,
                     fork_server=self.fork_server,
                     name=self.name,
-                    claims_max=items,
+                    intake=Intake(claims_max=items),
                 )
             except Exception as error:  # noqa: BLE001 -- the other runners still run
                 failure = error

@@ -58,6 +58,20 @@ async def claim(
     return [_claim(row) for row in rows]
 
 
+async def claim_one(
+    db: Database,
+    *,
+    pod_id: UUID,
+    job_id: UUID,
+    types: Sequence[str],
+    config_id: int | None = None,
+    tools: Sequence[str] = (),
+) -> list[Claim]:
+    """Give the ready task of one job to a pod, as `claim` does; return none while it is not."""
+    rows = await db.fetch("tasks.claim_one", pod_id, job_id, list(types), config_id, list(tools))
+    return [_claim(row) for row in rows]
+
+
 async def orphans(db: Database, *, pod_id: UUID, known_ids: Sequence[UUID]) -> list[Lease]:
     """Return what a pod owns beyond its known jobs.
 

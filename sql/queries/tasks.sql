@@ -116,6 +116,22 @@ WITH held AS MATERIALIZED (
          ORDER BY t.priority, t.run_at, t.id LIMIT $5)) t
     ORDER BY t.priority, t.run_at, t.id LIMIT $3
 )
+{give};
+
+-- name: claim_one
+-- Gives the ready task of one job to a pod that runs no other job, under the same conditions as `claim`. $1 pod id, $2
+-- job id, $3 job types, $4 the pod's config, $5 the pod's tools. Locks: the task (skipped if it is locked).
+WITH due AS MATERIALIZED (
+    SELECT t.ctid AS place, t.job_id FROM cortex_worker.task t
+    WHERE t.job_id = $2 AND t.state = 'READY'
+      AND t.task = ANY (cortex.claimable($3::text[], $5::text[], cortex.code_of($1)))
+      AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(t.queue_name, ''))
+    FOR UPDATE SKIP LOCKED
+)
+{give};
+
+-- fragment: give
+-- Makes the tasks `due` those of pod $1, under a new attempt; $4 is its config.
 UPDATE cortex_worker.task t
 SET state = 'LOCKED', locked_by = $1, locked_at = cortex.now(), heartbeat_at = cortex.now(), checkpoint = NULL,
     attempt = t.attempt + 1, attempts_spent = t.attempts_spent + 1, config_id = coalesce(j.config_id, $4)
@@ -131,7 +147,7 @@ RETURNING j.id, j.type, t.attempt, t.attempts_spent, t.max_attempts, t.is_suspec
               - coalesce(date_part('epoch', t.locked_at - j.started_at), 0)) AS left_s,
           j.timeout_s, j.tenant, j.retry_count, j.max_retries, j.rate_limit_count, t.config_id, j.lineage_id,
           j.waits_count, date_part('epoch', j.own_failure_at) AS own_failure_unix_s, j.broken_answers,
-          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s, j.traceparent;
+          greatest(0, date_part('epoch', t.locked_at - j.run_at)) AS due_for_s, j.traceparent
 
 -- name: orphans
 -- Jobs that a pod owns but does not run: the claims of a statement whose reply was lost, or jobs that it had to stop

@@ -60,6 +60,8 @@ FIRST_WORDS: Final = {
     "dead": "dead ls",
     "dlq": "dead ls",
     "up app.py": "up",
+    "run app.py": "run",
+    "run app.py count_words k=v": "run",
     "up --port 8080": "--http HOST:PORT",
     "start": "up",
     "start app.py": "up",

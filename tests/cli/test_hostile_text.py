@@ -208,6 +208,7 @@ SHOW_NO_TEXT = {
     "demo",
     "licences",
     "migrate",
+    "run",  # has a test of its own, with the pod that it starts
     "scripted-model",
     "tick",
     "tui",

@@ -65,7 +65,6 @@ def meant_by(line: str) -> str:
         "tail 9f3a": "logs --follow 9f3a",
         "ps": "jobs ls --status running",
         "submit digest": "jobs submit digest",
-        "run digest": "jobs submit --wait digest",
         "status": "doctor",
         "status --json": "doctor --json",
         "status 9f3a": "jobs show 9f3a",
@@ -93,8 +92,8 @@ def test_every_synonym_leads_to_an_existing_command() -> None:
         assert path.rsplit(" -")[0] in COMMANDS or is_group, path
     verbs = {path.rpartition(" ")[2] for path in COMMANDS}
     assert {meant.split()[0] for found in VERBS.values() for meant in found} <= verbs
-    for word in ("ps", "run"):
-        path, _, option = meant_by(word).partition(" --")
+    for words in ("ps", "jobs run"):
+        path, _, option = meant_by(words).partition(" --")
         names = {name for each in COMMANDS[path].params for name in each.opts}
         assert f"--{option.split()[0]}" in names
     assert expanded(["jobs"], NOUNS) == ["jobs"]

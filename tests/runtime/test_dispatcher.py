@@ -85,6 +85,21 @@ async def test_never_more_claims_than_slots(committing: Bench, database: str) ->
     assert_one_truth(database)
 
 
+async def test_dispatcher_of_one_job_claims_no_other(committing: Bench, database: str) -> None:
+    gate = with_gate(committing)
+    ids = await committing.submit(3)
+    dispatcher = committing.dispatcher(only=ids[1])
+    await dispatcher.tick()
+    await dispatcher.tick()
+    assert states(database) == {"LOCKED": 1, "READY": 2}
+    gate.opened.set()
+    await committing.start(dispatcher)
+    await all_completed(committing, ids[1:2])
+    assert gate.begun == ids[1:2]
+    assert states(database) == {"READY": 2}
+    assert_one_truth(database)
+
+
 @pytest.mark.parametrize("doubt", ["lost", "fenced"])
 async def test_unsure_pod_claims_nothing(committing: Bench, database: str, doubt: str) -> None:
     with_gate(committing)

@@ -61,6 +61,7 @@ YES, NO = [True] * BATCH, [False] * BATCH
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "tasks.claim": ((POD, ["other", "work"], BATCH, 1, 1, ["look_up"], ["alone"]), BATCH),
+    "tasks.claim_one": ((POD, UUID(int=4), ["work"], 1, ["look_up"]), 1),
     "tasks.promote": ((BATCH,), 2 * BATCH),
     # These look at every running job, but not at the others: after a lost reply, or a death.
     "pods.ended_owners": ((POD,), RUNNING),

@@ -26,7 +26,7 @@ from tests.support.pty_screen import CORTEX
 ROOT = Path(__file__).parent.parent.parent
 
 
-OWN_PROCESS: Final = frozenset({"bench", "demo", "preflight", "tui", "up"})
+OWN_PROCESS: Final = frozenset({"bench", "demo", "dev", "preflight", "run", "tui", "up"})
 """Commands that run pods, programs or a screen."""
 
 

@@ -71,22 +71,7 @@ class JobRecord:
 def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     yield from _head(record.job, terminal)
     yield from _facts(record.job, terminal)
-    shown = list(
-        waterfall(
-            record.job,
-            record.steps,
-            record.attempts,
-            approvals=record.approvals,
-            terminal=terminal,
-        )
-    )
-    if shown and (record.steps or record.approvals):
-        yield ""
-        total = record.job.checkpoint.get("seq", 0)
-        if total > len(record.steps):
-            hidden = total - len(record.steps)
-            yield terminal.paint(f"  … {hidden} earlier steps: --steps {total}", "dim")
-        yield from shown
+    yield from steps_lines(record, terminal)
     if record.approvals:
         yield from _section("approvals", terminal)
         yield from (approval_line(each, terminal) for each in record.approvals)
@@ -103,6 +88,26 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     if record.job.result is not None:
         yield from _section("result", terminal)
         yield from block(record.job.result, indent="  ")
+
+
+def steps_lines(record: JobRecord, terminal: Terminal) -> Iterator[str]:
+    """Yield the waterfall below an empty line; nothing for a job without steps and approvals."""
+    shown = list(
+        waterfall(
+            record.job,
+            record.steps,
+            record.attempts,
+            approvals=record.approvals,
+            terminal=terminal,
+        )
+    )
+    if shown and (record.steps or record.approvals):
+        yield ""
+        total = record.job.checkpoint.get("seq", 0)
+        if total > len(record.steps):
+            hidden = total - len(record.steps)
+            yield terminal.paint(f"  … {hidden} earlier steps: --steps {total}", "dim")
+        yield from shown
 
 
 def _head(job: ShownJob, terminal: Terminal) -> Iterator[str]:

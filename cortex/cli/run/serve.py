@@ -36,7 +36,7 @@ from cortex.runtime.loop_guard import STILL_MIN_S, LoopGuard
 from cortex.runtime.own_secrets import hide_credentials, hide_memory
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts
-from cortex.runtime.pod_ready import Ready, Worker
+from cortex.runtime.pod_ready import EVERYTHING, Intake, Ready, Worker
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OUTPUTS: Final = (0, 1, 2)
@@ -71,6 +71,7 @@ async def serve(
     shutdown: Shutdown | None = None,
     fork_server: ForkServer | None = None,
     place: Place = ALONE,
+    intake: Intake = EVERYTHING,
 ) -> int:
     """Prepare the database and run a pod until a signal or `shutdown`; return the exit code.
 
@@ -91,6 +92,7 @@ async def serve(
             name=place.name,
             worker=place.worker,
             http_socket=place.http,
+            intake=intake,
         )
 
     log, signal_seen = await under_signals(settings, run, ending=ending, signals=place.signals)

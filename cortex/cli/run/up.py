@@ -8,8 +8,11 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import attrs
 import click
@@ -36,8 +39,8 @@ from cortex.domain.errors import UsageError
 from cortex.domain.interpreter import start_again
 from cortex.runtime import deadman
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.pod_parts import standard_parts
-from cortex.runtime.pod_ready import Ready
+from cortex.runtime.pod_parts import PodParts, standard_parts
+from cortex.runtime.pod_ready import Intake, Ready
 
 if TYPE_CHECKING:
     from cortex.cli.run.worker_link import WorkerLink
@@ -100,19 +103,8 @@ def _run(
     manager = ServiceManager() if lifeline else ServiceManager.of_environment()
     if manager.http is not None:
         settings = _with_socket(settings, manager.http)
-    modules = load_apps(apps)
-    folder = data_dir(settings)
-    prices = prices_of(settings)
+    parts = _parts(settings, load_apps(apps))
     shutdown = Shutdown()
-
-    parts = standard_parts(
-        apps=modules,
-        workspaces=folder / "workspaces",
-        prices=prices,
-        hidden=tuple(path.resolve() for path in files()),
-        is_unsafe=settings.unsafe_run_command,
-        code_version=version_of(modules, settings),
-    )
     announce = partial(
         _announce, options, settings, began=began, lifeline=lifeline, manager=manager
     )
@@ -146,9 +138,7 @@ def _run(
             fork_server=fork_server,
             place=Place(http=manager.http) if link is None else link.place,
         )
-        # The pod has ended; an abandoned call must not hold the process.
-        deadman.arm(deadman.GOODBYE_S, exit_code=exit_code, message=_left_behind())
-        return exit_code
+        return _ended(exit_code)
 
     try:
         exit_code = trio.run(run) if lifeline is None else trio.run(lifeline.around, run, shutdown)
@@ -157,6 +147,56 @@ def _run(
     # Others replace a worker, and a pod that has a service manager or a screen.
     if shutdown.starts_again and link is None and lifeline is None and not manager.is_there:
         _start_again()
+    return exit_code
+
+
+def run_pod_beside(
+    settings: Settings,
+    modules: Sequence[ModuleType],
+    apps: tuple[str, ...],
+    lifeline: Lifeline,
+    *,
+    only: UUID | None,
+    listening: socket.socket | None,
+) -> int:
+    """Run a pod for the process at the other end of the lifeline, which hears when it is ready."""
+    parts = _parts(settings, modules)
+    crash_points.arm(os.environ.get(crash_points.VARIABLE))
+    fork_server = start(settings, parts, apps)
+    shutdown = Shutdown()
+
+    async def run() -> int:
+        exit_code = await serve(
+            settings,
+            lambda: parts,
+            on_ready=lambda ready: lifeline.report({"pod": ready.pod, "http": ready.http}),
+            shutdown=shutdown,
+            fork_server=fork_server,
+            place=Place(http=listening),
+            intake=Intake(only=only),
+        )
+        return _ended(exit_code)
+
+    try:
+        return trio.run(lifeline.around, run, shutdown)
+    finally:
+        fork_server.close()
+
+
+def _parts(settings: Settings, modules: Sequence[ModuleType]) -> PodParts:
+    return standard_parts(
+        apps=modules,
+        workspaces=data_dir(settings) / "workspaces",
+        prices=prices_of(settings),
+        hidden=tuple(path.resolve() for path in files()),
+        is_unsafe=settings.unsafe_run_command,
+        code_version=version_of(modules, settings),
+    )
+
+
+def _ended(exit_code: int) -> int:
+    """Let an abandoned call not hold the process of a pod that has ended."""
+    deadman.arm(deadman.GOODBYE_S, exit_code=exit_code, message=_left_behind())
     return exit_code
 
 

@@ -27,8 +27,8 @@ LIBRARIES: Final = ("anthropic", "asyncio", "httpcore", "httpx", "hypercorn", "t
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def configure_logs(*, level: int = logging.INFO) -> None:
-    """Send logs to stderr: as JSON lines unless stderr is a terminal.
+def configure_logs(*, level: int = logging.INFO, is_plain: bool = False) -> None:
+    """Send logs to stderr: as JSON lines unless stderr is a terminal, or `is_plain`.
 
     Includes `logging` records of the application, from INFO on, and Python's own warnings. Lines
     below `level` are made and not shown: jobs keep theirs. All other output to stderr goes the same
@@ -38,10 +38,10 @@ def configure_logs(*, level: int = logging.INFO) -> None:
     if own is not None and sys.stderr is own:  # not a stream that a test or a caller put there
         own.flush()
         sys.stderr = LogStream(own.fileno())
-    is_terminal = sys.stderr.isatty()
+    is_terminal = is_plain or sys.stderr.isatty()
     processors: list[Any] = [
         *_first(is_terminal=is_terminal),
-        *(_for_people() if is_terminal else _for_machines()),
+        *(_for_people(has_colors=not is_plain) if is_terminal else _for_machines()),
         _redact_line,
     ]
     structlog.configure(
@@ -154,12 +154,11 @@ def _for_machines() -> list[Processor]:
     ]
 
 
-def _for_people() -> list[Processor]:
-    return [
-        _add_job_briefly,
-        _disarm,
-        structlog.dev.ConsoleRenderer(pad_event_to=24, exception_formatter=_write_traceback),
-    ]
+def _for_people(*, has_colors: bool = True) -> list[Processor]:
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=has_colors, pad_event_to=24, exception_formatter=_write_traceback
+    )
+    return [_add_job_briefly, _disarm, renderer]
 
 
 def _add_job(_: object, __: str, event: EventDict) -> EventDict:

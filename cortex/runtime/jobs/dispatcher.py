@@ -114,7 +114,10 @@ class Dispatcher(Observer):
         pacer: Pacer,
         poll_s: float,
         on_run: Callable[[Run], None] = lambda _: None,
+        only: UUID | None = None,
     ) -> None:
+        """`only`: claim this job and no other."""
+        self._only = only
         self._on_run = on_run
         self._port = port
         self._pod_id = pod_id
@@ -128,7 +131,7 @@ class Dispatcher(Observer):
         self._running: RunningJobs = actors.running
         names = actors.registry.shared_names
         self._types = tuple(name for name in names if name != BULK)
-        self._has_bulk = BULK in names
+        self._has_bulk = BULK in names and only is None
         self._bulk_next = self._has_bulk
         self._bulk_not_before = float("-inf")
         self._promote_next = True
@@ -255,17 +258,7 @@ class Dispatcher(Observer):
     async def _claim(self, types: Sequence[str], limit: int) -> int:
         """Claim up to `limit` jobs and start their actors; return how many came."""
         crash_point("before_claim")
-        is_bulk = types == (BULK,)
-        claims = await self._port(
-            tasks.claim,
-            pod_id=self._pod_id,
-            types=types,
-            limit=limit,
-            config_id=self._config_id,
-            isolated=self._free_isolated_slots,
-            isolated_types=() if is_bulk else self._actors.registry.isolated_names,
-            tools=self._tools,
-        )
+        claims = await self._claimed(types, limit)
         if claims:
             crash_point("after_claim")
         self._ramp.claimed(len(claims))
@@ -285,6 +278,28 @@ class Dispatcher(Observer):
         else:
             self._jobs_nursery.start_soon(self._start, claims, isolated)
         return len(claims)
+
+    async def _claimed(self, types: Sequence[str], limit: int) -> list[Claim]:
+        isolated_types = () if types == (BULK,) else self._actors.registry.isolated_names
+        if self._only is not None:
+            return await self._port(
+                tasks.claim_one,
+                pod_id=self._pod_id,
+                job_id=self._only,
+                types=(*types, *isolated_types),
+                config_id=self._config_id,
+                tools=self._tools,
+            )
+        return await self._port(
+            tasks.claim,
+            pod_id=self._pod_id,
+            types=types,
+            limit=limit,
+            config_id=self._config_id,
+            isolated=self._free_isolated_slots,
+            isolated_types=isolated_types,
+            tools=self._tools,
+        )
 
     async def _claim_bulk(self) -> None:
         """Fill the slot of bulk operations, after each promote: they are in a named queue."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.support.pods import FORKS, NOT_OURS, ROOT
 
-OWN_INTERPRETER: Final = ("up", "demo", "bench", "tui", "tick", "scripted-model")
+OWN_INTERPRETER: Final = ("up", "demo", "dev", "run", "bench", "tui", "tick", "scripted-model")
 """Commands that are signalled by their process id, or start processes of their own."""
 NEEDS_YES: Final = b"hint: add --yes"
 """A reader has a terminal and answers yes there."""

@@ -494,7 +494,7 @@ class Bench:
             isolation=self.isolation,
         )
 
-    def dispatcher(self, *, poll_s: float = 60.0) -> Dispatcher:
+    def dispatcher(self, *, poll_s: float = 60.0, only: UUID | None = None) -> Dispatcher:
         dispatcher = Dispatcher(
             self.port,
             pod_id=self.pod.id,
@@ -504,6 +504,7 @@ class Bench:
             self_fence=self.self_fence,
             pacer=Pacer(rng=self.rng),
             poll_s=poll_s,
+            only=only,
         )
         self.running.observers.append(dispatcher)
         return dispatcher

@@ -1,0 +1,166 @@
+"""A pod in a child of this process, for commands that follow or restart it in their terminal.
+
+The child is in a session of its own: signals of the terminal reach this process only, which ends
+the pod. When this process is gone, the lifeline ends it. A pod of development hands its jobs back
+at once, so that they go on elsewhere, or in the next one, and no attempt is counted.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+import attrs
+
+from cortex.cli.apps import load_apps
+from cortex.cli.failures import failure_of, report
+from cortex.cli.run.lifeline import Lifeline
+from cortex.config import Settings
+from cortex.domain.errors import CortexError, UsageError
+
+END: Final[Mapping[str, float]] = {
+    "pre_stop_s": 0.0,
+    "abort_s": 3.0,
+    "closed_s": 13.0,
+    "kill_s": 23.0,
+}
+"""Settings of its end: a person waits for it."""
+GONE_S: Final = 20.0
+"""It is killed then: its own deadlines are earlier."""
+FAILED: Final = "failed"
+BY_SIGNAL: Final = 128
+
+
+@attrs.define(kw_only=True)
+class ForkedPod:
+    """The child as its parent sees it; its pid cannot be reused while the parent holds it."""
+
+    pid: int
+    _socket: socket.socket
+    name: str = "of this terminal"
+    http: str | None = None
+    _unread: bytes = b""
+
+    def fileno(self) -> int:
+        """Readable when it has something to report, or has ended."""
+        return self._socket.fileno()
+
+    def let_run(self, only: UUID | None = None) -> None:
+        """Start it; `only`: it runs this job and no other."""
+        with suppress(OSError):  # it has ended: `heard` reports it
+            self._socket.sendall(f"{'' if only is None else only.hex}\n".encode())
+
+    def heard(self) -> dict[str, Any] | None:
+        """Wait for its next report; None: it has ended. Raises `UsageError` for its own failure."""
+        while b"\n" not in self._unread:
+            piece = self._socket.recv(65_536)
+            if not piece:
+                return None
+            self._unread += piece
+        line, _, self._unread = self._unread.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        if FAILED in found:
+            raise UsageError(found[FAILED], hint=found["hint"])
+        self.name, self.http = found["pod"], found["http"]
+        return found
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code as a shell reports it; None while it runs."""
+        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if found is None:
+            return None
+        return found.si_status if found.si_code == os.CLD_EXITED else BY_SIGNAL + found.si_status
+
+    def hand_back(self) -> None:
+        """Request its end at once: both signals, since two of one kind may count as one."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def close(self) -> int:
+        """Wait for its end, at most `GONE_S`; return its exit code."""
+        waiting = signal.signal(signal.SIGALRM, self._kill)
+        signal.setitimer(signal.ITIMER_REAL, GONE_S)
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, waiting)
+        code = self.exit_code
+        os.waitpid(self.pid, 0)
+        self._socket.close()
+        return 1 if code is None else code
+
+    def _kill(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def fork_pod(
+    settings: Settings,
+    apps: tuple[str, ...],
+    *,
+    output: int,
+    prepare: Callable[[], None],
+    listening: socket.socket | None = None,
+) -> ForkedPod:
+    """Fork a pod with these applications, which writes to `output`; call it without threads.
+
+    It loads them at once, and runs after `let_run`. `prepare` is called in it first; `listening`
+    serves its API.
+    """
+    theirs, own = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        own.close()
+        return ForkedPod(pid=pid, socket=theirs)
+    code = 1
+    try:
+        theirs.close()
+        os.setsid()
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_DFL)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, number in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(source, number)
+        prepare()
+        code = _run(settings, apps, own, listening)
+    except BaseException as error:  # noqa: BLE001 -- the outermost place of the child
+        code = report(error, ())
+    finally:
+        _end(code)
+
+
+def _run(
+    settings: Settings, apps: tuple[str, ...], own: socket.socket, listening: socket.socket | None
+) -> int:
+    lifeline = Lifeline(own)
+    try:
+        modules = load_apps(apps)
+        asked = own.makefile("r").readline()
+        if not asked:  # the parent is gone
+            return 1
+        from cortex.cli.run.up import run_pod_beside
+
+        only = UUID(asked.strip()) if asked.strip() else None
+        return run_pod_beside(settings, modules, apps, lifeline, only=only, listening=listening)
+    except CortexError as error:
+        failure = failure_of(error)
+        lifeline.report({FAILED: failure.message, "hint": failure.hint})
+        return failure.exit_code
+
+
+def _end(code: int) -> NoReturn:
+    """End the child, without what its parent would do at its own end."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
