@@ -73,8 +73,10 @@ def ending_of(
         return _suspend(claim, suspended)
     if failure is None:
         raise AssertionError("an error has at least one leaf")
-    _log_failure(claim, error, failure)
-    return _failed(claim, failure, backoff, rng=rng, stack=_stack(error))
+    ending = _failed(claim, failure, backoff, rng=rng, stack=_stack(error))
+    is_last = isinstance(ending, Finish)
+    _log_failure(claim, error, failure, is_error=is_last or failure.is_escalated)
+    return ending
 
 
 def _misfit(claim: Claim, leaves: Sequence[BaseException]) -> Misfit | None:
@@ -271,7 +273,7 @@ def _stack(error: BaseException) -> str:
     return clean_text(redact(text)[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
 
 
-def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:
+def _log_failure(claim: Claim, error: BaseException, failure: Failure, *, is_error: bool) -> None:
     context = {
         "job": str(claim.lease.job_id),
         "type": claim.type,
@@ -279,7 +281,7 @@ def _log_failure(claim: Claim, error: BaseException, failure: Failure) -> None:
         "cls": failure.cls.value,
         "error": failure.message,
     }
-    log = _log.error if failure.is_escalated else _log.warning
+    log = _log.error if is_error else _log.warning
     try:
         log("attempt failed", exc_info=error, **context)
     except BaseException as second:  # noqa: BLE001 -- formatting runs the error's own code

@@ -32,6 +32,8 @@ _ATTRIBUTES_COUNT: Final = len(_PLAIN)
 _OF_RECORDS: Final = frozenset(_PLAIN | {"message": 0, "asctime": 0, "taskName": 0})
 """Attributes that every record has; others are fields."""
 _NOT_FIELDS: Final = frozenset({"exc_info", "stack_info", "stack", "_record", "_logger", "_name"})
+_OF_LINES: Final = frozenset({"job", "type", "attempt"})
+"""Fields of our own events that each kept line has anyway."""
 
 _lock: Final = threading.Lock()
 _installed: "list[Callable[[], None]] | None" = None
@@ -162,13 +164,14 @@ def _keep_event(
     if isinstance(error, BaseException):
         message = f"{message}\n{_traceback(error)}"
     name = fields.get("logger") or getattr(logger._logger, "name", None)  # noqa: SLF001
+    own = _OF_LINES if isinstance(name, str) and name.startswith("cortex.") else frozenset()
     found.log.add(
         found.claim,
         level_of_method(method),
         message,
         step=found.step,
         source=None if name is None else shown(name),
-        fields={key: each for key, each in fields.items() if key not in _NOT_FIELDS},
+        fields={key: each for key, each in fields.items() if key not in _NOT_FIELDS | own},
     )
 
 

@@ -301,3 +301,11 @@ def test_a_call_that_always_fails_ends_its_job_by_its_own_failure() -> None:
     ending = failed(a_claim(own_failure_unix_s=500.0, retry_count=5, max_retries=5), wish)
     assert isinstance(ending, Finish)
     assert (ending.status, ending.error, ending.code) == (JobStatus.FAILED, "busy", "overloaded")
+
+
+@pytest.mark.parametrize("spent, level", [(1, "warning"), (3, "error")])
+def test_the_failure_that_ends_a_job_is_logged_as_an_error(
+    log_lines: list[MutableMapping[str, Any]], spent: int, level: str
+) -> None:
+    failed(a_claim(attempts_spent=spent, max_attempts=3), ValueError("x"))
+    assert [line["log_level"] for line in log_lines] == [level]

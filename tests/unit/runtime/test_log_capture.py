@@ -120,6 +120,8 @@ def test_structlog_is_taken_in_every_configuration(job: Job) -> None:
         return f"{method} {event}"
 
     def work() -> None:
+        cortex = structlog.get_logger().bind(logger="cortex.runtime")
+        cortex.info("own event", job="1", type="order", attempt=1, pause_s=2)
         for factory in (structlog.PrintLoggerFactory, structlog.stdlib.LoggerFactory):
             structlog.configure(processors=[drop], logger_factory=factory())  # type: ignore[list-item]
             logger = structlog.get_logger("shop").bind(order=8)
@@ -132,7 +134,8 @@ def test_structlog_is_taken_in_every_configuration(job: Job) -> None:
         job.run(work)
     finally:
         structlog.configure(**kept)
-    lines = job.lines()
+    own, *lines = job.lines()
+    assert own.fields == '{"logger":"cortex.runtime","pause_s":2}'
     assert [(line.message.split("\n")[0], line.level) for line in lines] == [
         ("paid", Level.INFO),
         ("late", Level.ERROR),
