@@ -35,7 +35,8 @@ _FAINT: Final = """
         const color = parts(getComputedStyle(each).backgroundColor);
         return color[3] === 0 ? behind(each.parentElement) : color;
     };
-    return [...document.querySelectorAll('.rst-content :is(h1, h2, p, li, a, td, th, pre, code)')]
+    const texts = '.rst-content :is(h1, h2, p, li, a, td, th, pre, span, code)';
+    return [...document.querySelectorAll(texts)]
         .filter(each => each.innerText.trim() && !each.matches('.headerlink, .icon, .btn'))
         .filter(each => {
             const pair = [light(parts(getComputedStyle(each).color)), light(behind(each))].sort();
@@ -79,7 +80,20 @@ def test_page_fits_the_width_of_a_phone(page: Path, phone: Page) -> None:
     assert phone.evaluate(_OUTSIDE) == []
 
 
-@pytest.mark.parametrize("name", ["index", "docs/tutorial", "docs/internals/hot-path"])
+def test_code_is_highlighted_without_help_from_elsewhere(phone: Page) -> None:
+    page = SITE / "docs" / "tutorial.html"
+    assert not re.search(
+        r'<(?:link|script)[^>]*(?:href|src)="(?:https?:)?//', page.read_text("utf-8")
+    )
+    phone.open(page.as_uri())
+    spans = "[...document.querySelectorAll('.highlight span')]"
+    colours = phone.evaluate(f"{spans}.map(each => getComputedStyle(each).color)")
+    assert len(set(colours)) > 3
+
+
+@pytest.mark.parametrize(
+    "name", ["index", "docs/tutorial", "docs/internals/hot-path", "docs/reference/python"]
+)
 def test_text_has_contrast_in_light_and_dark_mode(name: str, phone: Page) -> None:
     for is_dark in (False, True):
         phone.darken(is_dark=is_dark)

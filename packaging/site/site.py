@@ -12,15 +12,21 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from markdown.extensions.codehilite import CodeHiliteExtension
 from markdown.extensions.fenced_code import FencedCodeExtension
 from markdown.extensions.tables import TableExtension
 from markdown.extensions.toc import TocExtension
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from pygments.formatters import HtmlFormatter
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent
 PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+CODE: Final = ".rst-content .highlight"
+LIGHT: Final = "xcode"
+DARK: Final = "zenburn"
+"""Styles of code whose colours all have enough contrast; check_site.py measures it."""
 _LINK: Final = re.compile(r"\]\(([^)#\s]+)|(?:src)=\"([^\"]+)\"")
 
 
@@ -35,6 +41,7 @@ def collect(into: Path) -> None:
     for name in PAGES:
         shutil.copy(ROOT / name, into / name)
     shutil.copy(HERE / "site.css", into / "site.css")
+    (into / "code.css").write_text(colours(), "utf-8")
     for page in list(into.rglob("*.md")):
         original = ROOT / page.relative_to(into)
         for link in _LINK.findall(page.read_text("utf-8")):
@@ -43,6 +50,14 @@ def collect(into: Path) -> None:
                 copy = into / target.relative_to(ROOT)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(target, copy)
+
+
+def colours() -> str:
+    """Return the style sheet of highlighted code, for light and dark mode."""
+    light, dark = (
+        HtmlFormatter(style=each, nobackground=True).get_style_defs(CODE) for each in (LIGHT, DARK)
+    )
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
 
 
 def navigation(entries: list[Any], pages: Path) -> list[Any]:
@@ -71,6 +86,7 @@ def main(site: Path) -> None:
         config.markdown_extensions = [
             TableExtension(),
             FencedCodeExtension(),
+            CodeHiliteExtension(guess_lang=False, css_class="highlight"),
             TocExtension(slugify=slug, permalink=True),
         ]
         config.mdx_configs = {}
