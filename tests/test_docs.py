@@ -82,6 +82,13 @@ def test_links_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{page}: {link}"
 
 
+def test_index_of_guides_has_all_of_them() -> None:
+    guides = {each.name for each in ROOT.glob("docs/guides/*.md")}
+    index = (ROOT / "docs/guides/how-do-i.md").read_text("utf-8")
+    linked = {Path(each).name for each in re.findall(r"\]\(([\w./-]+\.md)", index)}
+    assert guides <= {*linked, "how-do-i.md"}
+
+
 def typed(page: Path) -> list[list[str]]:
     """The `cortex` commands that a page shows in its indented blocks or in its text, as words."""
     text = page.read_text("utf-8").replace("uv run cortex", "cortex")

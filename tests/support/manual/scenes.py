@@ -210,6 +210,11 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             )
         },
     ),
+    "docs/guides/celery.md": Scene(
+        given="printf a > one.png; printf bc > two.png\n",
+        blocks={"# tasks.py": Run("python -m py_compile $BLOCK")},
+        after="[ $(python submit.py) = 3 ]",
+    ),
     "docs/guides/client.md": Scene(
         given='export DATABASE_URL="${CORTEX_DSN%%&sslmode*}"\n',
         blocks={
@@ -224,6 +229,13 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             "# digest.py": IMPORTED,
             # 9: jobs of other pages have tools that this one has not.
             "cortex preflight --app new.py": Run("cortex preflight --app new.py || [ $? = 9 ]"),
+        },
+    ),
+    "docs/guides/deploy.md": Scene(
+        given="printf 'import cortex\\n' > shop.py\n",
+        blocks={
+            "CREATE ROLE": Run('sql "$(cat $BLOCK)"; sql "DROP ROLE pods; DROP ROLE shop"'),
+            "# pod.env": Run("(set -a; . ./$BLOCK; cortex config show | grep shop.jobs)"),
         },
     ),
     "docs/guides/django.md": Scene(
