@@ -107,6 +107,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("trigger", "fire"): ("schedules trigger", "jobs submit"),
     ("enqueue", "exec", "invoke", "send", "push", "call"): ("jobs submit",),
     ("create", "new", "add", "schedule"): (
+        "init",
         "jobs submit",
         "agents apply",
         "budgets set",
@@ -133,7 +134,8 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("web", "http", "api", "open"): ("up --http HOST:PORT", "tui"),
     ("stats", "statistics", "metrics", "alerts"): ("health", "costs"),
     ("shell", "repl", "sql", "psql"): ("tui", "config show"),
-    ("init", "setup", "install", "upgrade", "db", "database", "schema"): ("migrate", "up"),
+    ("setup", "bootstrap", "scaffold"): ("init", "migrate"),
+    ("install", "upgrade", "db", "database", "schema"): ("migrate", "up"),
     ("error", "errors", "failed", "failures", "dlq", "dead-letters", "deadletters"): ("dead ls",),
     ("worker", "workers", "node", "nodes", "process", "processes"): ("pods ls",),
     ("workflow", "workflows", "pipeline", "pipelines"): ("flows ls",),

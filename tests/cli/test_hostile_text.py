@@ -206,6 +206,7 @@ SHOW_NO_TEXT = {
     "completion",
     "config show",
     "demo",
+    "init",
     "licences",
     "migrate",
     "run",  # has a test of its own, with the pod that it starts

@@ -229,7 +229,7 @@ class _Wanted:
 
     def _show_lines(self, lines: PodLines, live: LiveLine | None = None) -> None:
         """Show what the job and its pod have printed."""
-        for line in lines.taken():
+        for line in filter(None, lines.taken()):
             if live is not None:
                 live.clear()
             self.output.talk.write(self.output.talk.paint(BAR, "dim") + safe(line))

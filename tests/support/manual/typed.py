@@ -18,13 +18,22 @@ from tests.support.manual.blocks import MANUAL, ROOT, Block, blocks
 
 TYPED: Final = ROOT / "tests" / "typed"
 """Programs that say which types they expect."""
+PROJECT: Final = ROOT / "cortex" / "cli" / "project" / "template"
 CANARY: Final = Block(page="canary.md", line=7, language="python", text='wrong: int = ""\n')
 """An example that both checkers must report, or they have not looked."""
 
 
 def examples(pages: tuple[str, ...] = MANUAL) -> list[Block]:
-    """Return the Python blocks of these pages."""
-    return [block for page in pages for block in blocks(page) if block.language == "python"]
+    """Return the Python blocks of these pages, and the files that `cortex init` writes."""
+    found = [block for page in pages for block in blocks(page) if block.language == "python"]
+    return [*found, *_project()]
+
+
+def _project() -> list[Block]:
+    return [
+        Block(page=PROJECT.name, line=0, language="python", text=file.read_text("utf-8"))
+        for file in sorted(PROJECT.glob("*.py"))
+    ]
 
 
 def write(found: list[Block], folder: Path) -> dict[str, str]:

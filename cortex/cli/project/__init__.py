@@ -1,0 +1,1 @@
+"""`cortex init`: writes a project that runs."""
