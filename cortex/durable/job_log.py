@@ -427,4 +427,4 @@ def _own(name: str) -> str:
     return f"{name}_" if name in _OURS else name
 
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger("ctx.log")  # the application's words, shown like its own loggers

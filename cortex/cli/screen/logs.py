@@ -4,6 +4,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, TextIO
 
@@ -30,9 +31,9 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 def configure_logs(*, level: int = logging.INFO, is_plain: bool = False) -> None:
     """Send logs to stderr: as JSON lines unless stderr is a terminal, or `is_plain`.
 
-    Includes `logging` records of the application, from INFO on, and Python's own warnings. Lines
-    below `level` are made and not shown: jobs keep theirs. All other output to stderr goes the same
-    way from here on: see `LogStream`.
+    Includes `logging` records of the application, from INFO on, and Python's own warnings. What
+    happens outside of the application's jobs is shown from `level` on. All other output to stderr
+    goes the same way from here on: see `LogStream`.
     """
     own = sys.__stderr__
     if own is not None and sys.stderr is own:  # not a stream that a test or a caller put there
@@ -92,29 +93,35 @@ class _Handler(logging.Handler):
 
 
 def _printers(stream: TextIO, level: int) -> Callable[..., structlog.PrintLogger]:
-    """Return a factory of loggers that print from a level on and know their names."""
+    """Return a factory of loggers that know their names, and print as `configure_logs` says."""
     below = [each.word for each in Level if each < level]
 
     def printer(name: str | None = None, *_: object) -> structlog.PrintLogger:
         logger = structlog.PrintLogger(stream)
         logger.name = name  # type: ignore[attr-defined]
+        is_own = name is not None and name.startswith("cortex.")
         for word in below:
-            setattr(logger, word, _print_nothing)
+            setattr(logger, word, _print_nothing if is_own else partial(_print_of_job, logger))
         return logger
 
     return printer
 
 
 def _print_nothing(_: str) -> None:
-    """Show nothing: a job has kept the line, if it is one of a job."""
+    """Show nothing of an event of our own; a job has kept it, if it is one of a job."""
+
+
+def _print_of_job(logger: structlog.PrintLogger, text: str) -> None:
+    if current.claim() is not None:
+        logger.msg(text)
 
 
 def _shown_from(level: int) -> Callable[[logging.LogRecord], bool]:
     def is_shown(record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.WARNING:
+        if record.levelno >= logging.WARNING or current.claim() is not None:
             return True
         is_library = record.name.partition(".")[0] in LIBRARIES
-        return level <= logging.INFO and (not is_library or current.claim() is not None)
+        return level <= logging.INFO and not is_library
 
     return is_shown
 

@@ -9,6 +9,8 @@ from tests.support.command_line import Cortex
 from tests.support.life import Life
 
 APP = """
+import logging
+
 from cortex import Context, job
 
 
@@ -16,6 +18,8 @@ from cortex import Context, job
 async def count_words(ctx: Context, text: str) -> int:
     words = await ctx.step("split", text.split)
     print("counting", text)
+    logging.getLogger("shop").info("counted")
+    ctx.log("noted")
     return 6 // (len(words) - 1)
 
 
@@ -40,7 +44,10 @@ def test_a_job_runs_to_its_end_and_no_other(cortex: Cortex, life: Life) -> None:
     ended = cortex("run", "shop.py", "count_words", "text=a b \x1b[2Jc")
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "3"), ended.err
     assert re.search(r"^ +1 split +[^ ]+ +\d+ms$", ended.out, re.MULTILINE), ended.out
-    assert ended.err == "│ counting a b ⟦U+001B⟧[2Jc\n"
+    printed, logged, noted = ended.err.splitlines()
+    assert printed == "│ counting a b ⟦U+001B⟧[2Jc"
+    assert re.search(r"info +\] counted .*\[shop\]", logged), logged
+    assert re.search(r"info +\] noted ", noted), noted
     assert cortex("jobs", "show", str(other), "--json").document["job"]["status"] == "PENDING"
     document = cortex("run", "shop.py", "count_words", "text=a b", "--json").document
     assert document["job"]["result"] == 6
