@@ -79,6 +79,7 @@ class Wanted:
     help="With --all, how far back: 15m, 1d … [everything].",
 )
 @click.option(
+    "-n",
     "--limit",
     type=click.IntRange(0, LIMIT_MAX),
     default=PAGE_MAX,
