@@ -26,13 +26,14 @@ from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
 
 import attrs
-import structlog
 import trio
+
+from cortex.logger import Logger
 
 Seconds = float | Callable[[], float]
 """A length of time; a callable is called when the phase is left."""
 
-_log = structlog.get_logger(__name__)
+_log = Logger(__name__)
 
 
 class Outcome(StrEnum):

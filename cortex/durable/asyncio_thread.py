@@ -15,14 +15,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 import attrs
-import structlog
 import trio
 
 from cortex.durable.stray_errors import tamed
+from cortex.logger import Logger
 
 CANCELLED_WITHIN_S: Final = 8.0
 """Code that ignores its cancellation so long is left behind, as code on trio is."""
-_log = structlog.get_logger(__name__)
+_log = Logger(__name__)
 
 
 def on_asyncio(function: Callable[..., Any]) -> Callable[..., Any]:

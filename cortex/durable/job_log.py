@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import attrs
 import orjson
-import structlog
 
 from cortex.domain.classification import describe
 from cortex.domain.hot import hot
@@ -26,6 +25,7 @@ from cortex.domain.log_line import (
     kept_text,
 )
 from cortex.domain.tracing import current
+from cortex.logger import Logger
 
 ATTEMPT_LINES_MAX: Final = 50_000
 ATTEMPT_CHARS_MAX: Final = 16 * 1024 * 1024
@@ -427,4 +427,4 @@ def _own(name: str) -> str:
     return f"{name}_" if name in _OURS else name
 
 
-_log = structlog.get_logger("ctx.log")  # the application's words, shown like its own loggers
+_log = Logger("ctx.log")  # the application's words, shown like its own loggers

@@ -8,15 +8,15 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import Final, NoReturn
 
-import structlog
 import trio
 
 from cortex.actors.phases import is_being_cancelled
 from cortex.domain.classification import MEMBERS_MAX, describe, failure_of, leaves
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.durable.abandoning import end, is_used
+from cortex.logger import Logger
 
-_log = structlog.get_logger(__name__)
+_log = Logger(__name__)
 
 
 class StrayError(Exception):

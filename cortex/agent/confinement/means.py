@@ -23,13 +23,13 @@ from shutil import which
 from typing import Any, Final, Self
 
 import attrs
-import structlog
 
 from cortex.agent.confinement import child as confined_child
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
 from cortex.agent.confinement.writable import Ground, opened
 from cortex.domain.confinement import MEANS, NO_MEANS, WAY_OUT, Confinement
 from cortex.domain.errors import RejectedError, UsageError
+from cortex.logger import Logger
 
 LIMITS: Final = {
     "NPROC": 256,
@@ -79,7 +79,7 @@ SIGNALS_SCOPED_SINCE: Final = 6
 TRUNCATION_JUDGED_SINCE: Final = 3
 """Version of Landlock from which it cannot truncate files that it may not write."""
 
-_log = structlog.get_logger(__name__)
+_log = Logger(__name__)
 
 
 @attrs.frozen(kw_only=True)

@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
-import structlog
 import trio
 
 from cortex.durable.stray_errors import close_nurseries
+from cortex.logger import Logger
 
 T = TypeVar("T")
 
 PATIENCE_S: Final = 8.0
 """From cancelling a call to leaving it; ending a child process takes up to seven seconds."""
 
-_log = structlog.get_logger(__name__)
+_log = Logger(__name__)
 _left: "WeakSet[_AbandonableCall[Any]]" = WeakSet()
 
 

@@ -179,7 +179,7 @@ RULES: Final = (
     ),
     Rule(
         "durable",
-        ("cortex/durable/",),
+        ("cortex/durable/", "cortex/logger.py"),
         ("tests/unit/durable", "tests/runtime", *STEPS),
         kind=Kind.CORE,
     ),
