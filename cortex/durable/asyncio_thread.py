@@ -38,6 +38,7 @@ def on_asyncio(function: Callable[..., Any]) -> Callable[..., Any]:
             functools.partial(function, *args, **kwargs), trio.lowlevel.current_trio_token()
         )
         loop = _loop()
+        _under_way.add(work)
         loop.call_soon_threadsafe(work.start, loop)
         try:
             await work.done.wait()
@@ -50,6 +51,8 @@ def on_asyncio(function: Callable[..., Any]) -> Callable[..., Any]:
             if not work.done.is_set():
                 _log.warning("asyncio code ignores its cancellation", code=_name_of(function))
             raise
+        finally:
+            _under_way.discard(work)
         if work.error is None:
             return work.value
         raised = tamed(work.error)
@@ -101,6 +104,14 @@ class _Work:
             self.error = asyncio.CancelledError()
         with suppress(trio.RunFinishedError):  # nobody waits any more
             self.token.run_sync_soon(self.done.set)
+
+
+_under_way: Final[set[_Work]] = set()
+
+
+def calls_under_way() -> int:
+    """Return how many calls of this process wait for their asyncio code."""
+    return len(_under_way)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -258,6 +258,11 @@ class DryJournal(Journal):
         return Finding(problem=Problem.UNSURE, where=step or due[0], message=message)
 
     @property
+    def first_new(self) -> str | None:
+        """The key of the first step that was requested and is not on record."""
+        return next((key for key, each in self._parked.items() if each.kind is not None), None)
+
+    @property
     def first_due(self) -> str | None:
         """The key of the first step on record that is due and was not requested."""
         return next(iter(self._replay.due()), None)

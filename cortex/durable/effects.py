@@ -147,6 +147,7 @@ async def _leave(
         can_reconcile=call.reconcile is not None,
         approval_id=call.approval_id,
         is_named=call.is_named,
+        is_idempotent=call.is_idempotent,
     )
     answer = await ledger.intend(intent)
     recorded = answer.result or "{}"

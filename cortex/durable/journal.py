@@ -217,6 +217,11 @@ class Journal:
         self._requested.setdefault(key, 1)
         return key
 
+    @property
+    def requested(self) -> Sequence[str]:
+        """Keys of the attempt's steps, in the order in which job code requested them."""
+        return tuple(self._requested)
+
     async def once(  # noqa: C901, PLR0912, PLR0915 -- each call in it costs every step
         self,
         kind: StepKind,

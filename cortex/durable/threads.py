@@ -85,6 +85,9 @@ class Thread:
             raise raised.pop()
         return result
 
+    def is_of(self, limiter: trio.CapacityLimiter) -> bool:
+        return self._limiter is limiter
+
     def give_back(self) -> None:
         """Give up the turn unless it is used."""
         if not self.is_used:
@@ -107,6 +110,13 @@ _reserved: ContextVar[Thread | None] = ContextVar("reserved thread", default=Non
 def left_threads() -> int:
     """Return how many threads of this process were left behind and have not ended since."""
     return len(_left)
+
+
+def threads_in_use() -> int:
+    """Return how many threads tasks of this run of Trio wait for, or may wait for."""
+    library, ours = trio.to_thread.current_default_thread_limiter(), _thread_limiter()
+    left = sum(thread.is_of(ours) for thread in _left)
+    return int(library.borrowed_tokens + ours.borrowed_tokens) - left
 
 
 @asynccontextmanager

@@ -80,6 +80,16 @@ def test_a_pod_imports_no_client_screen_or_page(cortex_nowhere: Cortex) -> None:
     assert not rooms(modules) & {"bench", "demo", "http", "view"}
 
 
+def test_tests_of_jobs_import_no_pod_screen_or_client(cortex_nowhere: Cortex) -> None:
+    modules = imported(cortex_nowhere, "import cortex.testing.plugin")
+    assert not modules & {"attrs", "structlog", "trio"}, "most tests need no job"
+    modules = imported(cortex_nowhere, "import cortex.testing.harness")
+    heavy = {"anthropic", "asyncpg", "hypercorn", "jinja2", "pydantic", "rich", "starlette"}
+    assert not others(modules) & {*heavy, "textual", "yaml"}
+    assert "cortex.runtime.pod" not in modules
+    assert not rooms(modules) & {"bench", "cli", "demo", "http", "postgres", "store", "view"}
+
+
 def test_only_imports_go_without_the_garbage_collector(cortex_nowhere: Cortex) -> None:
     disabled = "import gc; gc.disable(); " + RUN
     imported(cortex_nowhere, disabled.format(words=["version"]) + "; assert gc.isenabled()")

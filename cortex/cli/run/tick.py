@@ -15,7 +15,7 @@ from typing import Final
 import click
 import trio
 
-import cortex.cli.screen.plain_structlog  # noqa: F401 -- before all that imports structlog
+import cortex.plain_structlog  # noqa: F401 -- before all that imports structlog
 
 # isort: split
 from cortex import crash_points

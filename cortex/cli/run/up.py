@@ -18,7 +18,7 @@ import attrs
 import click
 import trio
 
-from cortex.cli.screen.plain_structlog import structlog  # before all that imports it
+from cortex.plain_structlog import structlog  # before all that imports it
 
 # isort: split
 from cortex import crash_points

@@ -149,6 +149,16 @@ RULES: Final = (
         ("cortex/flows/",),
         ("tests/unit/flows", "tests/cli/test_flows.py", *e2e("built_in_jobs")),
     ),
+    Rule(
+        "testing",
+        ("cortex/testing/",),
+        (
+            "tests/unit/testing",
+            "tests/unit/durable",
+            "tests/store/test_ledger_in_memory.py",
+            "tests/test_packaging.py",
+        ),
+    ),
     Rule("client", ("cortex/client/",), ("tests/client", "tests/sql/test_submitter.py")),
     Rule("jobs", ("cortex/jobs/",), ("tests/unit/jobs", *e2e("built_in_jobs", "bulk"))),
     Rule("http_client", ("cortex/http_client/",), ("tests/unit/http_client", "tests/unit/jobs")),
@@ -179,8 +189,8 @@ RULES: Final = (
     ),
     Rule(
         "durable",
-        ("cortex/durable/", "cortex/logger.py"),
-        ("tests/unit/durable", "tests/runtime", *STEPS),
+        ("cortex/durable/", "cortex/logger.py", "cortex/plain_structlog.py"),
+        ("tests/unit/durable", "tests/unit/testing", "tests/runtime", *STEPS),
         kind=Kind.CORE,
     ),
     Rule(

@@ -1,0 +1,294 @@
+"""One job in memory, from its first attempt to its end: retries and waits included.
+
+A handler runs as it does in a pod, on the journal; the pod's own rules decide what its error does
+to the job. Waits are skipped.
+"""
+
+import random
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from cortex.agent.tools.toolbox import Toolbox
+from cortex.domain.classification import describe
+from cortex.domain.errors import TimedOutError
+from cortex.domain.job import Claim, Finish, JobStatus, Lease, Misfit, Operation, Release, Suspend
+from cortex.durable.handling import run_handler
+from cortex.durable.job_log import LineBuffer
+from cortex.durable.journal import Journal
+from cortex.durable.registry import JobType, Registry
+from cortex.durable.resources import Resource
+from cortex.durable.stray_errors import leave_actor
+from cortex.runtime.job_ending import ending_of, out_of_time
+from cortex.runtime.open_resources import OpenResources, ResourceError
+from cortex.testing.agents import AGENT_ID, VERSION, Agent
+from cortex.testing.background import Work
+from cortex.testing.clock import Clock, RunClock
+from cortex.testing.model import ScriptedModel
+from cortex.testing.outcome import StuckError
+from cortex.testing.people import People
+from cortex.testing.record import JobRecord
+from cortex.testing.services import services_of
+
+ATTEMPTS_MAX: Final = 1_000
+"""A job that has not ended by then never does."""
+
+
+@attrs.define(kw_only=True)
+class JobRun:
+    """A job, what surrounds it, and how it ended."""
+
+    job_type: JobType[..., Any]
+    agent: Agent | None
+    payload: str
+    """JSON text."""
+    job_id: UUID
+    record: JobRecord
+    people: People
+    scripted: ScriptedModel
+    clock: Clock
+    resources: Mapping[type, Resource[Any]]
+    """The resources to open."""
+    replaced: Mapping[type, Any]
+    """Open values that the test gives instead of resources."""
+    tools: Toolbox
+    workspaces: Path
+    rng: random.Random
+    finds_out: bool = False
+    """A person resolves effects of unknown outcome; without, the job is stuck."""
+    log: LineBuffer = attrs.field(factory=lambda: LineBuffer(time.monotonic), init=False)
+    result: str | None = attrs.field(default=None, init=False)
+    """JSON text, once it has completed."""
+    error: BaseException | None = attrs.field(default=None, init=False)
+    """Why it has failed."""
+    attempts: int = attrs.field(default=0, init=False)
+    _stuck: str | None = attrs.field(default=None, init=False)
+    _failure: Exception | None = attrs.field(default=None, init=False)
+    _journal: Journal | None = attrs.field(default=None, init=False)
+    _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
+    _token: trio.lowlevel.TrioToken | None = attrs.field(default=None, init=False)
+
+    @property
+    def end(self) -> str:
+        """How it has ended, in words for people: the same for two runs but for their ids."""
+        if self._stuck is not None:
+            return self._stuck
+        end = f"returns {self.result}" if self.error is None else f"fails: {describe(self.error)}"
+        for each in self.record.ledger.effects:
+            end = end.replace(str(each.id), f"(id of effect {each.intent.key})")
+        return end.replace(str(self.job_id), "(id of the job)")
+
+    @property
+    def steps(self) -> list[str]:
+        """The keys on record, in the order in which the handler asked for them."""
+        requested = () if self._journal is None else self._journal.requested
+        places = {key: place for place, key in enumerate(requested)}
+        return sorted(self.record.steps.keys, key=lambda key: places.get(key, len(places)))
+
+    @property
+    def work(self) -> Work:
+        return Work(self.run, self.stop)
+
+    def run(self) -> None:
+        """Run the job to its end. Blocks: real time passes only in threads and sockets.
+
+        Raises `StuckError`, and `ResourceError` for a resource that does not open.
+        """
+        mock = MockClock()
+        trio.run(self._main, RunClock(self.clock, mock), clock=mock)
+
+    def stop(self, reason: str) -> None:
+        """End the job as one that is stuck, from another thread."""
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._stop, reason)
+
+    def _stop(self, reason: str) -> None:
+        longest = None if self._journal is None else self._journal.progress.longest
+        where = "outside of its steps" if longest is None else f"in step {longest[0].key!r}"
+        self.stuck(
+            f"{reason}: it waits {where} for a thread, a socket or asyncio code; give the "
+            "step a timeout=, or replace what it waits for"
+        )
+
+    def stuck(self, reason: str) -> None:
+        """End the job as one that waits for what never comes."""
+        self._stuck = self._stuck or reason
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _main(self, clock: RunClock) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(clock.skip_waits)
+            nursery.start_soon(self._in_own_task, nursery, clock)
+        clock.read()
+        if self._stuck is not None:
+            raise StuckError(f"job {self.job_type.name!r} {self._stuck}")
+        if self._failure is not None:
+            raise self._failure
+
+    async def _in_own_task(self, nursery: trio.Nursery, clock: RunClock) -> None:
+        """Open the resources and run the attempts; a handler may leave nurseries in its task."""
+        registry = Registry([self.job_type])
+        registry.resources.declared.update(self.resources)
+        opened = OpenResources(registry.resources, nursery, on_failure=lambda: None)
+        try:
+            with trio.CancelScope() as self._scope:
+                await opened.open()
+                registry.resources.opened.update(self.replaced)
+                await self._attempts(registry, clock)
+        except ResourceError as error:
+            hint = "give the test a stand-in: cortex.resources[…] = …"
+            self._failure = ResourceError(error.message, hint=hint)
+            self._failure.__cause__ = error.__cause__
+        except Exception as error:  # noqa: BLE001 -- raised outside of the nursery, unwrapped
+            self._failure = error
+        finally:
+            await opened.close()  # noqa: ASYNC102 -- shielded, with a bound
+            nursery.cancel_scope.cancel()
+
+    async def _attempts(self, registry: Registry, clock: RunClock) -> None:
+        policy = self.job_type.policy
+        ends_at = trio.current_time() + policy.timeout_s
+        spent, retries, rate_limits, waits = 0, 0, 0, 0
+        while self._stuck is None and self.attempts < ATTEMPTS_MAX:
+            self.attempts, spent = self.attempts + 1, spent + 1
+            done = len(self.record.steps.steps)
+            claim = Claim(
+                lease=Lease(self.job_id, self.attempts),
+                type=self.job_type.name,
+                payload=self.payload,
+                agent_id=None if self.agent is None else AGENT_ID,
+                agent_version=None if self.agent is None else VERSION,
+                attempts_spent=spent,
+                max_attempts=policy.worker_attempts,
+                is_queued=False,
+                has_steps=bool(done),
+                cancel_requested=False,
+                left_s=ends_at - trio.current_time(),
+                timeout_s=policy.timeout_s,
+                has_open=self.record.has_open,
+                retry_count=retries,
+                max_retries=policy.max_retries,
+                rate_limit_count=rate_limits,
+                waits_count=waits,
+            )
+            match await self._attempt(registry, clock, claim):
+                case None:  # killed
+                    spent -= 1
+                case Finish() as end:
+                    self.record.ledger.close(end.status)
+                    return
+                case Release() as end:
+                    spent -= not end.is_counted
+                    await trio.sleep(end.delay_s)
+                case Suspend() as end:
+                    spent = 0
+                    retries += end.is_counted
+                    rate_limits += end.is_rate_limit
+                    waits = 0 if len(self.record.steps.steps) > done else waits + 1
+                    began = trio.current_time()
+                    await self._wait(end, clock)
+                    ends_at += trio.current_time() - began
+                case Misfit() as end:
+                    self.stuck(f"does not fit its own record: {end.error}")
+                case end:
+                    raise AssertionError(f"no operation ends an attempt so: {end!r}")
+        self.stuck(
+            f"has not ended after {ATTEMPTS_MAX} attempts, each of which has waited or failed"
+        )
+
+    async def _attempt(self, registry: Registry, clock: RunClock, claim: Claim) -> Operation | None:
+        """Run the handler once; None: the attempt was killed."""
+        crash = self.record.crash
+        attempt = self.record.attempt(claim.lease)
+        self._journal = Journal(claim.lease, attempt, self.record.recorded())
+        raised: BaseException | None = None
+        with trio.CancelScope(deadline=trio.current_time() + claim.left_s) as scope:
+            crash.end = scope.cancel
+            try:
+                services = services_of(
+                    attempt,
+                    self._journal,
+                    policy=self.job_type.policy,
+                    agent=self.agent,
+                    tools=self.tools,
+                    scripted=self.scripted,
+                    clock=clock,
+                    resources=registry.resources,
+                    workspaces=self.workspaces,
+                    rng=self.rng,
+                    log=self.log,
+                    stuck=self.stuck,
+                )
+                crash.reach(claim.lease, "before its first step")
+                self.result = await run_handler(registry, claim, self._journal, services)
+                crash.reach(claim.lease, "after its last step, before its end was recorded")
+            except BaseException as error:  # noqa: BLE001, ASYNC103 -- judged below, as a pod does
+                raised = await leave_actor(trio.lowlevel.current_task(), error)  # noqa: ASYNC102 -- shielded, with a bound
+        if crash.lease == claim.lease or self._stuck is not None:
+            return None
+        if scope.cancelled_caught:
+            limit_s = claim.timeout_s
+            message = f"Job timed out after {limit_s} seconds"
+            self.error = TimedOutError(message, scope="job", limit_s=limit_s)
+            return out_of_time(claim)
+        if raised is None:
+            return Finish(lease=claim.lease, status=JobStatus.COMPLETED, result=self.result)
+        policy, final = self.job_type.policy, self.job_type.final
+        ending = ending_of(claim, raised, backoff=policy.backoff, rng=self.rng, final=final)
+        self.error = raised if isinstance(ending, Finish) else None
+        return ending
+
+    async def _wait(self, wish: Suspend, clock: RunClock) -> None:
+        """Let pass what the job waits for."""
+        if wish.delay_s is not None:
+            await trio.sleep(wish.delay_s)
+        elif wish.requests or wish.awaited or wish.unknown:
+            self._decide(wish, clock)
+            self._find_out(wish)
+        else:
+            self.stuck(f"waits for a person: {wish.error}")
+
+    def _decide(self, wish: Suspend, clock: RunClock) -> None:
+        """Let people answer all questions."""
+        for request in wish.requests:
+            self.record.ask(request)
+        for key, request in self.record.questions.items():
+            if key in self.record.decisions:
+                continue
+            try:
+                decision = self.people.decide(request, job_id=self.job_id, at=clock.read())
+            except ValueError as error:
+                self.stuck(f"waits for an impossible decision: {error}")
+                return
+            if decision is None:
+                name = request.tool or key
+                self.stuck(
+                    f"waits for approval {key!r}, and nobody decides: call cortex.approve_all(), "
+                    f"cortex.approve({name!r}) or cortex.deny({name!r}) before it runs"
+                )
+                return
+            self.record.decisions[key] = decision
+
+    def _find_out(self, wish: Suspend) -> None:
+        """Let a person look at the other side of effects of unknown outcome."""
+        for unknown in wish.unknown:
+            self.record.ledger.doubt(unknown)
+            if not self.finds_out:
+                key = self.record.ledger.get(unknown.id).intent.key
+                self.stuck(
+                    f"waits for a person who finds out whether effect {key!r} was applied "
+                    f"({unknown.why}): give it reconcile= or idempotent=True, or let the stand-in "
+                    "raise an error that says that nothing happened, such as RejectedError"
+                )
+                return
+        self.record.find_out()

@@ -1,0 +1,179 @@
+"""The record of one job in memory: its steps, its ledger of effects, its questions to people.
+
+Takes what a committer takes. An attempt that was killed gets nothing more into it.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from uuid import UUID
+
+import attrs
+import trio
+
+from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided
+from cortex.domain.clock import Chance
+from cortex.domain.effect import Resolution
+from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, Past, StepDone
+from cortex.durable.journal import Recorded
+from cortex.testing.crash import Crash
+from cortex.testing.ledger import Ledger
+from cortex.testing.steps import StepRecord
+
+
+@attrs.define
+class OutsideCalls:
+    """The calls of one effect: the other side's own record."""
+
+    intent: EffectIntent
+    count: int = 0
+    is_permitted: bool = False
+    """The ledger has let a call begin, which has not begun yet."""
+    is_begun: bool = False
+    """The attempt that intends it has called."""
+    applied: str | None = None
+    """The result of a call that ended well, as JSON text."""
+
+
+_begun: ContextVar[OutsideCalls | None] = ContextVar("begun effect", default=None)
+"""The effect whose intent this task has recorded last."""
+
+
+@attrs.define
+class JobRecord:
+    """What a database would keep of one job."""
+
+    chance: Chance
+    crash: Crash = attrs.field(factory=Crash)
+    steps: StepRecord = attrs.field(factory=StepRecord)
+    ledger: Ledger = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: Ledger(self.steps.output, self.covers), takes_self=True),
+    )
+    questions: dict[str, ApprovalRequest] = attrs.field(factory=dict)
+    """The newest request of each step."""
+    decisions: dict[str, Decided] = attrs.field(factory=dict)
+    calls: dict[UUID, OutsideCalls] = attrs.field(factory=dict)
+    """By effect."""
+    broken: str | None = None
+    """The first promise that an effect has broken, in words for people."""
+
+    def recorded(self) -> Recorded:
+        """Return what the next attempt finds."""
+        done = set(self.steps.keys)
+        questions = tuple(key for key in self.questions if key not in done)
+        return Recorded(
+            steps=[*self.steps.steps],
+            effects=self.ledger.unrecorded(done),
+            past=Past(questions=questions, is_same_code=True),
+            recall=self.steps.recall,
+        )
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a claim says that there are effects or questions."""
+        return bool(self.ledger.effects or self.questions)
+
+    def ask(self, request: ApprovalRequest) -> None:
+        """Keep a question; an earlier one of its step is withdrawn."""
+        self.questions[request.key] = request
+        self.decisions.pop(request.key, None)
+
+    def covers(self, intent: EffectIntent) -> bool:
+        """Return whether people have approved a call as it is intended."""
+        return any(
+            decided.id == intent.approval_id
+            and decided.digest == intent.digest
+            and decided.status is ApprovalStatus.APPROVED
+            and self.questions[key].tool == intent.tool
+            for key, decided in self.decisions.items()
+        )
+
+    def find_out(self) -> None:
+        """Let a person look at the other side, and resolve each effect of unknown outcome."""
+        for each in self.ledger.effects:
+            if each.status == "UNKNOWN":
+                applied = self.calls[each.id].applied
+                said = Resolution.NOT_APPLIED if applied is None else Resolution.APPLIED
+                self.ledger.resolve(each.id, said, result=applied)
+
+    def attempt(self, lease: Lease) -> "AttemptRecord":
+        return AttemptRecord(self, lease)
+
+
+@attrs.frozen
+class AttemptRecord:
+    """The record as one attempt sees it: recorder of its journal, and gateway of its effects."""
+
+    job: JobRecord
+    lease: Lease
+
+    @property
+    def new_id(self) -> Callable[[], UUID]:
+        return self.job.chance.new_id
+
+    async def record(self, operation: StepDone | EffectReport) -> None:
+        await trio.lowlevel.checkpoint()  # a commit takes time
+        if isinstance(operation, EffectReport):
+            self._reach("before the outcome of an effect was recorded")
+            self.job.ledger.report(operation)
+            self._reach("after the outcome of an effect was recorded")
+            return
+        what, effect = f"{operation.kind} {operation.key!r}", operation.effect
+        if effect is not None and effect.why_not is None:
+            self._applied(effect.id, operation)
+        self._reach(f"after {what} ran, before it was recorded")
+        self.job.steps.append(operation)
+        if effect is not None:
+            self.job.ledger.step(effect)
+        self._reach(f"after {what} was recorded")
+
+    async def send_ahead(self, operation: StepDone) -> None:
+        await self.record(operation)
+
+    async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002 -- it may at once
+        calls = _begun.get()
+        if calls is None or not calls.is_permitted:
+            self.job.crash.check(self.lease)
+            return
+        intent = calls.intent
+        self._reach(f"before the call of effect {intent.key!r}")
+        calls.is_permitted, calls.is_begun = False, True
+        calls.count += 1
+        if calls.applied is not None and not intent.is_idempotent:
+            self._breaks(
+                f"effect {intent.key!r} was called again although it had been applied: its "
+                "reconcile did not find that"
+            )
+
+    async def intend(self, intent: EffectIntent) -> IntentReply:
+        await trio.lowlevel.checkpoint()
+        self._reach(f"before the intent of effect {intent.key!r}")
+        reply = self.job.ledger.intend(intent)
+        if reply.verdict in ("go", "recheck"):
+            calls = self.job.calls.setdefault(reply.id, OutsideCalls(intent))
+            calls.is_permitted, calls.is_begun = reply.verdict == "go", False
+            _begun.set(calls)
+        self._reach(f"after the intent of effect {intent.key!r}")
+        return reply
+
+    async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        self.job.crash.check(self.lease)
+        return self.job.decisions.get(key)
+
+    def _applied(self, effect_id: UUID, operation: StepDone) -> None:
+        calls = self.job.calls.get(effect_id)
+        if calls is None:  # it was on the ledger, and is only recorded now
+            return
+        if not calls.is_begun and calls.applied is None:
+            self._breaks(
+                f"effect {operation.key!r} is recorded as applied and was never called: its "
+                "reconcile has found another call; look for call.id"
+            )
+        calls.applied = operation.output
+
+    def _breaks(self, message: str) -> None:
+        self.job.broken = self.job.broken or message
+
+    def _reach(self, point: str) -> None:
+        self.job.crash.reach(self.lease, point)

@@ -1,0 +1,196 @@
+"""What a pod lends to its jobs, for a job in a test."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NoReturn
+from uuid import UUID
+
+import attrs
+
+from cortex.agent.models.calls import ModelCalls
+from cortex.agent.tools.toolbox import Toolbox
+from cortex.domain.budget import Estimate
+from cortex.domain.control_flow import LeaseLost
+from cortex.domain.failure import Failure
+from cortex.domain.job import Claim
+from cortex.domain.log_line import JobLog
+from cortex.domain.model import ModelRequest
+from cortex.domain.policy import JobPolicy
+from cortex.domain.prices import LIST_PRICES
+from cortex.domain.timeouts import TIMEOUTS
+from cortex.domain.usage import Usage
+from cortex.durable.attempt import JobLimits, Services
+from cortex.durable.calls import Caller, Reservation
+from cortex.durable.journal import Journal
+from cortex.durable.resources import Resources
+from cortex.durable.step_outcome import StepOutcome
+from cortex.testing.agents import Agent
+from cortex.testing.clock import RunClock
+from cortex.testing.model import ScriptedModel, StepModel
+from cortex.testing.record import AttemptRecord
+
+
+class Admitted:
+    """Leave to call."""
+
+    def opened(self, *, idle_s: float) -> None: ...
+    async def succeeded(self) -> None: ...
+    async def failed(self, failure: Failure) -> None: ...
+
+
+class ClosedBreakers:
+    """Let every call through."""
+
+    @asynccontextmanager
+    async def admit(self, name: str) -> AsyncIterator[Admitted]:  # noqa: ARG002
+        yield Admitted()
+
+
+class NoBudget:
+    """Takes room in no budget: there is none."""
+
+    async def reserve(self, caller: Caller, *, model: str, estimate: Estimate) -> Reservation:
+        return Reservation(id=caller.lease.job_id, caller=caller, model=model, estimate=estimate)
+
+    async def settle(
+        self,
+        reservation: Reservation,
+        *,
+        usage: Usage,
+        cost_usd: Decimal | None,
+        outcome: str,
+        took_s: float,
+        failure: Failure | None = None,
+    ) -> None: ...
+
+
+class NoFacts:
+    """Records no failures that an attempt survives."""
+
+    async def failed(
+        self,
+        caller: Caller,  # noqa: ARG002
+        failure: Failure,  # noqa: ARG002
+        *,
+        resolution: str,  # noqa: ARG002
+        goes_on: bool = True,  # noqa: ARG002
+        number: int | None = None,  # noqa: ARG002
+    ) -> list[int]:
+        return []
+
+    async def resolved(self, caller: Caller, fact_ids: Sequence[int]) -> None: ...
+
+
+@attrs.frozen
+class TypePolicies:
+    """The limits of a job's type."""
+
+    policy: JobPolicy
+
+    def known_limits(self, claim: Claim) -> JobLimits:  # noqa: ARG002
+        return JobLimits(
+            prices=LIST_PRICES,
+            call_s=self.policy.call_s,
+            idle_s=TIMEOUTS["llm_idle"].default_s,
+            connect_s=self.policy.connect_s,
+            step_s=TIMEOUTS["step"].default_s,
+        )
+
+    async def limits(self, claim: Claim) -> JobLimits:
+        return self.known_limits(claim)
+
+
+@attrs.frozen
+class Models:
+    """The scripted model behind everything that a pod has around a model."""
+
+    scripted: ScriptedModel
+    requested: Callable[[], Sequence[str]]
+    clock: RunClock
+    stuck: Callable[[str], None]
+    rng: random.Random
+
+    async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
+        calls = ModelCalls(
+            client=StepModel(self.scripted, caller.key, self.requested, self.clock, self.stuck),
+            breakers=ClosedBreakers(),
+            budget_guard=NoBudget(),
+            facts=NoFacts(),
+            rng=self.rng,
+        )
+        return await calls.respond(request, caller)
+
+
+@attrs.frozen
+class Specs:
+    """The agent that the job runs; there are no others, and no flows."""
+
+    only: Agent | None
+    stuck: Callable[[str], None]
+
+    async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:  # noqa: ARG002
+        return self._refuse("an agent") if self.only is None else self.only.spec.to_json()
+
+    async def newest_agent(self, name: str) -> tuple[UUID, int]:
+        return self._refuse(f"agent {name!r}")
+
+    async def flow(self, name: str, version: int) -> dict[str, Any]:
+        return self._refuse(f"version {version} of flow {name!r}")
+
+    def _refuse(self, what: str) -> NoReturn:
+        self.stuck(f"asks for {what} of the database, which a test does not have")
+        raise LeaseLost("stuck")
+
+
+@attrs.frozen
+class Missing:
+    """A part of a pod that tests of jobs do not have: a job that calls it is stuck."""
+
+    what: str
+    stuck: Callable[[str], None]
+    """Takes the reason, in words for people."""
+
+    def __getattr__(self, method: str) -> Any:
+        async def refuse(*_args: Any, **_kwargs: Any) -> Any:
+            self.stuck(f"asks for {self.what}, which a test of a job does not have")
+            raise LeaseLost("stuck")
+
+        return refuse
+
+
+def services_of(
+    attempt: AttemptRecord,
+    journal: Journal,
+    *,
+    policy: JobPolicy,
+    agent: Agent | None,
+    tools: Toolbox,
+    scripted: ScriptedModel,
+    clock: RunClock,
+    resources: Resources,
+    workspaces: Path,
+    rng: random.Random,
+    log: JobLog | None,
+    stuck: Callable[[str], None],
+) -> Services:
+    """Return the services of one attempt."""
+    return Services(
+        models=Models(scripted, lambda: journal.requested, clock, stuck, rng),
+        tools=tools,
+        specs=Specs(agent, stuck),
+        policies=TypePolicies(policy),
+        breakers=ClosedBreakers(),
+        facts=NoFacts(),
+        gateway=attempt,
+        clock=clock,
+        bulk=Missing("many jobs", stuck),
+        upkeep=Missing("the background work of a pod", stuck),
+        channels=Missing("subscriptions", stuck),
+        workspaces=workspaces,
+        rng=rng,
+        resources=resources,
+        log=log,
+    )
