@@ -14,8 +14,7 @@ from attrs import define, field
 
 from cortex.actors.actor import Actor
 from cortex.actors.ticker import Pacer
-from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided
-from cortex.domain.canonical import canonical, digest
+from cortex.domain.approvals.approval import Decided
 from cortex.domain.clock import system_chance
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.effect import Invocation
@@ -33,7 +32,6 @@ from cortex.domain.job import (
 from cortex.domain.log_line import JobLog
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
-from cortex.domain.prices import LIST_PRICES
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import (
     Attempt,
@@ -64,6 +62,9 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
+from cortex.testing.ledger import Ledger
+from cortex.testing.services import Admitted, TypePolicies
+from cortex.testing.steps import StepRecord
 from tests.support.records.bulk import BulkList
 from tests.support.records.channels import ChannelList
 from tests.support.records.faulty_port import FaultyPort
@@ -119,46 +120,17 @@ def a_step(key: str = "step", *, seq: int = 1, output: str = "null") -> Step:
 
 
 @define
-class Record:
+class Record(StepRecord):
     """A recorder that keeps what it is given; what is in it survives the attempt."""
 
-    steps: list[Step] = field(factory=list)
-    heads: list[str | None] = field(factory=list)
-    inputs: dict[str, str | None] = field(factory=dict)
     refuse: Exception | LeaseLost | None = None
     """What the next operation fails with, without being recorded."""
 
     async def record(self, operation: StepDone) -> None:
-        seq, head = operation.tally.number(operation)
         refused, self.refuse = self.refuse, None
         if refused is not None:
             raise refused
-        operation.tally.committed(operation)
-        self.heads.append(head)
-        self.inputs[operation.key] = operation.given
-        self.steps.append(
-            Step(
-                seq=seq,
-                key=operation.key,
-                digest=operation.digest,
-                output=operation.output,
-                usage=None,
-                cost_usd=operation.cost_usd,
-                kind=operation.kind,
-                amid=operation.amid,
-                parent_key=operation.parent_key,
-            )
-        )
-
-    async def send_ahead(self, operation: StepDone) -> None:
-        await self.record(operation)
-
-    async def recall(self, key: str) -> str | None:
-        return self.inputs.get(key)
-
-    @property
-    def keys(self) -> list[str]:
-        return [step.key for step in self.steps]
+        await super().record(operation)
 
 
 @define
@@ -231,8 +203,9 @@ class LedgerDesk:
     """The limits of the calls that asked whether they may begin."""
     reports: list[EffectReport] = field(factory=list)
     verdicts: list[str] = field(factory=list)
-    """What intents are answered next; then `go`."""
+    """What intents are answered next; then what the ledger says."""
     decided: dict[str, Decided] = field(factory=dict)
+    ledger: Ledger = field(factory=lambda: Ledger(lambda _: None, lambda _: True))
 
     def new_id(self) -> UUID:
         return new_id()
@@ -242,9 +215,13 @@ class LedgerDesk:
 
     async def intend(self, intent: EffectIntent) -> IntentReply:
         self.intents.append(intent)
-        verdict = self.verdicts.pop(0) if self.verdicts else "go"
+        if not self.verdicts:
+            return self.ledger.intend(intent)
+        verdict, first = self.verdicts.pop(0), self.intents[0]
+        if verdict == "recheck":
+            self.ledger.intend(first)
         return IntentReply(
-            id=self.intents[0].id,
+            id=first.id,
             verdict=verdict,
             attempt=intent.lease.attempt,
             result='"recorded"' if verdict == "done" else None,
@@ -258,31 +235,11 @@ class LedgerDesk:
 
     async def record(self, operation: EffectReport) -> None:
         self.reports.append(operation)
+        if any(each.id == operation.id for each in self.ledger.effects):
+            self.ledger.report(operation)
 
     async def decision(self, lineage_id: UUID, key: str) -> Decided | None:  # noqa: ARG002
         return self.decided.get(key)
-
-
-def decided_on(
-    request: ApprovalRequest, status: ApprovalStatus, *, job_id: UUID, **fields: Any
-) -> Decided:
-    """Decided request; `edited`: the arguments after a person's edit."""
-    text = canonical(fields.pop("edited")) if "edited" in fields else request.arguments
-    defaults: dict[str, Any] = {
-        "id": request.id,
-        "job_id": job_id,
-        "status": status,
-        "arguments": text,
-        "digest": digest(text),
-        "asked_digest": request.digest,
-        "risk": request.risk,
-        "people": request.people,
-        "by": None if status is ApprovalStatus.PENDING else "ana",
-        "reason": None,
-        "at": None,
-        "waited_s": None,
-    }
-    return Decided(**defaults | fields)
 
 
 def a_tool_call(
@@ -309,24 +266,14 @@ class DefaultPolicies:
         return None
 
     async def limits(self, claim: Claim) -> JobLimits:
-        policy = policy_for(claim.type)
-        return JobLimits(
-            prices=LIST_PRICES,
-            call_s=policy.call_s,
-            idle_s=60.0,
-            connect_s=policy.connect_s,
-            step_s=600.0,
-        )
+        return TypePolicies(policy_for(claim.type)).known_limits(claim)
 
 
 @define
-class FreeAdmission:
+class FreeAdmission(Admitted):
     """Leave to call; keeps what was reported."""
 
     reports: list[Failure | None] = field(factory=list)
-
-    def opened(self, *, idle_s: float) -> None:
-        """Nothing waits for that here."""
 
     async def succeeded(self) -> None:
         self.reports.append(None)

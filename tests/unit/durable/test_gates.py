@@ -12,7 +12,8 @@ from cortex.domain.errors import ApprovalExpiredError, DeniedError, DivergedErro
 from cortex.domain.limits import ARGUMENTS
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments, refused
-from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context, decided_on
+from cortex.testing.people import decided_on
+from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
 
 JOB = new_id()
@@ -100,7 +101,7 @@ def test_unedited_decision_keeps_the_arguments(status: ApprovalStatus) -> None:
     found = decided_on(REQUEST, status, job_id=JOB, reason="so it is")
     decision = decided(REQUEST, found, job_id=JOB)
     assert decision.is_approved is (status is ApprovalStatus.APPROVED)
-    assert (decision.by, decision.reason, decision.arguments) == ("ana", "so it is", DETAIL)
+    assert (decision.by, decision.reason, decision.arguments) == ("test", "so it is", DETAIL)
     assert not decision.was_edited
     stored = decision.to_json()
     assert "arguments" not in stored
@@ -120,8 +121,8 @@ def test_denial_names_person_and_reason() -> None:
     error = refused(decided(REQUEST, found, job_id=JOB), "pay")
     assert isinstance(error, DeniedError)
     assert (error.message, error.by, error.reason) == (
-        "pay was denied by ana: too dear",
-        "ana",
+        "pay was denied by test: too dear",
+        "test",
         "too dear",
     )
 
@@ -227,6 +228,6 @@ async def test_a_denied_gate_raises_on_every_attempt() -> None:
     (request,) = (await asked_by(ctx, "publish")).requests
     gateway.decided["publish"] = decided_on(request, ApprovalStatus.DENIED, job_id=ctx.job_id)
     for _ in range(2):
-        with pytest.raises(DeniedError, match="publish was denied by ana"):
+        with pytest.raises(DeniedError, match="publish was denied by test"):
             await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
     assert record.keys == ["publish"]

@@ -22,6 +22,7 @@ from cortex.durable.context import Context
 from cortex.durable.effects import NotDone
 from cortex.durable.gates import Decision, Gate
 from cortex.durable.journal import KEY_CHARS_MAX
+from cortex.testing.people import decided_on
 from tests.support.records.factories import (
     EchoTools,
     FactList,
@@ -29,7 +30,6 @@ from tests.support.records.factories import (
     Record,
     a_claim,
     a_context,
-    decided_on,
 )
 
 GIVEN = {"amount": 5, "to": "ana"}
@@ -215,7 +215,7 @@ async def test_edited_arguments_run_and_are_noted_on_every_attempt(
     (intent,) = job.gateway.intents
     assert intent.arguments == canonical(edited)
     first, *others = job.notes
-    assert (first.arguments, first.by) == (edited, "ana")
+    assert (first.arguments, first.by) == (edited, "test")
     assert others == [first, first]
 
 
@@ -272,7 +272,7 @@ async def test_denial_goes_to_the_model_or_fails_the_job() -> None:
     job = Job(EchoTools(effect=BLIND, gate=Gate()))
     job.decide(await job.asks(), ApprovalStatus.DENIED, reason="too dear")
     results = [await job.call(tells=True) for _ in range(2)]
-    assert results == [{"tool_error": "DeniedError: pay was denied by ana: too dear"}] * 2
+    assert results == [{"tool_error": "DeniedError: pay was denied by test: too dear"}] * 2
     fails = Job(EchoTools(effect=BLIND, gate=Gate(on_deny="fail")))
     fails.decide(await fails.asks(), ApprovalStatus.DENIED)
     with pytest.raises(DeniedError):

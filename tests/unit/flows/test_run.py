@@ -30,6 +30,7 @@ from cortex.domain.job import StepDone, StepKind
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.flows.run import ITEMS_MAX, FlowResult, FlowRun
 from cortex.flows.spec import FlowSpec
+from cortex.testing.people import decided_on
 from tests.support.records.factories import (
     EchoModel,
     EchoTools,
@@ -38,7 +39,6 @@ from tests.support.records.factories import (
     Record,
     a_claim,
     a_context,
-    decided_on,
 )
 
 Step = dict[str, Any]
@@ -295,7 +295,7 @@ async def decide(run: Run, status: ApprovalStatus) -> None:
 async def test_approved_gate_lets_the_flow_continue() -> None:
     run = Run([tool("a"), approve(), tool("b", arguments={"by": "${{ steps.agree.result.by }}"})])
     await decide(run, ApprovalStatus.APPROVED)
-    assert (await run.attempt()).result == {"by": "ana"}
+    assert (await run.attempt()).result == {"by": "test"}
     assert [key for key, _ in run.tools.seen] == ["a", "b"]
 
 
