@@ -20,7 +20,7 @@ from cortex.cli.main import cli
 from cortex.cli.options import Group
 from cortex.cli.synonyms import expanded
 from tests.support import man_pages, python_reference
-from tests.support.eventually import WITHIN_S, eventually
+from tests.support.eventually import WITHIN_S
 from tests.support.manual.blocks import MANUAL, blocks
 from tests.support.manual.scenes import SCENES, By, Scene
 from tests.support.manual.script import fits, play, run_script, runs, stage_of
@@ -194,24 +194,12 @@ def test_own_job_of_the_readme_runs(server_home: Path, tmp_path: Path) -> None:
     assert code
     (tmp_path / "words.py").write_text(code[1], "utf-8")
     (tmp_path / "README.md").write_text("three short words", "utf-8")
-    up, submit = commands_below("read_text()).split())\n```")
-    assert up.endswith("&")
+    (run,) = commands_below("read_text()).split())\n```")
     environment = {
         "CORTEX_DATA": str(server_home / "data"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    pod = subprocess.Popen(up.removesuffix("&").split(), cwd=tmp_path, env=os.environ | environment)
-    try:
-        eventually(
-            lambda: "ready" in shell("cortex pods ls || true", tmp_path, **environment).lower(),
-            what="the pod is ready",
-        )
-        shell(submit, tmp_path, **environment)
-        result = shell("cortex jobs show $(cortex jobs ls -o name) --json", tmp_path, **environment)
-        assert '"README.md":3' in result
-    finally:
-        pod.terminate()
-        assert pod.wait(WITHIN_S) == 0
+    assert "README.md: 3" in shell(run, tmp_path, **environment)
 
 
 @pytest.mark.readme

@@ -27,6 +27,8 @@ EXIT_CODES: Final = {
     130: "Ctrl-C",
 }
 INTERRUPTED: Final = 130
+INTERNAL: Final = "internal"
+"""The code of errors that are faults."""
 WORD_MAX: Final = 200
 """Longer words are cut in messages: nobody reads a longer typing error."""
 TEXT_MAX: Final = 2000
@@ -83,7 +85,7 @@ def _failure_of(error: BaseException) -> Failure:
         )
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return Failure(
-        code="internal",
+        code=INTERNAL,
         message=f"this is a fault in Cortex or in the app: {text}",
         hint="run it again with --debug to see where",
         exit_code=1,

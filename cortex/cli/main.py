@@ -49,6 +49,7 @@ cli = Root(
             "demo": ("cortex.cli.run.demo:demo", "See it work: agents, a crash and a recovery."),
             "init": ("cortex.cli.project.init:init", "Write a project that runs."),
             "up": ("cortex.cli.run.up:up", "Run a pod, which takes jobs until you stop it."),
+            "dev": ("cortex.cli.run.dev:dev", "Run a pod that restarts when the code changes."),
             "run": ("cortex.cli.run.run_job:run", "Run one job to its end in this terminal."),
             "tick": ("cortex.cli.run.tick:tick", "Run each background runner once, and exit."),
             "preflight": (

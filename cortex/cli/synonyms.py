@@ -103,7 +103,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "queues pause",
     ),
     ("down", "quit", "exit"): ("pods drain", "freeze on"),
-    ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "jobs submit"),
+    ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "dev"),
     ("trigger", "fire"): ("schedules trigger", "jobs submit"),
     ("enqueue", "exec", "invoke", "send", "push", "call"): ("jobs submit",),
     ("create", "new", "add", "schedule"): (
@@ -131,6 +131,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("test", "lint", "validate"): ("preflight", "doctor", "flows validate"),
     ("env", "environment", "settings"): ("config show",),
     ("ui", "dashboard", "monitor", "console", "htop", "gui"): ("tui",),
+    ("develop", "development", "reload", "autoreload"): ("dev",),
     ("web", "http", "api", "open"): ("up --http HOST:PORT", "tui"),
     ("stats", "statistics", "metrics", "alerts"): ("health", "costs"),
     ("shell", "repl", "sql", "psql"): ("tui", "config show"),

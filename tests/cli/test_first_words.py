@@ -64,6 +64,8 @@ FIRST_WORDS: Final = {
     "dlq": "dead ls",
     "up app.py": "up",
     "run app.py": "run",
+    "dev": "dev",
+    "dev app.py": "dev",
     "init shop": "init",
     "new shop": "init",
     "create shop": "init",

@@ -206,6 +206,7 @@ SHOW_NO_TEXT = {
     "completion",
     "config show",
     "demo",
+    "dev",
     "init",
     "licences",
     "migrate",

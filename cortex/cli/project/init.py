@@ -93,4 +93,4 @@ def _page(target: Path) -> Iterator[str]:
     yield ""
     yield f"  cd {target}"
     yield "  cortex run app.py refund_order number=1042    asks you, and pays"
-    yield "  cortex up                                     a pod, which runs jobs until you stop it"
+    yield "  cortex dev                                    a pod that restarts when you save"

@@ -11,17 +11,18 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import attrs
 
 from cortex.cli.apps import load_apps
-from cortex.cli.failures import failure_of, report
+from cortex.cli.failures import INTERNAL, failure_of, report
 from cortex.cli.run.lifeline import Lifeline
+from cortex.cli.run.sources import loaded_sources
 from cortex.config import Settings
-from cortex.domain.errors import CortexError, UsageError
+from cortex.domain.errors import CortexError, UnavailableError, UsageError
 
 END: Final[Mapping[str, float]] = {
     "pre_stop_s": 0.0,
@@ -32,6 +33,7 @@ END: Final[Mapping[str, float]] = {
 """Settings of its end: a person waits for it."""
 GONE_S: Final = 20.0
 """It is killed then: its own deadlines are earlier."""
+LOADED: Final = "loaded"
 FAILED: Final = "failed"
 BY_SIGNAL: Final = 128
 
@@ -56,18 +58,47 @@ class ForkedPod:
             self._socket.sendall(f"{'' if only is None else only.hex}\n".encode())
 
     def heard(self) -> dict[str, Any] | None:
-        """Wait for its next report; None: it has ended. Raises `UsageError` for its own failure."""
-        while b"\n" not in self._unread:
-            piece = self._socket.recv(65_536)
+        """Wait for its next report; None: it has ended.
+
+        First come the files that it has `LOADED`, with the error if that `FAILED`, then that it is
+        ready, or again an error.
+        """
+        while not self.has_more:
+            try:
+                piece = self._socket.recv(65_536)
+            except ConnectionResetError:  # it has ended without reading what was sent
+                return None
             if not piece:
                 return None
             self._unread += piece
         line, _, self._unread = self._unread.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
-        if FAILED in found:
-            raise UsageError(found[FAILED], hint=found["hint"])
-        self.name, self.http = found["pod"], found["http"]
+        if "pod" in found:
+            self.name, self.http = found["pod"], found["http"]
         return found
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a report is here already, which does not make it readable."""
+        return b"\n" in self._unread
+
+    def until_ready(self) -> None:
+        """Wait until it takes jobs. Raises the error with which it ended before that."""
+        while True:
+            found = self.heard()
+            if found is None:
+                raise UnavailableError("the pod has ended before it was ready")
+            if FAILED in found:
+                raise UsageError(found[FAILED], hint=found["hint"])
+            if "pod" in found:
+                return
+
+    def ended(self) -> bool:
+        """Return whether it has ended; then it is closed."""
+        if self.exit_code is None:
+            return False
+        self.close()
+        return True
 
     @property
     def exit_code(self) -> int | None:
@@ -106,14 +137,14 @@ def fork_pod(
     settings: Settings,
     apps: tuple[str, ...],
     *,
-    output: int,
-    prepare: Callable[[], None],
+    outputs: tuple[int, int],
+    surroundings: Callable[[], AbstractContextManager[None]],
     listening: socket.socket | None = None,
 ) -> ForkedPod:
-    """Fork a pod with these applications, which writes to `output`; call it without threads.
+    """Fork a pod with these applications; call it without threads.
 
-    It loads them at once, and runs after `let_run`. `prepare` is called in it first; `listening`
-    serves its API.
+    It loads them at once, and runs after `let_run`, within `surroundings`. `outputs`: its stdout
+    and stderr; `listening` serves its API.
     """
     theirs, own = socket.socketpair()
     sys.stdout.flush()
@@ -129,10 +160,10 @@ def fork_pod(
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(each, signal.SIG_DFL)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, number in ((nothing, 0), (output, 1), (output, 2)):
+        for number, source in enumerate((nothing, *outputs)):
             os.dup2(source, number)
-        prepare()
-        code = _run(settings, apps, own, listening)
+        with surroundings():
+            code = _run(settings, apps, own, listening)
     except BaseException as error:  # noqa: BLE001 -- the outermost place of the child
         code = report(error, ())
     finally:
@@ -145,6 +176,10 @@ def _run(
     lifeline = Lifeline(own)
     try:
         modules = load_apps(apps)
+    except CortexError as error:
+        return _failed(lifeline, error, {LOADED: loaded_sources()})
+    lifeline.report({LOADED: loaded_sources()})
+    try:
         asked = own.makefile("r").readline()
         if not asked:  # the parent is gone
             return 1
@@ -152,10 +187,16 @@ def _run(
 
         only = UUID(asked.strip()) if asked.strip() else None
         return run_pod_beside(settings, modules, apps, lifeline, only=only, listening=listening)
-    except CortexError as error:
-        failure = failure_of(error)
-        lifeline.report({FAILED: failure.message, "hint": failure.hint})
-        return failure.exit_code
+    except Exception as error:
+        if failure_of(error).code == INTERNAL:
+            raise
+        return _failed(lifeline, error, {})
+
+
+def _failed(lifeline: Lifeline, error: Exception, more: dict[str, Any]) -> int:
+    failure = failure_of(error)
+    lifeline.report({**more, FAILED: failure.message, "hint": failure.hint})
+    return failure.exit_code
 
 
 def _end(code: int) -> NoReturn:

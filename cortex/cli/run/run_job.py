@@ -9,8 +9,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Final
@@ -160,7 +160,9 @@ class _Wanted:
     def run(self, options: Options) -> int:
         """Run the job beside a pod; return the exit code."""
         reads, writes = os.pipe()
-        pod = fork_pod(self.settings, (self.app,), output=writes, prepare=_prepare)
+        pod = fork_pod(
+            self.settings, (self.app,), outputs=(writes, writes), surroundings=_surroundings
+        )
         os.close(writes)
         lines = PodLines(reads)
         lines.start()
@@ -186,8 +188,7 @@ class _Wanted:
             with session(options) as call:
                 job_id = self._unended(call)
             pod.let_run(job_id)
-        if pod.heard() is None:
-            raise UnavailableError("the pod has ended before it was ready")
+        pod.until_ready()
         with session(options) as call:
             if self.submission is not None:
                 person = {"by": acting_name(None), "credential": acting_credential()}
@@ -268,7 +269,9 @@ def _end_of(job_id: UUID) -> str:
     return job_id.hex[-ID_DIGITS:]
 
 
-def _prepare() -> None:
+@contextmanager
+def _surroundings() -> Iterator[None]:
     with suppress(AttributeError):  # a test's stream
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     configure_logs(level=logging.ERROR, is_plain=True)
+    yield

@@ -28,8 +28,18 @@ LIBRARIES: Final = ("anthropic", "asyncio", "httpcore", "httpx", "hypercorn", "t
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def configure_logs(*, level: int = logging.INFO, is_plain: bool = False) -> None:
+UNEVENTFUL: Final = frozenset(
+    {"handing back", "no key for models in the environment", "phase ended"}
+)
+"""Warnings that each restart of a pod of development would repeat."""
+
+
+def configure_logs(
+    *, level: int = logging.INFO, is_plain: bool = False, is_calm: bool = False
+) -> None:
     """Send logs to stderr: as JSON lines unless stderr is a terminal, or `is_plain`.
+
+    `is_calm`: what the pod itself logs is shown from warnings on, and without those of a restart.
 
     Includes `logging` records of the application, from INFO on, and Python's own warnings. What
     happens outside of the application's jobs is shown from `level` on. All other output to stderr
@@ -47,7 +57,7 @@ def configure_logs(*, level: int = logging.INFO, is_plain: bool = False) -> None
     ]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(min(level, logging.INFO)),
-        processors=processors,
+        processors=[_calm, *processors] if is_calm else processors,
         logger_factory=_printers(sys.stderr, level),
         cache_logger_on_first_use=True,
     )
@@ -105,6 +115,13 @@ def _printers(stream: TextIO, level: int) -> Callable[..., structlog.PrintLogger
         return logger
 
     return printer
+
+
+def _calm(_: object, method: str, event: EventDict) -> EventDict:
+    """Drop what only reports that a pod comes and goes; what jobs log stays."""
+    if current.claim() is None and (method in {"debug", "info"} or event["event"] in UNEVENTFUL):
+        raise structlog.DropEvent
+    return event
 
 
 def _print_nothing(_: str) -> None:

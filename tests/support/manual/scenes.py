@@ -52,6 +52,7 @@ WHEEL: Final = "packaging/wheel/check_wheel.py::"
 INSTALLED: Final = By(f"{WHEEL}test_tool_install_works_and_is_removed")
 DEVELOPERS: Final = By(f"{DOCS}test_commands_for_developers_name_existing_files")
 SCORECARD: Final = By(f"{DOCS}test_the_scorecard_has_every_rule")
+DEVELOPED: Final = By("tests/cli/run/test_dev.py::test_jobs_go_on_while_the_code_changes")
 IMPORTED: Final = Run("python $BLOCK")
 RELEASE: Final = Run(release=True)
 
@@ -162,7 +163,7 @@ SCENES: Final[Mapping[str, Scene]] = {
             "uv run cortex demo --approve": By(f"{DOCS}test_tour_of_the_readme"),
             "09:42:51.3  ◆ asks": By(f"{DOCS}test_tour_of_the_readme"),
             "# words.py": By(f"{DOCS}test_own_job_of_the_readme_runs"),
-            "cortex up --app words.py &": By(f"{DOCS}test_own_job_of_the_readme_runs"),
+            "cortex run words.py": By(f"{DOCS}test_own_job_of_the_readme_runs"),
             "# payments.py": IMPORTED,
             "cortex up --http": Run(
                 before=_POD + "JOB=$(cortex jobs submit invoice -o name)",
@@ -172,6 +173,9 @@ SCENES: Final[Mapping[str, Scene]] = {
                 ),
             ),
         },
+    ),
+    "docs/guides/from-zero.md": Scene(
+        blocks={"cortex dev app.py": DEVELOPED, "app.py runs as pod": DEVELOPED}
     ),
     "CONTRIBUTING.md": Scene(blocks={"git clone …": DEVELOPERS}),
     "docs/concepts.md": Scene(
