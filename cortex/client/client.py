@@ -174,7 +174,8 @@ class Client:
     ) -> list[Handle[Any]]:
         """Submit many jobs of one type in one transaction: all or none; see `submit`."""
         shared = Options.of(options)
-        ids = await self._loop.run(partial(self._core.submit_many, job, payloads, shared))
+        given = list(payloads)  # here: trio's calls run in another thread
+        ids = await self._loop.run(partial(self._core.submit_many, job, given, shared))
         return [Handle(each, self._core, self._loop, job) for each in ids]
 
     @overload

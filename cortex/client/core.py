@@ -5,7 +5,7 @@ restarts costs the calls that were under way; waits and followers go on by thems
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -141,13 +141,12 @@ class Core:
     async def submit_many(
         self,
         job: SubmittableJob[Any] | str,
-        payloads: Iterable[Mapping[str, Any]],
+        given: Sequence[Mapping[str, Any]],
         options: Options,
     ) -> list[UUID]:
         """Submit all or none; checks one batch while the database inserts the one before."""
         if options.key is not None:
             raise UsageError("key is for one job", hint="submit each job with a key of its own")
-        given = list(payloads)
         if len(given) > MANY_MAX:
             raise UsageError(
                 f"{len(given):,} jobs are more than {MANY_MAX:,} in one transaction",

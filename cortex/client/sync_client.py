@@ -155,7 +155,8 @@ class SyncClient:
     ) -> list[SyncHandle[Any]]:
         """Submit many jobs of one type in one transaction: all or none."""
         shared = Options.of(options)
-        ids = self._loop.call(partial(self._core.submit_many, job, payloads, shared))
+        given = list(payloads)  # here: their source may belong to this thread, as rows of Django do
+        ids = self._loop.call(partial(self._core.submit_many, job, given, shared))
         return [SyncHandle(each, self._core, self._loop, job) for each in ids]
 
     @overload

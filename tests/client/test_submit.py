@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -161,6 +162,22 @@ def test_many_jobs_are_submitted_in_one_call_or_none(
 
     in_asyncio(web, work)
     assert len(sql(database, "SELECT FROM cortex.job")) == 350
+
+
+def test_payloads_are_made_in_the_thread_of_their_caller(web: str) -> None:
+    threads: list[int] = []
+
+    def rows() -> Iterator[dict[str, Any]]:  # as a queryset of Django, which belongs to its thread
+        threads.append(threading.get_ident())
+        yield {"urls": []}
+
+    async def work(client: Client) -> None:
+        await client.submit_many(digest, rows())
+
+    in_trio(web, work)
+    with SyncClient(web) as client:
+        client.submit_many(digest, rows())
+    assert threads == [threading.get_ident()] * 2
 
 
 def test_submits_whose_reply_was_lost_insert_nothing_twice(
