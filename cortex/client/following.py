@@ -30,6 +30,8 @@ from cortex.store import feed
 FOLLOWERS_MAX: Final = 10_000
 READ_MAX: Final = 500
 """Positions in one statement."""
+FIRST_READ_S: Final = 2.0
+"""How long following may last beyond its deadline for its first read."""
 GAP_S: Final = 0.1
 QUIET_GAP_S: Final = 0.5
 
@@ -45,12 +47,22 @@ class News:
     """The job has ended, and these are its last events."""
 
 
+@attrs.define(eq=False)
+class _Follower:
+    """One caller that waits for events after a position."""
+
+    place: Place
+    news: asyncio.Future[News]
+    is_read: asyncio.Event = attrs.field(factory=asyncio.Event)
+    """Its events were read once."""
+
+
 class Followers:
     """The followers of one client, in its event loop."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._waiting: dict[asyncio.Future[News], Place] = {}
+        self._waiting: dict[_Follower, None] = {}
         self._rate = PollRate(gap_s=GAP_S, quiet_gap_s=QUIET_GAP_S)
         self._reason = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -67,16 +79,20 @@ class Followers:
         if len(self._waiting) >= FOLLOWERS_MAX:
             raise UnavailableError(f"{FOLLOWERS_MAX:,} followers of jobs already")
         news: asyncio.Future[News] = asyncio.get_running_loop().create_future()
-        self._waiting[news] = (job_id, position)
+        follower = _Follower((job_id, position), news)
+        self._waiting[follower] = None
         self._reason.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="cortex client events")
         try:
             await asyncio.wait({news}, timeout=timeout_s)
+            if not news.done() and not follower.is_read.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(follower.is_read.wait(), FIRST_READ_S)
             if news.done():
                 return news.result()
         finally:
-            del self._waiting[news]
+            del self._waiting[follower]
             if news.done() and not news.cancelled():
                 news.exception()  # it is retrieved
         if self._trouble is not None:
@@ -120,26 +136,31 @@ class Followers:
 
     async def _read(self) -> bool:
         """Read once for all followers; return whether anything happened."""
-        waiting = {news: place for news, place in self._waiting.items() if not news.done()}
-        places = list(dict.fromkeys(waiting.values()))
+        waiting = [each for each in self._waiting if not each.news.done()]
+        places = list(dict.fromkeys(each.place for each in waiting))
         happened: dict[Place, Happened | None] = {}
         for at in range(0, len(places), READ_MAX):
             happened |= await feed.since(self._db, places[at : at + READ_MAX])
-        for news, place in waiting.items():
-            if news.done() or place not in happened:
-                continue
-            if (what := happened[place]) is None:
-                self._fail([news], missing(place[0]))
-            elif events := events_after(place[1], what):
-                news.set_result(News(events, what.is_over))
-            elif what.is_over:
-                news.set_result(News((), is_over=True))
+        for each in waiting:
+            if not each.news.done() and each.place in happened:
+                self._answer(each, happened[each.place])
+            each.is_read.set()
         return bool(happened)
 
-    def _fail(self, some: Sequence[asyncio.Future[News]], error: CortexError) -> None:
-        for news in some:
-            if not news.done():
-                news.set_exception(type(error)(error.message, hint=error.hint))
+    def _answer(self, follower: _Follower, happened: Happened | None) -> None:
+        job_id, position = follower.place
+        if happened is None:
+            self._fail([follower], missing(job_id))
+        elif events := events_after(position, happened):
+            follower.news.set_result(News(events, happened.is_over))
+        elif happened.is_over:
+            follower.news.set_result(News((), is_over=True))
+
+    def _fail(self, some: Sequence[_Follower], error: CortexError) -> None:
+        for each in some:
+            if not each.news.done():
+                each.news.set_exception(type(error)(error.message, hint=error.hint))
+            each.is_read.set()
 
 
 def missing(job_id: UUID) -> NotFoundError:

@@ -159,6 +159,12 @@ def test_events_come_in_order_to_the_end(web: str, life: Life) -> None:
             found = [event async for event in handle.events(timeout=30)]
             broken_off = handle.events()
             await anext(broken_off)
+            late = handle.events(timeout=0)  # it is read once, whatever the timeout
+            assert [await anext(late) for _ in found] == found
+            waiting = (await client.submit(digest, urls=[])).events(timeout=0)
+            await anext(waiting)
+            with pytest.raises(TimedOutError, match="within 0 s"):
+                await anext(waiting)
             return found
 
     found = run_asyncio(main)
