@@ -56,6 +56,8 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections; waits that go on end with `UnavailableError`."""
+        if self._loop.is_stopped:
+            return
         try:
             await self._loop.finish(self._core.close)
         finally:

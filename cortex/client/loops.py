@@ -35,7 +35,12 @@ class Loop(Protocol):
         """Run to the end, also in a caller that is cancelled, within a bound."""
         ...
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Refuse further calls."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool: ...
 
 
 class CallersLoop:
@@ -43,8 +48,15 @@ class CallersLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._is_stopped = False
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
 
     async def run(self, work: Work[T]) -> T:
+        if self._is_stopped:
+            raise _closed()
         if asyncio.get_running_loop() is not self._loop:
             raise UsageError(
                 "this client belongs to another event loop",
@@ -56,7 +68,8 @@ class CallersLoop:
         async with asyncio.timeout(FINISH_S):
             await self.run(work)
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        self._is_stopped = True
 
 
 class ThreadLoop:
@@ -64,6 +77,8 @@ class ThreadLoop:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
+        self._is_stopped = False
+        self._lock = threading.Lock()  # no call begins after the stop: nothing would end it
         # Not asyncio.new_event_loop: importing trio_asyncio changes what that makes.
         self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._run, name="cortex client", daemon=True)
@@ -88,15 +103,22 @@ class ThreadLoop:
                 "this client was connected before the process forked",
                 hint="connect one in each worker process",
             )
-        if not self._thread.is_alive() or self._loop.is_closed():
-            raise UsageError("this client is closed", hint="connect another one")
-        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+        with self._lock:
+            if self._is_stopped:
+                raise _closed()
+            return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._is_stopped
 
     def call(self, work: Work[T]) -> T:
         """Run to the end, from any thread; Ctrl-C cancels it."""
         future = self.begin(work)
         try:
             return future.result()
+        except CancelledError as error:
+            raise _cut() from error  # noqa: ASYNC104 -- closing the client cut it, not the caller
         except BaseException:
             future.cancel()
             raise
@@ -104,9 +126,13 @@ class ThreadLoop:
     def stop(self) -> None:
         """End the thread within a bound; calls that still run are cancelled."""
         atexit.unregister(self.stop)
-        if os.getpid() == self._pid and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(STOP_S)
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            was_stopped, self._is_stopped = self._is_stopped, True
+            if not was_stopped:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(STOP_S)
 
 
 class TrioLoop(ThreadLoop):
@@ -133,13 +159,21 @@ class TrioLoop(ThreadLoop):
             return future.result()
         except CancelledError as error:
             await trio.lowlevel.checkpoint_if_cancelled()  # noqa: ASYNC102 -- it waits for nothing
-            raise UnavailableError("the client was closed during the call") from error  # noqa: ASYNC104 -- the call was cut by closing the client, not by its caller
+            raise _cut() from error  # noqa: ASYNC104 -- the call was cut by closing the client, not by its caller
 
     async def finish(self, work: Work[None]) -> None:
         import trio  # noqa: PLC0415
 
         with trio.move_on_after(FINISH_S, shield=True):
             await self.run(work)
+
+
+def _closed() -> UsageError:
+    return UsageError("this client is closed", hint="connect another one")
+
+
+def _cut() -> UnavailableError:
+    return UnavailableError("the client was closed during the call")
 
 
 def current_loop() -> Loop:

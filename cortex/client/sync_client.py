@@ -44,6 +44,8 @@ class SyncClient:
 
     def close(self) -> None:
         """Close all connections; waits that go on end with `UnavailableError`."""
+        if self._loop.is_stopped:
+            return
         try:
             self._loop.call(self._core.close)
         finally:

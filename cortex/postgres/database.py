@@ -178,6 +178,7 @@ class Database:
         self._lent_count = 0
         self._given_back = asyncio.Event()
         self._content_until = float("-inf")
+        self._is_closed = False
 
     async def fetch(self, query: str, *args: object) -> list[Record]:
         """Run one named statement in its own transaction and return its rows."""
@@ -273,8 +274,13 @@ class Database:
         return _Bound(self.profile, rng=self._rng, connection=connection)
 
     async def close(self) -> None:
-        """Close the idle connections; all together they have one second to close properly."""
-        self._watchdog.close()
+        """Close the idle connections; all together they have one second to close properly.
+
+        Calls under way keep their bound, and close their connections.
+        """
+        self._is_closed = True
+        if not self._lent_count:
+            self._watchdog.close()
         for _, holder in self._holders:
             holder.terminate()
         idle, self._idle = self._idle, []
@@ -382,7 +388,8 @@ class Database:
             connection.terminate()
 
     def _give_back(self, connection: "asyncpg.Connection[Record]", *, clean: bool) -> None:
-        if clean and not connection.is_closed() and not connection.is_in_transaction():
+        is_usable = clean and not connection.is_closed() and not connection.is_in_transaction()
+        if is_usable and not self._is_closed:
             # The first one again and again: it has prepared the statements, and knows the tables.
             self._idle.append(connection)
             self._idle.sort(key=_NUMBER, reverse=True)

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, assert_type
 from uuid import UUID
 
+import asyncpg
 import pytest
 import trio
 
@@ -296,8 +298,53 @@ def test_closing_a_client_ends_its_waits(web: str) -> None:
         await client.close()
         with pytest.raises(UnavailableError, match="closed"):
             await waits
-        with pytest.raises(UnavailableError, match="closed"):
-            await handle.result(1)
+        await client.close()  # again: nothing is left to close
+        for late in (handle.result(1), client.submit(digest, urls=[])):
+            with pytest.raises(UsageError, match="this client is closed"):
+                await late
+
+    run_asyncio(main)
+
+
+def test_closing_a_client_cuts_the_calls_of_other_threads(web: str, database: str) -> None:
+    client = SyncClient(web)
+    client.submit(digest, urls=[])
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        async def main() -> None:
+            connection = await asyncpg.connect(database)
+            async with connection.transaction():
+                await connection.execute("LOCK TABLE cortex.job_record IN EXCLUSIVE MODE")
+                locked.set()
+                await asyncio.to_thread(done.wait)
+            await connection.close()
+
+        run_asyncio(main)
+
+    with ThreadPoolExecutor() as pool:
+        holding = pool.submit(hold)
+        locked.wait()
+        submitting = pool.submit(client.submit, digest, urls=[])
+        blocked = "SELECT FROM pg_locks WHERE NOT granted"
+        eventually(lambda: sql(database, blocked), what="the submit waits")
+        client.close()
+        client.close()
+        with pytest.raises(UnavailableError, match="closed during the call"):
+            submitting.result()
+        done.set()
+        holding.result()
+    until_alone(database, web)
+
+
+def test_a_call_under_way_ends_although_its_client_was_closed(web: str, database: str) -> None:
+    async def main() -> None:
+        client = await Client.connect(web)
+        submitting = asyncio.ensure_future(client.submit(digest, urls=[]))
+        await asyncio_turn()
+        await client.close()
+        await submitting
+        until_alone(database, web)
 
     run_asyncio(main)
 
