@@ -210,7 +210,11 @@ class RunnableJob(Protocol[R_co]):
 
 
 def _outcome(run: JobRun) -> Run[Any]:
-    result = None
+    result, steps = None, run.steps
+    places = {key: place for place, key in enumerate(steps)}
+    effects = sorted(
+        run.record.ledger.effects, key=lambda each: places.get(each.intent.key, len(places))
+    )
     if run.error is None and run.result is not None:
         result = decode(run.result)
         if run.job_type.result is not None:
@@ -219,7 +223,7 @@ def _outcome(run: JobRun) -> Run[Any]:
         type=run.job_type.name,
         error=run.error,
         attempts=run.attempts,
-        steps=run.steps,
+        steps=steps,
         effects=tuple(
             Effect(
                 key=each.intent.key,
@@ -228,7 +232,7 @@ def _outcome(run: JobRun) -> Run[Any]:
                 status=each.status,
                 calls=run.record.calls[each.id].count,
             )
-            for each in run.record.ledger.effects
+            for each in effects
         ),
         logs=tuple(
             Line(

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.classification import describe
-from cortex.domain.errors import TimedOutError
+from cortex.domain.errors import MisfitKind, TimedOutError
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, Misfit, Operation, Release, Suspend
 from cortex.durable.handling import run_handler
 from cortex.durable.job_log import LineBuffer
@@ -114,8 +114,8 @@ class JobRun:
         longest = None if self._journal is None else self._journal.progress.longest
         where = "outside of its steps" if longest is None else f"in step {longest[0].key!r}"
         self.stuck(
-            f"{reason}: it waits {where} for a thread, a socket or asyncio code; give the "
-            "step a timeout=, or replace what it waits for"
+            f"{reason}: {where} it waits for a thread, a socket or asyncio code, or it loops; give "
+            "the step a timeout=, or replace what it waits for"
         )
 
     def stuck(self, reason: str) -> None:
@@ -198,8 +198,10 @@ class JobRun:
                     began = trio.current_time()
                     await self._wait(end, clock)
                     ends_at += trio.current_time() - began
-                case Misfit() as end:
+                case Misfit(kind=MisfitKind.STEP) as end:
                     self.stuck(f"does not fit its own record: {end.error}")
+                case Misfit() as end:
+                    self.stuck(f"would wait for other code: {end.error}")
                 case end:
                     raise AssertionError(f"no operation ends an attempt so: {end!r}")
         self.stuck(

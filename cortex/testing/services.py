@@ -17,12 +17,13 @@ from cortex.domain.control_flow import LeaseLost
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim
 from cortex.domain.log_line import JobLog
+from cortex.domain.messages.message import Message
 from cortex.domain.model import ModelRequest
 from cortex.domain.policy import JobPolicy
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.domain.usage import Usage
-from cortex.durable.attempt import JobLimits, Services
+from cortex.durable.attempt import ApprovalReminder, JobLimits, Services
 from cortex.durable.calls import Caller, Reservation
 from cortex.durable.journal import Journal
 from cortex.durable.resources import Resources
@@ -145,6 +146,22 @@ class Specs:
         raise LeaseLost("stuck")
 
 
+class NoSubscriptions:
+    """Nobody is subscribed: notifications are taken and go nowhere."""
+
+    async def routes(self, topic: str, *, tenant: str, payload: dict[str, Any]) -> list[str]:  # noqa: ARG002
+        return []
+
+    async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None: ...
+
+    async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:  # noqa: ARG002
+        return ApprovalReminder(approval=approval, status="PENDING", notified=[])
+
+    async def notify(
+        self, claim: Claim, payload: str, *, job_id: UUID, traceparent: str | None
+    ) -> None: ...
+
+
 @attrs.frozen
 class Missing:
     """A part of a pod that tests of jobs do not have: a job that calls it is stuck."""
@@ -188,7 +205,7 @@ def services_of(
         clock=clock,
         bulk=Missing("many jobs", stuck),
         upkeep=Missing("the background work of a pod", stuck),
-        channels=Missing("subscriptions", stuck),
+        channels=NoSubscriptions(),
         workspaces=workspaces,
         rng=rng,
         resources=resources,

@@ -326,6 +326,16 @@ def test_run_has_lines_of_its_job(harness: Cortex) -> None:
     assert (second.level, second.step, second.fields) == ("warning", "load", {"number": 7})
 
 
+def test_job_notifies_people(harness: Cortex) -> None:
+    @job
+    async def notifies(ctx: Context) -> None:
+        await ctx.tool("notify", "send_notification", {"text": "It is late."})
+
+    run = harness.run_sync(notifies)
+    assert run.error is None
+    assert [each.tool for each in run.effects] == ["send_notification"]
+
+
 def test_patched_job_takes_new_branch(harness: Cortex) -> None:
     @job
     async def changed(ctx: Context) -> str:

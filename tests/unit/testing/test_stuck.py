@@ -64,7 +64,8 @@ def test_wait_for_thread_is_named_and_left(
 
     try:
         with pytest.raises(
-            StuckError, match=r"^job 'waits' has not ended after 0 real seconds: it waits in step "
+            StuckError,
+            match=r"^job 'waits' has not ended after 0 real seconds: in step 'listen' it waits ",
         ):
             harness.run_sync(waits)
     finally:
@@ -80,10 +81,36 @@ def test_wait_outside_of_steps_is_named(harness: Cortex, monkeypatch: pytest.Mon
         await trio.to_thread.run_sync(never.wait, abandon_on_cancel=True)
 
     try:
-        with pytest.raises(StuckError, match="it waits outside of its steps"):
+        with pytest.raises(StuckError, match="outside of its steps it waits"):
             harness.run_sync(waits)
     finally:
         never.set()
+
+
+def test_loop_is_named(harness: Cortex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "REAL_S", 0.05)
+
+    async def one() -> int:
+        return 1
+
+    @job
+    async def loops(ctx: Context) -> None:
+        while True:
+            await ctx.step("one", one)
+
+    with pytest.raises(
+        StuckError, match=r"real seconds: in step 'one#\d+' it waits .* or it loops"
+    ):
+        harness.run_sync(loops)
+
+
+def test_tool_that_is_not_there_is_named(harness: Cortex) -> None:
+    @job
+    async def calls(ctx: Context) -> None:
+        await ctx.tool("pay", "pay", {})
+
+    with pytest.raises(StuckError, match="would wait for other code: this pod has no tool 'pay'"):
+        harness.run_sync(calls)
 
 
 def test_code_that_blocks_is_named(harness: Cortex, monkeypatch: pytest.MonkeyPatch) -> None:
