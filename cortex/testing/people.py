@@ -86,5 +86,7 @@ def _edited(request: ApprovalRequest, arguments: Mapping[str, Any]) -> dict[str,
         raise ValueError(f"question {request.key!r} has no schema: people cannot edit it")
     plain = dict(arguments)
     if found := misfits(request.schema, plain):
-        raise ValueError(f"question {request.key!r} does not take {plain}: {found[0]}")
+        raise ValueError(
+            f"question {request.key!r} does not take {plain}: {found[0].field} {found[0].reason}"
+        )
     return plain
