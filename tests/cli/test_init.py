@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cortex import testing
 from cortex.cli.apps import load_app
 from cortex.cli.project import init
 from cortex.durable.registry import Registry
@@ -40,6 +41,19 @@ def test_init_writes_a_project_whose_files_are_read(
     registry.collect(load_app(str(folder / "app.py")))
     assert registry.names == ("refund_order",)
     assert cortex("agents", "apply", "shop/clerk.yaml").code == 0
+
+
+async def test_the_test_of_the_project_passes(
+    cortex_nowhere: Cortex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cortex_nowhere("init", "shop").code == 0
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    module = load_app(str(tmp_path / "shop" / "test_app.py"))
+    (test,) = (value for name, value in vars(module).items() if name.startswith("test_"))
+    with testing.Cortex() as harness:
+        await test(harness, tmp_path, monkeypatch)
+    assert len(list((tmp_path / "bank").iterdir())) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ FILES: Final = {
     "cortex.toml": "cortex.toml",
     "docker-compose.yml": "docker-compose.yml",
     "pyproject.toml": "pyproject.toml",
+    "test_app.py": "test_app.py",
     ".github/workflows/ci.yml": "ci.yml",
     ".gitignore": "gitignore",
 }
@@ -37,8 +38,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 def init(options: Options, *, name: str) -> None:
     """Write a project that runs into the new folder NAME.
 
-    It has a job, an agent, tools and an approval, a Compose file, and a workflow for CI that checks
-    new code against the jobs in flight.
+    It has a job, an agent, tools and an approval, a test of the job, a Compose file, and a workflow
+    for CI that checks new code against the jobs in flight.
     """
     output = Output(options)
     options.refuse_columns("init writes one project, it has no columns")
@@ -93,4 +94,5 @@ def _page(target: Path) -> Iterator[str]:
     yield ""
     yield f"  cd {target}"
     yield "  cortex run app.py refund_order number=1042    asks you, and pays"
+    yield "  pytest                                        tests the job, without a database"
     yield "  cortex dev                                    a pod that restarts when you save"

@@ -46,6 +46,7 @@ async def refund_order(ctx: Context, number: str) -> str:
     """Refund an order; a person agrees first if it is a large one."""
     order = await ctx.tool("find order", find_order, {"number": number})
     if order.euros > ASK_ABOVE_EUROS:
-        await ctx.approve("large refund", detail={"to": order.customer, "euros": order.euros})
+        question = {"to": order.customer, "euros": order.euros}
+        await ctx.approve("large refund", detail=question)
     await ctx.tool("refund", refund, {"number": number, "euros": order.euros})
     return f"refunded {order.euros} euros to {order.customer}"
