@@ -9,6 +9,7 @@ import attrs
 from cortex.agent.loop import AgentResult
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import AnyTool
+from cortex.domain.canonical import canonical, parse
 from cortex.domain.clock import uuid7_of
 from cortex.domain.errors import UsageError
 from cortex.jobs.run_agent import run_agent
@@ -24,6 +25,12 @@ class Agent:
     spec: AgentSpec
     tools: tuple[AnyTool, ...]
     """The application's own tools."""
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The specification as a database returns it."""
+        stored: dict[str, Any] = parse(canonical(self.spec.to_json()))
+        return stored
 
     @property
     def name(self) -> str:

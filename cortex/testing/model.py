@@ -1,16 +1,18 @@
 """A model that answers as a test says."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.domain.control_flow import LeaseLost
+from cortex.domain.errors import UsageError
 from cortex.domain.model import Block, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.testing.clock import RunClock
 
+HOW: Final = 'write a text, {"tool": "NAME", "input": {…}}, an exception or a ModelResponse'
 Answer = str | ModelResponse | Exception | dict[str, Any]
 
 
@@ -29,11 +31,11 @@ class Model:
 
     def says(self, text: Answer) -> None:
         """Answer every call so, after those of the script."""
-        self._always = text
+        self._always = _checked(text)
 
     def script(self, answers: Iterable[Answer]) -> None:
         """Answer the next calls of a run in this order; each run begins with the first."""
-        self._script = list(answers)
+        self._script = [_checked(each) for each in answers]
 
     def begin(self) -> "ScriptedModel":
         """Return the model of one run."""
@@ -42,6 +44,14 @@ class Model:
     def answer_after(self, script: list[Answer]) -> Answer | None:
         """Take the next answer; None: there is none."""
         return script.pop(0) if script else self._always
+
+
+def _checked(answer: Answer) -> Answer:
+    if isinstance(answer, dict) and answer.keys() - {"input"} != {"tool"}:
+        raise UsageError(f"no answer of a model: {answer!r:.200}", hint=HOW)
+    if not isinstance(answer, str | ModelResponse | Exception | dict):
+        raise UsageError(f"no answer of a model: {answer!r:.200}", hint=HOW)
+    return answer
 
 
 @attrs.define

@@ -27,7 +27,7 @@ class Effect:
     arguments: object
     """Plain JSON."""
     status: str
-    """COMPLETED, FAILED: it was certainly not applied, or PENDING."""
+    """COMPLETED, FAILED: it was certainly not applied, or UNKNOWN."""
     calls: int
     """How often its function was called."""
 

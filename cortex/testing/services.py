@@ -133,7 +133,7 @@ class Specs:
     stuck: Callable[[str], None]
 
     async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:  # noqa: ARG002
-        return self._refuse("an agent") if self.only is None else self.only.spec.to_json()
+        return self._refuse("an agent") if self.only is None else self.only.stored
 
     async def newest_agent(self, name: str) -> tuple[UUID, int]:
         return self._refuse(f"agent {name!r}")

@@ -13,6 +13,9 @@ name: clerk
 model: claude-sonnet-4-5
 system: You refund orders.
 tools: [look_up, refund, write_file]
+approvals:
+  - {tool: refund, when: {order: {gt: 5}}, approve: true, risk: HIGH}
+  - {tool: refund, approve: false}
 ---
 name: writer
 model: claude-sonnet-4-5
@@ -26,7 +29,7 @@ async def look_up(order: int) -> str:
     return f"order {order} was paid"
 
 
-@tool(effect=True, approve=True)
+@tool(effect=True)
 async def refund(order: int) -> str:
     """Refund an order."""
     return f"order {order} is refunded"

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -279,6 +280,14 @@ def test_concurrent_calls_are_answered_in_the_order_of_their_steps(harness: Cort
     run = harness.run_sync(talk)
     assert run.result == [*"abcde"]
     assert run.steps == ["ask", "ask#2", "ask#3", "ask#4", "ask#5"]
+
+
+@pytest.mark.parametrize("answer", [7, {"name": "look_up"}, None])
+def test_answer_that_is_none_is_named(harness: Cortex, answer: Any) -> None:
+    with pytest.raises(UsageError, match="no answer of a model"):
+        harness.model.says(answer)
+    with pytest.raises(UsageError, match="no answer of a model"):
+        harness.model.script(["hi", answer])
 
 
 def test_error_of_model_is_retried(harness: Cortex) -> None:
