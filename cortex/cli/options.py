@@ -320,7 +320,14 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then the common ones separately."""
+        """Write examples, the command's own options, then the common ones separately."""
+        from cortex.cli.examples import EXAMPLES
+
+        lines = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+        if lines:
+            with formatter.section("Examples"):
+                for line in lines:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         own = [p for p in self.get_params(ctx) if p not in self.common]
         write_section(formatter, "Options", _records(ctx, own))
         write_section(formatter, "On every command", _records(ctx, self.common))

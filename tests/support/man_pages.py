@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from cortex.cli.completion import SHELLS, script
+from cortex.cli.examples import EXAMPLES
 from cortex.cli.failures import EXIT_CODES
 from cortex.cli.main import SUMMARY, cli
 from cortex.cli.options import Command
@@ -74,6 +75,8 @@ def _page(name: str, command: click.Command) -> str:
         parts += [f".SH DESCRIPTION\n{_text(rest)}"] if rest != [""] else []
     for full, each in leaves:
         parts.append(f".SH {_plain(full)}\n{_text(_help_text(each).split(chr(10) * 2))}")
+        lines = "\n".join(map(_plain, EXAMPLES[full.removeprefix("cortex ")]))
+        parts.append(f".PP\nFor example:\n.PP\n.nf\n{lines}\n.fi\n")
         parts.append(_options(each))
     parts.append(
         ".SH SEE ALSO\n.BR cortex (1),\nfor the options of all commands and the exit status.\n"

@@ -11,6 +11,7 @@ import click
 
 from cortex.agent.tools import BUILT_IN
 from cortex.cli import synonyms
+from cortex.cli.examples import EXAMPLES
 from cortex.cli.failures import EXIT_CODES
 from cortex.cli.main import cli
 from cortex.cli.options import Command
@@ -236,6 +237,7 @@ def _commands_page() -> str:
     )
     for path, command in commands:
         parts += [f"## {path}", f"    {_usage(command, path)}", _help_text(command)]
+        parts.append("\n".join(["For example:", "", *_examples(path)]))
         rows = list(_parameters(command))
         if rows:
             parts.append(_table("option | what it does", rows))
@@ -250,6 +252,10 @@ def _commands_page() -> str:
         _table("exit code | meaning", _exit_codes()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _examples(path: str) -> list[str]:
+    return [f"    {line}" for line in EXAMPLES[path.removeprefix("cortex ")]]
 
 
 def _anchor(path: str) -> str:
