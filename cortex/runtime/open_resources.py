@@ -13,8 +13,9 @@ import trio
 
 from cortex.domain.classification import failure_of
 from cortex.domain.errors import TransientError
+from cortex.durable.abandoning import end
 from cortex.durable.resources import Resource, Resources
-from cortex.durable.stray_errors import close_nurseries, leave_actor
+from cortex.durable.stray_errors import END_S, POLL_S, close_nurseries, leave_actor
 
 OPENS_WITHIN_S: Final = 60.0
 CLOSES_WITHIN_S: Final = 5.0
@@ -39,8 +40,10 @@ class _Holder:
     closing: trio.Event = attrs.field(factory=trio.Event)
     closed: trio.Event = attrs.field(factory=trio.Event)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    task: trio.lowlevel.Task | None = None
 
     async def hold(self) -> None:
+        self.task = trio.lowlevel.current_task()
         try:
             with self.scope:
                 async with self.resource.open() as self.value:
@@ -107,9 +110,12 @@ class OpenResources:
             await self.open()
 
     async def close(self) -> None:
-        """Close all, the last one first. Errors, and what does not close in time, are logged."""
+        """Close all, the last one first. Errors, and what does not close in time, are logged.
+
+        One that goes on behind a shield is ended: the pod would wait for it until it is killed.
+        """
         self.resources.opened.clear()
-        within_s = max(0.0, min(CLOSES_WITHIN_S, self.left_s() - CANCELLED_WITHIN_S))
+        within_s = max(0.0, min(CLOSES_WITHIN_S, self.left_s() - CANCELLED_WITHIN_S - END_S))
         holders = list(reversed(self._holders))
         self._holders.clear()
         with trio.move_on_after(within_s, shield=True):
@@ -127,3 +133,8 @@ class OpenResources:
         with trio.move_on_after(CANCELLED_WITHIN_S, shield=True):
             for holder in left:
                 await holder.closed.wait()
+        tasks = [each.task for each in left if each.task and not each.closed.is_set()]
+        with trio.move_on_after(END_S, shield=True):
+            while tasks:
+                tasks = [task for task in tasks if not end(task)]
+                await trio.sleep(POLL_S)

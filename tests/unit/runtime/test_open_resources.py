@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from cortex.durable.resources import Resource, Resources
+from cortex.durable.stray_errors import END_S
 from cortex.runtime.open_resources import (
     CANCELLED_WITHIN_S,
     CLOSES_WITHIN_S,
@@ -121,6 +122,26 @@ async def test_one_that_never_closes_is_cancelled_and_logged(autojump_clock: obj
         await using(*both, work=_nothing)
     assert trio.current_time() - began <= CLOSES_WITHIN_S + CANCELLED_WITHIN_S
     assert {each["resource"] for each in logs} == {"client (app.py:7)", "pool (app.py:7)"}
+
+
+async def test_one_that_shields_its_close_is_ended(autojump_clock: object) -> None:
+    ran: list[str] = []
+
+    @asynccontextmanager
+    async def hangs() -> AsyncIterator[str]:
+        async with trio.open_nursery() as nursery:
+            yield "well"
+            with trio.CancelScope(shield=True):
+                nursery.start_soon(trio.sleep_forever)
+                await trio.sleep_forever()
+        ran.append("on")
+
+    with structlog.testing.capture_logs() as logs, trio.fail_after(60):
+        began = trio.current_time()
+        await using(declared("client", hangs), declared("pool", hangs), work=_nothing)
+    assert trio.current_time() - began <= CLOSES_WITHIN_S + CANCELLED_WITHIN_S + END_S
+    assert {each["resource"] for each in logs} == {"client (app.py:7)", "pool (app.py:7)"}
+    assert ran == []
 
 
 async def test_one_that_fails_while_open_is_logged_and_reported() -> None:
