@@ -115,7 +115,7 @@ _OK: Final = 200
 _SQLSTATE_CHARS: Final = 5
 ON_TRIO: Final = (
     "asyncio does not run here: jobs run on trio. Use trio or a library that knows it, such as "
-    "anyio or httpx; run one that knows only asyncio in trio_asyncio.open_loop()"
+    "anyio or httpx; call one that knows only asyncio by ctx.asyncio(function, …)"
 )
 
 ASYNCIO_UNDER_TRIO: Final = (

@@ -117,8 +117,8 @@ class Resources:
             other = self.declared.setdefault(each.kind, each)
             if other is not each:
                 raise UsageError(
-                    f"two resources are a {each.kind.__name__}: {other.name} ({other.place}) "
-                    f"and {each.name} ({each.place})",
+                    f"two resources have the type {each.kind.__name__}: "
+                    f"{other.name} ({other.place}) and {each.name} ({each.place})",
                     hint="keep one, or give one of them a subclass of its own",
                 )
 

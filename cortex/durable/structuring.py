@@ -49,6 +49,7 @@ from cattrs.cols import (
     homogenous_tuple_structure_factory,
     is_any_set,
     is_frozenset,
+    is_mapping,
     list_structure_factory,
 )
 from cattrs.errors import (
@@ -152,7 +153,7 @@ def structure_discreetly(
     """
     try:
         return (using or converter).structure(value, target)
-    except (CattrsError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:
         lines = cattrs.transform_error(error, path=what, format_exception=_worded)
         raise InvalidValueError("; ".join(lines[:LISTED_MAX])) from error
 
@@ -182,7 +183,9 @@ def _worded(error: BaseException, declared: type | None) -> str:
         return f"invalid value ({error})"
     if isinstance(error, UnfitError) and error.expected is not None:
         return f"invalid value (expected {error.expected})"
-    return cattrs.v.format_exception(error, declared)
+    if isinstance(error, (CattrsError, ValueError, TypeError, KeyError, AttributeError)):
+        return cattrs.v.format_exception(error, declared)
+    return f"refused by its class ({type(error).__name__})"
 
 
 def show(value: object) -> str:
@@ -302,7 +305,7 @@ def _structure_model(value: object, target: Any) -> object:
 def _structure_choice(value: object, target: Any) -> object:
     """Structure a `Literal`'s or an `Enum`'s value; the type counts, so that true is not 1."""
     is_enum = isinstance(target, type)
-    choices = [each.value for each in target] if is_enum else list(get_args(target))
+    choices = _choices(target)
     for choice in choices:
         if type(choice) is type(value) and choice == value:
             return target(value) if is_enum else choice
@@ -310,6 +313,11 @@ def _structure_choice(value: object, target: Any) -> object:
         with contextlib.suppress(ValueError):
             return target(value)  # by its `_missing_`
     refuse(f"one of {', '.join(map(show, choices))}", value)
+
+
+def _choices(target: Any) -> list[Any]:
+    is_enum = isinstance(target, type)
+    return [each.value for each in target] if is_enum else list(get_args(target))
 
 
 def _make_union_hook(_: Any, inner: Converter) -> Hook:
@@ -322,6 +330,9 @@ def _make_union_hook(_: Any, inner: Converter) -> Hook:
         if value is None and types.NoneType in members:
             return None
         real = [each for each in members if each is not types.NoneType]
+        if type(value) in real and type(value) in (int, float):
+            # JSON writes a Decimal as text, and a whole float as one.
+            real = [each for each in real if each not in (float, Decimal) or each is type(value)]
         if len(real) == 1:
             return inner.structure(value, real[0])
         close: list[Exception] = []
@@ -330,7 +341,7 @@ def _make_union_hook(_: Any, inner: Converter) -> Hook:
                 return inner.structure(value, member)
             except (ClassValidationError, IterableValidationError, ModelMisfitError) as error:
                 close.append(error)
-            except (InvalidValueError, ValueError, TypeError, KeyError, AttributeError):
+            except Exception:  # noqa: BLE001, S112 -- classes refuse by any error
                 continue
         if len(close) == 1:
             raise close[0]
@@ -388,9 +399,13 @@ def _make_typed_dict_hook(target: Any, converter: Converter) -> Hook:
 
 
 def _make_mapping_hook(target: Any, converter: Converter) -> Hook:
-    """Structure a mapping. JSON writes numbers that are keys as text."""
+    """Structure a mapping. JSON writes keys that are no text as text."""
     inner = mapping_structure_factory(target, converter)
     kind = next(iter(get_args(target)), None)
+    if kind is bool or _is_choice(kind):
+        keys = (True, False) if kind is bool else _choices(kind)
+        written = {_key(each): each for each in keys}
+        return lambda value, to: inner({written.get(k, k): v for k, v in value.items()}, to)
     if kind not in (int, float):
         return inner
 
@@ -402,6 +417,17 @@ def _make_mapping_hook(target: Any, converter: Converter) -> Hook:
         return key
 
     return lambda value, to: inner({number(key): item for key, item in value.items()}, to)
+
+
+def _key(key: Any) -> str:
+    """Return the text that stands for a key in JSON."""
+    if type(key) is str:
+        return key
+    if isinstance(key, Enum):
+        return _key(key.value)
+    if key is None or isinstance(key, bool):
+        return orjson.dumps(key).decode()
+    return str(key)
 
 
 def _is_dataclass(target: Any) -> bool:
@@ -467,6 +493,10 @@ def _make_converter(*, is_exact: bool) -> Converter:
     # It would write bytes as base85 text, which comes back as text.
     made.register_unstructure_hook(bytes, lambda value: value)
     made.register_unstructure_hook(Decimal, str)
+    key_handler: Any = _key  # called with the key alone, unlike its type in cattrs
+    made.register_unstructure_hook_factory(
+        is_mapping, lambda target: made.gen_unstructure_mapping(target, key_handler=key_handler)
+    )
     made.register_unstructure_hook_func(pydantic_models.is_model, pydantic_models.to_plain)
     for kind in _SCALARS:
         made.register_structure_hook(kind, partial(_structure_scalar, kind=kind))
@@ -546,5 +576,6 @@ def _parts_of(shape: Any) -> list[Any]:
     if pydantic_models.is_model(shape):
         return []  # it checks its own parts, and may convert those that nothing else can
     if get_origin(shape) is None and has_fields(shape):
-        return list(get_type_hints(shape).values())
+        hints = get_type_hints(shape)  # also of class variables, which are no fields
+        return [hints[name] for name in field_names(shape) if name in hints]
     return [each for each in get_args(shape) if not isinstance(each, list)]

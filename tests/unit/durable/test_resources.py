@@ -149,7 +149,9 @@ def test_two_resources_of_one_type_are_refused_by_name() -> None:
     async def other() -> AsyncIterator[Client]:
         yield Client()
 
-    with pytest.raises(UsageError, match=r"two resources are a Client: client \(.*\) and other"):
+    with pytest.raises(
+        UsageError, match=r"two resources have the type Client: client .* and other"
+    ):
         Registry().collect(module(client=client, other=other))
 
 

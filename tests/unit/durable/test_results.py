@@ -11,10 +11,12 @@ from collections.abc import (
 )
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from functools import partial, wraps
 from typing import (
     Any,
+    ClassVar,
+    Literal,
     LiteralString,
     NotRequired,
     Self,
@@ -40,6 +42,10 @@ class Colour(Enum):
     RED = "red"
 
 
+class Size(IntEnum):
+    SMALL = 1
+
+
 @attrs.frozen
 class Item:
     name: str
@@ -52,6 +58,12 @@ class Place:
     id: UUID
     at: datetime
     items: list[Item]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    shared: ClassVar[complex] = 1j
+    by_colour: dict[Colour, Decimal] = dataclasses.field(default_factory=dict)
 
 
 class Options(TypedDict):
@@ -84,6 +96,16 @@ VALUES: list[tuple[Any, Any]] = [
     (list[Item], [ITEM, ITEM]),
     (dict[str, Order], {"one": ORDER}),
     (dict[int, list[Decimal]], {7: [Decimal(1)]}),
+    (dict[Colour, int], {Colour.RED: 1}),
+    (dict[Size, int], {Size.SMALL: 1}),
+    (dict[Literal[1, "one"], int], {1: 1, "one": 2}),
+    (dict[bool, str], {True: "yes", False: "no"}),
+    (dict[date, int], {date(2026, 1, 31): 1}),
+    (Rate, Rate(by_colour={Colour.RED: Decimal("0.10")})),
+    (Decimal | int, 5),
+    (Decimal | float, 0.5),
+    (float | int, 5),
+    (Decimal | int, Decimal(5)),
     (Item | None, None),
     (Item | None, ITEM),
     (tuple[int, Item], (1, ITEM)),
@@ -145,6 +167,27 @@ async def test_a_recorded_result_that_the_code_refuses_is_a_divergence_without_i
     assert caught.value.is_clean
     assert "customer: Field required" in caught.value.message
     assert "'load'" in caught.value.message
+    assert "4711" not in caught.value.message
+
+
+async def test_a_class_may_refuse_a_recorded_result_by_any_error() -> None:
+    record, is_closed = Record(), False
+
+    class Bookings(pydantic.BaseModel):
+        number: int
+
+        @pydantic.model_validator(mode="after")
+        def check(self) -> Self:
+            if is_closed:
+                raise RuntimeError("4711 is closed")
+            return self
+
+    function = returning(Bookings | None, Bookings(number=4711))
+    await a_context(record).step("load", function)
+    is_closed = True
+    with pytest.raises(DivergedError, match="'load'") as caught:
+        await a_context(record).step("load", function)
+    assert "RuntimeError" in caught.value.message
     assert "4711" not in caught.value.message
 
 
