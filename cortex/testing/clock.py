@@ -23,6 +23,7 @@ class Clock:
     """What jobs take for the time of the database: from 2026-01-01 on, unless it is advanced."""
 
     now: datetime = BEGIN
+    """Aware, in UTC."""
 
     def advance(
         self, *, seconds: float = 0.0, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0

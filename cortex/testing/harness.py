@@ -47,13 +47,15 @@ SEED: Final = 7
 class Cortex:
     """Runs jobs in memory, without Postgres; nothing of a run is left for the next one.
 
-    Close it after use, as the fixture of the pytest plugin does.
+    The fixture `cortex` of the pytest plugin is one. Elsewhere: `with Cortex() as cortex:`.
     """
 
     model: Model = attrs.field(factory=Model, init=False)
+    """Answers all calls of models."""
     clock: Clock = attrs.field(factory=Clock, init=False)
+    """What jobs take for the time of the database."""
     resources: dict[type, Any] = attrs.field(factory=dict, init=False)
-    """Values in place of the application's own resources, which are then not opened."""
+    """Values in place of the application's own resources, by type; those are not opened then."""
     _people: People = attrs.field(factory=People, init=False)
     _chance: Chance = attrs.field(
         init=False,
@@ -72,10 +74,6 @@ class Cortex:
         error: BaseException | None,
         stack: TracebackType | None,
     ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Remove the folders of the jobs' files."""
         self._logs.end()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -37,12 +37,15 @@ class Line:
     """A line that the job has written with `ctx.log`."""
 
     message: str
+    """Its text."""
     level: str
     """debug, info, warning, error or critical."""
     fields: dict[str, Any]
+    """Beside the text: plain JSON."""
     step: str | None
     """The step that wrote it; None: the handler."""
     attempt: int
+    """From 1."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +53,7 @@ class Run(Generic[R_co]):
     """A job that has ended."""
 
     type: str
+    """The name of its job type."""
     error: BaseException | None
     """Why it failed; None: it completed."""
     attempts: int
@@ -57,7 +61,9 @@ class Run(Generic[R_co]):
     steps: list[str]
     """The names of those on record, in the order in which the code asked for them."""
     effects: tuple[Effect, ...]
+    """In the order of their steps."""
     logs: tuple[Line, ...]
+    """What `ctx.log` wrote, in order."""
     _result: R_co = attrs.field(alias="result", repr=False)
     _replay: Callable[[], None] = attrs.field(alias="replay", repr=False)
 

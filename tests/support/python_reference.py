@@ -1,4 +1,4 @@
-"""Generates docs/reference/python.md, the reference of what `cortex` exports, from docstrings.
+"""Generates docs/reference/python.md: what `cortex` and `cortex.testing` export, from docstrings.
 
 griffe reads the source, so attributes keep their docstrings and overloads their signatures; these
 are shown as they are written. Each name stands in one section; an example of the page uses it, and
@@ -17,13 +17,15 @@ import griffe
 from attrs import frozen
 
 import cortex
+import cortex.testing
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "python.md"
 EXAMPLES: Final = ROOT / "docs" / "reference" / "examples"
 TEXT: Final = """\
-What a program imports from `cortex`; the [guides](../guides/jobs.md) say how it works together.
-Each section ends with programs that the gate runs. Signatures are those of the source."""
+What a program imports from `cortex`, and its tests from `cortex.testing`; the
+[guides](../guides/jobs.md) say how it works together. Each section ends with programs that the gate
+runs. Signatures are those of the source."""
 
 
 @frozen
@@ -56,6 +58,9 @@ SECTIONS: Final = (
         ),
         ("offer",),
     ),
+    Section(
+        "Tests", ("Cortex", "agent", "Run", "StuckError", "PromiseBrokenError"), ("test_offer",)
+    ),
 )
 RETURNED: Final = {
     "JobType": "cortex.durable.registry",
@@ -72,6 +77,10 @@ RETURNED: Final = {
     "Options": "cortex.client.submission",
     "Statement": "cortex.client.statements",
     "JobEvent": "cortex.domain.job_feed",
+    "Model": "cortex.testing.model",
+    "Clock": "cortex.testing.clock",
+    "Effect": "cortex.testing.outcome",
+    "Line": "cortex.testing.outcome",
 }
 """Types that the exported ones take and return; programs need not import them."""
 INTERNAL: Final = frozenset(
@@ -95,6 +104,7 @@ INTERNAL: Final = frozenset(
         *(f"Backoff.{each}" for each in ("longest_s", "pause_s")),
         *(f"Options.{each}" for each in ("of", "check")),
         "JobEvent.position",
+        *(f"Model.{each}" for each in ("begin", "answer_after")),
     }
 )
 """Public to the other rooms of Cortex, and of no use to a program."""
@@ -122,7 +132,7 @@ def page(note: str) -> str:
     for section in SECTIONS:
         parts += [f"## {section.title}"]
         for name in section.names:
-            parts += _object(name, cortex._HOMES[name])
+            parts += _object(name, _home(name))
         for example in section.examples:
             code = (EXAMPLES / f"{example}.py").read_text("utf-8")
             parts += [f"### Example: {example}", f"```python\n# {example}.py\n{code}```"]
@@ -132,6 +142,11 @@ def page(note: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _home(name: str) -> str:
+    """Return the module that defines an exported name."""
+    return cortex._HOMES.get(name) or cortex.testing._HOMES[name]
+
+
 def _row(section: Section) -> str:
     names = " ".join(f"[`{each}`](#{each.lower()})" for each in section.names)
     return f"| [{section.title}](#{section.title.lower().replace(' ', '-')}) | {names} |"
@@ -139,13 +154,13 @@ def _row(section: Section) -> str:
 
 def _check() -> None:
     placed = [name for section in SECTIONS for name in section.names]
-    if odd := sorted(set(placed) ^ set(cortex.__all__)):
+    if odd := sorted(set(placed) ^ {*cortex.__all__, *cortex.testing.__all__}):
         raise LookupError(f"cortex exports {odd}, or has ceased to: see {__name__}.SECTIONS")
     used = set(uses(each for part in SECTIONS for each in part.examples))
     methods = {
         f"{name}.{each}": each
         for name in placed
-        for each in _methods(name, cortex._HOMES[name])
+        for each in _methods(name, _home(name))
         if not each.startswith("_")
     }
     unused = [each for each in placed if each not in used]

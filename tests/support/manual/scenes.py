@@ -523,6 +523,8 @@ END
             grep -x 'offer CANCELLED' office.txt
             grep -i select office.txt
             until_true 'cortex jobs ls type:digest | grep -i completed | grep -c . | grep 2'
+            pytest -q test_offer.py > tests.txt || cat tests.txt
+            grep '^6 passed' tests.txt
         """,
     ),
     "docs/runbooks.md": Scene(
