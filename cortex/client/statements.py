@@ -70,6 +70,11 @@ def submit_many_statement(
     """Return a statement that submits many jobs; its one value is the list of their ids."""
     if options.key is not None:
         raise UsageError("key is for one job", hint="submit each job with a key of its own")
+    if options.by is not None:
+        raise UsageError(
+            "client.sql has no option 'by'",
+            hint="in your transaction: SELECT set_config('cortex.actor', 'ana', true)",
+        )
     many = submissions(job, payloads, options, new_id=new_id)
     _check(job, many)
     rows = _json(orjson.dumps([[str(each.id), orjson.Fragment(each.payload)] for each in many]))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol, Self, TypedDict, TypeVar
 from uuid import UUID
 
@@ -22,12 +22,16 @@ from cortex.domain.policy import (
     refuse_bulk,
     require_agent,
 )
+from cortex.domain.redaction import storable
 from cortex.domain.tracing.traceparent import TraceParent
 from cortex.durable.codec import encode
 from cortex.durable.registry import JobType
 
 R_co = TypeVar("R_co", covariant=True)
 TAGS_MAX: Final = 20
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""As the database has it: instants that every time zone can show."""
 
 
 class SubmittableJob(PayloadChecker, Protocol[R_co]):
@@ -129,6 +133,7 @@ _WHOLE: Final = {
 def type_name(job: SubmittableJob[Any] | str) -> str:
     """Return the name of a job type. Raises `UsageError` for anything else."""
     if isinstance(job, str):
+        _check_text("job type", job, NAME_MAX)
         return job
     if not isinstance(job, JobType):
         raise UsageError(
@@ -233,7 +238,7 @@ def _encoded(arguments: object, what: str) -> str:
 def _check_text(name: str, value: object, most: int) -> None:
     if value is None:
         return
-    if not isinstance(value, str) or not 1 <= len(value) <= most or "\0" in value:
+    if not isinstance(value, str) or not 1 <= len(value) <= most or storable(value) != value:
         raise UsageError(f"{name} {value!r:.80} is not text of 1 to {most} characters")
 
 
@@ -258,3 +263,5 @@ def _check_instant(value: object) -> None:
             f"run_at {value!r:.80} is not an instant with a time zone",
             hint="such as datetime.now(UTC) + timedelta(hours=1)",
         )
+    if not EARLIEST <= value <= LATEST:
+        raise UsageError(f"run_at {value} is not an instant of the years 1 to 9999")

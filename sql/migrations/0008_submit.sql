@@ -212,6 +212,15 @@ BEGIN
                       HINT = 'a job may run at most 1.5 times as long as its type';
         END IF;
     END IF;
+    IF array_remove(run_ats, NULL) <> '{}' THEN
+        SELECT r.instant::text INTO wrong FROM unnest(run_ats) AS r(instant)
+        WHERE r.instant NOT BETWEEN '0001-01-02 00:00:00Z' AND '9999-12-30 00:00:00Z' LIMIT 1;
+        IF FOUND THEN
+            -- Others could not be shown: whoever lists jobs would see none.
+            RAISE EXCEPTION 'run_at % is not an instant of the years 1 to 9999', wrong
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'run_at_is_shown', HINT = 'a job without run_at is due at once';
+        END IF;
+    END IF;
     IF octet_length(array_to_string(payloads, '')) > 262144 THEN
         SELECT octet_length(p::text)::text INTO wrong FROM unnest(payloads) AS p
         WHERE octet_length(p::text) > 262144 LIMIT 1;

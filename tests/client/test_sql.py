@@ -123,6 +123,10 @@ def test_arguments_are_checked_before_there_is_a_statement(shared: SyncClient) -
         shared.sql.submit(digest, url="x")
     with pytest.raises(InvalidValueError, match=r"payload\.urls"):
         shared.sql.submit_many(digest, [{"urls": 3}])
+    with pytest.raises(UsageError, match="has no option 'by'"):
+        shared.sql.submit_many(digest, [{"urls": []}], by="ana")
+    with pytest.raises(UsageError, match="job_key"):
+        shared.sql.submit(digest, urls=[], job_key="\ud800")
     with pytest.raises(UsageError, match="queue 'bulk'"):
         shared.sql.submit(digest, urls=[], queue="bulk")
     assert shared.sql.submit("digest", anything=1).args == {}

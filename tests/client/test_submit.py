@@ -206,6 +206,8 @@ def test_submits_whose_reply_was_lost_insert_nothing_twice(
         ({"delay": float("nan")}, "delay nan is not 0 to"),
         ({"run_at": datetime(2030, 1, 1)}, "is not an instant with a time zone"),  # noqa: DTZ001
         ({"delay": 1, "run_at": datetime(2030, 1, 1, tzinfo=UTC)}, "exclude each other"),
+        ({"run_at": datetime.max.replace(tzinfo=UTC)}, "is not an instant of the years 1 to 9999"),
+        ({"tags": ["\ud800"]}, "is not text of 1 to 100 characters"),
         ({"tags": "eu"}, "tags 'eu' are not up to 20 words in a list"),
         ({"tags": ["x" * 101]}, "is not text of 1 to 100 characters"),
         ({"key": ""}, "key '' is not text of 1 to 200 characters"),
@@ -230,6 +232,7 @@ def test_options_out_of_bounds_are_named(
     [
         (len, {}, "len is not a job type"),
         ("bulk", {}, "bulk operations are not submitted by hand"),
+        ("digest\0", {}, "is not text of 1 to 100 characters"),
         ("run_agent", {}, "run_agent needs an agent"),
         ("execute_tool", {"tool": "x"}, 'job type "execute_tool" may not be submitted by'),
         ("no such", {}, 'job type "no such" is not valid'),

@@ -405,6 +405,12 @@ def test_a_job_belongs_to_the_trace_it_was_submitted_in_or_to_its_own(
         assert [each.trace_id for each in store(facts.of_job, job_id)] == [span.trace_id.hex()]
 
 
+@pytest.mark.parametrize("far", ["infinity", "-infinity", "4713-01-01 BC", "10000-01-01"])
+def test_an_instant_that_no_list_can_show_is_refused(database: str, far: str) -> None:
+    with pytest.raises(asyncpg.CheckViolationError, match="is not an instant of the years 1"):
+        sql(database, "SELECT cortex.submit_job('work', run_at => $1::text::timestamptz)", far)
+
+
 @pytest.mark.parametrize(
     "wrong", ["x", "", GIVEN.upper(), f"ff{GIVEN[2:]}", f"00-{'0' * 32}-{'1' * 16}-01", f"{GIVEN} "]
 )
