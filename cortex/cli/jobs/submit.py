@@ -1,7 +1,7 @@
 """`cortex jobs submit`: checks a job as far as possible, and submits it once."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -42,9 +42,11 @@ from cortex.domain.policy import (
     require_agent,
 )
 from cortex.domain.tracing.traceparent import TraceParent
+from cortex.durable.registry import JobType
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, pulse
+from cortex.store.codes import ServedType
 from cortex.view.jobs import unserved
 from cortex.view.resources.jobs import JOBS
 from cortex.view.verbs import SUBMIT_JOB
@@ -143,7 +145,7 @@ def submit(
     require_agent(job_type, agent)
     output = change.output
     overrides = split_arguments((*arguments, *pairs))
-    given = [read_payload(payload)] if jsonl is None else read_lines(jsonl, payload, key)
+    given = {None: read_payload(payload)} if jsonl is None else read_lines(jsonl, payload, key)
     registry = registry_of(apps)
     own = registry.find(job_type)
     starting = StartingPod(output)
@@ -166,10 +168,8 @@ def submit(
             tags=tags,
             traceparent=_traceparent(traceparent),
         )
-        submissions = _filled(template, given, overrides, schemas)
-        for number, each in enumerate(submissions, 1):
-            with naming_line(None if jsonl is None else number):
-                check_payload(job_type, each.payload, own=own, live=served.codes)
+        submissions = _filled(template, given.values(), overrides, schemas)
+        _check_payloads(given, submissions, own=own, served=served)
         if timeout is not None:
             default_s = (
                 own.policy.timeout_s if own else default_timeout_s(job_type, served.timeout_s)
@@ -187,7 +187,7 @@ def submit(
 
 def _filled(
     template: Submission,
-    payloads: list[str],
+    payloads: Iterable[str],
     overrides: Sequence[tuple[str, str]],
     schemas: Sequence[Mapping[str, Any]],
 ) -> list[Submission]:
@@ -196,6 +196,18 @@ def _filled(
         attrs.evolve(template, id=new_id(), payload=with_arguments(each, overrides, schemas))
         for each in payloads
     ]
+
+
+def _check_payloads(
+    lines: Iterable[int | None],
+    submissions: Sequence[Submission],
+    *,
+    own: JobType[..., Any] | None,
+    served: ServedType,
+) -> None:
+    for line, each in zip(lines, submissions, strict=True):
+        with naming_line(line):
+            check_payload(each.type, each.payload, own=own, live=served.codes)
 
 
 def _await_ends(output: Output, call: Session, ids: list[UUID]) -> None:

@@ -28,8 +28,8 @@ class SubmittedJob:
 SUBMITTED_COLUMNS: Final = (Field[SubmittedJob](name="id"), Field[SubmittedJob](name="status"))
 
 
-def read_lines(name: str, payload: str | None, key: str | None) -> list[str]:
-    """Return the payload of each line of a file that is not blank.
+def read_lines(name: str, payload: str | None, key: str | None) -> dict[int | None, str]:
+    """Return the payload of each line of a file that is not blank, by the line's number.
 
     Raises `InvalidValueError` that names the line, and `UsageError` for options of one job.
     """
@@ -37,13 +37,13 @@ def read_lines(name: str, payload: str | None, key: str | None) -> list[str]:
         option = "--payload" if payload is not None else "--key"
         raise UsageError(f"--jsonl and {option} exclude each other")
     content = read_bytes(name, what="jobs", bytes_max=LINES_BYTES_MAX)
-    lines = [line for line in content.splitlines() if line.strip()]
+    lines = {number: line for number, line in enumerate(content.splitlines(), 1) if line.strip()}
     if not 0 < len(lines) <= LINES_MAX:
         raise UsageError(f"{name} has {len(lines):,} lines, not 1 to {LINES_MAX:,}")
-    payloads = []
-    for number, line in enumerate(lines, 1):
+    payloads: dict[int | None, str] = {}
+    for number, line in lines.items():
         with naming_line(number):
-            payloads.append(parse_payload(line))
+            payloads[number] = parse_payload(line)
     return payloads
 
 

@@ -331,7 +331,8 @@ def test_each_line_of_a_file_is_a_job(cortex: Cortex, life: Life, app: str) -> N
     assert len(cortex("jobs", "ls", "tag:bulk", "-o", "name").out.split()) == 4
     for given, *options, message in (
         (b'{"item": "tea"}\n[1]', "line 2: payload must be a JSON object"),
-        (b'{"item": "tea"}\n{"item": 3}', "line 2: payload.item must be text"),
+        (b'\n{"item": "tea"}\n\n[1]', "line 4: payload must be a JSON object"),
+        (b'{"item": "tea"}\n\n{"item": 3}', "line 3: payload.item must be text"),
         (b"", "- has 0 lines, not 1 to 20,000"),
         (lines, "--key", "today", "--jsonl and --key exclude each other"),
         (lines, "--payload", "{}", "--jsonl and --payload exclude each other"),
