@@ -156,6 +156,8 @@ class LogReader:
             step=self.wanted.step,
             limit=limit + 1,
         )
+        if not rows and not self.look(jobs.counts, [job_id]):
+            raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
         if len(rows) > limit > 0:
             self.output.say(f"older lines: --limit {min(LIMIT_MAX, 10 * limit)}", "dim")
         shown = rows[max(0, len(rows) - limit) :]

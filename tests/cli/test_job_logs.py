@@ -107,6 +107,8 @@ def test_lines_of_all_jobs_are_listed_by_level(cortex: Cortex, life: Life, job_i
         (["--all", "-f", "-o", "yaml"], "does not support format yaml"),
         (["--all", "--level", "loud"], "loud"),
         (["0123456789"], "no job ends with"),
+        (["019f0000-0000-7000-8000-000000000000"], "8000-000000000000 does not exist"),
+        (["019f0000-0000-7000-8000-000000000000", "-f"], "8000-000000000000 does not exist"),
     ],
 )
 def test_invalid_request_is_refused(cortex: Cortex, words: list[str], message: str) -> None:
