@@ -26,10 +26,10 @@ class OutsideCalls:
 
     intent: EffectIntent
     count: int = 0
-    is_permitted: bool = False
-    """The ledger has let a call begin, which has not begun yet."""
     is_begun: bool = False
     """The attempt that intends it has called."""
+    is_over: bool = True
+    """No attempt is between its intent and its outcome."""
     applied: str | None = None
     """The result of a call that ended well, as JSON text."""
 
@@ -97,6 +97,8 @@ class JobRecord:
                 self.ledger.resolve(each.id, said, result=applied)
 
     def attempt(self, lease: Lease) -> "AttemptRecord":
+        """Begin an attempt in this task."""
+        _begun.set(None)
         return AttemptRecord(self, lease)
 
 
@@ -114,13 +116,14 @@ class AttemptRecord:
     async def record(self, operation: StepDone | EffectReport) -> None:
         await trio.lowlevel.checkpoint()  # a commit takes time
         if isinstance(operation, EffectReport):
+            self.job.calls[operation.id].is_over = True
             self._reach("before the outcome of an effect was recorded")
             self.job.ledger.report(operation)
             self._reach("after the outcome of an effect was recorded")
             return
         what, effect = f"{operation.kind} {operation.key!r}", operation.effect
-        if effect is not None and effect.why_not is None:
-            self._applied(effect.id, operation)
+        if effect is not None and (calls := self.job.calls.get(effect.id)) is not None:
+            self._ended(calls, operation)
         self._reach(f"after {what} ran, before it was recorded")
         self.job.steps.append(operation)
         if effect is not None:
@@ -132,12 +135,12 @@ class AttemptRecord:
 
     async def until_it_may_begin(self, call_s: float) -> None:  # noqa: ARG002 -- it may at once
         calls = _begun.get()
-        if calls is None or not calls.is_permitted:
+        if calls is None or calls.is_over:
             self.job.crash.check(self.lease)
             return
         intent = calls.intent
         self._reach(f"before the call of effect {intent.key!r}")
-        calls.is_permitted, calls.is_begun = False, True
+        calls.is_begun = True
         calls.count += 1
         if calls.applied is not None and not intent.is_idempotent:
             self._breaks(
@@ -151,7 +154,7 @@ class AttemptRecord:
         reply = self.job.ledger.intend(intent)
         if reply.verdict in ("go", "recheck"):
             calls = self.job.calls.setdefault(reply.id, OutsideCalls(intent))
-            calls.is_permitted, calls.is_begun = reply.verdict == "go", False
+            calls.is_begun = calls.is_over = False
             _begun.set(calls)
         self._reach(f"after the intent of effect {intent.key!r}")
         return reply
@@ -161,9 +164,9 @@ class AttemptRecord:
         self.job.crash.check(self.lease)
         return self.job.decisions.get(key)
 
-    def _applied(self, effect_id: UUID, operation: StepDone) -> None:
-        calls = self.job.calls.get(effect_id)
-        if calls is None:  # it was on the ledger, and is only recorded now
+    def _ended(self, calls: OutsideCalls, operation: StepDone) -> None:
+        calls.is_over = True
+        if operation.effect is None or operation.effect.why_not is not None:
             return
         if not calls.is_begun and calls.applied is None:
             self._breaks(

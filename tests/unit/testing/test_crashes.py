@@ -1,6 +1,7 @@
 """Jobs killed at each point: the same end, each effect once, nothing stuck."""
 
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -8,6 +9,8 @@ import pytest
 import trio
 
 from cortex import Applied, Context, Invocation, NotApplied, job
+from cortex.domain.job import IntentReply
+from cortex.durable import effects
 from cortex.durable.registry import JobType
 from cortex.testing import Cortex, PromiseBrokenError
 
@@ -89,6 +92,20 @@ def test_wrong_reconcile_is_named_with_the_crash(
     with pytest.raises(PromiseBrokenError, match=f"^job 'report', {message}") as info:
         harness.crash_everywhere_sync(mail.job(reconcile=reconcile), text="long")
     assert "\n" not in str(info.value)
+
+
+def test_call_that_the_ledger_does_not_permit_is_seen(
+    harness: Cortex, mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = effects._leave
+
+    async def careless(*args: Any, **fields: Any) -> Any:
+        reply = await leave(*args, **fields)
+        return attrs.evolve(reply, verdict="go") if isinstance(reply, IntentReply) else reply
+
+    monkeypatch.setattr(effects, "_leave", careless)
+    with pytest.raises(PromiseBrokenError, match="effect 'send' was called again"):
+        harness.crash_everywhere_sync(mail.job(reconcile="find"), text="long")
 
 
 def test_other_result_after_a_crash_is_named(harness: Cortex) -> None:
