@@ -1,7 +1,7 @@
 """The logger of modules that applications import.
 
-structlog imports rich, which takes longer than all that a job's code needs of Cortex. So it is
-imported when the first line is logged; pods import it anyway.
+structlog takes long to import, compared with what a job's code needs of Cortex. So it is imported
+when the first line is logged; pods import it anyway.
 """
 
 from functools import cached_property
@@ -17,7 +17,7 @@ class Logger:
 
     @cached_property
     def _logger(self) -> Any:
-        return import_module("structlog").get_logger(self._name)
+        return import_module("cortex.plain_structlog").structlog.get_logger(self._name)
 
     def __getattr__(self, method: str) -> Any:
         return getattr(self._logger, method)

@@ -24,8 +24,8 @@ PAGE: Final = ROOT / "docs" / "reference" / "python.md"
 EXAMPLES: Final = ROOT / "docs" / "reference" / "examples"
 TEXT: Final = """\
 What a program imports from `cortex`, and its tests from `cortex.testing`; the
-[guides](../guides/jobs.md) say how it works together. Each section ends with programs that the gate
-runs. Signatures are those of the source."""
+[guides](../guides/how-do-i.md) say how it works together. Each section ends with programs that
+the gate runs. Signatures are those of the source."""
 
 
 @frozen
