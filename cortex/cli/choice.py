@@ -14,6 +14,7 @@ import click
 from cortex.cli.asking import confirm_count
 from cortex.cli.bulk import BulkWords, carry_out, preview_of, show
 from cortex.cli.changes import ChangeRequest
+from cortex.cli.completing import known
 from cortex.cli.filtering import complete_filter
 from cortex.cli.options import limit_option, stacked
 from cortex.cli.pace import Rate
@@ -141,7 +142,12 @@ def chosen(what: Chosen) -> Callable[[Callable[..., None]], Callable[..., None]]
 def _options(what: Chosen) -> Sequence[Callable[[Any], Any]]:
     default = RATE_DEFAULT if what.is_of_letters else None
     return (
-        click.argument("names", metavar="[ID…]", nargs=-1),
+        click.argument(
+            "names",
+            metavar="[ID…]",
+            nargs=-1,
+            shell_complete=known("dead letter" if what.is_of_letters else "job"),
+        ),
         click.option(
             "--filter",
             "filters",

@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.options import ROW_NUMBER, Command, Format, Options, Span
 from cortex.cli.patient import Patient
 from cortex.cli.screen.output import Output
@@ -59,7 +60,7 @@ class Wanted:
 
 
 @click.command("logs", cls=Command, columns=LOGS.fields)
-@click.argument("job", metavar="[ID]", required=False)
+@click.argument("job", metavar="[ID]", required=False, shell_complete=known("job"))
 @click.option("-f", "--follow", is_flag=True, help="Show new lines until the job ends.")
 @click.option("--all", "of_all", is_flag=True, help="Lines of all jobs.")
 @click.option(

@@ -68,8 +68,11 @@ class Options(NamedTuple):
 
 
 def _note(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-    """Keep a given value for the whole command; the rightmost one wins."""
-    if value is not None and not context.resilient_parsing:
+    """Keep a given value for the whole command; the rightmost one wins.
+
+    While a shell completes, only the database is kept: other values may be half typed.
+    """
+    if value is not None and (not context.resilient_parsing or parameter.name in {"dsn", "data"}):
         context.meta.setdefault(META_KEY, {})[parameter.name] = value
 
 

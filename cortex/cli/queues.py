@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.options import Command, Group, Options, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -48,7 +49,7 @@ def ls(options: Options, *, limit: int) -> None:
 
 
 @click.command(cls=Command, columns=QUEUES.fields)
-@click.argument("queue", metavar="QUEUE")
+@click.argument("queue", metavar="QUEUE", shell_complete=known("queue"))
 @changes(PAUSE_QUEUE)
 def pause(change: ChangeRequest, *, queue: str) -> None:
     """Claim no more jobs from a queue until it is resumed; running jobs continue.
@@ -59,7 +60,7 @@ def pause(change: ChangeRequest, *, queue: str) -> None:
 
 
 @click.command(cls=Command, columns=QUEUES.fields)
-@click.argument("queue", metavar="QUEUE")
+@click.argument("queue", metavar="QUEUE", shell_complete=known("queue"))
 @changes(RESUME_QUEUE)
 def resume(change: ChangeRequest, *, queue: str) -> None:
     """Resume a queue at once. Has no effect on a queue that is not paused."""
@@ -67,7 +68,7 @@ def resume(change: ChangeRequest, *, queue: str) -> None:
 
 
 @click.command(cls=Command, columns=QUEUES.fields)
-@click.argument("queue", metavar="QUEUE")
+@click.argument("queue", metavar="QUEUE", shell_complete=known("queue"))
 @click.argument("rule", metavar="RULE", type=click.Choice(["strict", "relaxed"]))
 @changes(ORDER_QUEUE)
 def order(change: ChangeRequest, *, queue: str, rule: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
@@ -20,7 +21,7 @@ from cortex.view.why import Cause, Why
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="JOB")
+@click.argument("job", metavar="JOB", shell_complete=known("job"))
 @click.pass_obj
 def why(options: Options, *, job: str) -> None:
     """Explain why a job is not running, when it will, and what would help."""

@@ -1,9 +1,14 @@
 """What shells complete, as they ask for it."""
 
+import socket
+import time
+
 import pytest
 
 from tests.cli.test_imports import RUN, imported
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
+from tests.support.life import Life
 
 STATES = "pend run appr retry done fail canc asks effect budget person sleep code"
 
@@ -58,3 +63,35 @@ def test_completion_imports_the_resource_of_its_command_only(cortex_nowhere: Cor
 
     assert resources("cortex queues ls --columns st") == {"cortex.view.resources.queues"}
     assert not resources("cortex version -o js")
+
+
+def test_shells_complete_ids_and_names_of_the_database(
+    cortex: Cortex, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cortex.cli.completing.WITHIN_S", WITHIN_S)  # the machine may be busy
+    life.type()
+    life.agent("researcher")
+    job = str(life.job(queue_name="billing"))
+    other = str(life.job(queue_name="$(touch-x)"))  # a shell would run it
+    ends = {job[-6:], other[-6:]}
+    assert {*completed(cortex, "jobs", "show", "")} == ends
+    assert {*completed(cortex, "why", "")} == ends
+    assert completed(cortex, "jobs", "wait", job, other[-6:-2]) == [other[-6:]]
+    assert {*completed(cortex, "logs", job[:9])} == {job, other}  # they begin in the same second
+    assert completed(cortex, "queues", "pause", "") == ["default", "billing"]
+    assert "digest" in completed(cortex, "submit", "")
+    assert completed(cortex, "jobs", "ls", "--type", "dig") == ["digest"]
+    assert completed(cortex, "agents", "show", "r") == ["researcher"]
+    assert completed(cortex, "dead", "show", "") == []
+
+
+def test_completion_without_a_database_offers_nothing_and_starts_none(
+    cortex_nowhere: Cortex,
+) -> None:
+    assert completed(cortex_nowhere, "jobs", "show", "") == []
+    assert not (cortex_nowhere.folder / "data").exists()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/none"
+        began = time.monotonic()
+        assert completed(cortex_nowhere, "jobs", "show", "--dsn", dsn, "") == []
+        assert time.monotonic() - began < WITHIN_S

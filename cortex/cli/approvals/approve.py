@@ -8,6 +8,7 @@ import click
 
 from cortex.cli.approvals.choice import agree, choose, decide, present, votes_on
 from cortex.cli.asking import as_option, deciding_person, reason_option
+from cortex.cli.completing import known
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
@@ -24,7 +25,7 @@ OTHER_EDIT: Final = "set EDITOR, or give the arguments with --edit FILE"
 
 
 @click.command(cls=Command)
-@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@click.argument("names", metavar="ID…", nargs=-1, required=True, shell_complete=known("approval"))
 @reason_option(APPROVE.reason, chars_max=REASON_CHARS_MAX)
 @click.option(
     "--edit",

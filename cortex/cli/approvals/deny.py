@@ -4,6 +4,7 @@ import click
 
 from cortex.cli.approvals.choice import choose, decide, votes_on
 from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
+from cortex.cli.completing import known
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -13,7 +14,7 @@ from cortex.view.verbs import DENY
 
 
 @click.command(cls=Command)
-@click.argument("names", metavar="ID…", nargs=-1, required=True)
+@click.argument("names", metavar="ID…", nargs=-1, required=True, shell_complete=known("approval"))
 @reason_option(DENY.reason, is_required=DENY.is_reason_required, chars_max=REASON_CHARS_MAX)
 @unasked_option
 @as_option

@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.options import Command, Options, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
@@ -21,7 +22,7 @@ URL_MAX: Final = 500
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=known("approval"))
 @click.option(
     "--base-url",
     type=Text(URL_MAX),

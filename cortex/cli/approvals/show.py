@@ -3,6 +3,7 @@
 import click
 
 from cortex.cli.approvals.page import page
+from cortex.cli.completing import known
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
@@ -12,7 +13,7 @@ from cortex.view.spelled import spelled
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=known("approval"))
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Show the exact call, who requests it, why, and what each answer leads to."""

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -29,7 +30,7 @@ RAW_CHARS_MAX: Final = 2000
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=known("dead letter"))
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Show why a job failed: cause, last good step, cost, and the effect of a retry."""

@@ -8,6 +8,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.files import read_bytes
 from cortex.cli.options import Command
 from cortex.cli.target import session
@@ -24,7 +25,7 @@ from cortex.view.verbs import RESOLVE_EFFECT
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=known("effect"))
 @click.argument(
     "resolution",
     type=click.Choice([each.value for each in Resolution]),

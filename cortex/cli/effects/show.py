@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.jobs.job_page import block
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -27,7 +28,7 @@ LABEL_CELLS: Final = 12
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=known("effect"))
 @click.pass_obj
 def show(options: Options, *, name: str) -> None:
     """Show an effect: its call, its outcome, and the consequence of each resolution."""

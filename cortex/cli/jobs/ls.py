@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.filtering import filter_argument
 from cortex.cli.options import Command, Options, completions, limit_option
 from cortex.cli.screen.output import Output
@@ -43,8 +44,17 @@ def parse_states(words: tuple[str, ...]) -> tuple[StateTerm, ...]:
     shell_complete=lambda *given: completions(STATE_NAMES, given[-1]),
     help="pend, run, asks, retry, done …",
 )
-@click.option("--type", "types_", multiple=True, metavar="TYPE", help="Only this job type.")
-@click.option("--agent", metavar="NAME", help="Only this agent's jobs.")
+@click.option(
+    "--type",
+    "types_",
+    multiple=True,
+    metavar="TYPE",
+    help="Only this job type.",
+    shell_complete=known("type"),
+)
+@click.option(
+    "--agent", metavar="NAME", help="Only this agent's jobs.", shell_complete=known("agent")
+)
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only jobs with this tag.")
 @limit_option(50)
 @click.option("--before", metavar="ID", help="Only jobs older than this one: the next page.")

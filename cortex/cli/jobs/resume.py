@@ -10,6 +10,7 @@ import attrs
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.jobs.receipt_page import CHOICES, block
 from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
@@ -27,7 +28,7 @@ from cortex.view.verbs import RESUME_JOB
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=known("job"))
 @click.option(
     "--choice",
     type=click.Choice([each.value for each in Choice]),

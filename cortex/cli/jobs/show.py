@@ -6,6 +6,7 @@ from uuid import UUID
 import attrs
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.jobs.job_page import JobRecord, page
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -41,7 +42,7 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=known("job"))
 @click.option(
     "--steps",
     "steps_max",

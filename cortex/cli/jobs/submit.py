@@ -12,6 +12,7 @@ import orjson
 from cortex.cli.apps import app_options, registry_of
 from cortex.cli.asking import acting_credential
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.jobs.follow import FactPrinter
 from cortex.cli.jobs.payload import read_payload, split_arguments, with_arguments
 from cortex.cli.jobs.submit_lines import (
@@ -55,7 +56,7 @@ ENVIRONMENT: Final = "TRACEPARENT"
 
 
 @click.command(cls=Command)
-@click.argument("job_type", metavar="TYPE")
+@click.argument("job_type", metavar="TYPE", shell_complete=known("type"))
 @click.argument("pairs", metavar="[K=V…]", nargs=-1)
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
 @click.option(
@@ -71,7 +72,13 @@ ENVIRONMENT: Final = "TRACEPARENT"
     metavar="FILE",
     help="Submit a job for each line, a JSON object, all or none; - for stdin.",
 )
-@click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent to run.")
+@click.option(
+    "--agent",
+    type=Text(NAME_MAX),
+    metavar="NAME",
+    help="The agent to run.",
+    shell_complete=known("agent"),
+)
 @click.option(
     "--tenant", type=Text(NAME_MAX), metavar="NAME", help="The tenant it belongs to [default]."
 )

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.jobs.receipt_page import block
 from cortex.cli.options import META_KEY, Command, Format, Options
 from cortex.cli.screen.output import Output
@@ -20,7 +21,7 @@ from cortex.view.resources.timeouts import TIMEOUT
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=known("job"))
 @click.option("--jsonl", is_flag=True, help="Same as -o jsonl: one whole receipt per line.")
 @click.pass_obj
 def timeouts(options: Options, *, job: str, jsonl: bool) -> None:

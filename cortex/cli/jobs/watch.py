@@ -8,6 +8,7 @@ from uuid import UUID
 import attrs
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.jobs.facts import Cursor, Snapshot, document_of, is_ending, snapshot
 from cortex.cli.jobs.follow import FactPrinter, status_line
 from cortex.cli.options import Command, Format, Options, Seconds
@@ -36,7 +37,7 @@ TIMEOUT_MAX_S: Final = 365 * 86_400.0
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="ID")
+@click.argument("job", metavar="ID", shell_complete=known("job"))
 @click.option("--plain", is_flag=True, help="One fact per line, as in a pipe.")
 @click.pass_obj
 def watch(options: Options, *, job: str, plain: bool) -> None:
@@ -59,7 +60,7 @@ def watch(options: Options, *, job: str, plain: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job_names", metavar="ID…", nargs=-1, required=True)
+@click.argument("job_names", metavar="ID…", nargs=-1, required=True, shell_complete=known("job"))
 @click.option(
     "--timeout",
     type=Seconds(TIMEOUT_MAX_S),

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.safe import safe
@@ -17,7 +18,7 @@ from cortex.view.verbs import DRAIN_POD, UNDRAIN_POD
 
 
 @click.command(cls=Command, columns=PODS.fields)
-@click.argument("pod", metavar="POD")
+@click.argument("pod", metavar="POD", shell_complete=known("pod"))
 @changes(DRAIN_POD)
 def drain(change: ChangeRequest, *, pod: str) -> None:
     """Stop a pod from taking jobs; its jobs continue elsewhere from their next checkpoint.
@@ -28,7 +29,7 @@ def drain(change: ChangeRequest, *, pod: str) -> None:
 
 
 @click.command(cls=Command, columns=PODS.fields)
-@click.argument("pod", metavar="POD")
+@click.argument("pod", metavar="POD", shell_complete=known("pod"))
 @changes(UNDRAIN_POD)
 def undrain(change: ChangeRequest, *, pod: str) -> None:
     """Let a drained pod take jobs again, at once.

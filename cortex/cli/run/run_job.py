@@ -21,6 +21,7 @@ import click
 
 from cortex.cli.apps import App, load_apps, path_option, registry_with
 from cortex.cli.asking import acting_credential, acting_name
+from cortex.cli.completing import known
 from cortex.cli.failures import INTERRUPTED
 from cortex.cli.jobs.facts import Snapshot, is_ending
 from cortex.cli.jobs.follow import FactPrinter, status_line
@@ -60,11 +61,17 @@ BAR: Final = "│ "
 
 @click.command("run", cls=Command)
 @click.argument("app", type=App(), metavar="APP")
-@click.argument("job", metavar="[JOB]", required=False)
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=known("job"))
 @click.argument("pairs", metavar="[K=V…]", nargs=-1)
 @path_option
 @click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the handler's arguments.")
-@click.option("--agent", type=Text(NAME_MAX), metavar="NAME", help="The agent to run.")
+@click.option(
+    "--agent",
+    type=Text(NAME_MAX),
+    metavar="NAME",
+    help="The agent to run.",
+    shell_complete=known("agent"),
+)
 @click.pass_obj
 def run(
     options: Options,

@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from cortex.cli.changes import ChangeRequest, changes
+from cortex.cli.completing import known
 from cortex.cli.options import Command
 from cortex.cli.target import session
 from cortex.domain.safe import safe
@@ -14,7 +15,7 @@ from cortex.store.background import schedules as store
 from cortex.view.resources.schedules import SCHEDULES
 from cortex.view.verbs import PAUSE_SCHEDULE, REMOVE_SCHEDULE, RESUME_SCHEDULE, TRIGGER_SCHEDULE
 
-_name: Final = click.argument("name", metavar="NAME")
+_name: Final = click.argument("name", metavar="NAME", shell_complete=known("schedule"))
 
 
 @click.command(cls=Command, columns=SCHEDULES.fields)

@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 import orjson
 
+from cortex.cli.completing import known
 from cortex.cli.listing import list_by_name
 from cortex.cli.options import Command, Options, limit_option
 from cortex.cli.screen.output import Output, document_of
@@ -37,7 +38,7 @@ ls: Final = list_by_name(
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=known("schedule"))
 @limit_option(INSTANTS_SHOWN, "Maximum number of instants.")
 @click.pass_obj
 def show(options: Options, *, name: str, limit: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.options import Command, Options, Span, limit_option
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
@@ -24,7 +25,7 @@ COUNTED_MAX: Final = 10_000
 
 
 @click.command(cls=Command)
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=known("schedule"))
 @click.option(
     "--for",
     "for_s",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.files import read_definitions
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
@@ -16,7 +17,7 @@ from cortex.store.specs import SpecKind
 
 
 @click.command(cls=Command)
-@click.argument("flow", metavar="NAME|FILE")
+@click.argument("flow", metavar="NAME|FILE", shell_complete=known("flow"))
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print Mermaid, also in a terminal.")
 @click.pass_obj
 def graph(options: Options, *, flow: str, as_mermaid: bool) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from cortex.cli.completing import known
 from cortex.cli.jobs.job_page import block
 from cortex.cli.listing import list_by_name
 from cortex.cli.options import Command, Options
@@ -28,7 +29,7 @@ def _show(kind: SpecKind, *, help: str) -> click.Command:  # noqa: A002 -- click
     """Return the command that shows one series."""
 
     @click.command("show", cls=Command, help=help)
-    @click.argument("name", metavar="NAME")
+    @click.argument("name", metavar="NAME", shell_complete=known(kind.value))
     @click.option(
         "--version", type=click.IntRange(1), metavar="N", help="Version to show [the newest]."
     )
