@@ -257,10 +257,7 @@ class Dispatcher(Observer):
 
     async def _claim(self, types: Sequence[str], limit: int) -> int:
         """Claim up to `limit` jobs and start their actors; return how many came."""
-        crash_point("before_claim")
         claims = await self._claimed(types, limit)
-        if claims:
-            crash_point("after_claim")
         self._ramp.claimed(len(claims))
         self._claimed_count += len(claims)
         self.claims_left -= len(claims)
@@ -281,8 +278,20 @@ class Dispatcher(Observer):
 
     async def _claimed(self, types: Sequence[str], limit: int) -> list[Claim]:
         isolated_types = () if types == (BULK,) else self._actors.registry.isolated_names
-        if self._only is not None:
-            return await self._port(
+        crash_point("before_claim")
+        if self._only is None:
+            claims = await self._port(
+                tasks.claim,
+                pod_id=self._pod_id,
+                types=types,
+                limit=limit,
+                config_id=self._config_id,
+                isolated=self._free_isolated_slots,
+                isolated_types=isolated_types,
+                tools=self._tools,
+            )
+        else:
+            claims = await self._port(
                 tasks.claim_one,
                 pod_id=self._pod_id,
                 job_id=self._only,
@@ -290,16 +299,9 @@ class Dispatcher(Observer):
                 config_id=self._config_id,
                 tools=self._tools,
             )
-        return await self._port(
-            tasks.claim,
-            pod_id=self._pod_id,
-            types=types,
-            limit=limit,
-            config_id=self._config_id,
-            isolated=self._free_isolated_slots,
-            isolated_types=isolated_types,
-            tools=self._tools,
-        )
+        if claims:
+            crash_point("after_claim")
+        return claims
 
     async def _claim_bulk(self) -> None:
         """Fill the slot of bulk operations, after each promote: they are in a named queue."""
