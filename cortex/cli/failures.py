@@ -158,12 +158,13 @@ def _chosen_from(found: re.Match[str]) -> str:
 def _list_of(error: click.ClickException, context: click.Context) -> str:
     """Return the command that lists what a missing argument names, if its group has one."""
     group = None if context.parent is None else context.parent.command
-    is_missing = isinstance(error, click.MissingParameter) and isinstance(
-        error.param, click.Argument
-    )
-    if is_missing and isinstance(group, click.Group) and group.get_command(context, "ls"):
-        return f"; to list them: cortex {group.name} ls"
-    return ""
+    missing = error.param if isinstance(error, click.MissingParameter) else None
+    if not isinstance(missing, click.Argument) or not isinstance(group, click.Group):
+        return ""
+    named = (missing.metavar or missing.name or "").strip("[]…")
+    verb = {"TYPE": "types", "FILE": None}.get(named, "ls")
+    has_list = verb is not None and group.get_command(context, verb) is not None
+    return f"; to list them: cortex {group.name} {verb}" if has_list else ""
 
 
 def _of_click(error: click.ClickException) -> Failure:

@@ -440,13 +440,14 @@ class Group(click.Group):
         return self._default
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return ["COMMAND", "[OPTIONS]"]
+        return ["[COMMAND]" if self._default else "COMMAND", "[OPTIONS]"]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands first: readers look for them."""
         for title, rows in self._sections.items():
             write_section(formatter, title, [(name, line) for name, (_, line) in rows.items()])
-        write_section(formatter, "Aliases", _joined(self.aliases()))
+        default = {"no command": self._default} if self._default else {}
+        write_section(formatter, "Aliases", _joined(default | self.aliases()))
         write_section(formatter, "Options", _records(ctx, super().get_params(ctx)))
         write_section(formatter, "On every command", _records(ctx, Command.common))
 

@@ -63,6 +63,9 @@ _DEFAULTS: Final = ("ls", "show", "status")
 _ID: Final = re.compile(r"…?(?=.*\d)[0-9a-f-]{4,36}", re.IGNORECASE)
 """An id or the end of one; with a digit, so that a word with a typing error is none."""
 
+_NAME: Final = re.compile(r"[\w.:-]+")
+"""A word that may be the name of an agent, a flow, a schedule …"""
+
 OPTIONS: Final[Mapping[str, str]] = {
     "--failed": "--status fail",
     "--running": "--status run",
@@ -105,7 +108,11 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("down", "quit", "exit"): ("pods drain", "freeze on"),
     ("start", "serve", "worker", "server", "daemon", "agent-run", "launch"): ("up", "dev"),
     ("trigger", "fire"): ("schedules trigger", "jobs submit"),
-    ("enqueue", "exec", "invoke", "send", "push", "call"): ("jobs submit",),
+    ("enqueue", "invoke", "send", "push", "call"): ("jobs submit",),
+    ("exec", "execute"): ("run", "jobs submit"),
+    ("deploy", "release", "rollout"): ("preflight", "up"),
+    ("search", "find", "grep", "query", "filter"): ("jobs ls",),
+    ("about", "whoami"): ("version", "doctor"),
     ("create", "new", "add", "schedule"): (
         "init",
         "jobs submit",
@@ -114,7 +121,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
         "quotas set",
         "tokens create",
     ),
-    ("set", "change", "edit", "update", "apply", "deploy"): (
+    ("set", "change", "edit", "update", "apply"): (
         "agents apply",
         "budgets set",
         "quotas set",
@@ -227,13 +234,19 @@ def suggestions(word: str, commands: Collection[str], *, group: str = "") -> lis
 
     Commands of the same group come first; `commands` are the existing ones.
     """
-    meant = [each for words, found in _MEANINGS.items() if word.lower() in words for each in found]
+    meant = _meant(word.lower()) or _meant(word.lower().removesuffix("s"))
     if group:
         own = [each.removeprefix(f"{group} ") for each in meant if each.startswith(f"{group} ")]
         meant = [each for each in own if each in commands]
     known = [*commands, *(aliases_of(commands) if group else TOP)]
     found = meant or difflib.get_close_matches(word, known, n=SUGGESTED_MAX)
+    if not found and group and "show" in commands and _NAME.fullmatch(word):
+        found = [f"show {word}"]
     return list(dict.fromkeys(found))[:SUGGESTED_MAX]
+
+
+def _meant(word: str) -> list[str]:
+    return [each for words, found in _MEANINGS.items() if word in words for each in found]
 
 
 def _noun(word: str, nouns: Collection[str]) -> str | None:

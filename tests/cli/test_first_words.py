@@ -106,6 +106,16 @@ FIRST_WORDS: Final = {
     "types": "jobs types",
     "usage": "costs",
     "cost": "costs",
+    "logs -f": "logs",
+    "logs 9f3a1c -f": "logs",
+    "tail": "logs",
+    "tail 9f3a1c": "logs",
+    "jobs logs 9f3a1c": "logs",
+    "submit": "jobs types",
+    "agent clerk": "agents show clerk",
+    "crons": "schedules ls",
+    "deploy": "up",
+    "search digest": "jobs ls",
     "jbos": "jobs ls",
 }
 

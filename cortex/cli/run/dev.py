@@ -12,21 +12,20 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
 
 from cortex.cli.apps import app_arguments
 from cortex.cli.options import Command, Options
-from cortex.cli.run.forked_pod import END, FAILED, LOADED, ForkedPod, fork_pod
+from cortex.cli.run.forked_pod import FAILED, LOADED, ForkedPod, error_of, fork_pod, settings_beside
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.sources import Sources, changed_at
-from cortex.cli.target import settings_from
 from cortex.config import Settings, host_and_port
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError, UsageError
@@ -39,9 +38,6 @@ SETTLE_POLLS: Final = 20
 AGAIN_S: Final = 1.0
 """Pause before a pod that has died is replaced."""
 ADDRESS: Final = "127.0.0.1:8080"
-SETTLE_S: Final = 0.0
-DEATHS_MAX: Final = 1000
-"""Pods of development are killed on purpose: that makes no job a poison job."""
 NAME: Final = "for development"
 """What the screen calls the pods, one after the other."""
 BY_SIGNAL: Final = 128
@@ -64,7 +60,7 @@ def dev(options: Options, *, apps: tuple[str, ...], http: str | None, has_screen
     """
     if not apps:
         raise UsageError("dev needs an application", hint="name its file: cortex dev app.py")
-    settings = settings_from(options, http=http, settle_s=SETTLE_S, deaths_max=DEATHS_MAX, **END)
+    settings = settings_beside(options, http=http)
     lifeline = None
     if has_screen:
         from cortex.cli.run.pod_beside import PodBeside
@@ -197,9 +193,11 @@ class _Development:
         elif LOADED in report:
             self.sources.add(report[LOADED])
             if FAILED in report:
-                self._failed(str(report[FAILED]), report["hint"])
+                self._failed(report)
             else:
                 self.is_loaded = True
+        elif FAILED in report:
+            self._failed(report)
         else:
             self._ready(pod)
 
@@ -225,10 +223,11 @@ class _Development:
         _say(f"reloaded{took}: {_names(self.changes)} changed")
         self.changes = []
 
-    def _failed(self, message: str, hint: str | None) -> None:
-        """Report why the code cannot be loaded, or, of a first pod, why it cannot start."""
+    def _failed(self, report: Mapping[str, Any]) -> None:
+        """Report why the code cannot be loaded. Raises why the first pod cannot start."""
         if self.is_loaded and self.running is None:
-            raise UsageError(message, hint=hint)
+            raise error_of(report)
+        message = str(report[FAILED])
         goes_on = "the pod goes on with the code before" if self.running else "waiting for a change"
         _say(f"error: {message.removeprefix(f'{Path.cwd()}/')}; {goes_on}")
 

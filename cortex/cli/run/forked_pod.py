@@ -19,10 +19,19 @@ import attrs
 
 from cortex.cli.apps import load_apps
 from cortex.cli.failures import INTERNAL, failure_of, report
+from cortex.cli.options import Options
 from cortex.cli.run.lifeline import Lifeline
 from cortex.cli.run.sources import loaded_sources
+from cortex.cli.target import settings_from
 from cortex.config import Settings
-from cortex.domain.errors import CortexError, UnavailableError, UsageError
+from cortex.domain.errors import (
+    ConflictError,
+    CortexError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+    UsageError,
+)
 
 END: Final[Mapping[str, float]] = {
     "pre_stop_s": 0.0,
@@ -31,11 +40,23 @@ END: Final[Mapping[str, float]] = {
     "kill_s": 23.0,
 }
 """Settings of its end: a person waits for it."""
+SETTLE_S: Final = 0.0
+"""With the embedded database, jobs of a killed command go on at once in the next one."""
+DEATHS_MAX: Final = 1000
+"""Such pods are killed on purpose: that makes no job a poison job."""
 GONE_S: Final = 20.0
 """It is killed then: its own deadlines are earlier."""
 LOADED: Final = "loaded"
 FAILED: Final = "failed"
 BY_SIGNAL: Final = 128
+
+
+def settings_beside(options: Options, **flags: Any) -> Settings:
+    """Return the settings of a pod beside a command, for a person who waits and may kill it."""
+    settings = settings_from(options, **flags, **END)
+    if settings.dsn is not None:  # other pods rely on how it judges deaths
+        return settings
+    return attrs.evolve(settings, settle_s=SETTLE_S, deaths_max=DEATHS_MAX)
 
 
 @attrs.define(kw_only=True)
@@ -89,7 +110,7 @@ class ForkedPod:
             if found is None:
                 raise UnavailableError("the pod has ended before it was ready")
             if FAILED in found:
-                raise UsageError(found[FAILED], hint=found["hint"])
+                raise error_of(found)
             if "pod" in found:
                 return
 
@@ -195,8 +216,16 @@ def _run(
 
 def _failed(lifeline: Lifeline, error: Exception, more: dict[str, Any]) -> int:
     failure = failure_of(error)
-    lifeline.report({**more, FAILED: failure.message, "hint": failure.hint})
+    details = {"hint": failure.hint, "exit_code": failure.exit_code}
+    lifeline.report({**more, FAILED: failure.message, **details})
     return failure.exit_code
+
+
+def error_of(report: Mapping[str, Any]) -> CortexError:
+    """Return the error that a pod has reported, of a kind with its exit code."""
+    kinds = (UsageError, ForbiddenError, NotFoundError, ConflictError)
+    kind = {each.exit_code: each for each in kinds}.get(report["exit_code"], UnavailableError)
+    return kind(str(report[FAILED]), hint=report["hint"])
 
 
 def _end(code: int) -> NoReturn:

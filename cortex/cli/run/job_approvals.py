@@ -41,7 +41,8 @@ def ask_for(
     name = request.id.hex[-ID_DIGITS:]
     approve = typed("approvals", "approve", name, settings=settings)
     elsewhere = f"{request.what} waits for approval …{name}: {approve}"
-    if output.options.no_input or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    can_ask = output.is_for_people and sys.stdin.isatty() and sys.stderr.isatty()
+    if output.options.no_input or not can_ask:
         output.say(elsewhere, "warn")
         return
     (approval,) = choose(call, [str(request.id)])

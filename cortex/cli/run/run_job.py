@@ -30,7 +30,7 @@ from cortex.cli.jobs.payload import read_payload, split_arguments, with_argument
 from cortex.cli.jobs.show import STEPS_DEFAULT, read_record
 from cortex.cli.jobs.watch import exit_by, looks
 from cortex.cli.options import Command, Options, Text
-from cortex.cli.run.forked_pod import END, ForkedPod, fork_pod
+from cortex.cli.run.forked_pod import ForkedPod, fork_pod, settings_beside
 from cortex.cli.run.job_approvals import ask_for
 from cortex.cli.run.pod_lines import PodLines
 from cortex.cli.screen.live_line import LiveLine, live_line
@@ -38,7 +38,7 @@ from cortex.cli.screen.logs import configure_logs
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.typed import typed
 from cortex.cli.synonyms import is_id
-from cortex.cli.target import session, settings_from
+from cortex.cli.target import session
 from cortex.config import Settings
 from cortex.domain.argument_check import check_payload
 from cortex.domain.clock import system_chance
@@ -93,7 +93,7 @@ def run(
     options.refuse_columns("run shows one job, it has no columns")
     if job is not None and "=" in job:
         pairs, job = (job, *pairs), None
-    settings = settings_from(options, **END)
+    settings = settings_beside(options)
     modules = _loaded(app, [job or "", *pairs])
     wanted = _Wanted(app=app, settings=settings, output=output)
     if job is not None and is_id(job):

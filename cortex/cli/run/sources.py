@@ -16,6 +16,8 @@ import cortex
 
 _CORTEX: Final = Path(cortex.__file__).resolve().parent
 _SUFFIX: Final = ".py"
+_OTHERS: Final = (".", "test_", "conftest")
+"""How files begin that no application imports: of editors and tests."""
 _SEEN_MAX: Final = 5_000
 """Files that are looked at: more are no application's own."""
 
@@ -45,7 +47,11 @@ def files_beside(apps: Iterable[str]) -> list[str]:
         path = Path(app) if app.endswith(_SUFFIX) or "/" in app else Path(*app.split("."))
         folders |= {path.absolute()} if path.is_dir() else {path.absolute().parent}
     return sorted(
-        str(file) for folder in folders if folder.is_dir() for file in folder.glob(f"*{_SUFFIX}")
+        str(file)
+        for folder in folders
+        if folder.is_dir()
+        for file in folder.glob(f"*{_SUFFIX}")
+        if not file.name.startswith(_OTHERS)
     )
 
 
