@@ -43,7 +43,7 @@ BUDGETS_S: Final = {
     "tests/runtime": 22.5,
     "tests/sql": 10.0,
     "tests/store": 59.5,
-    "tests/tui": 95.0,
+    "tests/tui": 95.5,
     "tests/unit": 50.0,
 }
 

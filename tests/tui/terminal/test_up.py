@@ -267,3 +267,19 @@ def test_a_dumb_terminal_is_refused(up: Up) -> None:
     with up(env={"TERM": "dumb"}) as screen:
         assert screen.end() == 2
         assert "leave out --tui" in screen.text
+
+
+def test_dev_tui_restarts_its_pod_behind_the_screen(cortex: Cortex) -> None:
+    app = cortex.folder / "shop.py"
+    app.write_text("import cortex\n")
+    command = [sys.executable, "-m", "cortex", "dev", "shop.py", "--tui", "--http", "127.0.0.1:0"]
+    with PtyScreen(command, folder=cortex.folder, env=cortex.environ(QUICK)) as screen:
+        child_of(screen)
+        app.write_text("import cortex  # again\n")
+        eventually(lambda: "reloaded in " in log_in(cortex.folder), what="the new pod")
+        screen.until(shows("> pulse", "pods 1/1"), what="the screen stays")
+        screen.type("q")
+        screen.until(shows("Quit. Pod for development", *QUESTION), what="the question")
+        screen.type("d")
+        assert screen.end() == ENDED
+    assert sql(str(cortex.dsn), "SELECT FROM cortex.pod WHERE ended_at IS NULL") == []
