@@ -10,7 +10,7 @@ from datetime import date
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP
@@ -18,7 +18,7 @@ from cortex.domain.classification import class_name
 from cortex.domain.redaction import redact, storable
 from cortex.durable import pydantic_models
 from cortex.durable.class_fields import field_names, has_fields
-from cortex.durable.structuring import MisfitError, Problem
+from cortex.durable.structuring import MisfitError, Problem, key_text
 
 RAW_MAX_BYTES = 65_536
 
@@ -82,8 +82,9 @@ def _plain(  # noqa: C901, PLR0911 - one form a line
 
 
 def _key(key: object, path: tuple[str | int, ...]) -> str:
-    if isinstance(key, Enum):
-        key = key.value
-    if not isinstance(key, str):
+    if not isinstance(key, _KEYS):
         raise MisfitError((Problem(path, f"has the key {key!r}, but JSON keys are text"),))
-    return storable(key)
+    return storable(key_text(key))
+
+
+_KEYS: Final = (str, Enum, int, float, Path, UUID, Decimal, date)

@@ -194,6 +194,18 @@ def _refuse_unstorable(value: Any, what: str, depth: int) -> None:
 
 
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
+JSON: Final = _PLAIN | {float, list, dict}
+
+
+def as_json(values: Mapping[str, Any], *, what: str) -> dict[str, Any]:
+    """Return values as JSON gives them back.
+
+    Raises `InvalidValueError` that names `what` for values that are no JSON.
+    """
+    if _PLAIN.issuperset(map(type, values.values())):
+        return dict(values)
+    plain: dict[str, Any] = orjson.loads(_dump(_unstructure(dict(values), what), what))
+    return plain
 
 
 def _unstructure(value: Any, what: str) -> Any:

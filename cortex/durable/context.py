@@ -32,7 +32,7 @@ from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCall
 from cortex.durable.calls import Caller
-from cortex.durable.codec import StepInput, input_of, refuse_unstorable
+from cortex.durable.codec import JSON, StepInput, as_json, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.job_log import write_line
@@ -418,8 +418,8 @@ class Context:
     ) -> Coroutine[None, None, Any]:
         """Call a tool of the pod once in the life of the job.
 
-        Return its result in the type that its function declares, or as plain JSON if the tool is
-        only named.
+        Arguments are typed values or JSON. Return the result in the type that the tool's function
+        declares, or as plain JSON if the tool is only named.
 
         `folder` is where the tool reads, the job's workspace by default. `timeout` is in seconds,
         the tool's own by default, at most 600. An error of the tool is raised and not recorded,
@@ -429,6 +429,9 @@ class Context:
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
+        # What a model gave is JSON, and stays as it is.
+        if not isinstance(tool, str) or not JSON.issuperset(map(type, arguments.values())):
+            arguments = as_json(arguments, what=f"input of tool call {name!r}")
         return self._called(
             name,
             tool if isinstance(tool, str) else tool.name,

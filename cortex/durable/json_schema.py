@@ -1,19 +1,30 @@
 """The one writer of JSON Schema, read from type hints.
 
 Covers the types that `structuring.structure` accepts: text, numbers, truth values, paths, UUIDs,
-dates, Decimals, lists, tuples of one type, mappings, `Literal`, enums, unions, attrs classes,
+dates, Decimals, lists, sets, tuples, mappings, `Literal`, enums, unions, attrs classes,
 dataclasses, TypedDicts and `Any`. The caller decides how classes are written: tools write them
 inline, the HTTP API as references.
 """
 
 import dataclasses
+import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NewType,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 from uuid import UUID
 
 import attrs
@@ -52,18 +63,39 @@ def schema_of(hint: Any, of_class: OfClass) -> Schema:  # noqa: PLR0911 -- one f
         return _choice(list(members))
     if origin in (Union, types.UnionType):
         return {"anyOf": [schema_of(each, of_class) for each in members]}
-    if origin in (list, Sequence) or (origin is tuple and members[1:] == (...,)):
-        return {"type": "array", "items": schema_of(members[0], of_class) if members else {}}
-    if origin in (dict, Mapping) and members[:1] in ((), (str,)):
+    if origin in _LISTS:
+        return {"type": "array", "items": _items(origin, members, of_class)}
+    if origin in (dict, Mapping) and (not members or _is_key(members[0])):
         values = schema_of(members[1], of_class) if members else {}
         return {"type": "object", "additionalProperties": values}
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _choice([each.value for each in hint])
     if isinstance(hint, type) and (made := of_class(hint)) is not None:
         return made
+    if isinstance(hint, NewType):
+        return schema_of(hint.__supertype__, of_class)
     if hint is Decimal:
         return {"anyOf": [{"type": "string"}, {"type": "number"}]}
-    raise UnsupportedTypeError(f"{getattr(hint, '__name__', hint)} has no JSON form")
+    shown = inspect.formatannotation(hint) if members else getattr(hint, "__name__", hint)
+    raise UnsupportedTypeError(f"{shown} has no JSON form")
+
+
+_LISTS: Final = (list, Sequence, set, frozenset, tuple)
+
+
+def _items(origin: Any, members: tuple[Any, ...], of_class: OfClass) -> Schema:
+    if origin is tuple and members[1:] not in ((), (...,)):
+        return {"anyOf": [schema_of(each, of_class) for each in members]}
+    return schema_of(members[0], of_class) if members else {}
+
+
+def _is_key(hint: Any) -> bool:
+    """Return whether keys of this type are text in JSON."""
+    is_enum = isinstance(hint, type) and issubclass(hint, Enum)
+    return is_enum or get_origin(hint) is Literal or hint in _KEYS
+
+
+_KEYS: Final = (str, int, float, bool, UUID, date, datetime, Path, Decimal, Any, object)
 
 
 @attrs.frozen

@@ -404,7 +404,7 @@ def _make_mapping_hook(target: Any, converter: Converter) -> Hook:
     kind = next(iter(get_args(target)), None)
     if kind is bool or _is_choice(kind):
         keys = (True, False) if kind is bool else _choices(kind)
-        written = {_key(each): each for each in keys}
+        written = {key_text(each): each for each in keys}
         return lambda value, to: inner({written.get(k, k): v for k, v in value.items()}, to)
     if kind not in (int, float):
         return inner
@@ -419,12 +419,12 @@ def _make_mapping_hook(target: Any, converter: Converter) -> Hook:
     return lambda value, to: inner({number(key): item for key, item in value.items()}, to)
 
 
-def _key(key: Any) -> str:
+def key_text(key: Any) -> str:
     """Return the text that stands for a key in JSON."""
     if type(key) is str:
         return key
     if isinstance(key, Enum):
-        return _key(key.value)
+        return key_text(key.value)
     if key is None or isinstance(key, bool):
         return orjson.dumps(key).decode()
     return str(key)
@@ -493,7 +493,7 @@ def _make_converter(*, is_exact: bool) -> Converter:
     # It would write bytes as base85 text, which comes back as text.
     made.register_unstructure_hook(bytes, lambda value: value)
     made.register_unstructure_hook(Decimal, str)
-    key_handler: Any = _key  # called with the key alone, unlike its type in cattrs
+    key_handler: Any = key_text  # called with the key alone, unlike its type in cattrs
     made.register_unstructure_hook_factory(
         is_mapping, lambda target: made.gen_unstructure_mapping(target, key_handler=key_handler)
     )

@@ -1,6 +1,6 @@
 """Results become the types that JSON has, or are refused with the place that has no such form."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from pathlib import Path
 from uuid import UUID
@@ -29,6 +29,7 @@ class Found:
     [
         (Found(Path("/a"), (1, 2)), {"path": "/a", "lines": [1, 2], "inner": None}),
         ({Colour.RED: [Colour.RED]}, {"red": ["red"]}),
+        ({7: "a", date(2026, 1, 2): "b", True: "c"}, {"7": "a", "2026-01-02": "b", "true": "c"}),
         ({"b", "a"}, ["a", "b"]),
         (UUID(int=0), "00000000-0000-0000-0000-000000000000"),
         (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
@@ -45,7 +46,7 @@ def test_values_get_their_json_form(value: object, expected: object) -> None:
         (b"x", "is bytes, which JSON has no form for"),
         # The declared type says Path; what counts is what is there.
         ({"a": [Found(b"x", ())]}, "a[0].path is bytes, which"),  # type: ignore[arg-type]
-        ({1: 2}, "has the key 1, but JSON keys are text"),
+        ({(1,): 2}, "has the key (1,), but JSON keys are text"),
         (object(), "is object, which"),
         (len, "is builtin_function_or_method, which"),
     ],

@@ -18,11 +18,13 @@ from typing import (
     ClassVar,
     Literal,
     LiteralString,
+    NewType,
     NotRequired,
     Self,
     TypedDict,
     TypeGuard,
     TypeVar,
+    get_args,
 )
 from uuid import UUID
 
@@ -30,8 +32,10 @@ import attrs
 import pydantic
 import pytest
 
+from cortex.agent.tools.tool import tool
 from cortex.domain.effect import Applied, Invocation
 from cortex.domain.errors import DivergedError, InvalidValueError, UsageError
+from cortex.durable.codec import as_json
 from cortex.durable.results import result_type
 from tests.support.records.factories import LedgerDesk, Record, a_context, run_twice
 
@@ -80,6 +84,7 @@ class Order(pydantic.BaseModel):
     parts: "list[Order]" = []
 
 
+OrderNumber = NewType("OrderNumber", int)
 ID = UUID("00000000-0000-0000-0000-00000000002a")
 AT = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
 ITEM = Item("a", Decimal("1.10"))
@@ -110,6 +115,7 @@ VALUES: list[tuple[Any, Any]] = [
     (Item | None, ITEM),
     (tuple[int, Item], (1, ITEM)),
     (frozenset[int], frozenset({3, 1, 2})),
+    (OrderNumber, OrderNumber(7)),
     (str, "text"),
     (dict[str, Any], {"plain": [1, None]}),
 ]
@@ -140,6 +146,23 @@ async def test_an_effect_returns_its_declared_type_too(hint: Any, value: Any) ->
         ctx = a_context(record, gateway=LedgerDesk())
         result = await ctx.effect("pay", function, idempotent=True)
         assert (type(result), result) == (type(value), value)
+
+
+@pytest.mark.parametrize("hint, value", VALUES, ids=[f"{hint} {value!r}" for hint, value in VALUES])
+def test_a_tool_takes_values_of_its_declared_types(hint: Any, value: Any) -> None:
+    def echo(value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    echo.__annotations__ |= {"value": hint, "return": hint}
+    if Order in (hint, *get_args(hint)):
+        with pytest.raises(UsageError, match="Order contains itself"):
+            tool(echo)
+        return
+    made = tool(echo)
+    parsed: Any = made.parse(as_json({"value": value}, what="input"))
+    assert (type(parsed.value), parsed.value) == (type(value), value)
+    assert made.input_schema["properties"]["value"] != {} or hint is Any
 
 
 async def test_a_function_without_an_annotation_returns_plain_json() -> None:

@@ -1,6 +1,8 @@
 """Calls of tools: their record, requests to people, and results for the model."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import attrs
@@ -82,6 +84,12 @@ class Job:
 
 
 # --- effects
+
+
+async def test_typed_arguments_reach_the_tool_as_json() -> None:
+    job = Job(EchoTools())
+    seen = await job.call(at=datetime(2026, 1, 31, tzinfo=UTC), parts=(Decimal("1.10"),))
+    assert seen == {"at": "2026-01-31T00:00:00+00:00", "parts": ["1.10"]}
 
 
 async def test_pure_tool_makes_no_intent() -> None:
