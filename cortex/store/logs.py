@@ -1,6 +1,6 @@
 """Log lines of jobs: stored in batches, read in order."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -73,7 +73,8 @@ class LogTail:
     """Follows the lines of all jobs: each once, also those that two pods store at the same time.
 
     An id is drawn before its line is committed: a lower one may appear later. So the lines of the
-    last moments are read again, without those that were read.
+    last moments are read again, without those that were read. Lines of lower levels are passed by,
+    too: no read begins further back than these moments.
     """
 
     SETTLE_S: Final = 2.0
@@ -82,19 +83,26 @@ class LogTail:
     def __init__(self, after: int) -> None:
         self.after = after
         self._read: OrderedDict[int, float] = OrderedDict()
+        self._passed: deque[tuple[float, int]] = deque()
+        """When all lines up to which id were read."""
 
     async def next(self, db: Database, *, least: Level, limit: int, now: float) -> list[LogRow]:
         """Return the next lines. `now`: a clock that only goes forward, in seconds."""
+        while self._passed and self._passed[0][0] <= now - self.SETTLE_S:
+            self.after = max(self.after, self._passed.popleft()[1])
         while self._read:
             oldest, read_at = next(iter(self._read.items()))
             if read_at > now - self.SETTLE_S and len(self._read) <= self.READ_MAX:
                 break
             del self._read[oldest]
             self.after = max(self.after, oldest)
+        newest = await newest_id(db)
         rows = rows_of(
             LogRow,
             await db.fetch("logs.after", least.value, self.after, list(self._read), limit),
         )
+        if len(rows) < limit:
+            self._passed.append((now, newest))
         self.mark(rows, now=now)
         return rows
 

@@ -98,6 +98,19 @@ def test_all_jobs_are_followed_although_ids_become_visible_out_of_order(
     assert tail.after >= 3
 
 
+def test_lines_that_are_not_wanted_are_read_past_once(store: Session, job_id: UUID) -> None:
+    tail = LogTail(store(logs.newest_id))
+    store(logs.keep, [a_line(job_id, n) for n in range(1, 6)], now=0)
+    for now in (0.0, 1.0):
+        assert store(tail.next, least=Level.ERROR, limit=10, now=now) == []
+        assert tail.after == 0
+    assert store(tail.next, least=Level.ERROR, limit=10, now=2.0) == []
+    assert tail.after == store(logs.newest_id)
+    store(logs.keep, [a_line(job_id, n, level=Level.ERROR) for n in range(6, 9)], now=0)
+    found = [store(tail.next, least=Level.ERROR, limit=2, now=now) for now in (3.0, 9.0, 20.0)]
+    assert [numbers(rows) for rows in found] == [[(1, 6), (1, 7)], [(1, 8)], []]
+
+
 def test_warnings_of_all_jobs_are_found_and_page_by_page(store: Session, database: str) -> None:
     for n in range(1, 5):
         level = Level.ERROR if n % 2 else Level.INFO
