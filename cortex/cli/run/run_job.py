@@ -94,14 +94,13 @@ def run(
     if job is not None and "=" in job:
         pairs, job = (job, *pairs), None
     settings = settings_beside(options)
-    modules = _loaded(app, [job or "", *pairs])
+    registry = registry_with(_loaded(app, [job or "", *pairs]))
     wanted = _Wanted(app=app, settings=settings, output=output)
-    if job is not None and is_id(job):
+    if job is not None and is_id(job) and registry.find(job) is None:
         if pairs or payload or agent:
             raise UsageError(f"{job} is a job with its own arguments", hint="give none")
         wanted.name = job
     else:
-        registry = registry_with(modules)
         wanted.submission = _submission(
             job or _only_job(app, registry.names),
             pairs=pairs,
@@ -204,6 +203,8 @@ class _Wanted:
             else:
                 job_id = self._unended(call)
             self.job_id = job_id
+            if self.output.is_for_people:
+                self.output.say(f"job {job_id}", "dim")
             ended = self._followed(call, job_id, pod, lines)
             self.is_over = True
             self._show(call, ended)

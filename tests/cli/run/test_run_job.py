@@ -23,6 +23,10 @@ async def count_words(ctx: Context, text: str) -> int:
     return 6 // (len(words) - 1)
 
 
+@job("face2")
+async def with_a_name_like_an_id(ctx: Context) -> None: ...
+
+
 @job
 async def pay(ctx: Context, euros: int) -> str:
     await ctx.approve("pay", detail={"euros": euros})
@@ -44,7 +48,9 @@ def test_a_job_runs_to_its_end_and_no_other(cortex: Cortex, life: Life) -> None:
     ended = cortex("run", "shop.py", "count_words", "text=a b \x1b[2Jc")
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "3"), ended.err
     assert re.search(r"^ +1 split +[^ ]+ +\d+ms$", ended.out, re.MULTILINE), ended.out
-    printed, logged, noted = ended.err.splitlines()
+    named, printed, logged, noted = ended.err.splitlines()
+    shown = cortex("show", named.removeprefix("job "), "--json").document
+    assert shown["job"]["result"] == 3
     assert printed == "│ counting a b ⟦U+001B⟧[2Jc"
     assert re.search(r"info +\] counted .*\[shop\]", logged), logged
     assert re.search(r"info +\] noted ", noted), noted
@@ -93,8 +99,9 @@ def test_a_job_type_in_place_of_the_app_leads_to_its_pods(cortex_nowhere: Cortex
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("shop.py", "error: shop.py has 2 jobs\nhint: name one: count_words, pay\n"),
+        ("shop.py", "error: shop.py has 3 jobs\nhint: name one: count_words, face2, pay\n"),
         ("shop.py count_word text=a", "error: unknown job type 'count_word'\nhint: did you mean"),
+        ("shop.py face2 n=1", "error: payload of 'face2' has an unknown key 'n'"),
         ("shop.py pay euros=many", "error: payload.euros"),
         ("shop.py pay euro=3", "error: payload of 'pay' "),
         ("none.py", "error: app 'none.py' does not exist\nhint: give a module"),
