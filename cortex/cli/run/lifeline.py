@@ -38,12 +38,15 @@ class Lifeline:
             self._socket.sendall(json.dumps(ready).encode() + b"\n")
 
     async def around(self, pod: Callable[[], Awaitable[int]], shutdown: Shutdown) -> int:
-        """Run the pod; drain it when the process that started it is gone. Return its exit code."""
-        with self._socket:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch, shutdown)
-                exit_code = await pod()
-                nursery.cancel_scope.cancel(reason="the pod has ended")
+        """Run the pod; drain it when the process that started it is gone. Return its exit code.
+
+        After an error the socket stays open: the error may still be reported.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, shutdown)
+            exit_code = await pod()
+            nursery.cancel_scope.cancel(reason="the pod has ended")
+        self.close()
         return exit_code
 
     async def _watch(self, shutdown: Shutdown) -> None:

@@ -33,6 +33,22 @@ async def pay(ctx: Context, euros: int) -> str:
     return f"paid {euros}"
 """
 
+RESOURCE = """
+
+from collections.abc import AsyncIterator
+
+from cortex import resource
+
+
+class Bank: ...
+
+
+@resource
+async def bank() -> AsyncIterator[Bank]:
+    raise OSError("no bank")
+    yield Bank()
+"""
+
 
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
@@ -41,8 +57,8 @@ def app(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("app", "pods")
-def test_a_job_runs_to_its_end_and_no_other(cortex: Cortex, life: Life) -> None:
+@pytest.mark.usefixtures("pods")
+def test_a_job_runs_to_its_end_and_no_other(app: Path, cortex: Cortex, life: Life) -> None:
     life.type("count_words")
     other = life.job("count_words", payload='{"text": "of another"}')
     ended = cortex("run", "shop.py", "count_words", "text=a b \x1b[2Jc")
@@ -61,6 +77,12 @@ def test_a_job_runs_to_its_end_and_no_other(cortex: Cortex, life: Life) -> None:
     assert failed.code == 6, failed.err
     assert "ZeroDivisionError" in failed.out
     assert "cortex jobs show " in failed.err
+    closed = app.with_name("closed.py")
+    closed.write_text(APP + RESOURCE)
+    refused = cortex("run", "closed.py", "count_words", "text=a b")
+    assert refused.code == 1
+    reason = rf"error: resource bank \({closed}:\d+\) failed to open: OSError: no bank\n"
+    assert re.fullmatch(reason, refused.err), refused.err
 
 
 @pytest.mark.usefixtures("app", "pods")
