@@ -58,9 +58,14 @@ def files_below(folder: Path, *, installed_as: str) -> set[str]:
     }
 
 
+PROJECT = ROOT / "cortex" / "cli" / "project" / "template"
+
+
 def top_level_imports(folder: Path) -> set[str]:
     found = set()
     for path in folder.rglob("*.py"):
+        if path.parent == PROJECT:  # files of a project of the user's own
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
