@@ -136,6 +136,14 @@ def kept_text(text: str, *, limit: int = MESSAGE_CHARS_MAX, length: int | None =
     return f"{begun[:limit]}… ({length:,} characters)"
 
 
+def without_long_secrets(text: str) -> str:
+    """Return text that is about to be split into lines, without secrets of several lines.
+
+    Such as a private key, of which no line would be recognised.
+    """
+    return redact(text) if "\n" in text[:-1] else text
+
+
 def kept_fields(fields: Mapping[str, Any] | None) -> str | None:
     """Return fields as JSON text that can be stored; None for none. Never raises.
 

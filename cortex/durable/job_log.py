@@ -23,6 +23,7 @@ from cortex.domain.log_line import (
     LogLine,
     kept_fields,
     kept_text,
+    without_long_secrets,
 )
 from cortex.domain.tracing import current
 from cortex.logger import Logger
@@ -194,6 +195,7 @@ class LineBuffer:
     def write(self, claim: Claim, text: str, *, step: str | None, stream: str, thread: int) -> None:
         """See `JobLog`."""
         key = stream, claim.lease, thread
+        text = without_long_secrets(text)
         *ended, rest = text.split("\n")
         with self._lock:
             was_idle = not self.has_any

@@ -1,5 +1,6 @@
 """Log lines of a pod: no secret in any of them, and nothing that a terminal obeys."""
 
+import io
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from cortex.cli.run.job_output import JobOutput
 from cortex.domain import redaction
 from cortex.runtime.own_secrets import hide_credentials
 from tests.support.command_line import Cortex, OnTerminal
@@ -82,6 +84,15 @@ def test_a_pods_own_credentials_are_known(monkeypatch: pytest.MonkeyPatch) -> No
         "[secret ANTHROPIC_API_KEY, 15 characters] short [secret database password, 9 characters] "
         "[secret database password, 9 characters] [secret API token, 71 characters]"
     )
+
+
+def test_a_printed_secret_of_several_lines_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_secrets(monkeypatch)
+    key = "-----BEGIN KEY-----\nMIIEvQIBADAN\n-----END KEY-----"
+    redaction.register("KEY", key)
+    lines: list[str] = []
+    assert JobOutput(io.StringIO(), lines.append).write(f"it is {key}\n") == len(key) + 7
+    assert lines == [f"it is [secret KEY, {len(key)} characters]"]
 
 
 OUTPUT = r"""

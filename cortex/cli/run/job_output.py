@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO, cast
 
 from cortex.cli.screen.log_stream import LogStream
 from cortex.cli.screen.logs import TEXT_MAX, line_logger, people_logger
-from cortex.domain.log_line import LOOKAHEAD_CHARS
+from cortex.domain.log_line import LOOKAHEAD_CHARS, without_long_secrets
 from cortex.domain.tracing import current
 
 OPEN_MAX: Final = 256
@@ -67,10 +67,11 @@ class JobOutput(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        claim = current.claim()
+        claim, count = current.claim(), len(text)
         if claim is None and self._only_jobs:
             return self.raw.write(text)
         line = None if claim is None else claim.lease, threading.get_ident()
+        text = without_long_secrets(text)
         with self._lock:
             begun, context = self._open.pop(line, ("", None))
             *ended, rest = (begun + text[: _room(text)]).split("\n")
@@ -80,7 +81,7 @@ class JobOutput(io.TextIOBase):
                 self._open[line] = rest[:READ_MAX], context or copy_context()
             while len(self._open) > OPEN_MAX:
                 self._end(next(iter(self._open)))
-        return len(text)
+        return count
 
     def _end(self, line: _Line) -> None:
         text, context = self._open.pop(line)

@@ -21,6 +21,7 @@ from structlog import BoundLoggerBase
 
 from cortex.domain.classification import describe
 from cortex.domain.log_line import Level, level_of_method, shown
+from cortex.domain.redaction import redact
 from cortex.domain.tracing import current
 from cortex.domain.tracing.current import Origin
 from cortex.durable.job_log import Quiet, is_quiet
@@ -180,7 +181,9 @@ def _traceback(error: BaseException) -> str:
         text = "".join(traceback.format_exception(error))
     except Exception as second:  # noqa: BLE001 -- code of the application's own error
         return f"{type(error).__name__} without a traceback: {describe(second)}"
-    return text.rstrip() if len(text) <= TRACEBACK_CHARS_MAX else f"…{text[-TRACEBACK_CHARS_MAX:]}"
+    if len(text) <= TRACEBACK_CHARS_MAX:
+        return text.rstrip()
+    return f"…{redact(text)[-TRACEBACK_CHARS_MAX:]}"  # the end of a secret is not recognised
 
 
 # --- threads

@@ -92,6 +92,16 @@ def test_no_secret_is_kept_not_even_half_of_one(log: Log, monkeypatch: pytest.Mo
     assert log.buffer.dropped_counts[Why.RATE] == 0
 
 
+def test_a_printed_secret_of_several_lines_is_not_kept(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_secrets(monkeypatch)
+    redaction.register("KEY", "-----BEGIN KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B\n-----END KEY-----")
+    log.write("it is -----BEGIN KEY-----\nMIIEvQIBADAN\nBgkqhkiG9w0B\n-----END KEY-----")
+    log.write("\n")
+    assert [line.message for line in log.take()] == ["it is [secret KEY, 63 characters]"]
+
+
 def test_text_that_postgres_cannot_store_becomes_visible(log: Log) -> None:
     log.add("nul \0 half \ud800", **{"a\0": "\udfff", "b": {"c": "\0"}, "d": float("nan")})
     (line,) = log.take()

@@ -13,11 +13,13 @@ from uuid import UUID
 import pytest
 import structlog
 
+from cortex.domain import redaction
 from cortex.domain.job import Lease
 from cortex.domain.log_line import Level, LogLine
 from cortex.domain.tracing import current
 from cortex.durable.job_log import LineBuffer, write_line
-from cortex.runtime.logs.capture import captured, captured_streams
+from cortex.runtime.logs.capture import TRACEBACK_CHARS_MAX, captured, captured_streams
+from tests.support.knowing import forget_secrets
 from tests.support.records.factories import a_claim
 
 
@@ -88,6 +90,18 @@ def test_records_are_taken_with_level_fields_and_traceback(job: Job, log: loggin
     assert second.level is Level.ERROR
     assert second.message.startswith("failed\nTraceback")
     assert second.message.endswith("invalid literal for int() with base 10: 'broken'")
+
+
+def test_the_cut_of_a_long_traceback_leaves_no_end_of_a_secret(
+    job: Job, log: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_secrets(monkeypatch)
+    redaction.register("TOKEN", "sk-0f9e8d7c5a")
+
+    error = ValueError("sk-0f9e8d7c5a" + "y" * (TRACEBACK_CHARS_MAX - 8))
+    job.run(log.error, "broken", exc_info=error)
+    (text,) = job.texts()
+    assert "8d7c5a" not in text
 
 
 def test_a_logger_that_fails_in_its_formatter_loses_no_line(job: Job, log: logging.Logger) -> None:
