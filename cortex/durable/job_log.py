@@ -25,6 +25,7 @@ from cortex.domain.log_line import (
     kept_text,
     without_long_secrets,
 )
+from cortex.domain.log_line import shown as as_text
 from cortex.domain.tracing import current
 from cortex.logger import Logger
 
@@ -401,25 +402,26 @@ def is_quiet() -> bool:
     return _inside.is_quiet
 
 
-def write_line(message: str, level: Level, fields: Mapping[str, Any]) -> None:
+def write_line(message: object, level: Level, fields: Mapping[str, Any]) -> None:
     """Keep a line of the job whose code calls this, and write it to the pod's own log."""
+    text = message if isinstance(message, str) else as_text(message)
     kept = orjson.loads(kept_fields(fields) or "{}")  # whatever the code of the values does
     shown = {_own(name): value for name, value in kept.items()}
     found = current.origin()
     if found is None:
-        getattr(_log, level.word)(message, **shown)
+        getattr(_log, level.word)(text, **shown)
         return
-    found.log.add(found.claim, level, message, step=found.step, source=None, fields=kept)
+    found.log.add(found.claim, level, text, step=found.step, source=None, fields=kept)
     try:
         with Quiet():
-            getattr(_log, level.word)(message, **shown)
+            getattr(_log, level.word)(text, **shown)
     except Exception as error:  # noqa: BLE001 -- processors of the application
-        text = f"the pod's own log has not taken this line: {describe(error)}"
-        found.log.add(found.claim, Level.ERROR, text, step=found.step, source="cortex")
+        remark = f"the pod's own log has not taken this line: {describe(error)}"
+        found.log.add(found.claim, Level.ERROR, remark, step=found.step, source="cortex")
 
 
 _OURS: Final = frozenset(
-    {"event", "level", "timestamp", "logger", "exc_info", "stack_info"}
+    {"self", "event", "level", "timestamp", "logger", "exc_info", "stack_info"}
     | {"job", "job_type", "attempt", "step", "trace_id"}
 )
 

@@ -203,6 +203,9 @@ def test_a_line_of_the_context_is_kept_once(job: Job) -> None:
     assert (line.message, line.level, line.source) == ("paid", Level.WARNING, None)
     assert line.fields == '{"event":"e","step":1,"order":8}'
     assert (shown[0]["event"], shown[0]["event_"], shown[0]["order"]) == ("paid", "e", 8)
+    job.run(write_line, 123, Level.INFO, {"self": 1})
+    (line,) = job.lines()
+    assert (line.message, line.fields) == ("123", '{"self":1}')
 
 
 def test_everything_is_put_back() -> None:
