@@ -20,6 +20,8 @@ from cortex.durable.stray_errors import END_S, POLL_S, close_nurseries, leave_ac
 OPENS_WITHIN_S: Final = 60.0
 CLOSES_WITHIN_S: Final = 5.0
 """All together; the others are cancelled then."""
+SHARE: Final = 0.8
+"""Of the time that is left, for one resource before others: those behind it close, too."""
 CANCELLED_WITHIN_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
@@ -116,20 +118,14 @@ class OpenResources:
         """
         self.resources.opened.clear()
         within_s = max(0.0, min(CLOSES_WITHIN_S, self.left_s() - CANCELLED_WITHIN_S - END_S))
+        until = trio.current_time() + within_s
         holders = list(reversed(self._holders))
         self._holders.clear()
-        with trio.move_on_after(within_s, shield=True):
-            for holder in holders:
-                holder.closing.set()
-                if not holder.is_open:
-                    holder.scope.cancel(reason="it did not open")
-                await holder.closed.wait()
-        left = [holder for holder in holders if not holder.closed.is_set()]
-        for holder in left:
-            hint = f"all resources had {within_s:.1f} seconds together"
-            _log.error("resource cancelled while it closed", resource=holder.name, hint=hint)
-            holder.closing.set()
-            holder.scope.cancel(reason="it did not close in time")
+        left = [
+            holder
+            for holder in holders
+            if not await self._close_one(holder, until, is_last=holder is holders[-1])
+        ]
         with trio.move_on_after(CANCELLED_WITHIN_S, shield=True):
             for holder in left:
                 await holder.closed.wait()
@@ -138,3 +134,23 @@ class OpenResources:
             while tasks:
                 tasks = [task for task in tasks if not end(task)]
                 await trio.sleep(POLL_S)
+
+    async def _close_one(self, holder: _Holder, until: float, *, is_last: bool) -> bool:
+        """Close one; return whether it has ended. It is cancelled if it does not in time."""
+        left_s = max(0.0, until - trio.current_time())
+        within_s = left_s if is_last else left_s * SHARE
+        with trio.move_on_after(within_s, shield=True):
+            holder.closing.set()
+            if not holder.is_open:
+                holder.scope.cancel(reason="it did not open")
+            await holder.closed.wait()
+        if not holder.closed.is_set():
+            _log.error(
+                "resource cancelled while it closed",
+                resource=holder.name,
+                after_s=round(within_s, 1),
+            )
+            holder.scope.cancel(reason="it did not close in time")
+            with trio.move_on_after((left_s - within_s) / 2, shield=True):
+                await holder.closed.wait()
+        return holder.closed.is_set()

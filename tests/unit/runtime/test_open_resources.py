@@ -124,6 +124,26 @@ async def test_one_that_never_closes_is_cancelled_and_logged(autojump_clock: obj
     assert {each["resource"] for each in logs} == {"client (app.py:7)", "pool (app.py:7)"}
 
 
+async def test_one_that_never_closes_leaves_the_others_time(autojump_clock: object) -> None:
+    closed: list[str] = []
+
+    @asynccontextmanager
+    async def closes() -> AsyncIterator[str]:
+        yield "well"
+        await trio.lowlevel.checkpoint()
+        closed.append("pool")
+
+    @asynccontextmanager
+    async def hangs() -> AsyncIterator[str]:
+        yield "well"
+        await trio.sleep_forever()
+
+    with structlog.testing.capture_logs() as logs:
+        await using(declared("pool", closes), declared("client", hangs), work=_nothing)
+    assert [each["resource"] for each in logs] == ["client (app.py:7)"]
+    assert closed == ["pool"]
+
+
 async def test_one_that_shields_its_close_is_ended(autojump_clock: object) -> None:
     ran: list[str] = []
 
