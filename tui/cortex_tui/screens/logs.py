@@ -51,6 +51,9 @@ class LogsScreen(ListScreen[LogRow]):
             more = await logs.newest(self._job_id, limit=FIRST_MAX)
         else:
             more = await logs.after(self._job_id, place=place, limit=PAGE_MAX)
+            if len(more) == PAGE_MAX and self._follows:
+                # Written faster than they are read: the newest are not these.
+                more, self._rows = await logs.newest(self._job_id, limit=FIRST_MAX), []
         self._place = (place or LogPlace()).after(more)
         self._rows = [*self._rows, *more][-ROWS_MAX:]
         return self._chosen
