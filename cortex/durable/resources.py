@@ -11,9 +11,10 @@ step's input.
 """
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from types import FunctionType
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -161,16 +162,22 @@ class Resources:
     ) -> Callable[..., Any]:
         """Return the function with the resources that a call with these arguments leaves out.
 
-        `names` of keyword arguments; the first `skipped` parameters get other values.
+        `names` of keyword arguments; the first `skipped` parameters get other values. What is
+        returned raises `UsageError` when it is called without a resource that it needs.
         """
-        if not self.opened:
-            return function
-        count = len(args) + skipped
-        missing = {
-            name: self.opened[kind]
-            for position, name, kind in self._requested_by(function)
-            if name not in names and (position is None or position >= count)
-        }
+        count, missing = len(args) + skipped, {}
+        if self.opened:
+            missing = {
+                name: self.opened[kind]
+                for position, name, kind in self._requested_by(function)
+                if name not in names and (position is None or position >= count)
+            }
+        if type(function) is FunctionType:
+            required = function.__code__.co_argcount - len(function.__defaults__ or ())
+            if required > count + len(names) + len(missing):
+                error = _undeclared(function, count, {*names, *missing})
+                if error is not None:
+                    return _raising(error)
         return partial(function, **missing) if missing else function
 
     def _requested_by(
@@ -204,6 +211,35 @@ class Resources:
                 position = None if each.kind is inspect.Parameter.KEYWORD_ONLY else index
                 found.append((position, each.name, kind))
         return tuple(found)
+
+
+def _undeclared(
+    function: Callable[..., Any], count: int, given: Collection[str]
+) -> UsageError | None:
+    """Return the error for a call that leaves out what only a resource gives."""
+    try:
+        hints = get_type_hints(function)
+    except (TypeError, NameError, AttributeError):
+        return None
+    for position, (name, each) in enumerate(inspect.signature(function).parameters.items()):
+        is_given = position < count or name in given or each.default is not each.empty
+        kind: Any = hints.get(name)
+        if not is_given and is_requested(kind):
+            return UsageError(
+                f"{place_of(function)}: {function.__name__} takes a "
+                f"{kind.__module__}.{kind.__qualname__}, which no open @cortex.resource yields",
+                hint="declare one in the application",
+            )
+    return None
+
+
+def _raising(error: UsageError) -> Callable[..., Any]:
+    """Return a function that raises. A step that is on record needs no resource."""
+
+    async def refused(*_args: Any, **_kwargs: Any) -> Any:
+        raise error
+
+    return refused
 
 
 _REST: Final = (

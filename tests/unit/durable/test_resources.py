@@ -56,6 +56,20 @@ async def fetch(url: str, client: Client) -> str:
     return f"{url} by {client.name}"
 
 
+async def join(url: str) -> str:
+    return url
+
+
+async def test_a_step_whose_resource_is_not_declared_is_refused_in_one_line() -> None:
+    reason = r"test_resources\.py:\d+: fetch takes a \S+\.Client, which no open @cortex\.resource"
+    for resources in (Resources(), Resources(opened={Config: Config("http://a")})):
+        ctx = a_context(resources=resources)
+        with pytest.raises(UsageError, match=reason):
+            await ctx.step("fetch", fetch, "http://b")
+        with pytest.raises(TypeError, match="'url'"):
+            await ctx.step("join", join)
+
+
 async def test_a_step_gets_a_resource_that_is_no_part_of_its_input() -> None:
     record = Record()
     ctx = a_context(record, resources=opened())
