@@ -104,7 +104,7 @@ async def test_asyncio_call_fails_the_job_at_once_with_a_hint(
     assert (status, code) == ("FAILED", "asyncio_called")
     assert job_row(database, job_id)["error_class"] == "PERMANENT"
     assert message is not None
-    assert all(word in message for word in ("jobs run on trio", "anyio", "trio_asyncio"))
+    assert all(word in message for word in ("jobs run on trio", "anyio", "ctx.asyncio"))
 
 
 class MissingKeyError(KeyError):
