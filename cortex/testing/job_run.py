@@ -62,7 +62,7 @@ class JobRun:
     workspaces: Path
     rng: random.Random
     finds_out: bool = False
-    """A person resolves effects of unknown outcome; without, the job is stuck."""
+    """A person resolves effects without `reconcile` of unknown outcome; else the job is stuck."""
     log: LineBuffer = attrs.field(factory=lambda: LineBuffer(time.monotonic), init=False)
     result: str | None = attrs.field(default=None, init=False)
     """JSON text, once it has completed."""
@@ -285,12 +285,18 @@ class JobRun:
         """Let a person look at the other side of effects of unknown outcome."""
         for unknown in wish.unknown:
             self.record.ledger.doubt(unknown)
-            if not self.finds_out:
-                key = self.record.ledger.get(unknown.id).intent.key
-                self.stuck(
-                    f"waits for a person who finds out whether effect {key!r} was applied "
-                    f"({unknown.why}): give it reconcile= or idempotent=True, or let the stand-in "
-                    "raise an error that says that nothing happened, such as RejectedError"
-                )
-                return
+            intent = self.record.ledger.get(unknown.id).intent
+            if self.finds_out and not intent.can_reconcile:
+                continue
+            way_out = (
+                "let its reconcile return Applied or NotApplied"
+                if intent.can_reconcile
+                else "give it reconcile= or idempotent=True, or let the stand-in raise an error "
+                "that says that nothing happened, such as RejectedError"
+            )
+            self.stuck(
+                f"waits for a person who finds out whether effect {intent.key!r} was applied "
+                f"({unknown.why}): {way_out}"
+            )
+            return
         self.record.find_out()

@@ -34,6 +34,12 @@ class Mail:
     async def find_another(self, _: Invocation) -> Applied:
         return Applied(1)
 
+    async def find_badly(self, call: Invocation, text: str) -> Applied:
+        return Applied(len(text) + len(call.arguments))
+
+    async def find_no_answer(self, _: Invocation) -> None:
+        return None
+
     def job(self, *, reconcile: str | None = None, idempotent: bool = False) -> JobType[..., int]:
         found = None if reconcile is None else getattr(self, reconcile)
 
@@ -83,6 +89,14 @@ def test_idempotent_effect_may_be_called_again(harness: Cortex, mail: Mail) -> N
         (
             "find_another",
             r"killed after the intent of effect 'send': effect 'send' is recorded as applied",
+        ),
+        (
+            "find_badly",
+            r"killed after the intent of effect 'send': .* \(reconcile failed: TypeError.*'text'",
+        ),
+        (
+            "find_no_answer",
+            r"killed after the intent of effect 'send': .* \(reconcile returned NoneType",
         ),
     ],
 )
