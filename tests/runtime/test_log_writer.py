@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import InvalidValueError, UnavailableError
@@ -145,6 +146,32 @@ async def test_a_process_of_its_own_hands_lines_on_to_its_pod(
     received(writer.buffer, claim, **message)
     await eventually_async(lambda: stored(database, job_id) == ["bad", "begun"], what="both stored")
     assert writer.buffer.dropped_counts[Why.LATE] == 1
+
+
+async def test_a_line_that_comes_after_its_attempt_is_none_of_the_next_one(
+    mock_clock: MockClock,
+) -> None:
+    async def pass_time() -> None:
+        await wait_all_tasks_blocked()
+        mock_clock.jump(10.0)
+        await wait_all_tasks_blocked()
+
+    sent = list[dict[str, Any]]()
+    first, second = (a_claim(lease=Lease(new_id(), 1)) for _ in range(2))
+    sender = LineSender(sent.append, lambda: False)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.run)
+        sender.begin(first.lease)
+        sender.finish()
+        sender.buffer.add(first, Level.INFO, "late", step=None, source=None)
+        await pass_time()
+        assert sent == [], "the pod takes lines as those of the attempt that it hosts next"
+        sender.begin(second.lease)
+        sender.buffer.add(second, Level.INFO, "own", step=None, source=None)
+        await pass_time()
+        nursery.cancel_scope.cancel(reason="test")
+    (message,) = sent
+    assert ([line[4] for line in message["lines"]], message["late"]) == (["own"], 1)
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,12 @@ class LineSender:
     def begin(self, lease: Lease) -> None:
         """From now on lines of this attempt are sent; those of earlier ones are counted."""
         self._lease = lease
+        self._pending.set()
 
     async def run(self) -> None:
         """Send lines until cancelled. Idle while the job writes none."""
         while True:
-            if not self.buffer.has_any:
+            if not self.buffer.has_any or self._lease is None:
                 await self._pending.wait()
             self._pending = trio.Event()
             await trio.sleep(GATHER_S)
@@ -57,11 +58,16 @@ class LineSender:
                 self._send_batch()
 
     def finish(self) -> None:
-        """Send what is left of the attempt, before its end."""
+        """Send what is left of the attempt, before its end.
+
+        Lines that its threads write later stay here: the pod would take them as those of the next
+        attempt.
+        """
         if self._lease is not None:
             self.buffer.end_lines(lease=self._lease)
         while self.buffer.has_any and not self._is_full() and self._send_batch():
             pass
+        self._lease = None
 
     def _send_batch(self) -> bool:
         if self._lease is None:
