@@ -102,6 +102,15 @@ class LogLine:
     """Lines that are missing here; this one says why."""
 
 
+LINE_COST: Final = 200
+"""Characters that a line counts besides its text."""
+
+
+def size_of(line: LogLine) -> int:
+    """Return the characters that a line counts while it waits."""
+    return LINE_COST + len(line.message) + (0 if line.fields is None else len(line.fields))
+
+
 class JobLog(Protocol):
     """Takes the lines that jobs of one pod write, from any thread; never waits and never raises."""
 

@@ -17,12 +17,14 @@ from cortex.domain.classification import describe
 from cortex.domain.hot import hot
 from cortex.domain.job import Claim, Lease
 from cortex.domain.log_line import (
+    LINE_COST,
     MESSAGE_CHARS_MAX,
     NAME_CHARS_MAX,
     Level,
     LogLine,
     kept_fields,
     kept_text,
+    size_of,
     without_long_secrets,
 )
 from cortex.domain.log_line import shown as as_text
@@ -48,8 +50,6 @@ OPEN_S: Final = 1.0
 REMARK_S: Final = 1.0
 """Between two remarks about dropped lines of one attempt."""
 STEP_CHARS_MAX: Final = 500
-LINE_COST: Final = 200
-"""Characters that a line counts besides its text."""
 
 
 class Why(StrEnum):
@@ -266,7 +266,7 @@ class LineBuffer:
             for key in [key for key, each in self._open.items() if now >= each.began_at + OPEN_S]:
                 self._end(self._open.pop(key))
             taken = [self._lines.popleft() for _ in range(min(count, len(self._lines)))]
-            self._chars -= sum(map(_size, taken))
+            self._chars -= sum(map(size_of, taken))
             for lease in list(self._owing) if remarks and len(taken) < count else ():
                 tally = self._tallies[lease]
                 if self.is_closed or now >= tally.remarked_at + REMARK_S:
@@ -328,7 +328,7 @@ class LineBuffer:
                 self._drop(tally, why, 1)
             else:
                 line = self._numbered(claim, written, now)
-                self._chars += _size(line)
+                self._chars += size_of(line)
                 self._lines.append(line)
         if was_idle:
             self._wake()
@@ -372,10 +372,6 @@ class LineBuffer:
     def _wake(self) -> None:
         if self.wake is not None:
             self.wake()
-
-
-def _size(line: LogLine) -> int:
-    return LINE_COST + len(line.message) + (0 if line.fields is None else len(line.fields))
 
 
 class _Inside(threading.local):

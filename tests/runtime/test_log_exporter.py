@@ -100,6 +100,16 @@ async def test_a_line_arrives_with_the_span_that_wrote_it(
     )
 
 
+async def test_long_lines_that_wait_are_bounded_by_their_text(
+    exporter: LogExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_exporter, "CHARS_MAX", 20_000)
+    for _ in range(2):  # what was sent makes room
+        exporter.add([a_line(n, message="x" * 8_000, fields='{"n": 1}') for n in range(3)])
+        assert await exporter.export()
+    assert exporter.dropped_count == 2
+
+
 async def test_a_batch_waits_for_its_collector_and_what_does_not_fit_is_counted(
     exporter: LogExporter, collector: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

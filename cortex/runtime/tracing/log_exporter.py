@@ -17,12 +17,14 @@ import structlog
 import trio
 
 from cortex.domain.backoff import Backoff
-from cortex.domain.log_line import LogLine
+from cortex.domain.log_line import LogLine, size_of
 from cortex.runtime.tracing import log_encoding
 from cortex.runtime.tracing.collector import Collector
 from cortex.runtime.tracing.environment import ExportSettings
 
 BUFFER_MAX: Final = 20_000
+CHARS_MAX: Final = 32 * 1024 * 1024
+"""Of lines that wait, as in the buffer of the pod: a collector may be away for long."""
 BATCH_MAX: Final = 500
 """Lines in one export: a few milliseconds of the loop to encode."""
 FLUSH_S: Final = 2.0
@@ -54,6 +56,7 @@ class LogExporter:
         self._rng = rng
         self._collector = Collector(settings)
         self._waiting: deque[LogLine] = deque()
+        self._chars = 0
         self._unsent: tuple[bytes, int] | None = None
         self._exporting = trio.Lock()
         self._has_any = trio.Event()
@@ -63,9 +66,13 @@ class LogExporter:
 
     def add(self, lines: Sequence[LogLine]) -> None:
         """Export lines, as far as they fit the buffer."""
-        room = max(0, BUFFER_MAX - len(self._waiting))
-        self._waiting.extend(lines[:room])
-        self.dropped_count += max(0, len(lines) - room)
+        for line in lines:
+            size = size_of(line)
+            if len(self._waiting) >= BUFFER_MAX or self._chars + size > CHARS_MAX:
+                self.dropped_count += 1
+            else:
+                self._chars += size
+                self._waiting.append(line)
         self._has_any.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -102,6 +109,7 @@ class LogExporter:
                 if not count:
                     return True
                 batch = [self._waiting.popleft() for _ in range(count)]
+                self._chars -= sum(map(size_of, batch))
                 offset_ns = self._unix_ms() * 1_000_000 - int(trio.current_time() * 1e9)
                 body = log_encoding.request(
                     batch, offset_ns, resource=self._resource, version=self._version
