@@ -20,8 +20,9 @@ async def main() -> None:
         for each in await client.jobs.list("type:offer status:cancelled"):
             print(each.type, each.status)
         for letter in await client.dead.list():
-            if letter.type == "digest":
-                await client.dead.retry(letter.job_id, reason="the page is there", by="ann")
+            if "later.py does not exist" in letter.error_message:
+                (again,) = await client.dead.retry(letter.job_id, reason="it is there", by="ann")
+                print(await again.result(timeout=60))
         sql, _ = client.sql.submit_many(offer, [{"text": "Soon"}])
         print(sql.split("(")[0])  # for the caller's own transaction
 
