@@ -376,10 +376,14 @@ class Registry:
             return self._types[name]
         except KeyError:
             close = difflib.get_close_matches(name, self._types, n=1)
-            raise UsageError(
-                f"unknown job type {name!r}",
-                hint=f"did you mean {close[0]!r}?" if close else "load yours with --app",
-            ) from None
+            own = [
+                each.name
+                for each in self._types.values()
+                if not each.handler.__module__.startswith("cortex.")
+            ]
+            hint = f"yours are {', '.join(sorted(own))}" if own else "load yours with --app"
+            hint = f"did you mean {close[0]!r}?" if close else hint
+            raise UsageError(f"unknown job type {name!r}", hint=hint) from None
 
     def final(self, name: str) -> tuple[type[Exception], ...]:
         """Return the errors that a type declares final; none for a type that is not here."""

@@ -95,7 +95,7 @@ def run(
         pairs, job = (job, *pairs), None
     settings = settings_beside(options)
     registry = registry_with(_loaded(app, [job or "", *pairs]))
-    wanted = _Wanted(app=app, settings=settings, output=output)
+    wanted = _Wanted(app=app, registry=registry, settings=settings, output=output)
     if job is not None and is_id(job) and registry.find(job) is None:
         if pairs or payload or agent:
             raise UsageError(f"{job} is a job with its own arguments", hint="give none")
@@ -155,6 +155,7 @@ class _Wanted:
     """The job to run: a new one, or one by its name."""
 
     app: str
+    registry: Registry
     settings: Settings
     output: Output
     submission: Submission | None = None
@@ -212,10 +213,13 @@ class _Wanted:
 
     def _unended(self, call: Session) -> UUID:
         job_id = call(jobs.find, self.name)
-        status = call(jobs.show, job_id).status
-        if status.is_terminal:
+        job = call(jobs.show, job_id)
+        if job.status.is_terminal:
             hint = typed("jobs", "show", _end_of(job_id), settings=self.settings)
-            raise UsageError(f"job {short_id(job_id)} is {status.value}", hint=hint)
+            raise UsageError(f"job {short_id(job_id)} is {job.status.value}", hint=hint)
+        if job.type not in self.registry.names:  # its pod would never claim it
+            message = f"{self.app} has no job {job.type!r}, which job {short_id(job_id)} is"
+            raise UsageError(message, hint="name the application that has it")
         return job_id
 
     def _followed(self, call: Session, job_id: UUID, pod: ForkedPod, lines: PodLines) -> Snapshot:

@@ -73,6 +73,10 @@ def test_a_job_runs_to_its_end_and_no_other(app: Path, cortex: Cortex, life: Lif
     assert cortex("jobs", "show", str(other), "--json").document["job"]["status"] == "PENDING"
     document = cortex("run", "shop.py", "count_words", "text=a b", "--json").document
     assert document["job"]["result"] == 6
+    app.with_name("other.py").write_text("import cortex\n\n\n@cortex.job\nasync def b(_): ...\n")
+    unfit = cortex("run", "other.py", str(other))
+    reason = f"error: other.py has no job 'count_words', which job …{other.hex[-6:]} is\n"
+    assert (unfit.code, unfit.err) == (2, f"{reason}hint: name the application that has it\n")
     failed = cortex("run", "shop.py", "count_words", "--payload", '{"text": "a"}')
     assert failed.code == 6, failed.err
     assert "ZeroDivisionError" in failed.out
@@ -123,6 +127,10 @@ def test_a_job_type_in_place_of_the_app_leads_to_its_pods(cortex_nowhere: Cortex
     [
         ("shop.py", "error: shop.py has 3 jobs\nhint: name one: count_words, face2, pay\n"),
         ("shop.py count_word text=a", "error: unknown job type 'count_word'\nhint: did you mean"),
+        (
+            "shop.py digest",
+            "error: unknown job type 'digest'\nhint: yours are count_words, face2, pay\n",
+        ),
         ("shop.py face2 n=1", "error: payload of 'face2' has an unknown key 'n'"),
         ("shop.py pay euros=many", "error: payload.euros"),
         ("shop.py pay euro=3", "error: payload of 'pay' "),
