@@ -57,12 +57,19 @@ class CallersLoop:
     async def run(self, work: Work[T]) -> T:
         if self._is_stopped:
             raise _closed()
-        if asyncio.get_running_loop() is not self._loop:
+        if not self._is_running:
             raise UsageError(
                 "this client belongs to another event loop",
                 hint="connect one in each event loop, or use SyncClient",
             )
         return await work()
+
+    @property
+    def _is_running(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # trio, or none
+            return False
 
     async def finish(self, work: Work[None]) -> None:
         async with asyncio.timeout(FINISH_S):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -266,6 +267,8 @@ def test_client_of_another_event_loop_or_process_says_so(web: str) -> None:
     async def use_elsewhere(client: Client) -> None:
         with pytest.raises(UsageError, match="belongs to another event loop"):
             await asyncio.to_thread(run_asyncio, lambda: client.submit(digest, urls=[]))
+        with pytest.raises(UsageError, match="belongs to another event loop"):
+            await asyncio.to_thread(trio.run, partial(client.submit, digest, urls=[]))
 
     in_asyncio(web, use_elsewhere)
     with SyncClient(web) as forked:
