@@ -29,7 +29,13 @@ from cortex.domain.effect import (
     Verdict,
     changed_nothing,
 )
-from cortex.domain.errors import DivergedError, InvalidOutputError, RejectedError, TimedOutError
+from cortex.domain.errors import (
+    DivergedError,
+    InvalidOutputError,
+    RejectedError,
+    TimedOutError,
+    UsageError,
+)
 from cortex.domain.failure import UNKNOWN
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, UnknownEffect
 from cortex.domain.redaction import clean_text
@@ -336,8 +342,24 @@ class OwnEffect:
     """None: the limit of the job's steps."""
 
 
+def _check_reconcile(reconcile: Reconcile, key: str) -> None:
+    """Raise `UsageError` if it cannot be called: else only a crash in a call would show that."""
+    try:
+        inspect.signature(reconcile).bind(object())
+    except TypeError as error:
+        message = f"reconcile of effect {key!r} cannot be called: {error}"
+        raise UsageError(message, hint="it takes one argument, the Invocation") from error
+    except ValueError:  # a callable without a signature
+        return
+
+
 def call_of(own: OwnEffect, limit_s: float) -> EffectCall:
-    """Return the call of a function. Raises for an input that cannot be recorded."""
+    """Return the call of a function.
+
+    Raises for an input that cannot be recorded, and `UsageError` for a wrong `reconcile`.
+    """
+    if own.reconcile is not None:
+        _check_reconcile(own.reconcile, own.key)
     what = f"input of effect {own.key!r}"
     plain = decode(encode(own.given, what=what))
     text, digest = frozen_arguments(plain, what=what)

@@ -29,7 +29,7 @@ class Crashes:
         """Yield the runs to do; judges each one after it.
 
         Raises `PromiseBrokenError` for one that ends otherwise than without a crash, or that breaks
-        a promise of an effect.
+        a promise of an effect, and for a job that fails without a crash.
         """
         __tracebackhide__ = True
         began = self.clock.now
@@ -37,6 +37,9 @@ class Crashes:
         yield first.work
         if first.record.broken is not None:
             raise PromiseBrokenError(f"job {first.job_type.name!r}: {first.record.broken}")
+        if first.error is not None:  # what comes after its failure would not be tried at all
+            message = f"job {first.job_type.name!r} {_brief(first.end)}, also without a crash"
+            raise PromiseBrokenError(message) from first.error
         for at in range(len(first.record.crash.passed)):
             self.clock.now = began
             run = self.prepare(Crash(at))

@@ -125,8 +125,8 @@ class Cortex:
         The points: before and after each step is recorded, and before and after the intent, the
         call and the outcome of each effect. Another pod goes on each time. Return their number.
 
-        Raises `PromiseBrokenError` if the job then has another end than without a crash, or if an
-        effect was applied twice or never. An effect that has neither `reconcile` nor
+        Raises `PromiseBrokenError` if the job fails without a crash or has another end with one, or
+        if an effect was applied twice or never. An effect that has neither `reconcile` nor
         `idempotent=True` leaves its fate to a person; here, one who knows.
         """
         __tracebackhide__ = True

@@ -13,6 +13,7 @@ from cortex.domain.errors import (
     RejectedError,
     TimedOutError,
     UnavailableError,
+    UsageError,
 )
 from cortex.domain.job import EffectReport, StepDone
 from cortex.domain.limits import CHECKPOINT
@@ -168,6 +169,16 @@ async def test_an_open_effect_is_called_again_when_it_was_not_applied() -> None:
     ctx = attempt(Record(), gateway)
     assert await ctx.effect("pay", calls.pay, 5, reconcile=not_applied) == "paid"
     assert [invocation.id for invocation in calls.invocations] == [gateway.intents[0].id]
+
+
+async def test_a_reconcile_that_cannot_be_called_is_refused_before_anything() -> None:
+    async def find(invocation: Invocation, number: int) -> Applied | NotApplied:
+        raise AssertionError
+
+    gateway, calls = LedgerDesk(), Calls("paid")
+    with pytest.raises(UsageError, match=r"'pay' cannot be called: missing .* 'number'"):
+        await attempt(Record(), gateway).effect("pay", calls.pay, 5, reconcile=find)
+    assert (gateway.intents, calls.invocations) == ([], [])
 
 
 async def test_arguments_that_no_record_can_hold_are_refused_before_anything() -> None:
