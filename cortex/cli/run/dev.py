@@ -1,9 +1,9 @@
 """`cortex dev`: a pod that restarts when the code of its application changes.
 
 Each pod is a fork of this process, which has imported the runtime and no application, and listens
-for the API: a new pod takes half a second. It starts beside the old one, which hands its jobs back
-only when the new one takes jobs: no attempt is counted, and code that cannot be loaded changes
-nothing. Pods never outlive this process, see `forked_pod`.
+for the API: a new pod takes half a second. It starts beside the old one, which takes no more jobs
+once the new one does, and hands those back that do not end soon: no attempt is counted, and code
+that cannot be loaded changes nothing. Pods never outlive this process, see `forked_pod`.
 """
 
 import os
@@ -35,6 +35,8 @@ POLL_S: Final = 0.1
 SETTLED_S: Final = 0.05
 """An editor may write a file in several pieces, or several files."""
 SETTLE_POLLS: Final = 20
+DRAIN_S: Final = 2.0
+"""What an old pod has begun may end for this long: a call that is cut may need a person."""
 AGAIN_S: Final = 1.0
 """Pause before a pod that has died is replaced."""
 ADDRESS: Final = "127.0.0.1:8080"
@@ -111,6 +113,8 @@ class _Development:
     running: ForkedPod | None = None
     coming: ForkedPod | None = None
     """Is loading the code as it is now, or starting."""
+    draining: dict[int, float] = attrs.field(factory=dict)
+    """When each of these pods, by pid, is to hand back what it still runs."""
     leaving: list[ForkedPod] = attrs.field(factory=list)
     changes: list[str] = attrs.field(factory=list)
     """The changed files that the pod to come is for."""
@@ -154,7 +158,7 @@ class _Development:
             self._hear(pod)
             while pod.has_more:
                 self._hear(pod)
-        self.leaving = [each for each in self.leaving if not each.ended()]
+        self._let_leave()
         self._replace_dead()
         if changes := self.sources.changed():
             self._settle(changes)
@@ -204,7 +208,8 @@ class _Development:
     def _ready(self, pod: ForkedPod) -> None:
         old, self.running, self.coming = self.running, pod, None
         if old is not None:
-            old.hand_back()
+            old.drain()
+            self.draining[old.pid] = time.monotonic() + DRAIN_S
             self.leaving.append(old)
         if not self.is_introduced:
             self.is_introduced, self.changes = True, []
@@ -242,6 +247,14 @@ class _Development:
         how = signal.Signals(code - BY_SIGNAL).name if code > BY_SIGNAL else f"exit code {code}"
         _say(f"error: the pod has ended by {how}; it is replaced")
 
+    def _let_leave(self) -> None:
+        self.leaving = [each for each in self.leaving if not each.ended()]
+        now = time.monotonic()
+        for each in self.leaving:
+            if now >= self.draining.get(each.pid, now + 1):
+                del self.draining[each.pid]
+                each.hand_back()
+
     def _replace_dead(self) -> None:
         if self.due_s is None or self.coming is not None:
             return
@@ -251,7 +264,7 @@ class _Development:
 
     def _end(self) -> None:
         pods = [each for each in (self.running, self.coming) if each is not None]
-        for each in pods:
+        for each in (*pods, *self.leaving):
             each.hand_back()
         for each in (*pods, *self.leaving):
             each.close()

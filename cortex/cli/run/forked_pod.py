@@ -129,6 +129,11 @@ class ForkedPod:
             return None
         return found.si_status if found.si_code == os.CLD_EXITED else BY_SIGNAL + found.si_status
 
+    def drain(self) -> None:
+        """Request its end once its jobs have ended; it takes no more."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+
     def hand_back(self) -> None:
         """Request its end at once: both signals, since two of one kind may count as one."""
         for number in (signal.SIGTERM, signal.SIGINT):

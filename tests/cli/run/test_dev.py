@@ -34,6 +34,7 @@ async def send() -> str:
         await trio.sleep(0.02)
     return "VERSION"
 """
+HANDED_BACK = "SELECT FROM cortex.job_attempt WHERE outcome = 'handed_back'"
 OF_FIRST = "; waiting for a change"
 OF_LATER = "; the pod goes on with the code before"
 
@@ -66,6 +67,7 @@ def test_jobs_go_on_while_the_code_changes(cortex: Cortex, life: Life) -> None:
         until(r"reloaded in \d+\.\d\d s: shop\.py changed\n")
         app.write_text(APP + "\ndef (\n")
         until(rf"error: shop\.py:\d+: .*{OF_LATER}\n")
+        eventually(lambda: life.sql(HANDED_BACK), what="the new pod's attempt")
         (cortex.folder / "go").touch()
         assert cortex("wait", job).code == 0
         shown = cortex("show", job, "--json").document
