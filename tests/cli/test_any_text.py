@@ -25,7 +25,7 @@ from tests.support.hostile import HOSTILE, treacherous
 from tests.support.in_process import InProcess
 
 # They run until they are stopped, for minutes, or need a person at a terminal.
-ENDLESS = {"approvals watch", "demo", "up"}
+ENDLESS = {"approvals watch", "demo", "dev", "up"}
 NOT_FOR_TEXT = {"edit_in_editor"}
 WORDS = [HOSTILE, "", " ", "-", "--", "@", "@/", "\0", "a\0b", "\ud800", "a\udcffb", "\udc80" * 300]
 WORDS += ["x" * 5_000, "%s%n", "';--", "\\", "{", '{"a": "\\u0000"}', '{"a": "\\ud800"}', "..", "/"]
