@@ -36,7 +36,8 @@ def check(evidence: Evidence) -> Verdict:
             for why in _wrong(job, attempt, rows):
                 findings.broken(f"job {job['id']}, attempt {attempt}: {why}")
         for step in steps.get(job["id"], ()):
-            place = int(step["key"].partition(":")[0])
+            of_place = step["key"].partition(":")[0]
+            place = int(of_place) if of_place.isdecimal() else None  # a message's, for example
             if place in logging and _must_be_whole(step, timeline, evidence):
                 rows = attempts.get(step["attempt"], [])
                 missing = logging[place] - len(_numbers(rows, place)) - _dropped(rows)

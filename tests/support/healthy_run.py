@@ -109,6 +109,7 @@ def _logged(run: Run) -> None:
     run.claim("logged", "p2.1", 11.0)
     run.log_lines += [a_line("logged", n, attempt=2) for n in range(40)]
     run.step("logged", "0:log", 11.4)
+    run.step("logged", "publish chaos.step", 11.45)
     run.move("logged", "COMPLETED", 11.5)
     run.submit("flooded", "flood", 46.0)
     run.claim("flooded", "p3.1", 46.1)
