@@ -153,7 +153,9 @@ class World:
         line = " ".join(f"{name}={value}" for name, value in event.items())
         self.logs.setdefault(machine.name, []).append(f"{self.clock.now:.6f} {level} {line}")
         self.transcript.add(machine.name, level, line)
-        if error is not None and level in ("error", "critical"):
+        # Jobs may fail: people deny, and programs do it on purpose. Checkers judge that.
+        is_of_job = event.get("event") == "attempt failed" and "escalated" not in event
+        if error is not None and level in ("error", "critical") and not is_of_job:
             trace = "".join(traceback.format_exception(error)) if error else ""
             self.problems.append(f"{machine.name} at {self.clock.now:.3f} s: {line}\n{trace}")
 

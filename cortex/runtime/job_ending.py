@@ -75,7 +75,7 @@ def ending_of(
         raise AssertionError("an error has at least one leaf")
     ending = _failed(claim, failure, backoff, rng=rng, stack=_stack(error))
     is_last = isinstance(ending, Finish)
-    _log_failure(claim, error, failure, is_error=is_last or failure.is_escalated)
+    _log_failure(claim, error, failure, is_last=is_last)
     return ending
 
 
@@ -273,15 +273,17 @@ def _stack(error: BaseException) -> str:
     return clean_text(redact(text)[-STACK_CHARS_MAX:], limit=STACK_CHARS_MAX)
 
 
-def _log_failure(claim: Claim, error: BaseException, failure: Failure, *, is_error: bool) -> None:
-    context = {
+def _log_failure(claim: Claim, error: BaseException, failure: Failure, *, is_last: bool) -> None:
+    context: dict[str, Any] = {
         "job": str(claim.lease.job_id),
         "type": claim.type,
         "attempt": claim.lease.attempt,
         "cls": failure.cls.value,
         "error": failure.message,
     }
-    log = _log.error if is_error else _log.warning
+    if failure.is_escalated:
+        context["escalated"] = True
+    log = _log.error if is_last or failure.is_escalated else _log.warning
     try:
         log("attempt failed", exc_info=error, **context)
     except BaseException as second:  # noqa: BLE001 -- formatting runs the error's own code
