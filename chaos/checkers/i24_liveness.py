@@ -49,7 +49,8 @@ def _backlog_s(evidence: Evidence, timeline: Timeline, healed_s: float, rest_s: 
     """
     was_requested = any(row["new"] == WAITS for row in evidence.transitions)
     if not timeline.has_clock:
-        return 0.0 if was_requested else timeline.phases.get("calm", rest_s) - healed_s
+        worked_s = timeline.phases.get("worked", timeline.phases.get("calm", rest_s))
+        return 0.0 if was_requested else worked_s - healed_s
     total_s, until_s = 0.0, healed_s
     for from_s, to_s in sorted(_open_spans(evidence, timeline, rest_s)):
         total_s += max(0.0, min(to_s, rest_s) - max(from_s, until_s))

@@ -89,6 +89,8 @@ class World:
         self.problems: list[str] = []
         """What no checker would notice: pods that ended by themselves, no rest."""
         self.is_stormy = False
+        self.has_worked = False
+        """All jobs have ended once."""
         self.ledger = Ledger(self)
         self.receiver = Receiver(self)
         self.model = Model(self)
@@ -192,7 +194,10 @@ class World:
     async def _rest(self, people: People) -> None:
         """Wait until all jobs have ended, and all messages were sent."""
         healed_s = self.clock.now
-        while not people.is_all_submitted or any(self.server.sql(OPEN)[0].values()):
+        while not people.is_all_submitted or any((left := self.server.sql(OPEN)[0]).values()):
+            if people.is_all_submitted and not left["jobs"] and not self.has_worked:
+                self.has_worked = True  # messages may wait for hours: their receiver may be away
+                self.note("run", "phase", name="worked")
             if self.clock.now > healed_s + REST_WITHIN_S:
                 self.problems.append(f"no rest {REST_WITHIN_S:g} s after the last fault")
                 self.note("run", "phase", name="stuck")
