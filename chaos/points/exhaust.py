@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from chaos.points.bench import TROUBLE, Bench
 from chaos.points.judge import problems
-from chaos.points.programs import EVERYONES, PROGRAMS, Program
+from chaos.points.programs import ANYONES, EVERYONES, PROGRAMS, Program
 from chaos.points.shot import NotPassedError, Recorded, Shot, fire, record
 from cortex.crash_points import BETWEEN, POINTS, Kind
 
@@ -70,7 +70,7 @@ async def exhaust(
         observed = recorded[program.name] = await record(bench, program)
         strangers = sorted(
             {each for each in observed.points if not each.startswith(BETWEEN)}
-            - points_of(program.kinds | program.also | EVERYONES)
+            - points_of(program.kinds | program.also | ANYONES)
         )
         wrong = [f"it passes {point}, which its kind does not" for point in strangers]
         return wrong + problems(program, observed.left, shot=None, baseline=observed.left)

@@ -41,6 +41,8 @@ result: {paid: "${{ steps.pay.result > 0 }}"}
 """
 FLOW: Final = parse_flows(_FLOW_YAML, "points")[0]
 EVERYONES: Final = frozenset({Kind.POD, Kind.JOB})
+ANYONES: Final = EVERYONES | {Kind.LOG}
+"""A library may log in any job; its lines are stored a moment later, or with those of others."""
 
 
 @frozen(kw_only=True)
@@ -166,8 +168,6 @@ _EFFECTS: Final = {
 _LEFT_OPEN: Final = {"not applied": "after_intent:1", "applied": "during_call:2"}
 _DOUBT: Final = frozenset({Kind.EFFECT, Kind.DOUBT})
 _DEATH: Final = frozenset({Kind.DEATH})
-_LOGS: Final = frozenset({Kind.LOG})
-"""Its pod itself writes to the log of the job, why it did not go on."""
 
 PROGRAMS: Final[tuple[Program, ...]] = (
     _job(
@@ -201,14 +201,13 @@ PROGRAMS: Final[tuple[Program, ...]] = (
         Kind.EFFECT,
         account_kind="reconcilable",
     ),
-    _job("retry", "points_later", Kind.RETRY, also=_LOGS),
+    _job("retry", "points_later", Kind.RETRY),
     _job("log", "points_logging", Kind.LOG, also=frozenset({Kind.STEP}), awaited=("after_lines",)),
-    _job("failure", "points_failing", Kind.FAILURE, also=_LOGS),
+    _job("failure", "points_failing", Kind.FAILURE),
     _job(
         "misfit",
         "points_nothing",
         Kind.MISFIT,
-        also=_LOGS,
         own_payload={"unknown": 1},
         status="FAILED",
         settings={"code_wait_s": 1.0},  # no other code comes
