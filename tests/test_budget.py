@@ -42,7 +42,7 @@ BUDGETS_S: Final = {
     "tests/http": 37.5,
     "tests/runtime": 22.5,
     "tests/sql": 10.0,
-    "tests/store": 59.5,
+    "tests/store": 60.0,
     "tests/tui": 95.5,
     "tests/unit": 50.0,
 }

@@ -240,6 +240,8 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
         blocks={
             "CREATE ROLE": Run('sql "$(cat $BLOCK)"; sql "DROP ROLE pods; DROP ROLE shop"'),
             "# pod.env": Run("(set -a; . ./$BLOCK; cortex config show | grep shop.jobs)"),
+            # Jobs of other pages are in flight here, and shop.py takes none of them.
+            "cortex preflight": Run("cortex preflight --app shop.py || [ $? = 9 ]; cortex migrate"),
         },
     ),
     "docs/guides/django.md": Scene(

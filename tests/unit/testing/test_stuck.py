@@ -126,15 +126,18 @@ def test_code_that_blocks_is_named(harness: Cortex, monkeypatch: pytest.MonkeyPa
 
 
 async def test_cancelled_test_ends_its_job(harness: Cortex) -> None:
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
     @job
     async def waits(ctx: Context) -> None:
+        began.set()
         try:
             await trio.Event().wait()
         finally:
             ended.set()
 
-    with trio.move_on_after(0.05):
-        await harness.run(waits)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(harness.run, waits)
+        assert await trio.to_thread.run_sync(began.wait, 10)
+        nursery.cancel_scope.cancel()
     assert await trio.to_thread.run_sync(ended.wait, 10)
