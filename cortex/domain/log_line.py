@@ -13,14 +13,14 @@ from cortex.domain.job import Claim, Lease
 from cortex.domain.redaction import begun_in, redact, storable
 
 MESSAGE_CHARS_MAX: Final = 8_000
-"""Of one line; a traceback has less, and a line of a megabyte helps nobody."""
+"""Longest message of a line; tracebacks are shorter."""
 FIELDS_CHARS_MAX: Final = 4_000
-"""Of the fields of a line, as JSON."""
+"""Longest JSON of a line's fields."""
 FIELDS_MAX: Final = 32
 FIELD_CHARS_MAX: Final = 1_000
-"""Of the text of one field."""
+"""Longest text of one field."""
 NAME_CHARS_MAX: Final = 200
-"""Of the name of a logger, or of a field."""
+"""Longest name of a logger or a field."""
 LOOKAHEAD_CHARS: Final = 512
 """Read beyond a cut, so that a secret of a known form that stands there is seen as a whole."""
 

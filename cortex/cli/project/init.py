@@ -29,7 +29,7 @@ FILES: Final = {
 PLACE: Final = "PROJECT"
 """Stands in templates for the project's name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-"""What packages may be called."""
+"""Allowed names of packages."""
 
 
 @click.command(cls=Command)

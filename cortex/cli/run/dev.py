@@ -36,12 +36,12 @@ SETTLED_S: Final = 0.05
 """An editor may write a file in several pieces, or several files."""
 SETTLE_POLLS: Final = 20
 DRAIN_S: Final = 2.0
-"""What an old pod has begun may end for this long: a call that is cut may need a person."""
+"""Time for an old pod to end what it has begun: a call that is cut may need a person."""
 AGAIN_S: Final = 1.0
 """Pause before a pod that has died is replaced."""
 ADDRESS: Final = "127.0.0.1:8080"
 NAME: Final = "for development"
-"""What the screen calls the pods, one after the other."""
+"""Name of the pods on the screen, one after the other."""
 BY_SIGNAL: Final = 128
 
 
@@ -108,13 +108,11 @@ class _Development:
     apps: tuple[str, ...]
     listening: socket.socket
     lifeline: Lifeline | None
-    """Of the process with the screen, if there is one."""
+    """Pipe to the process with the screen, if there is one."""
     sources: Sources = attrs.field(init=False)
     running: ForkedPod | None = None
     coming: ForkedPod | None = None
     """Is loading the code as it is now, or starting."""
-    draining: dict[int, float] = attrs.field(factory=dict)
-    """When each of these pods, by pid, is to hand back what it still runs."""
     leaving: list[ForkedPod] = attrs.field(factory=list)
     changes: list[str] = attrs.field(factory=list)
     """The changed files that the pod to come is for."""
@@ -208,8 +206,7 @@ class _Development:
     def _ready(self, pod: ForkedPod) -> None:
         old, self.running, self.coming = self.running, pod, None
         if old is not None:
-            old.drain()
-            self.draining[old.pid] = time.monotonic() + DRAIN_S
+            old.drain(DRAIN_S)
             self.leaving.append(old)
         if not self.is_introduced:
             self.is_introduced, self.changes = True, []
@@ -251,8 +248,7 @@ class _Development:
         self.leaving = [each for each in self.leaving if not each.ended()]
         now = time.monotonic()
         for each in self.leaving:
-            if now >= self.draining.get(each.pid, now + 1):
-                del self.draining[each.pid]
+            if each.drains_until is not None and now >= each.drains_until:
                 each.hand_back()
 
     def _replace_dead(self) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import Any, Final, NoReturn
@@ -67,6 +68,8 @@ class ForkedPod:
     _socket: socket.socket
     name: str = "of this terminal"
     http: str | None = None
+    drains_until: float | None = None
+    """When its jobs are to be handed back, by `time.monotonic`; None: it does not drain."""
     _unread: bytes = b""
 
     def fileno(self) -> int:
@@ -129,13 +132,15 @@ class ForkedPod:
             return None
         return found.si_status if found.si_code == os.CLD_EXITED else BY_SIGNAL + found.si_status
 
-    def drain(self) -> None:
+    def drain(self, within_s: float) -> None:
         """Request its end once its jobs have ended; it takes no more."""
+        self.drains_until = time.monotonic() + within_s
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
 
     def hand_back(self) -> None:
         """Request its end at once: both signals, since two of one kind may count as one."""
+        self.drains_until = None
         for number in (signal.SIGTERM, signal.SIGINT):
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)

@@ -1,4 +1,4 @@
-"""What a pod prints in the background, line by line: a thread reads it, so that it never waits."""
+"""Lines that a pod prints in the background. A thread reads them, so that the pod never waits."""
 
 import os
 import threading

@@ -80,7 +80,9 @@ def test_an_endless_line_is_cut_and_says_how_long_it_was(log: Log) -> None:
         assert text.endswith("… (1,000,000 characters)")
 
 
-def test_no_secret_is_kept_not_even_half_of_one(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_masked_also_where_a_line_is_cut(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forget_secrets(monkeypatch)
     redaction.register("TOKEN", SECRET)
     for before in range(MESSAGE_CHARS_MAX - len(SECRET) - 2, MESSAGE_CHARS_MAX + 2):
