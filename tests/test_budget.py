@@ -39,6 +39,7 @@ BUDGETS_S: Final = {
     "tests/client": 3.5,
     "tests/demo": 1.5,
     "tests/e2e": 104.5,
+    "tests/hostile": 30.0,
     "tests/http": 37.5,
     "tests/runtime": 22.5,
     "tests/sql": 10.0,

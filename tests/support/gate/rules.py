@@ -125,7 +125,7 @@ RULES: Final = (
     Rule(
         "http",
         ("cortex/http/",),
-        ("tests/unit/http", "tests/http/test_requests.py", *e2e("http")),
+        ("tests/unit/http", "tests/http/test_requests.py", "tests/hostile", *e2e("http")),
         ("tests/http",),
     ),
     Rule("tui", ("tui/",), ("tests/unit/tui", "tests/tui/test_grids.py"), ("tests/tui",)),
@@ -141,6 +141,7 @@ RULES: Final = (
         (
             "tests/unit/agent",
             "tests/agent",
+            "tests/hostile",
             *e2e("bad_answers", "bad_model", "command_kills", "isolated_agents"),
         ),
     ),
@@ -184,7 +185,7 @@ RULES: Final = (
     Rule(
         "store",
         ("cortex/store/", "sql/"),
-        ("tests/store", "tests/sql", "tests/unit/store", *PEOPLE),
+        ("tests/store", "tests/sql", "tests/hostile", "tests/unit/store", *PEOPLE),
         kind=Kind.CORE,
     ),
     Rule(

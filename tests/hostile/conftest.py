@@ -1,0 +1,37 @@
+"""Fixtures of the hostile tests: attempts to do what docs/threat-model.md says nobody can do.
+
+A module holds the attempts of one kind as data: who tries, what, and how it is refused. All of them
+together take at most 60 s, as root and as any other user.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session
+from tests.support.servers.http_server import HttpServer, http_server
+from tests.support.servers.kept_sessions import kept_session
+from tests.support.servers.postgres import SharedPostgres
+
+
+@pytest.fixture(scope="module")
+def shared_database(shared_postgres: SharedPostgres) -> Iterator[str]:
+    """A migrated database for all attempts of a module."""
+    dsn = shared_postgres.create_migrated()
+    yield dsn
+    shared_postgres.drop(dsn)
+
+
+@pytest.fixture(scope="module")
+def server(shared_database: str) -> Iterator[HttpServer]:
+    """A server on it."""
+    with http_server(shared_database) as running:
+        yield running
+
+
+@pytest.fixture
+def store(shared_database: str) -> Iterator[Session]:
+    """Calls store methods with the role and the settings of a pod's sessions."""
+    with kept_session(Profile(dsn=shared_database, hot_path=True)) as session:
+        yield session
