@@ -82,6 +82,58 @@ def test_links_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{page}: {link}"
 
 
+THREATS = ROOT / "docs" / "threat-model.md"
+PROMISES = "| promise | proved by |\n|---|---|\n"
+
+
+def promises(page: str) -> list[tuple[str, str]]:
+    """The rows of the tables of promises in the section on borders: a promise and its proof."""
+    borders = page.partition("\n## Borders\n")[2].partition("\n## ")[0]
+    for section in borders.split("\n### ")[1:]:
+        assert PROMISES in section, section.partition("\n")[0]
+    lines = [
+        line
+        for table in borders.split(PROMISES)[1:]
+        for line in table.partition("\n\n")[0].splitlines()
+    ]
+    return [(cells[1].strip(), cells[2].strip()) for cells in (line.split("|") for line in lines)]
+
+
+def unproved(page: str, folder: Path) -> list[str]:
+    """The promises without a test, and the tests that do not exist."""
+    faults = []
+    for promise, proof in promises(page):
+        tests = re.findall(r"\[(test_\w+)\]\(([^)]+\.py)\)", proof)
+        if not tests:
+            faults.append(f"without a test: {promise}")
+        for name, link in tests:
+            path = (folder / link).resolve()
+            if not path.is_relative_to(ROOT / "tests") or not path.is_file():
+                faults.append(f"no test file: {link}")
+            elif f"def {name}(" not in path.read_text("utf-8"):
+                faults.append(f"no test {name} in {link}")
+    return faults
+
+
+def test_every_promise_of_the_threat_model_names_its_tests() -> None:
+    assert unproved(THREATS.read_text("utf-8"), THREATS.parent) == []
+
+
+@pytest.mark.parametrize(
+    "proof, fault",
+    [
+        pytest.param("", "without a test", id="no proof"),
+        pytest.param("[a page](guarantees.md)", "without a test", id="a page is no proof"),
+        pytest.param("[test_gone](../tests/test_docs.py)", "no test test_gone", id="renamed"),
+        pytest.param("[test_a](../tests/test_gone.py)", "no test file", id="no file"),
+    ],
+)
+def test_a_promise_without_an_existing_test_is_found(proof: str, fault: str) -> None:
+    page = THREATS.read_text("utf-8")
+    page = page.replace(PROMISES, f"{PROMISES}| It holds. | {proof} |\n", 1)
+    assert [each.startswith(fault) for each in unproved(page, THREATS.parent)] == [True]
+
+
 def test_index_of_guides_has_all_of_them() -> None:
     guides = {each.name for each in ROOT.glob("docs/guides/*.md")}
     index = (ROOT / "docs/guides/how-do-i.md").read_text("utf-8")
