@@ -2567,6 +2567,33 @@ END $function$;
 
 CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval FOR EACH ROW EXECUTE FUNCTION cortex.approval_is_final();
 
+-- Everybody who is responsible for the jobs of a lineage, by credential and name: who submitted one, applied or triggered its schedule, applied its flow, retried it or edited its payload. They do not agree to its critical calls.
+CREATE FUNCTION cortex.involved(of_lineage uuid)
+ RETURNS TABLE(credential text, name text)
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH line AS MATERIALIZED (
+        SELECT j.id, j.type, j.payload, j.submitted_with, j.submitted_by FROM cortex.job_record j WHERE j.id = of_lineage
+        UNION ALL
+        SELECT j.id, j.type, j.payload, j.submitted_with, j.submitted_by FROM cortex.job_record j
+        WHERE j.lineage_id = of_lineage
+    )
+    SELECT l.submitted_with, l.submitted_by FROM line l
+    UNION
+    SELECT f.data->>'credential', f.data->>'by' FROM line l JOIN cortex.fact f ON f.job_id = l.id
+    WHERE f.type = 'lifecycle'
+      AND f.subtype IN ('dead_letter_retried', 'decision_retried', 'retried_now', 'schedule_triggered')
+    UNION
+    SELECT v.applied_with, v.applied_by FROM line l
+    JOIN cortex.flow_version v ON v.name = l.payload->>'flow' AND to_jsonb(v.version) = l.payload->'version'
+    WHERE l.type = 'run_flow';
+END $function$;
+
 -- The common form of one person's names: ignores case, blanks and variants of letters.
 CREATE FUNCTION cortex.same_person(name text)
  RETURNS text
@@ -2976,6 +3003,7 @@ CREATE TABLE cortex.schedule (
     paused_by text,  -- Who paused it.
     pause_reason text,  -- Why.
     changed_by text NOT NULL,  -- Who declared it last, or the name of a pod.
+    changed_with text,  -- The credential of whoever applied it last, which its jobs are submitted with; null: declared by code, or built in.
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     reason text NOT NULL DEFAULT ''::text,  -- Why; may be empty.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first declared.
@@ -3064,6 +3092,8 @@ CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp
 AS $function$
 BEGIN
     PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
+    -- Who applied the schedule is responsible for its jobs: the same person cannot agree to their critical calls.
+    PERFORM set_config('cortex.credential', coalesce(held.changed_with, ''), true);
     job_id := cortex.submit_job(
         type => held.type, agent => held.agent, tenant => held.tenant,
         payload => held.arguments || CASE WHEN held.instant_as IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
@@ -3381,6 +3411,7 @@ CREATE TABLE cortex.flow_version (
     spec jsonb NOT NULL,  -- The specification as canonical JSON.
     digest bytea NOT NULL,  -- SHA-256 of the canonical JSON: applying the same again creates no version.
     applied_by text NOT NULL,  -- Who applied it.
+    applied_with text,  -- Their credential: that person cannot agree to critical calls of its jobs.
     applied_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was applied.
     CONSTRAINT flow_version_pkey PRIMARY KEY (name, version),
     CONSTRAINT flow_version_name_fkey FOREIGN KEY (name) REFERENCES cortex.flow(name),

@@ -11,7 +11,14 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import click
 
-from cortex.cli.asking import acting_name, as_option, confirm, reason_option, unasked_option
+from cortex.cli.asking import (
+    acting_credential,
+    acting_name,
+    as_option,
+    confirm,
+    reason_option,
+    unasked_option,
+)
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Options, stacked
 from cortex.cli.screen.output import Output
@@ -37,6 +44,7 @@ class ChangeRequest:
 
     options: Options
     by: str
+    credential: str
     reason: str
     is_agreed: bool
     key: str | None
@@ -86,6 +94,7 @@ def changes(verb: Verb) -> Callable[[Callable[..., None]], Callable[..., None]]:
             request = ChangeRequest(
                 options=options,
                 by=acting_name(actor),
+                credential=acting_credential(),
                 reason=reason,
                 is_agreed=is_agreed,
                 key=idempotency_key,

@@ -119,7 +119,12 @@ async def retry_dead(
     )
     name = checked_name(core, by)
     done = await dead_letters.resubmit(
-        core.db, wanted, by=name, reason=reason, from_start=from_start
+        core.db,
+        wanted,
+        by=name,
+        credential=core.credential,
+        reason=reason,
+        from_start=from_start,
     )
     new: list[UUID] = []
     for each in done:

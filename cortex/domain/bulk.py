@@ -161,6 +161,7 @@ class BulkOrder:
     id: UUID
     """The first job that carried it out."""
     by: str
+    credential: str | None = None
     at: datetime
     """When its ids were fixed, by the database's clock."""
     request: BulkRequest
@@ -177,6 +178,7 @@ class BulkChoice:
 
     id: UUID
     by: str
+    credential: str | None = None
     at: datetime
     job_ids: tuple[UUID, ...]
     refused: Mapping[str, int]

@@ -49,7 +49,9 @@ class _Operation:
 
     def __init__(self, ctx: Context, request: BulkRequest, choice: BulkChoice) -> None:
         self._ctx = ctx
-        self._order = BulkOrder(id=choice.id, by=choice.by, at=choice.at, request=request)
+        self._order = BulkOrder(
+            id=choice.id, by=choice.by, credential=choice.credential, at=choice.at, request=request
+        )
         self._choice = choice
         self._counts = BulkCounts()
         self._failures: list[BulkFailure] = []

@@ -87,6 +87,7 @@ async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice
     return BulkChoice(
         id=_plain(row["id"]),
         by=row["submitted_by"],
+        credential=row["submitted_with"],
         at=row["now"],
         job_ids=tuple(map(_plain, chosen.job_ids)),
         refused={why_not.name.lower(): count for why_not, count in chosen.refused.items()},
@@ -194,6 +195,7 @@ async def _resubmit(
         db,
         wanted,
         by=order.by,
+        credential=order.credential,
         reason=request.reason,
         agent_version=request.agent_version,
         from_start=request.from_start,
@@ -228,7 +230,7 @@ async def _retry(db: Database, order: BulkOrder, job_ids: Sequence[UUID], tally:
     waiting = sorted(left - {*failed})
     if not waiting:
         return
-    rows = await db.fetch("retries.now", waiting, by, reason)
+    rows = await db.fetch("retries.now", waiting, by, reason, order.credential)
     tally.changed += sum(row["is_let_go"] for row in rows)
     tally.refuse(Refusal.GONE, len(waiting) - len(rows))
     stayed = [row["id"] for row in rows if not row["is_let_go"]]

@@ -113,6 +113,7 @@ async def resubmit(
     *,
     by: str,
     reason: str,
+    credential: str | None = None,
     agent_version: int | None = None,
     from_start: bool = False,
 ) -> list[SettledDeadLetter]:
@@ -141,6 +142,7 @@ async def resubmit(
                 False,  # noqa: FBT003 -- a parameter of the query: not automatic
                 [None if each.edit is None else each.edit.payload for each in batch],
                 [None if each.edit is None else each.edit.record for each in batch],
+                credential,
             )
         except Exception as error:
             if from_start or not is_overdue(error):

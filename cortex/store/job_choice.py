@@ -256,12 +256,20 @@ async def cancel_each(
 
 
 async def retry_each(
-    db: Database, job_ids: Sequence[UUID], *, by: str, reason: str, new_id: Callable[[], UUID]
+    db: Database,
+    job_ids: Sequence[UUID],
+    *,
+    by: str,
+    reason: str,
+    new_id: Callable[[], UUID],
+    credential: str | None = None,
 ) -> list[RetriedOne]:
     """Retry jobs at once; `new_id` makes the ids of the jobs that continue failed ones."""
 
     async def let_go(job_id: UUID) -> RetriedOne:
-        done = await retries.retry_now(db, job_id, by=by, reason=reason, new_id=new_id)
+        done = await retries.retry_now(
+            db, job_id, by=by, credential=credential, reason=reason, new_id=new_id
+        )
         return RetriedOne(
             id=job_id,
             status=done.status,

@@ -396,6 +396,19 @@ async def show(db: Database, job_id: UUID) -> ShownJob:
     return row_of(ShownJob, row, why=None)
 
 
+@attrs.frozen(kw_only=True)
+class TypedJob:
+    """A job and its type."""
+
+    id: UUID
+    type: str
+
+
+async def of_types(db: Database, job_ids: Sequence[UUID], types: Sequence[str]) -> list[TypedJob]:
+    """Return those of some jobs that have one of these types."""
+    return rows_of(TypedJob, await db.fetch("jobs.of_types", list(job_ids), list(types)))
+
+
 async def find(db: Database, reference: str) -> UUID:
     """Return the job with an id, or with the end of one.
 

@@ -90,6 +90,7 @@ async def carry_out(
     reason: str,
     set_aside: dict[str, Any],
     new_id: UUID,
+    credential: str | None = None,
 ) -> CarriedOut:
     """Resume or escalate. Raises as both do."""
     done = CarriedOut(job=job_id, choice=choice, by=by, reason=reason)
@@ -97,7 +98,15 @@ async def carry_out(
         await escalate(db, job_id, by=by, reason=reason)
         return done
     wanted = Resubmission(job_id=job_id, new_id=new_id)
-    heir = await resume(db, wanted, choice=choice, by=by, reason=reason, set_aside=set_aside)
+    heir = await resume(
+        db,
+        wanted,
+        choice=choice,
+        by=by,
+        credential=credential,
+        reason=reason,
+        set_aside=set_aside,
+    )
     return attrs.evolve(done, resumed_as=heir, set_aside=set_aside or None)
 
 
@@ -127,6 +136,7 @@ async def resume(
     by: str,
     reason: str,
     set_aside: Mapping[str, Any],
+    credential: str | None = None,
 ) -> UUID:
     """Create the job that continues a failed one, and record the choice, in one transaction.
 
@@ -137,7 +147,9 @@ async def resume(
 
     async def work(connection: Connection) -> UUID:
         inside = db.bound(connection)
-        (made,) = await dead_letters.resubmit(inside, [wanted], by=by, reason=reason)
+        (made,) = await dead_letters.resubmit(
+            inside, [wanted], by=by, credential=credential, reason=reason
+        )
         if made.error is not None:
             raise made.error
         details = {"choice": choice.value, "retried_as": str(wanted.new_id), "set_aside": set_aside}

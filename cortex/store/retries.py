@@ -59,7 +59,13 @@ class Retried:
 
 
 async def retry_now(
-    db: Database, job_id: UUID, *, by: str, reason: str, new_id: Callable[[], UUID]
+    db: Database,
+    job_id: UUID,
+    *,
+    by: str,
+    reason: str,
+    new_id: Callable[[], UUID],
+    credential: str | None = None,
 ) -> Retried:
     """Retry a job at once; record who and why. `new_id` names a new job, if there is one.
 
@@ -68,12 +74,14 @@ async def retry_now(
     A failed job is continued by a new one, as a retry of its dead letter does. Raises
     `NotFoundError`, and `ConflictError` for any other job.
     """
-    row = await db.fetch_one("retries.now", [job_id], by, reason)
+    row = await db.fetch_one("retries.now", [job_id], by, reason, credential)
     if row is None:
         raise NotFoundError(f"job {job_id} does not exist", hint="list them: cortex jobs ls")
     if row["status"] == JobStatus.FAILED:
         wanted = Resubmission(job_id=job_id, new_id=new_id())
-        (done,) = await dead_letters.resubmit(db, [wanted], by=by, reason=reason)
+        (done,) = await dead_letters.resubmit(
+            db, [wanted], by=by, credential=credential, reason=reason
+        )
         if done.error is not None:
             raise done.error
         return Retried(status=JobStatus.FAILED, waiting_on=None, retried_as=wanted.new_id)

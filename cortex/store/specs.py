@@ -73,6 +73,7 @@ async def apply(
     name: str,
     spec: dict[str, Any],
     by: str,
+    credential: str | None = None,
     reason: str = "",
     new_id: UUID | None = None,
 ) -> tuple[int, bool]:
@@ -88,7 +89,9 @@ async def apply(
     async def lock_and_apply(connection: Connection) -> Record | None:
         # Only a statement that begins after the lock sees a version that another session created.
         await connection.fetch(sql("specs.lock"), kind, name)
-        return await connection.fetchrow(sql(query), *key, text.decode(), digest, by, reason)
+        return await connection.fetchrow(
+            sql(query), *key, text.decode(), digest, by, reason, credential
+        )
 
     row = await db.transact(lock_and_apply)
     if row is None:

@@ -157,6 +157,7 @@ async def _retry(
         True,  # noqa: FBT003
         [None] * len(rows),
         [None] * len(rows),
+        None,
     )
 
 

@@ -160,6 +160,33 @@ END $$;
 CREATE TRIGGER approval_is_final BEFORE UPDATE ON cortex.approval
     FOR EACH ROW EXECUTE FUNCTION cortex.approval_is_final();
 
+-- ------------------------------------------------------------------ who is responsible for a job
+
+CREATE FUNCTION cortex.involved(of_lineage uuid) RETURNS TABLE (credential text, name text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH line AS MATERIALIZED (
+        SELECT j.id, j.type, j.payload, j.submitted_with, j.submitted_by FROM cortex.job_record j WHERE j.id = of_lineage
+        UNION ALL
+        SELECT j.id, j.type, j.payload, j.submitted_with, j.submitted_by FROM cortex.job_record j
+        WHERE j.lineage_id = of_lineage
+    )
+    SELECT l.submitted_with, l.submitted_by FROM line l
+    UNION
+    SELECT f.data->>'credential', f.data->>'by' FROM line l JOIN cortex.fact f ON f.job_id = l.id
+    WHERE f.type = 'lifecycle'
+      AND f.subtype IN ('dead_letter_retried', 'decision_retried', 'retried_now', 'schedule_triggered')
+    UNION
+    SELECT v.applied_with, v.applied_by FROM line l
+    JOIN cortex.flow_version v ON v.name = l.payload->>'flow' AND to_jsonb(v.version) = l.payload->'version'
+    WHERE l.type = 'run_flow';
+END $$;
+COMMENT ON FUNCTION cortex.involved IS
+    'Everybody who is responsible for the jobs of a lineage, by credential and name: who submitted one, applied or '
+    'triggered its schedule, applied its flow, retried it or edited its payload. They do not agree to its critical calls.';
+
 -- ------------------------------------------------------------------ deciding
 
 CREATE FUNCTION cortex.same_person(name text) RETURNS text

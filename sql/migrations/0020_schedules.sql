@@ -26,6 +26,7 @@ CREATE TABLE cortex.schedule (
     paused_by text CHECK (length(paused_by) BETWEEN 1 AND 200),
     pause_reason text CHECK (length(pause_reason) <= 500),
     changed_by text NOT NULL CHECK (length(changed_by) BETWEEN 1 AND 200),
+    changed_with text,
     changed_at timestamptz NOT NULL DEFAULT cortex.now(),
     reason text NOT NULL DEFAULT '' CHECK (length(reason) <= 500),
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
@@ -67,6 +68,8 @@ COMMENT ON COLUMN cortex.schedule.paused_at IS 'When it was paused; or null. Wha
 COMMENT ON COLUMN cortex.schedule.paused_by IS 'Who paused it.';
 COMMENT ON COLUMN cortex.schedule.pause_reason IS 'Why.';
 COMMENT ON COLUMN cortex.schedule.changed_by IS 'Who declared it last, or the name of a pod.';
+COMMENT ON COLUMN cortex.schedule.changed_with IS
+    'The credential of whoever applied it last, which its jobs are submitted with; null: declared by code, or built in.';
 COMMENT ON COLUMN cortex.schedule.changed_at IS 'When.';
 COMMENT ON COLUMN cortex.schedule.reason IS 'Why; may be empty.';
 COMMENT ON COLUMN cortex.schedule.created_at IS 'When it was first declared.';
@@ -149,6 +152,8 @@ CREATE FUNCTION cortex.submit_instant(held cortex.schedule, of_instant timestamp
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM set_config('cortex.actor', 'schedule:' || held.name, true);
+    -- Who applied the schedule is responsible for its jobs: the same person cannot agree to their critical calls.
+    PERFORM set_config('cortex.credential', coalesce(held.changed_with, ''), true);
     job_id := cortex.submit_job(
         type => held.type, agent => held.agent, tenant => held.tenant,
         payload => held.arguments || CASE WHEN held.instant_as IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(

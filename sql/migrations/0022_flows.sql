@@ -16,6 +16,7 @@ CREATE TABLE cortex.flow_version (
     spec jsonb NOT NULL,
     digest bytea NOT NULL CHECK (octet_length(digest) = 32),
     applied_by text NOT NULL,
+    applied_with text,
     applied_at timestamptz NOT NULL DEFAULT cortex.now(),
     PRIMARY KEY (name, version)
 );
@@ -26,6 +27,8 @@ COMMENT ON COLUMN cortex.flow_version.spec IS 'The specification as canonical JS
 COMMENT ON COLUMN cortex.flow_version.digest IS
     'SHA-256 of the canonical JSON: applying the same again creates no version.';
 COMMENT ON COLUMN cortex.flow_version.applied_by IS 'Who applied it.';
+COMMENT ON COLUMN cortex.flow_version.applied_with IS
+    'Their credential: that person cannot agree to critical calls of its jobs.';
 COMMENT ON COLUMN cortex.flow_version.applied_at IS 'When it was applied.';
 CREATE TRIGGER flow_version_is_immutable
     BEFORE UPDATE OR DELETE ON cortex.flow_version

@@ -2,7 +2,7 @@
 -- Creates new jobs that continue failed ones, and settles their dead letters: each is retried once. So is a job that
 -- people's decision failed, which has none. Per job: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7
 -- why, $9 another payload or null, $10 what is different in that. For all: $4 agent version, null: the same, 0: the
--- newest; $5 whether to leave the steps out, $6 who, $8 whether it is the triage. The steps are copied if the agent's
+-- newest; $5 whether to leave the steps out, $6 who, $11 by which credential, $8 whether it is the triage. The steps are copied if the agent's
 -- specification is the same, up to a model response or a denial that failed the job. Locks: the dead letters (ordered);
 -- the new job, its steps and its task belong to no one else yet. Returns the failed jobs that are continued.
 WITH held AS MATERIALIZED (
@@ -80,7 +80,8 @@ WITH held AS MATERIALIZED (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)
     SELECT 'lifecycle', CASE WHEN c.state IS NULL THEN 'decision_retried' ELSE 'dead_letter_retried' END,
            'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
-           jsonb_build_object('by', $6, 'reason', c.reason, 'before', c.state, 'after', 'RETRIED', 'retried_as', c.new_id,
+           jsonb_build_object('by', $6, 'credential', $11::text, 'reason', c.reason, 'before', c.state, 'after', 'RETRIED',
+                              'retried_as', c.new_id,
                               'agent_version', c.version, 'keeps_steps', c.keeps_steps,
                               'asks_again_after', CASE WHEN c.keeps_steps THEN c.kept END,
                               'payload_changes', c.payload_changes)

@@ -17,6 +17,10 @@ SELECT 'lifecycle', 'job_submitted', tenant, id, agent_id, agent_version,
        jsonb_build_object('by', $2::text, 'reason', $3::text)
 FROM cortex.job WHERE id = ANY ($1::uuid[]);
 
+-- name: of_types
+-- Those of some jobs that have one of these types. $1 ids, $2 types. Locks: none.
+SELECT j.id, j.type FROM cortex.job_record j WHERE j.id = ANY ($1::uuid[]) AND j.type = ANY ($2::text[]) ORDER BY j.id;
+
 -- name: complete
 -- Ends jobs that have done their work: deletes their tasks and writes their results, for attempts that still own them.
 -- $1 pod id; per job: $2 ids (ordered), $3 attempts, $4 results. Locks: tasks, then jobs. Returns the jobs that ended.

@@ -121,7 +121,7 @@ FROM turn;
 -- name: now
 -- Retries jobs at once: in RETRY, or when they wait for a person to fix something, they get their tasks; between two
 -- worker attempts their tasks become due; and pods whose code has handed them back look at them again. $1 ids (ordered),
--- $2 who, $3 why. Locks: the tasks, then the jobs (ordered). Records a fact for each changed job. Returns the state of each job before, and whether it was released.
+-- $2 who, $3 why, $4 by which credential. Locks: the tasks, then the jobs (ordered). Records a fact for each changed job. Returns the state of each job before, and whether it was released.
 WITH task AS MATERIALIZED (
     SELECT t.job_id, t.id, t.task, t.state, t.run_at
     FROM unnest($1::uuid[]) AS asked(id) JOIN cortex_worker.task t ON t.job_id = asked.id
@@ -157,7 +157,7 @@ WITH task AS MATERIALIZED (
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, data)
     SELECT 'lifecycle', 'retried_now', b.waiting_on, b.tenant, b.id, b.attempt, b.agent_id, b.agent_version,
-           jsonb_build_object('by', $2::text, 'reason', $3::text, 'status', b.status,
+           jsonb_build_object('by', $2::text, 'credential', $4::text, 'reason', $3::text, 'status', b.status,
                               'due_at', coalesce(b.next_retry_at, task.run_at))
     FROM let_go JOIN before b ON b.id = let_go.job_id LEFT JOIN task ON task.job_id = b.id
 ), hinted AS (

@@ -97,17 +97,17 @@ SELECT *, cortex.now() AS now FROM cortex.schedule WHERE name = $1 FOR UPDATE;
 -- name: put
 -- Creates or replaces a schedule that `hold` has shown. $1 name, $2 cron, $3 zone, $4 type, $5 arguments, $6 agent,
 -- $7 tenant, $8 backfill in seconds, $9 overlap, $10 jitter in seconds, $11 the argument for the instant, $12 origin,
--- $13 next instant, $14 when it is due, $15 who, $16 why. Locks: the schedule. Records and notifies.
+-- $13 next instant, $14 when it is due, $15 who, $16 why, $17 by which credential. Locks: the schedule. Records and notifies.
 WITH put AS (
     INSERT INTO cortex.schedule (name, cron, zone, type, arguments, agent, tenant, backfill_s, overlap, jitter_s,
-                                 instant_as, origin, next_at, due_at, changed_by, reason)
-    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, 'default'), $8, $9, $10, $11, $12, $13, $14, $15, $16)
+                                 instant_as, origin, next_at, due_at, changed_by, reason, changed_with)
+    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, 'default'), $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
     ON CONFLICT (name) DO UPDATE
     SET cron = excluded.cron, zone = excluded.zone, type = excluded.type, arguments = excluded.arguments,
         agent = excluded.agent, tenant = excluded.tenant, backfill_s = excluded.backfill_s, overlap = excluded.overlap,
         jitter_s = excluded.jitter_s, instant_as = excluded.instant_as, origin = excluded.origin,
         next_at = excluded.next_at, due_at = excluded.due_at, problem = NULL, changed_by = excluded.changed_by,
-        changed_at = cortex.now(), reason = excluded.reason
+        changed_at = cortex.now(), reason = excluded.reason, changed_with = excluded.changed_with
     RETURNING name, tenant, cron, zone, type
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, data)
@@ -167,8 +167,8 @@ WITH resumed AS (
 SELECT resumed.name FROM resumed LEFT JOIN hinted ON true;
 
 -- name: trigger
--- Submits a job of a schedule now. $1 name, $2 who, $3 why. Locks: the schedule. Records it. Returns the job, or why it
--- could not be submitted.
+-- Submits a job of a schedule now. $1 name, $2 who, $3 why, $4 by which credential. Locks: the schedule. Records it.
+-- Returns the job, or why it could not be submitted.
 WITH held AS MATERIALIZED (
     SELECT s FROM cortex.schedule s WHERE s.name = $1 FOR UPDATE
 ), made AS MATERIALIZED (
@@ -176,7 +176,7 @@ WITH held AS MATERIALIZED (
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
     SELECT 'lifecycle', 'schedule_triggered', 'schedule:' || name, tenant, job_id,
-           jsonb_build_object('by', $2::text, 'reason', $3::text)
+           jsonb_build_object('by', $2::text, 'credential', $4::text, 'reason', $3::text)
     FROM made WHERE job_id IS NOT NULL
 )
 SELECT name, job_id, error FROM made;

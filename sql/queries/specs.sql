@@ -4,7 +4,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('cortex.' || $1::text, 0) # hashte
 
 -- name: apply_agent
 -- Adds a version of an agent unless its newest is the same. $1 id for a new agent, $2 name, $3 specification,
--- $4 SHA-256 of it, $5 who, $6 why. Locks: the agent's row. Records who and why. Returns version and whether it is new.
+-- $4 SHA-256 of it, $5 who, $6 why, $7 by which credential. Locks: the agent's row. Records who and why. Returns version and whether it is new.
 WITH agent AS (
     INSERT INTO cortex.agent AS a (id, name, version) VALUES ($1, $2, 1)
     ON CONFLICT (name) DO UPDATE SET version = a.version + CASE WHEN EXISTS (
@@ -19,13 +19,14 @@ WITH agent AS (
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, agent_id, agent_version, data)
     SELECT 'lifecycle', 'agent_applied', 'agent:' || left($2, 290), agent.id, added.version,
-           jsonb_build_object('by', $5::text, 'reason', $6::text)
+           jsonb_build_object('by', $5::text, 'credential', $7::text, 'reason', $6::text)
     FROM agent, added
 )
 SELECT agent.version, EXISTS (SELECT FROM added) AS is_new FROM agent;
 
 -- name: apply_flow
--- Adds a version of a flow unless its newest is the same. $1 name, $2 specification, $3 SHA-256 of it, $4 who, $5 why.
+-- Adds a version of a flow unless its newest is the same. $1 name, $2 specification, $3 SHA-256 of it, $4 who, $5 why, $6 by
+-- which credential.
 -- Locks: the flow's row. Records who and why. Returns version and whether it is new.
 WITH flow AS (
     INSERT INTO cortex.flow AS f (name, version) VALUES ($1, 1)
@@ -34,14 +35,14 @@ WITH flow AS (
         WHERE v.name = f.name AND v.version = f.version AND v.digest = $3) THEN 0 ELSE 1 END
     RETURNING f.name, f.version
 ), added AS (
-    INSERT INTO cortex.flow_version (name, version, spec, digest, applied_by)
-    SELECT name, version, $2::jsonb, $3, $4 FROM flow
+    INSERT INTO cortex.flow_version (name, version, spec, digest, applied_by, applied_with)
+    SELECT name, version, $2::jsonb, $3, $4, $6 FROM flow
     ON CONFLICT (name, version) DO NOTHING
     RETURNING version
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, data)
     SELECT 'lifecycle', 'flow_applied', 'flow:' || left($1, 290),
-           jsonb_build_object('version', added.version, 'by', $4::text, 'reason', $5::text)
+           jsonb_build_object('version', added.version, 'by', $4::text, 'credential', $6::text, 'reason', $5::text)
     FROM added
 )
 SELECT flow.version, EXISTS (SELECT FROM added) AS is_new FROM flow;

@@ -101,7 +101,7 @@ def test_one_job_costs_little_and_a_list_of_breakers_counts_no_further(big: str)
         assert worst(big, "breakers.list", (None, 200, COUNTED)) <= COUNTED, statistics
         for job_id in (WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD):
             shown = f"{job_id}, statistics: {statistics}"
-            assert worst(big, "retries.now", ([job_id], "ana", "why")) <= FEW, shown
+            assert worst(big, "retries.now", ([job_id], "ana", "why", None)) <= FEW, shown
             rows = worst(big, "why.facts", ([job_id], AHEAD_MAX + 1))
             assert rows <= AHEAD_MAX + FEW, shown
         every = [WAITS_FOR_BREAKER, WAITS_FOR_TIME, WAITS_IN_QUEUE, WAITS_FOR_POD] * 12

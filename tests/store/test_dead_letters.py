@@ -587,7 +587,7 @@ def test_statements_read_only_the_letters_they_need(database: str) -> None:
         "dead_letters.settle": (some, ones, why, "ana"),
         "dead_letters.retry": (
             *(some, new_ids, [0.0] * WANTED, None, False, "ana", why, False),
-            *([None] * WANTED, [None] * WANTED),
+            *([None] * WANTED, [None] * WANTED, None),
         ),
     }
     sql(database, "ANALYZE cortex.dead_letter, cortex.job_record")

@@ -394,7 +394,7 @@ def test_a_job_cancelled_while_it_gets_its_task_keeps_none(
     store: Session, database: str, suspended: Suspended, letting_go: str
 ) -> None:
     job_id = suspended(0.0)
-    given = (200,) if letting_go == "retries.due" else ([job_id], "bob", "why")
+    given = (200,) if letting_go == "retries.due" else ([job_id], "bob", "why", None)
 
     async def race() -> jobs.Cancellation:
         one, two = await asyncpg.connect(database), await asyncpg.connect(database)
@@ -500,7 +500,7 @@ def test_an_attempt_that_ends_meanwhile_is_tried_again_at_once(
                 ended = ([job_id], [1], [0], [60.0], ["failed"], ["reset"], *[[None]] * 4)
                 await pod.fetch(query_text("tasks.release"), POD, *ended)
                 query = query_text("retries.now")
-                retrying = asyncio.create_task(person.fetch(query, [job_id], "ana", "why"))
+                retrying = asyncio.create_task(person.fetch(query, [job_id], "ana", "why", None))
                 await until_it_waits_for_a_lock(watcher, "before AS MATERIALIZED")
             assert (await retrying)[0]["is_let_go"]
         finally:

@@ -61,7 +61,7 @@ def test_leaving_waits_for_the_end_of_the_watch(database: str) -> None:
     async def leave() -> None:
         db = await open_database(Profile(dsn=database), rng=seeded_random())
         try:
-            backend = StoreBackend(db)
+            backend = StoreBackend(db, credential="os:7@test")
             listening = backend.job.listen(job_id, heard=lambda _: None, on_status=lambda _: None)
             task = asyncio.create_task(listening.run())
             await eventually_asyncio(lambda: sql(database, WATCHES), what="the watch")

@@ -41,7 +41,8 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
         db = await open_database(Profile(dsn=dsn), rng=seeded_random())
         stack.push_async_callback(db.close)
         app = CortexApp(
-            Session(actor="ana", credential="os:1@test", clock=SystemClock()), StoreBackend(db)
+            Session(actor="ana", credential="os:1@test", clock=SystemClock()),
+            StoreBackend(db, credential="os:7@test"),
         )
         await stack.enter_async_context(app.run_test(size=(120, 40)))
         app.context.open("job", job_id)

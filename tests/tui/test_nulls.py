@@ -76,7 +76,7 @@ async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name:
 async def seated(rows: Reading) -> AsyncIterator[Seat]:
     """Open the app; only the test's own looks read anything but the first screen's."""
     clock = ManualClock()
-    backend = StoreBackend(rows)  # type: ignore[arg-type]  # as much of it as screens ask of
+    backend = StoreBackend(rows, credential="os:7@test")  # type: ignore[arg-type]  # as much of it as screens ask of
     app = CortexApp(
         Session(actor="ana", credential="os:1@test", clock=clock), backend, first="breakers"
     )

@@ -55,7 +55,7 @@ def test_database_refuses_every_action_in_read_only_mode(
         db = await open_database(await read_only_profile(Profile(dsn=dsn)), rng=seeded_random())
         try:
             with pytest.raises(CortexError, match=refused):
-                await act(StoreBackend(db), job, pod)
+                await act(StoreBackend(db, credential="os:7@test"), job, pod)
         finally:
             await db.close()  # noqa: ASYNC102 -- bounded
 

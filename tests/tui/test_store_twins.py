@@ -52,7 +52,7 @@ def ask(database: str) -> Ask:
         db = await open_database(Profile(dsn=database), rng=seeded_random())
         async with AsyncExitStack() as stack:
             stack.push_async_callback(db.close)
-            return await work(StoreBackend(db))
+            return await work(StoreBackend(db, credential="os:7@test"))
 
     def run(work: Callable[[StoreBackend], Awaitable[T]]) -> T:
         return run_asyncio(lambda: on_store(work))

@@ -91,7 +91,7 @@ def run(
             session.is_reader = profile.role == READER_ROLE
         db = await _opened(profile, is_read_only=is_read_only)
         try:
-            await _look_for_schema(backend := StoreBackend(db))
+            await _look_for_schema(backend := StoreBackend(db, credential=credential))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
             gc.freeze()  # imported objects stay: the collector need not scan them
             gc.set_threshold(GC_ALLOCATIONS)

@@ -108,6 +108,7 @@ def retry(
                 db,
                 wanted,
                 by=by,
+                credential=change.credential,
                 reason=reason,
                 agent_version=agent_version,
                 from_start=from_start,

@@ -65,6 +65,7 @@ def resume(change: ChangeRequest, *, job: str, choice: str | None) -> None:
                 resumptions.carry_out,
                 job_id=failed.id,
                 choice=chosen,
+                credential=change.credential,
                 set_aside=set_aside,
                 new_id=system_chance().new_id(),
             ),

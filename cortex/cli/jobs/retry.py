@@ -59,7 +59,7 @@ def retry(change: ChangeRequest, *, request: JobsRequest) -> None:
         waited = {row.waiting_on: row for row in shown}
         if failed := [row for row in shown if row.status is JobStatus.FAILED]:
             change.confirm(_question(failed))
-        work = partial(retry_each, new_id=system_chance().new_id)
+        work = partial(retry_each, credential=change.credential, new_id=system_chance().new_id)
         rows = change_named(change, call, job_ids, work, operation="jobs.retry")
         for name in sorted(each for each in waited if each):
             _report_breaker(call, name, output)

@@ -44,7 +44,7 @@ def apply(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     wanted = read_definitions(files, what="schedules", parse=parse_schedules)
 
     async def work(db: Database, *, by: str, reason: str) -> list[store.ScheduleChange]:
-        return await store.apply(db, wanted, by=by, reason=reason)
+        return await store.apply(db, wanted, by=by, credential=change.credential, reason=reason)
 
     request = {"schedules": [attrs.asdict(each) for each in wanted]}
     with session(change.options) as call:

@@ -44,7 +44,11 @@ def trigger(change: ChangeRequest, *, name: str) -> None:
     """Submit a job of it now, beside its instants and whatever its overlap says."""
 
     async def work(db: Database, *, by: str, reason: str) -> dict[str, str]:
-        return {"job_id": str(await store.trigger(db, name, by=by, reason=reason))}
+        return {
+            "job_id": str(
+                await store.trigger(db, name, by=by, credential=change.credential, reason=reason)
+            )
+        }
 
     with session(change.options) as call:
         done = change.write(call, work, operation="schedules.trigger", request={"name": name})

@@ -78,7 +78,14 @@ def _write(change: ChangeRequest, kind: SpecKind, specs: Specs) -> list[Row]:
 
     async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]]:
         return await db.transact(
-            lambda connection: _apply(db.bound(connection), kind, specs, by=by, reason=reason)
+            lambda connection: _apply(
+                db.bound(connection),
+                kind,
+                specs,
+                by=by,
+                credential=change.credential,
+                reason=reason,
+            )
         )
 
     request = {kind.plural: [spec.to_json() for spec in specs]}
@@ -90,7 +97,7 @@ def _write(change: ChangeRequest, kind: SpecKind, specs: Specs) -> list[Row]:
 
 
 async def _apply(
-    db: Database, kind: SpecKind, specs: Specs, *, by: str, reason: str
+    db: Database, kind: SpecKind, specs: Specs, *, by: str, credential: str, reason: str
 ) -> list[dict[str, Any]]:
     chance = system_chance()
     done: dict[str, dict[str, Any]] = {}
@@ -102,6 +109,7 @@ async def _apply(
             name=spec.name,
             spec=spec.to_json(),
             by=by,
+            credential=credential,
             reason=reason,
         )
         word = "unchanged" if not is_new else "created" if version == 1 else "updated"

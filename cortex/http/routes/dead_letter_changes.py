@@ -34,7 +34,8 @@ from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, whole
 from cortex.http.reason import reason_field
 from cortex.http.routes.dead_letters import LETTER_PARAMS, LETTER_PATH, DeadLetterChoice
-from cortex.http.routes.job_submit import check_live, require_right
+from cortex.http.routes.job_rights import require_rights
+from cortex.http.routes.job_submit import check_live
 from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
@@ -166,6 +167,7 @@ async def discard_letter(request: CheckedRequest[None, DeadLetterDiscard], api: 
 
 async def retry_letter(request: CheckedRequest[None, DeadLetterRetry], api: Api) -> Response:
     job_id = request.path["job_id"]
+    await require_rights([job_id], request.principal, api)
     given = attrs.asdict(request.body, recurse=False)
     payload = given.pop("payload")
     edit = None if payload is None else await _edit(request, api, job_id, payload)
@@ -182,7 +184,6 @@ async def _edit(
 ) -> PayloadEdit:
     """Return the checked payload for the job that continues a failed one."""
     letter = await api.port(dead_letters.show, job_id)
-    require_right(letter.type, request.principal)
 
     def parsed() -> str:
         confined = confine(letter.type, given, api.pod.folder_roots)
@@ -222,6 +223,8 @@ async def _many(request: CheckedRequest[None, Any], api: Api, body: DeadLettersD
     if body.dry_run:
         letters = [DeadLetterSettled(job_id=each) for each in chosen.job_ids]
         return _settled_answer(letters, chosen, is_dry_run=True)
+    if isinstance(body, DeadLettersRetry):
+        await require_rights(chosen.job_ids, request.principal, api)
     if not body.job_ids:
         return await _begin(request, api, body, chosen)
     letters, headers = await _settle(request, api, body, chosen.job_ids)
@@ -329,6 +332,7 @@ async def _settle(
                 chosen, new_id=api.chance.new_id, rate=body.rate, edit=edit
             ),
             by=by,
+            credential=request.principal.credential,
             reason=reason,
             agent_version=body.agent_version,
             from_start=body.from_start,

@@ -13,6 +13,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field
 from cortex.http.reason import reason_field
+from cortex.http.routes.job_rights import require_rights
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store.job_choice import CancelledOne, RetriedOne, cancel_each, retry_each
@@ -59,9 +60,17 @@ async def cancel_job(requested: CheckedRequest[None, JobAct], api: Api) -> Respo
 async def retry_job(requested: CheckedRequest[None, JobAct], api: Api) -> Response:
     """Retry a job at once: the same job, or a new one that continues a failed one."""
     job_id, by, reason = requested.path["job_id"], requested.principal.name, requested.body.reason
+    await require_rights([job_id], requested.principal, api)
 
     async def work(db: Database) -> list[RetriedOne]:
-        return await retry_each(db, [job_id], by=by, reason=reason, new_id=api.chance.new_id)
+        return await retry_each(
+            db,
+            [job_id],
+            by=by,
+            credential=requested.principal.credential,
+            reason=reason,
+            new_id=api.chance.new_id,
+        )
 
     request = {"jobs": [job_id], "reason": reason}
     done = await once(requested, api, work, operation="jobs.retry", request=request)

@@ -19,6 +19,7 @@ from cortex.http.framework.resource import document_of, schema_of_document, sche
 from cortex.http.framework.route import answer, change, read
 from cortex.http.framework.shape import field, whole
 from cortex.http.reason import reason_field
+from cortex.http.routes.job_rights import require_right
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, resumptions
 from cortex.store import timeouts as receipts
@@ -87,6 +88,7 @@ async def resume_job(request: CheckedRequest[None, JobResume], api: Api) -> Resp
     """Resume a failed job; one person at a time, since files may be moved."""
     job_id, body, by = request.path["job_id"], request.body, request.principal.name
     failed = await api.port(resumptions.failed, job_id)
+    require_right(failed.type, request.principal)
     receipt = await api.port(receipts.that_ended, job_id)
     choice = body.choice or resumptions.choice_of_clean(job_id, receipt)
     is_locked = False
@@ -101,6 +103,7 @@ async def resume_job(request: CheckedRequest[None, JobResume], api: Api) -> Resp
             job_id=job_id,
             choice=choice,
             by=by,
+            credential=request.principal.credential,
             reason=body.reason,
             set_aside=set_aside,
             new_id=api.chance.new_id(),

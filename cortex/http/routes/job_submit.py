@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from cortex.crash_points import crash_point
 from cortex.domain.argument_check import check_payload
-from cortex.domain.errors import ForbiddenError, InvalidValueError
-from cortex.domain.job import APPROVAL_NOTIFY, EXECUTE_TOOL, Submission
+from cortex.domain.errors import InvalidValueError
+from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
     KEY_MAX,
@@ -25,16 +25,15 @@ from cortex.domain.policy import (
     request_of,
     require_agent,
 )
-from cortex.domain.token import Role
 from cortex.domain.tracing.traceparent import HEADER, TraceParent
 from cortex.durable.codec import parse_payload
 from cortex.http.folder import confine
 from cortex.http.framework.api import Api, CheckedRequest, PodView
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import headers_of, once
-from cortex.http.framework.principal import Principal
 from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field, number, text, whole
+from cortex.http.routes.job_rights import require_right
 from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store import approvals, codes, jobs
@@ -91,6 +90,7 @@ class Submitted:
 
 async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -> Response:
     """Submit a job; for a used key, return the id of the first request."""
+    refuse_bulk(requested.body.type, requested.body.queue)  # its requests have their own routes
     require_right(requested.body.type, requested.principal)
     new_id = api.chance.new_id()
     submission = await api.apart(
@@ -114,19 +114,9 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     return _submitted(UUID(done.response), remark, headers_of(done))
 
 
-def require_right(job_type: str, principal: Principal) -> None:
-    """Raise `ForbiddenError` unless the requester may choose the payload of such a job."""
-    if job_type == EXECUTE_TOOL and not principal.may(Role.ADMIN):
-        raise ForbiddenError(
-            f"job type {EXECUTE_TOOL} needs a token with role {Role.ADMIN}",
-            hint="it calls any tool of a pod, without the rules of an agent or a flow",
-        )
-
-
 def _submission(
     body: JobSubmission, new_id: UUID, pod: PodView, traceparent: str | None
 ) -> Submission:
-    refuse_bulk(body.type, body.queue)  # its requests are checked by their own routes
     require_agent(body.type, body.agent)
     payload = parse_payload(orjson.dumps(confine(body.type, body.payload, pod.folder_roots)))
     return Submission(

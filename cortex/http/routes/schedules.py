@@ -16,6 +16,7 @@ from cortex.http.framework.resource import list_by_name, schema_of_document, sch
 from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, record
 from cortex.http.reason import reason_field
+from cortex.http.routes.job_rights import require_right
 from cortex.postgres.database import Database
 from cortex.store.background import schedules as store
 from cortex.view.resources.schedules import SCHEDULES
@@ -84,9 +85,12 @@ async def trigger_schedule(request: CheckedRequest[None, ScheduleAct], api: Api)
     name, by, reason = request.path["schedule"], request.principal.name, request.body.reason
 
     async def work(db: Database) -> Triggered:
-        job_id = await store.trigger(db, name, by=by, reason=reason)
+        job_id = await store.trigger(
+            db, name, by=by, credential=request.principal.credential, reason=reason
+        )
         return Triggered(schedule=name, job_id=job_id)
 
+    require_right((await api.port(store.show, name)).type, request.principal)
     asked = {"name": name, "reason": reason}
     done = await once(request, api, work, operation="schedules.trigger", request=asked)
     return answer(done.response, headers=headers_of(done))

@@ -136,7 +136,12 @@ def schedule_of(row: Any) -> Schedule:
 
 
 async def apply(
-    db: Database, schedules: Sequence[Schedule], *, by: str, reason: str
+    db: Database,
+    schedules: Sequence[Schedule],
+    *,
+    by: str,
+    reason: str,
+    credential: str | None = None,
 ) -> list[ScheduleChange]:
     """Create or replace schedules of files, all or none.
 
@@ -150,9 +155,8 @@ async def apply(
         changes = []
         for each in sorted(schedules, key=lambda one: one.name):
             await _refuse_unknown_agent(inside, each)
-            changes.append(
-                await _put(inside, each, now=now, origin=Origin.FILE, by=by, reason=reason)
-            )
+            changed = _Change(origin=Origin.FILE, by=by, credential=credential, reason=reason)
+            changes.append(await _put(inside, each, now=now, change=changed))
         return changes
 
     return await db.transact(work)
@@ -166,8 +170,9 @@ async def declare(
     async def work(connection: Connection) -> list[ScheduleChange]:
         inside = db.bound(connection)
         now = await _lock_names(inside)
+        declared = _Change(origin=Origin.CODE, by=pod, credential=None, reason="declared by code")
         changes = [
-            await _put(inside, each, now=now, origin=Origin.CODE, by=pod, reason="declared by code")
+            await _put(inside, each, now=now, change=declared)
             for each in sorted(schedules, key=lambda one: one.name)
         ]
         await inside.fetch("schedules.declare", pod_id, [each.name for each in schedules])
@@ -218,12 +223,14 @@ async def resume(db: Database, name: str, *, by: str, reason: str) -> None:
     await db.transact(work)
 
 
-async def trigger(db: Database, name: str, *, by: str, reason: str) -> UUID:
+async def trigger(
+    db: Database, name: str, *, by: str, reason: str, credential: str | None = None
+) -> UUID:
     """Submit a job of a schedule now, beside its instants; return it.
 
     Raises `NotFoundError`, and `UsageError` if the job cannot be submitted.
     """
-    row = await db.fetch_one("schedules.trigger", name, by, reason)
+    row = await db.fetch_one("schedules.trigger", name, by, reason, credential)
     if row is None:
         raise _no_such_schedule(name)
     if row["job_id"] is None:
@@ -289,15 +296,25 @@ async def _lock_names(inside: Database) -> datetime:
     return now
 
 
+@attrs.frozen(kw_only=True)
+class _Change:
+    """Where a declaration comes from, and who made it."""
+
+    origin: Origin
+    by: str
+    credential: str | None
+    reason: str
+
+
 async def _put(
-    inside: Database, schedule: Schedule, *, now: datetime, origin: Origin, by: str, reason: str
+    inside: Database, schedule: Schedule, *, now: datetime, change: _Change
 ) -> ScheduleChange:
     row = await inside.fetch_one("schedules.hold", schedule.name)
     old = None if row is None else schedule_of(row)
     if row is not None:
-        _refuse_other_origin(schedule.name, Origin(row["origin"]), origin)
+        _refuse_other_origin(schedule.name, Origin(row["origin"]), change.origin)
     wanted = attrs.evolve(schedule, tenant=schedule.tenant or "default")
-    if row is not None and old == wanted and row["origin"] == origin:
+    if row is not None and old == wanted and row["origin"] == change.origin:
         return ScheduleChange(name=schedule.name, change="unchanged", next_at=row["next_at"])
     is_same_time = old is not None and (old.cron, old.jitter_s) == (wanted.cron, wanted.jitter_s)
     times = (
@@ -318,10 +335,11 @@ async def _put(
         wanted.overlap.value,
         wanted.jitter_s,
         wanted.instant_as,
-        origin.value,
+        change.origin.value,
         *times,
-        by,
-        reason,
+        change.by,
+        change.reason,
+        change.credential,
     )
     return ScheduleChange(
         name=wanted.name, change="created" if row is None else "updated", next_at=times[0]

@@ -85,7 +85,7 @@ async def _picture(
     try:
         app = CortexApp(
             Session(actor="ana", credential="os:1@test", clock=clock, place="demo"),
-            StoreBackend(db),
+            StoreBackend(db, credential="os:7@test"),
         )
         async with app.run_test(size=(WIDTH, lines)) as pilot:
             seat = _Seat(app, pilot, clock, dsn)

@@ -141,7 +141,10 @@ async def at_terminal(dsn: str, actor: str) -> AsyncIterator[Seat]:
     profile = Profile(dsn=dsn, connections_max=2, bound_s=5.0)
     db = await open_database(profile, rng=random.Random(1))
     try:
-        app = CortexApp(Session(actor=actor, credential="os:1@test", clock=clock), StoreBackend(db))
+        app = CortexApp(
+            Session(actor=actor, credential="os:1@test", clock=clock),
+            StoreBackend(db, credential="os:7@test"),
+        )
         async with app.run_test(size=(120, 40)) as pilot:
             yield Seat(app, pilot, clock)  # type: ignore[arg-type]
     finally:

@@ -25,8 +25,9 @@ ERRORS_MAX: Final = 200
 class StoreDead:
     """The dead letters, backed by the database."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, credential: str) -> None:
         self._db = db
+        self._credential = credential
 
     async def errors(self) -> Sequence[DeadLetterGroup]:
         """Read the newest dead letters grouped by error, the latest error first."""
@@ -70,7 +71,9 @@ class StoreDead:
         waiting = None
         if edit is None:
             waiting = await dead_letters.waiting_for_code(self._db, job_id, find=_no_type)
-        (done,) = await dead_letters.resubmit(self._db, [wanted], by=by, reason=reason)
+        (done,) = await dead_letters.resubmit(
+            self._db, [wanted], by=by, credential=self._credential, reason=reason
+        )
         if done.error is not None:
             raise done.error
         outcome = f"retried as {short_id(wanted.new_id)}"

@@ -23,8 +23,9 @@ WAY_KEPT_S: Final = 5.0
 class StoreJobs:
     """The list of jobs, backed by the database."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, credential: str) -> None:
         self._db = db
+        self._credential = credential
         self._way: WayIn | None = None
         self._way_of = ALL
         self._way_until = float("-inf")
@@ -77,7 +78,14 @@ class StoreJobs:
     async def retry(self, job_id: UUID, *, by: str) -> str:
         """Let a job retry now; return the outcome."""
         new_id = system_chance().new_id
-        done = await retries.retry_now(self._db, job_id, by=by, reason="", new_id=new_id)
+        done = await retries.retry_now(
+            self._db,
+            job_id,
+            by=by,
+            credential=self._credential,
+            reason="",
+            new_id=new_id,
+        )
         return done.words
 
     async def choose(self, verb: BulkVerb, which: JobFilter, *, limit: int) -> JobChoice:
@@ -96,5 +104,5 @@ class StoreJobs:
     async def begin(self, request: BulkRequest, *, by: str) -> UUID:
         """Submit the job that carries a bulk operation out; return its id."""
         submission = request.submission(system_chance().new_id())
-        await jobs.submit_once(self._db, submission, by=by)
+        await jobs.submit_once(self._db, submission, by=by, credential=self._credential)
         return submission.id

@@ -14,8 +14,9 @@ INSTANTS_MAX: Final = 50
 class StoreSchedules:
     """The list of schedules, backed by the database."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, credential: str) -> None:
         self._db = db
+        self._credential = credential
 
     async def page(self) -> Sequence[ScheduleRow]:
         return await schedules.page(self._db, limit=SHOWN_MAX)
@@ -35,4 +36,7 @@ class StoreSchedules:
 
     async def trigger(self, name: str, *, by: str, reason: str) -> str:
         """Submit a job of a schedule now; return the outcome."""
-        return f"submitted {await schedules.trigger(self._db, name, by=by, reason=reason)}"
+        job_id = await schedules.trigger(
+            self._db, name, by=by, credential=self._credential, reason=reason
+        )
+        return f"submitted {job_id}"

@@ -20,19 +20,19 @@ from cortex_tui.backend.schedules import StoreSchedules
 class StoreBackend:
     """Uses one small connection pool."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, *, credential: str) -> None:
         self.approvals = StoreApprovals(db)
         self.breakers = StoreBreakers(db)
-        self.dead = StoreDead(db)
+        self.dead = StoreDead(db, credential=credential)
         self.effects = StoreEffects(db)
         self.job = StoreJob(db)
-        self.jobs = StoreJobs(db)
+        self.jobs = StoreJobs(db, credential=credential)
         self.logs = StoreLogs(db)
         self.messages = StoreMessages(db)
         self.pods = StorePods(db)
         self.pulse = StorePulse(db)
         self.queues = StoreQueues(db)
-        self.schedules = StoreSchedules(db)
+        self.schedules = StoreSchedules(db, credential=credential)
         self._db = db
 
     async def close(self) -> None:

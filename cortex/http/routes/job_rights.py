@@ -1,0 +1,40 @@
+"""Job types that need more than the role of the route, whoever starts such a job and however."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from cortex.domain.errors import ForbiddenError
+from cortex.domain.job import BULK, EXECUTE_TOOL
+from cortex.domain.token import Role
+from cortex.http.framework.api import Api
+from cortex.http.framework.principal import Principal
+from cortex.store import jobs
+
+REASONS: Final = MappingProxyType(
+    {
+        EXECUTE_TOOL: "it calls any tool of a pod, without the rules of an agent or a flow",
+        BULK: "it may retry jobs of any type, in the name of another person",
+    }
+)
+"""Types that only an admin may submit, retry or trigger, and why."""
+
+
+def require_right(job_type: str, principal: Principal) -> None:
+    """Raise `ForbiddenError` unless the requester may start a job of this type."""
+    if job_type in REASONS and not principal.may(Role.ADMIN):
+        raise ForbiddenError(
+            f"job type {job_type} needs a token with role {Role.ADMIN}", hint=REASONS[job_type]
+        )
+
+
+async def require_rights(job_ids: Sequence[UUID], principal: Principal, api: Api) -> None:
+    """Raise `ForbiddenError` unless the requester may start jobs of the types of all of these."""
+    if principal.may(Role.ADMIN):
+        return
+    for found in await api.port(jobs.of_types, job_ids, tuple(REASONS)):
+        raise ForbiddenError(
+            f"job {found.id} is of type {found.type}, which needs a token with role {Role.ADMIN}",
+            hint=f"{REASONS[found.type]}; leave such jobs out",
+        )
