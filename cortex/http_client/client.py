@@ -25,6 +25,7 @@ import trio
 from cortex.domain.classification import class_of_status, code_of_status, describe
 from cortex.domain.effect import Invocation, NotSentError, UnsettledError
 from cortex.domain.errors import (
+    CortexError,
     InvalidValueError,
     RejectedError,
     TimedOutError,
@@ -35,6 +36,7 @@ from cortex.domain.redaction import begun_in
 from cortex.domain.retry import retry_after_of
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.proxies import PORTS, Origin, Proxies, Proxy, library_proxy, require_public
+from cortex.http_client.redirects import not_followed
 from cortex.http_client.tls import trusted
 
 if TYPE_CHECKING:
@@ -130,6 +132,22 @@ class Redirect:
 
     status: int
     location: str
+
+
+class RedirectedError(CortexError):
+    """A server answered with a redirect to a request that follows none; `failure` classifies it."""
+
+    code = "redirected"
+
+    def __init__(self, url: "httpx2.URL", redirect: Redirect) -> None:
+        reason = not_followed(str(url), redirect.location)
+        message = f"{url} answered with status {redirect.status}: {reason}"
+        super().__init__(message)
+        self.failure = Failure(
+            cls=class_of_status(redirect.status),
+            code=code_of_status(redirect.status) or self.code,
+            message=message,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -236,14 +254,17 @@ class HttpClient:
         headers[ATTEMPT_HEADER] = str(invocation.attempt)
         return await self.settle(attrs.evolve(request, headers=headers))
 
-    async def settle(self, request: Request) -> Response:
+    async def settle(self, request: Request, *, follows: bool = True) -> Response:
         """Send a request that changes something and that carries an identity of its own.
 
-        Raises as `change` does.
+        Without `follows` a redirect is an error: its request and its signature are for one server.
+        Raises as `change` does, and `RedirectedError`.
         """
         with trio.move_on_after(self._call_s):
             answer = await self._send(request)
             if isinstance(answer, Redirect):
+                if not follows:
+                    raise RedirectedError(request.url, answer)
                 try:
                     following = request.redirected(answer)
                     answer = await self._followed(following, redirects=REDIRECTS_MAX - 1)

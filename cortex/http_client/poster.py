@@ -13,7 +13,7 @@ a megabyte and every method, for which a post of a message has no use.
 import select
 from collections.abc import Sequence
 from typing import Final, Self
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import attrs
 import h11
@@ -27,6 +27,7 @@ from cortex.domain.redaction import excerpt
 from cortex.domain.retry import retry_after_of
 from cortex.http_client.addresses import AllowedAddresses, looked_up, resolve
 from cortex.http_client.proxies import PORTS, Origin, Proxies, Proxy, require_public
+from cortex.http_client.redirects import not_followed
 from cortex.http_client.tunnel import encrypted, tunnelled
 
 CONNECT_S: Final = 10.0
@@ -78,16 +79,6 @@ class Target:
         )
 
 
-def _origin_text(url: str, location: str) -> str:
-    """Return the server that a redirect points to; path, query and password may be secrets."""
-    try:
-        scheme, host, port = Target.parse(urljoin(url, location)).origin
-    except (InvalidValueError, ValueError):
-        return "an unusable URL"
-    shown = f"[{host}]" if ":" in host else host
-    return excerpt(f"{scheme}://{shown}" + ("" if port == PORTS[scheme] else f":{port}"))
-
-
 @attrs.frozen(kw_only=True)
 class Answer:
     """What the server answered to a post."""
@@ -106,8 +97,7 @@ class Answer:
         host = target.origin[1]
         text = excerpt(self.beginning[:SHOWN_FROM_BYTES].decode(errors="replace"))
         if self.status in REDIRECTS and self.location:
-            place = _origin_text(target.url, self.location)
-            text = f"it points to {place}, and redirects are not followed"
+            text = not_followed(target.url, self.location)
         return Failure(
             cls=class_of_status(self.status),
             code=code,

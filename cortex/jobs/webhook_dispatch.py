@@ -90,7 +90,7 @@ class Webhook:
         headers["Content-Type"] = "application/json"
         request = Request.made("POST", self.url, headers=headers, body=body)
         async with HttpClient.of_environment(limits) as client:
-            response = await client.settle(request)
+            response = await client.settle(request, follows=False)
         return result_of(response, HTTP_OK, method="POST", is_repeatable=True)
 
 
@@ -110,7 +110,10 @@ async def webhook_dispatch(
     secret: str | list[str],
     message_id: str | None = None,
 ) -> HttpResult:
-    """Send the payload, signed; the message keeps its id however often it is sent."""
+    """Send the payload, signed; the message keeps its id however often it is sent.
+
+    A redirect is not followed: it is a failure, with the server that it points to.
+    """
     message = webhook(url, payload, secret, message_id)
     arguments = attrs.asdict(message, filter=lambda _, value: value is not None)
     answer = await ctx.planned("POST", NAME, arguments, message.plan)
