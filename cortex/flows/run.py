@@ -8,7 +8,7 @@ good or bad, is recorded, and so the same on a replay. Failures that `retry` ans
 an effect keeps its invocation id.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +42,7 @@ from cortex.flows.expression import is_true, paths
 from cortex.flows.functions import ExpressionError, as_json
 from cortex.flows.spec import FlowSpec, FlowStep, StepRetry
 from cortex.flows.step_kinds import KINDS, AgentStep, ApproveStep, LlmStep, PublishStep, ToolStep
+from cortex.flows.template import Path as Place
 from cortex.flows.template import expressions, filled
 
 ITEMS_MAX: Final = 10_000
@@ -178,7 +179,8 @@ class FlowRun:
     async def _once(self, step: FlowStep, key: str, scope: Mapping[str, Any]) -> Outcome:
         if not is_true(self._filled(step.when, scope, f"step {key!r}: when")):
             return SKIPPED
-        given = self._filled(step.with_, scope, f"step {key!r}: with")
+        urls = KINDS[step.uses].urls(step.with_)
+        given = self._filled(step.with_, scope, f"step {key!r}: with", urls=urls)
         if step.on_error == "continue":
             settle = partial(self._settled, step, f"{key} call", given)
             values = {"uses": step.uses, "with": given}
@@ -275,9 +277,11 @@ class FlowRun:
         except OSError as error:
             _log.warning("timeouts.jsonl not written", job=line.job_id, error=describe(error))
 
-    def _filled(self, value: Any, scope: Mapping[str, Any], what: str) -> Any:
+    def _filled(
+        self, value: Any, scope: Mapping[str, Any], what: str, *, urls: Collection[Place] = ()
+    ) -> Any:
         try:
-            return filled(value, scope)
+            return filled(value, scope, urls=urls)
         except ExpressionError as error:
             message = f"flow {self._spec.name!r}: {what}: {error.message}"
             raise InvalidValueError(message, hint=error.hint) from error

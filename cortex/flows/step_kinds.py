@@ -14,7 +14,11 @@ from cortex.durable.gates import check_expiry, check_people, risk_of
 from cortex.durable.generation import check_max_tokens, conversation
 from cortex.durable.http_calls import HttpCall
 from cortex.durable.structuring import MisfitError, structure, suggestion
-from cortex.flows.template import has_expression
+from cortex.flows.functions import ExpressionError
+from cortex.flows.template import Path, has_expression, url_refusal
+
+HTTP_REQUEST: Final = "http_request"
+"""The tool whose URL is filled in as that of a step that uses http."""
 
 Uses: TypeAlias = Literal["tool", "agent", "llm", "http", "approve", "publish"]
 
@@ -87,7 +91,10 @@ class Kind:
     hidden: frozenset[str] = frozenset()
     """Arguments that flows have another word for."""
     written_out: frozenset[str] = frozenset()
-    """Arguments without expressions, whose values may come from the job's submitter."""
+    """Arguments without expressions: what a step may do is decided where the flow is applied, not
+    by values that may come from the job's submitter."""
+    urls: Callable[[Mapping[str, Any]], tuple[Path, ...]] = lambda _: ()
+    """Returns the places of URLs in the arguments: what is filled in there is encoded."""
     checks: Mapping[str, Callable[[Any], object]] = attrs.field(factory=dict)
     """By argument: raises `CortexError` for a value that would be refused when the step runs."""
     check_together: Callable[[Mapping[str, Any]], object] = lambda _: None
@@ -102,11 +109,26 @@ class Kind:
             if name not in fields:
                 return (name,), f"is unknown; {suggestion(name, tuple(fields))}"
             if name in self.written_out and has_expression(given[name]):
-                return (name,), "must be written out, without an expression"
+                return (
+                    name,
+                ), f"must be written out, without an expression, got {given[name]!r:.200}"
         for name, field in fields.items():
             if name not in given and field.default is attrs.NOTHING:
                 return (), f"lacks {name}"
-        return self._value_refusal(given)
+        return self._url_refusal(given) or self._value_refusal(given)
+
+    def _url_refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
+        for place in self.urls(given):
+            url: Any = given
+            for key in place:
+                url = url.get(key) if isinstance(url, Mapping) else None
+            try:
+                refusal = url_refusal(url) if isinstance(url, str) else None
+            except ExpressionError as error:
+                return place, f"has {error.message}"
+            if refusal is not None:
+                return place, refusal
+        return None
 
     def _value_refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         """Check the values that hold no expression; the others are known when the step runs."""
@@ -151,8 +173,17 @@ def _object_of(hint: Any) -> Any:
     return dict.__class_getitem__((str, hint))
 
 
+def _urls_of_tool(given: Mapping[str, Any]) -> tuple[Path, ...]:
+    return (("arguments", "url"),) if given.get("tool") == HTTP_REQUEST else ()
+
+
 KINDS: Final[Mapping[str, Kind]] = {
-    "tool": Kind(shape=ToolStep, limit=TIMEOUTS["tool_call"]),
+    "tool": Kind(
+        shape=ToolStep,
+        limit=TIMEOUTS["tool_call"],
+        written_out=frozenset({"tool"}),
+        urls=_urls_of_tool,
+    ),
     "agent": Kind(
         shape=AgentStep, limit=TIMEOUTS["flow"], written_out=frozenset({"agent", "folder"})
     ),
@@ -162,11 +193,17 @@ KINDS: Final[Mapping[str, Kind]] = {
         checks={"max_tokens": check_max_tokens},
         check_together=_check_prompt,
     ),
-    "http": Kind(shape=HttpCall, limit=TIMEOUTS["http_call"], hidden=frozenset({"timeout_s"})),
+    "http": Kind(
+        shape=HttpCall,
+        limit=TIMEOUTS["http_call"],
+        hidden=frozenset({"timeout_s"}),
+        urls=lambda _: (("url",),),
+    ),
     "approve": Kind(
         shape=ApproveStep,
         limit=None,
         without_limit="is not for steps that wait for people; their with.expires_s is",
+        written_out=frozenset({"risk", "people"}),
         checks={"risk": risk_of, "expires_s": check_expiry},
         check_together=_check_question,
     ),

@@ -110,16 +110,15 @@ def test_post_of_a_killed_pod_repeats_only_if_idempotent(pods: Pods, receiver: R
 
 FLOW = """
 name: orders
-inputs: {host: {required: true}}
 steps:
 - name: fetch
   uses: http
-  with: {url: "http://${{ inputs.host }}/list"}
+  with: {url: "http://HOST/list"}
   retry: {max: 2, base_ms: 10}
 - name: post
   uses: http
   for_each: ${{ steps.fetch.result.json.items }}
-  with: {url: "http://${{ inputs.host }}/${{ item }}", method: POST, json: {n: "${{ index }}"},
+  with: {url: "http://HOST/${{ item }}", method: POST, json: {n: "${{ index }}"},
     idempotent: true}
 - name: lost
   uses: http
@@ -143,14 +142,14 @@ def test_flow_continues_on_another_pod_after_a_kill(
     pods: Pods, receiver: Receiver, tmp_path: Path
 ) -> None:
     """Killed with three requests under way: each is sent again under its key, and only those."""
-    (tmp_path / "flow.yaml").write_text(FLOW)
+    (tmp_path / "flow.yaml").write_text(FLOW.replace("HOST", receiver.host))
     done = partial(run_cli, dsn=pods.dsn, folder=tmp_path)
     assert done("flows", "apply", "flow.yaml", "--as", "ana").exit_code == 0
     pods.environment["CORTEX_HTTP_ALLOW"] = receiver.host
     receiver.refusals = 1
     receiver.stuck.set()
     first = pods.start()
-    given = {"flow": "orders", "inputs": {"host": receiver.host}}
+    given = {"flow": "orders"}
     job_id = submit(pods.dsn, "run_flow", given)
     eventually(lambda: sum(key is not None for _, key in receiver.asked) == 3, what="three sent")
     first.kill()

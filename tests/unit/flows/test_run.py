@@ -198,7 +198,7 @@ async def test_an_expression_that_fails_names_its_place() -> None:
 
 
 async def test_filled_values_that_do_not_fit_name_the_step() -> None:
-    run = Run([tool("a", arguments="${{ inputs }}"), tool("b", tool="${{ steps.a.result }}")])
+    run = Run([tool("a", arguments="${{ inputs }}"), tool("b", arguments="${{ steps.a.status }}")])
     assert "step 'b': with" in (await run.error()).message
 
 
