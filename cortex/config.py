@@ -2,6 +2,12 @@
 
 Files are TOML: `cortex.toml` in the working directory, then `config.toml` in the user's
 configuration directory. An unknown key is refused with its file and a suggestion.
+
+The working directory may hold files that others wrote: a repository that was cloned, the work of an
+agent. Its file sets only what widens nothing: each setting says so as `project`. A file of another
+user, or one that every user may write, is refused.
+
+Long because all settings stand in one table.
 """
 
 import difflib
@@ -17,6 +23,7 @@ import platformdirs
 
 from cortex.domain.errors import UsageError
 from cortex.domain.policy import CODE_WAIT_S
+from cortex.settings_file import read_settings
 
 PREFIX: Final = "CORTEX_"
 PROJECT_FILE: Final = Path("cortex.toml")
@@ -152,21 +159,21 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _seconds(default: float, low: float, high: float, doc: str) -> Any:
+def _seconds(default: float, low: float, high: float, doc: str, *, project: bool) -> Any:
     return attrs.field(
         default=default,
         converter=_number,
         validator=_within(low, high),
-        metadata={"doc": doc, "kind": "a number"},
+        metadata={"doc": doc, "kind": "a number", "project": project},
     )
 
 
-def _count(default: int, low: int, high: int, doc: str) -> Any:
+def _count(default: int, low: int, high: int, doc: str, *, project: bool) -> Any:
     return attrs.field(
         default=default,
         converter=_whole,
         validator=_within(low, high),
-        metadata={"doc": doc, "kind": "a whole number"},
+        metadata={"doc": doc, "kind": "a whole number", "project": project},
     )
 
 
@@ -180,13 +187,21 @@ class SettingsConflictError(UsageError):
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """All settings; the defaults are right for production."""
+    """All settings; the defaults are right for production.
+
+    `project`: `cortex.toml` of the working directory may set it. It may not choose code, addresses,
+    folders, prices or limits of what agents' programs may do, nor how long records are kept.
+    """
 
     dsn: str | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_text),
         repr=False,
-        metadata={"doc": "address of the database; none: the embedded one", "kind": "text"},
+        metadata={
+            "doc": "address of the database; none: the embedded one",
+            "kind": "text",
+            "project": False,
+        },
     )
     data: Path | None = attrs.field(
         default=None,
@@ -194,6 +209,7 @@ class Settings:
         metadata={
             "doc": "folder of the embedded database and of the jobs' workspaces",
             "kind": "a path",
+            "project": False,
         },
     )
     prices: Path | None = attrs.field(
@@ -202,6 +218,7 @@ class Settings:
         metadata={
             "doc": "TOML file: US dollars per million tokens by model, over the list prices",
             "kind": "a path",
+            "project": False,
         },
     )
     http: str | None = attrs.field(
@@ -211,6 +228,7 @@ class Settings:
         metadata={
             "doc": "HOST:PORT on which a pod serves the HTTP API; none: it serves none",
             "kind": "HOST:PORT",
+            "project": False,
         },
     )
     public_url: str | None = attrs.field(
@@ -223,6 +241,7 @@ class Settings:
                 "none: http:// and `http`, unless that is 0.0.0.0, [::] or port 0"
             ),
             "kind": "URL",
+            "project": False,
         },
     )
     http_folders: str | None = attrs.field(
@@ -235,6 +254,7 @@ class Settings:
                 "HTTP may work; none: such jobs may not name a `folder`"
             ),
             "kind": "paths",
+            "project": False,
         },
     )
     app: str | None = attrs.field(
@@ -246,6 +266,7 @@ class Settings:
                 "`--app`"
             ),
             "kind": "text",
+            "project": False,
         },
     )
     unsafe_run_command: bool = attrs.field(
@@ -254,6 +275,7 @@ class Settings:
         metadata={
             "doc": "agents' programs run unconfined, with all rights of the pod's user",
             "kind": "true or false",
+            "project": False,
         },
     )
     code_version: str | None = attrs.field(
@@ -266,28 +288,49 @@ class Settings:
                 "pod and its attempts; none: a digest of its sources"
             ),
             "kind": "text",
+            "project": True,
         },
     )
-    slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once")
+    slots: int = _count(1000, 1, 10_000, "jobs that one pod runs at once", project=True)
     workers: int = _count(
-        1, 1, 64, "processes of one pod that run jobs; they share its slots and use several cores"
+        1,
+        1,
+        64,
+        "processes of one pod that run jobs; they share its slots and use several cores",
+        project=True,
     )
     poll_s: float = _seconds(
-        1.0, 0.01, 60, ("how often a pod polls for work that no notification announced")
+        1.0,
+        0.01,
+        60,
+        ("how often a pod polls for work that no notification announced"),
+        project=True,
     )
-    heartbeat_s: float = _seconds(30.0, 0.05, 300, ("how often a pod reports that it is alive"))
-    zombie_s: float = _seconds(300.0, 0.5, 86_400, "silence after which a pod's jobs are freed")
-    sweep_s: float = _seconds(60.0, 0.05, 3600, ("how often pods look for jobs of silent pods"))
+    heartbeat_s: float = _seconds(
+        30.0, 0.05, 300, ("how often a pod reports that it is alive"), project=True
+    )
+    zombie_s: float = _seconds(
+        300.0, 0.5, 86_400, "silence after which a pod's jobs are freed", project=True
+    )
+    sweep_s: float = _seconds(
+        60.0, 0.05, 3600, ("how often pods look for jobs of silent pods"), project=True
+    )
     sweep_max: int = _count(
-        100, 1, 10_000, ("maximum number of jobs freed at a time, oldest first")
+        100, 1, 10_000, ("maximum number of jobs freed at a time, oldest first"), project=True
     )
     outbox_sent_s: float = _seconds(
-        86_400.0, 0.0, 31_536_000, "how long messages are kept after they were sent"
+        86_400.0, 0.0, 31_536_000, "how long messages are kept after they were sent", project=False
     )
     logs_s: float = _seconds(
-        1_209_600.0, 60.0, 315_360_000, "how long log lines of jobs are kept, at most"
+        1_209_600.0,
+        60.0,
+        315_360_000,
+        "how long log lines of jobs are kept, at most",
+        project=False,
     )
-    peer_check_s: float = _seconds(0.5, 0.05, 60, "how often pods check each other for death")
+    peer_check_s: float = _seconds(
+        0.5, 0.05, 60, "how often pods check each other for death", project=True
+    )
     settle_s: float = _seconds(
         5.0,
         0.0,
@@ -296,23 +339,41 @@ class Settings:
             "time after the database's start, or after trouble of its own, in which "
             "a pod judges no other"
         ),
+        project=True,
     )
     code_wait_s: float = _seconds(
         CODE_WAIT_S,
         1.0,
         31_536_000,
         "how long a job waits for code that fits it; then it fails",
+        project=True,
     )
     deaths_max: int = _count(
-        3, 1, 1000, ("consecutive deaths of its own process without a step after which a job fails")
+        3,
+        1,
+        1000,
+        ("consecutive deaths of its own process without a step after which a job fails"),
+        project=True,
     )
-    isolated_slots: int = _count(64, 0, 1000, "jobs that run in processes of their own at once")
-    isolated_mb: int = _count(2048, 64, 1_048_576, "memory of such a process, in MiB")
+    isolated_slots: int = _count(
+        64, 0, 1000, "jobs that run in processes of their own at once", project=True
+    )
+    isolated_mb: int = _count(
+        2048, 64, 1_048_576, "memory of such a process, in MiB", project=False
+    )
     isolated_cpu_s: int = _count(
-        3600, 1, 1_000_000, "CPU time that a job may use in such a process, in seconds"
+        3600,
+        1,
+        1_000_000,
+        "CPU time that a job may use in such a process, in seconds",
+        project=False,
     )
     retry_after_max_s: float = _seconds(
-        300.0, 1.0, 3600, "longest pause for which a server's Retry-After may open a breaker"
+        300.0,
+        1.0,
+        3600,
+        "longest pause for which a server's Retry-After may open a breaker",
+        project=True,
     )
     tick_runners: str | None = attrs.field(
         default=None,
@@ -320,6 +381,7 @@ class Settings:
         metadata={
             "doc": "runners of `cortex tick`, separated by commas; none: all of them",
             "kind": "names",
+            "project": True,
         },
     )
     tick_shard: str = attrs.field(
@@ -329,18 +391,35 @@ class Settings:
         metadata={
             "doc": "INDEX/COUNT: this tick runs its part of the runners, and dispatch",
             "kind": "INDEX/COUNT",
+            "project": True,
         },
     )
-    tick_max_s: float = _seconds(480.0, 1.0, 86_400, "time of one tick")
-    tick_runner_max_s: float = _seconds(60.0, 1.0, 86_400, "time of one runner in a tick")
-    tick_items: int = _count(200, 1, 10_000, "items that one runner handles in a tick")
-    tick_every_s: float = _seconds(
-        60.0, 1.0, 86_400, "how often `cortex tick` is called; a runner is late after five times"
+    tick_max_s: float = _seconds(480.0, 1.0, 86_400, "time of one tick", project=True)
+    tick_runner_max_s: float = _seconds(
+        60.0, 1.0, 86_400, "time of one runner in a tick", project=True
     )
-    pre_stop_s: float = _seconds(5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM")
-    abort_s: float = _seconds(45.0, 0.0, 7200, "end of a pod: jobs that still run are handed back")
-    closed_s: float = _seconds(55.0, 0.5, 7200, "end of a pod: everything is closed, it exits")
-    kill_s: float = _seconds(65.0, 1.0, 7200, "end of a pod: its grace period is over, SIGKILL")
+    tick_items: int = _count(
+        200, 1, 10_000, "items that one runner handles in a tick", project=True
+    )
+    tick_every_s: float = _seconds(
+        60.0,
+        1.0,
+        86_400,
+        "how often `cortex tick` is called; a runner is late after five times",
+        project=True,
+    )
+    pre_stop_s: float = _seconds(
+        5.0, 0.0, 3600, "end of a pod: its preStop hook is over, SIGTERM", project=True
+    )
+    abort_s: float = _seconds(
+        45.0, 0.0, 7200, "end of a pod: jobs that still run are handed back", project=True
+    )
+    closed_s: float = _seconds(
+        55.0, 0.5, 7200, "end of a pod: everything is closed, it exits", project=True
+    )
+    kill_s: float = _seconds(
+        65.0, 1.0, 7200, "end of a pod: its grace period is over, SIGKILL", project=True
+    )
 
     def __attrs_post_init__(self) -> None:
         if self.fence_s < 2 * self.heartbeat_s:
@@ -487,9 +566,13 @@ def _given(
     def take(name: str, value: Any, source: str) -> None:
         merged[name] = _checked(name, value, source=source), source
 
-    for path in files(cwd):
-        for name, value in _from_file(path).items():
-            take(name, value, str(path))
+    user_file, project_file = files(cwd)
+    for name, value in _from_file(user_file).items():
+        take(name, value, str(user_file))
+    for name, value in _from_file(project_file).items():
+        if not FIELDS[name].metadata["project"]:
+            raise _widening(name, project_file, user_file)
+        take(name, value, str(project_file))
     _refuse_gone(environ)
     for name in NAMES:
         variable = PREFIX + name.upper()
@@ -534,21 +617,17 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
     return converted
 
 
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        if isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK):
-            return {}  # nobody can say whether it is there: the folder is another user's
-        raise UsageError(f"{path}: {error.strerror}") from error
-    import tomllib  # noqa: PLC0415 -- most commands find no file
+def _widening(name: str, project_file: Path, user_file: Path) -> UsageError:
+    flag = FLAGS.get(name) or f"--{name.replace('_', '-')}"
+    return UsageError(
+        f"{project_file}: setting {name} does not count in a file of the working directory",
+        hint=f"remove it there; give {flag} where a command has it, set {PREFIX}{name.upper()}, or "
+        f"write it to {user_file}",
+    )
 
-    try:
-        values = tomllib.loads(raw.decode())
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
+
+def _from_file(path: Path) -> dict[str, Any]:
+    values = read_settings(path)
     for key in values:
         if key in GONE:
             text = f"{path}: there is no setting {key} any more"

@@ -193,15 +193,15 @@ def test_containers_read_the_dsn_from_a_mounted_file(container: Container, tmp_p
     container.run()
     container.until("is ready after")
     host = "/var/lib/cortex/data/socket"
-    (tmp_path / "cortex.toml").write_text(f'dsn = "postgresql://postgres@/cortex?host={host}"\n')
-    (tmp_path / "cortex.toml").chmod(0o644)
-    file = ["--volume", f"{tmp_path}/cortex.toml:/var/lib/cortex/cortex.toml:ro"]
+    (tmp_path / "config.toml").write_text(f'dsn = "postgresql://postgres@/cortex?host={host}"\n')
+    (tmp_path / "config.toml").chmod(0o644)
+    file = ["--volume", f"{tmp_path}/config.toml:/var/lib/cortex/.config/cortex/config.toml:ro"]
     other = attrs.evolve(container, name=f"{container.name}-2", options=container.options + file)
     try:
         other.run()
         other.until("is ready after")
         assert len(other.inside("pods", "ls", "-o", "name").split()) == 2
-        assert "dsn from cortex.toml" in other.inside("doctor")
+        assert "dsn from /var/lib/cortex/.config/cortex/config.toml" in other.inside("doctor")
     finally:
         other.remove()
 

@@ -106,7 +106,9 @@ def test_passwords_are_never_shown(cortex_nowhere: Cortex, dsn: str, place: str)
         case "environment":
             env["CORTEX_DSN"] = dsn
         case _:
-            (cortex_nowhere.folder / "cortex.toml").write_text(f'dsn = "{dsn}"')
+            env["XDG_CONFIG_HOME"] = str(cortex_nowhere.folder)
+            (cortex_nowhere.folder / "cortex").mkdir()
+            (cortex_nowhere.folder / "cortex" / "config.toml").write_text(f'dsn = "{dsn}"')
     ended = cortex_nowhere(*arguments, env=env)
     assert ended.code in {1, 2}
     assert "error: " in ended.err

@@ -29,12 +29,11 @@ def test_init_writes_a_project_whose_files_are_read(
     assert files_of(folder) == {*init.FILES}
     assert all(init.PLACE not in (folder / each).read_text() for each in init.FILES)
     assert tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"] == "shop"
-    assert tomllib.loads((folder / "cortex.toml").read_text()) == {"app": "app.py"}
     compose = yaml.safe_load((folder / "docker-compose.yml").read_text())
     assert compose["services"].keys() == {"database", "pod"}
     workflow = yaml.safe_load((folder / ".github" / "workflows" / "ci.yml").read_text())
     runs = [step.get("run") for step in workflow["jobs"]["check"]["steps"]]
-    assert "uv run cortex preflight" in runs
+    assert "uv run cortex preflight app.py" in runs
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     registry = Registry()

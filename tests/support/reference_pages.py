@@ -42,7 +42,11 @@ FOLDER: Final = Path(__file__).parent.parent.parent / "docs" / "reference"
 NOTE: Final = "<!-- Generated from the code by `python -m tests.support.generate`; do not edit. -->"
 SETTINGS: Final = """\
 A flag wins over an environment variable (`CORTEX_SLOTS=200`), that over `cortex.toml` in the
-working directory, and that over `config.toml` in the user's configuration directory."""
+working directory, and that over `config.toml` in the user's configuration directory.
+
+`cortex.toml` sets only what its column permits: others may have written the files of a working
+directory. A file that belongs to another user than this one or root, or that every user may write,
+is refused."""
 ERRORS: Final = """\
 A failed command prints one line that names the thing, the value and the way out, and exits with a
 code other than 0. `--json` prints `{"error": {"code", "message", "hint"}}`; `--debug` adds the
@@ -88,7 +92,8 @@ def _requests() -> Rows:
 
 def _settings() -> Rows:
     for field in attrs.fields(Settings):
-        yield [_code(field.name), _shown(field.default), field.metadata["doc"]]
+        in_project = "yes" if field.metadata["project"] else ""
+        yield [_code(field.name), _shown(field.default), in_project, field.metadata["doc"]]
 
 
 def _states() -> Rows:
@@ -348,7 +353,7 @@ PAGES: Final[dict[str, tuple[str, str, tuple[Section, ...]]]] = {
         "Settings",
         SETTINGS,
         (
-            ("", "", "setting | default | meaning", _settings),
+            ("", "", "setting | default | in cortex.toml | meaning", _settings),
             ("Requests", REQUESTS, "environment variable | meaning", _requests),
             ("Traces", TRACES, "environment variable | meaning", _traces),
         ),

@@ -1,5 +1,6 @@
 """Settings: which source wins, and the error for a wrong one."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import platformdirs
 import pytest
 
 from cortex.cli.run.tick import tick
-from cortex.config import FLAGS, NAMES, Settings, host_and_port, load
+from cortex.config import FIELDS, FLAGS, NAMES, Settings, host_and_port, load
 from cortex.domain.errors import UsageError
 
 TEXTS = {"app", "dsn", "data", "prices", "code_version", "tick_runners"}
@@ -77,14 +78,20 @@ def test_an_empty_address_is_no_embedded_database(user_file: Path, project: Path
         load_in(project, empty)
     dsn = "postgresql://db/cortex"
     assert load_in(project, empty, dsn=dsn).dsn == dsn
-    assert load_in(project, empty, toml=f"dsn = '{dsn}'").dsn == dsn
+    user_file.write_text(f"dsn = '{dsn}'")
+    assert load_in(project, empty).dsn == dsn
 
 
 def test_every_setting_can_be_given_in_every_source(user_file: Path, project: Path) -> None:
     for name in NAMES:
         value: object = EXAMPLES.get(name, "x" if name in TEXTS else 60)
         by_variable = load_in(project, {f"CORTEX_{name.upper()}": str(value)})
-        by_file = load_in(project, toml=f"{name} = {_toml(value)}")
+        user_file.write_text(f"{name} = {_toml(value)}")
+        by_file = load_in(project)
+        if FIELDS[name].metadata["project"]:
+            user_file.unlink()
+            assert load_in(project, toml=f"{name} = {_toml(value)}") == by_file
+        user_file.write_text("")
         flags: dict[str, Any] = {name: value}
         by_flag = load_in(project, **flags)
         assert by_variable == by_file == by_flag
@@ -168,9 +175,10 @@ WRONG: list[tuple[str, object]] = [
 def test_a_wrong_value_in_a_file_names_file_setting_and_value(
     user_file: Path, project: Path, name: str, value: object
 ) -> None:
+    user_file.write_text(f"{name} = {_toml(value)}")
     with pytest.raises(UsageError) as caught:
-        load_in(project, toml=f"{name} = {_toml(value)}")
-    assert str(project / "cortex.toml") in caught.value.message
+        load_in(project)
+    assert str(user_file) in caught.value.message
     assert f"setting {name} is" in caught.value.message
 
 
@@ -209,8 +217,9 @@ def test_a_flag_with_a_name_of_its_own_is_named_as_it_is_typed(
 
 
 def test_the_address_is_in_no_message_and_no_repr(user_file: Path, project: Path) -> None:
+    user_file.write_text('dsn = ["postgresql://u:hunter2@h/d"]')
     with pytest.raises(UsageError) as caught:
-        load_in(project, toml='dsn = ["postgresql://u:hunter2@h/d"]')
+        load_in(project)
     assert "hunter2" not in caught.value.message
     assert "hunter2" not in repr(Settings(dsn="postgresql://u:hunter2@h/d"))
 
@@ -248,10 +257,10 @@ def test_settings_that_do_not_fit_each_other_are_named_with_their_sources(
 def test_a_file_that_cannot_be_read_is_named(
     user_file: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path) -> bytes:
+    def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(UsageError, match=r"config\.toml: Permission denied"):
         load_in(project)
 

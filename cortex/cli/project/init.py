@@ -18,7 +18,6 @@ from cortex.domain.errors import UsageError
 FILES: Final = {
     "app.py": "app.py",
     "clerk.yaml": "clerk.yaml",
-    "cortex.toml": "cortex.toml",
     "docker-compose.yml": "docker-compose.yml",
     "pyproject.toml": "pyproject.toml",
     "test_app.py": "test_app.py",
@@ -95,4 +94,4 @@ def _page(target: Path) -> Iterator[str]:
     yield f"  cd {target}"
     yield "  cortex run app.py refund_order number=1042    asks you, and pays"
     yield "  pytest                                        tests the job, without a database"
-    yield "  cortex dev                                    a pod that restarts when you save"
+    yield "  cortex dev app.py                             a pod that restarts when you save"

@@ -202,8 +202,13 @@ RULES: Final = (
     ),
     Rule(
         "config",
-        ("cortex/config.py",),
-        ("tests/unit", "tests/cli/test_config_show.py", *e2e("start", "http")),
+        ("cortex/config.py", "cortex/settings_file.py"),
+        (
+            "tests/unit",
+            "tests/hostile/test_settings.py",
+            "tests/cli/test_config_show.py",
+            *e2e("start", "http"),
+        ),
         kind=Kind.CORE,
     ),
     # --- tests: a test file selects itself, a module of tests.support those that import it
