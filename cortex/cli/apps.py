@@ -161,10 +161,7 @@ def load_app(spec: str) -> ModuleType:
     What it prints meanwhile goes to stderr: stdout is for the command's data. Raises `UsageError`
     that names file and line of an error in the application's code.
     """
-    if spec.endswith(".py") or "/" in spec or not spec:
-        load = partial(_load_file, _existing(spec))
-    else:
-        load = partial(_load_module, spec)
+    load = partial(_load_file, _existing(spec)) if _is_file(spec) else partial(_load_module, spec)
     try:
         with _printing_to_stderr():
             return load()
@@ -172,6 +169,17 @@ def load_app(spec: str) -> ModuleType:
         raise
     except BaseException as error:
         raise _refused(spec, error) from error
+
+
+def refuse_absent(specs: Sequence[str]) -> None:
+    """Raise `UsageError` for a file that does not exist, before anything is loaded."""
+    for spec in specs:
+        if _is_file(spec):
+            _existing(spec)
+
+
+def _is_file(spec: str) -> bool:
+    return spec.endswith(".py") or "/" in spec or not spec
 
 
 @contextmanager

@@ -51,6 +51,8 @@ SECTIONS: Final = (
             "RejectedError",
             "TransientError",
             "TimedOutError",
+            "NotFoundError",
+            "UnavailableError",
             "DeniedError",
             "ApprovalExpiredError",
             "JobFailedError",

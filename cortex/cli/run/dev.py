@@ -21,7 +21,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from cortex.cli.apps import app_arguments
+from cortex.cli.apps import app_arguments, refuse_absent
 from cortex.cli.options import Command, Options
 from cortex.cli.run.forked_pod import FAILED, LOADED, ForkedPod, error_of, fork_pod, settings_beside
 from cortex.cli.run.lifeline import Lifeline
@@ -62,6 +62,7 @@ def dev(options: Options, *, apps: tuple[str, ...], http: str | None, has_screen
     """
     if not apps:
         raise UsageError("dev needs an application", hint="name its file: cortex dev app.py")
+    refuse_absent(apps)
     settings = settings_beside(options, http=http)
     lifeline = None
     if has_screen:

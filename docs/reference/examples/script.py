@@ -1,10 +1,16 @@
 import os
+import sys
 
 from offer import offer
 
-from cortex import SyncClient
+from cortex import NotFoundError, SyncClient, UnavailableError
 
 client = SyncClient(os.environ["CORTEX_DSN"])
 handle = client.submit(offer, text="Half price")
-print(handle.result(timeout=60))
+try:
+    print(handle.result(timeout=60))
+except NotFoundError:
+    sys.exit(f"job {handle.id} was deleted")
+except UnavailableError as error:
+    sys.exit(f"try again later: {error}")
 client.close()

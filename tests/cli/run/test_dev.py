@@ -112,11 +112,13 @@ def test_changes_of_an_applications_files_are_seen_once(
     "words, message",
     [
         ("", "dev needs an application\nhint: name its file: cortex dev app.py\n"),
+        ("nothere.py", "app 'nothere.py' does not exist\nhint: "),
         ("shop.py --http 192.0.2.1:8080", "cannot serve HTTP on 192.0.2.1:8080: "),
         ("shop.py --tui", "cortex dev --tui needs a terminal for its input and its output\n"),
     ],
 )
 def test_wrong_calls_name_the_way_out(cortex_nowhere: Cortex, words: str, message: str) -> None:
+    (cortex_nowhere.folder / "shop.py").touch()
     ended = cortex_nowhere("dev", *words.split())
     assert ended.code == 2
     assert ended.err.startswith(f"error: {message}")
