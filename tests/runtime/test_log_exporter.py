@@ -121,7 +121,7 @@ async def test_a_batch_waits_for_its_collector_and_what_does_not_fit_is_counted(
         assert not await exporter.export()
         collector.answer = lambda _: OK
         assert await exporter.export()
-    assert [each["event"] for each in logs] == ["log export failed", "log export recovered"]
+    assert [each["event"] for each in logs] == ["export failed", "export recovered"]
     assert logs[-1]["dropped"] == exporter.dropped_count == 2
     assert [each.body.string_value for each in received(collector)[-3:]] == [
         "line 0",

@@ -95,7 +95,7 @@ async def test_a_batch_waits_for_its_collector(exporter: SpanExporter, collector
     end_attempt(exporter, lease)
     with structlog.testing.capture_logs() as logs:
         assert [await exporter.export() for _ in range(4)] == [False, False, True, True]
-    assert [each["event"] for each in logs] == ["trace export failed", "trace export recovered"]
+    assert [each["event"] for each in logs] == ["export failed", "export recovered"]
     assert len(collector.posted) == 3
     assert {each.body for each in collector.posted} == {collector.posted[0].body}
     assert collector.posted[0].headers["api-key"] == "k"
@@ -110,7 +110,7 @@ async def test_a_refused_batch_is_not_sent_again(
     with structlog.testing.capture_logs() as logs:
         await exporter.export()
         await exporter.flush(10)
-    assert [each["event"] for each in logs] == ["spans refused by the collector"]
+    assert [each["event"] for each in logs] == ["batch refused by the collector"]
     assert len(collector.posted) == 1
 
 

@@ -1,11 +1,10 @@
 """Sends a pod's spans to a collector, in batches, beside its jobs.
 
-Owns: the buffer of ended spans, and the connection to the collector. Runs on trio, without a
-thread: it exists in every worker of a pod, and ends with it. Reads, for jobs that go on after a
-kill or a failure, what their traces lack.
+Owns: the buffer of ended spans. Runs on trio, without a thread: it exists in every worker of a pod,
+and ends with it. Reads, for jobs that go on after a kill or a failure, what their traces lack.
 
-On failure: a batch is sent again after a pause, while the buffer fills; then new spans are dropped
-and counted. An outage is logged once, at its beginning and its end. No job ever waits.
+On failure: the collector's batch is sent again, while the buffer fills; then new spans are dropped
+and counted. No job ever waits.
 On stop: what is left is sent within `FLUSH_S`, after the pod's jobs are handed back.
 """
 
@@ -18,7 +17,6 @@ import attrs
 import structlog
 import trio
 
-from cortex.domain.backoff import Backoff
 from cortex.domain.classification import describe
 from cortex.domain.errors import CortexError
 from cortex.domain.job import Claim, Lease
@@ -48,7 +46,6 @@ ENCODED_MAX: Final = 8192
 AT_ONCE: Final = 256
 """Spans encoded before others of the loop get their turn: less than a millisecond."""
 FLUSH_S: Final = 2.0
-BACKOFF: Final = Backoff(base_s=1.0, cap_s=30.0)
 CLOCK_MOVED_NS: Final = 50_000_000
 _log = structlog.get_logger(__name__)
 
@@ -81,9 +78,7 @@ class SpanExporter:
             {"service.name": settings.service, **resource, **dict(settings.resource)},
             version=version,
         )
-        self._collector = Collector(settings)
-        self._failures_count = 0
-        self._unsent: tuple[bytes, int] | None = None
+        self._collector = Collector(settings, what="spans", rng=rng)
         self._exporting = trio.Lock()
         self._offset_ns = self._offset()
 
@@ -133,16 +128,13 @@ class SpanExporter:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
-            pause_s = PAUSE_S * self._rng.uniform(0.8, 1.2)
-            if self._failures_count:
-                pause_s = BACKOFF.pause_s(self._failures_count, rng=self._rng, least=0.5)
-            elif (
-                self._unsent is not None
+            is_full = (
+                self._collector.unsent_count
                 or len(self._buffer.waiting) >= BATCH_MAX
                 or self._ready_count >= ENCODED_MAX
-            ):
-                pause_s = 0.0
-            await trio.sleep(pause_s)
+            )
+            usual_s = 0.0 if is_full else PAUSE_S * self._rng.uniform(0.8, 1.2)
+            await trio.sleep(self._collector.pause_s() or usual_s)
             await self.export()
 
     async def flush(self, left_s: float) -> None:
@@ -151,44 +143,25 @@ class SpanExporter:
             while self._has_more and await self.export():
                 pass
         unsent_count = len(self._buffer.waiting) + len(self._buffer.recent) + self._ready_count
-        unsent_count += 0 if self._unsent is None else self._unsent[1]
+        unsent_count += self._collector.unsent_count
         if unsent_count:
             _log.warning("spans not exported", spans=unsent_count)
         await self._collector.aclose()
 
     @property
     def _has_more(self) -> bool:
-        return self._unsent is not None or bool(
-            self._buffer.waiting or self._buffer.recent or self._ready
-        )
+        waits = self._buffer.waiting or self._buffer.recent or self._ready
+        return bool(waits or self._collector.unsent_count)
 
     async def export(self) -> bool:
         """Send one batch; return whether the collector took it."""
         async with self._exporting:
-            return await self._export()
-
-    async def _export(self) -> bool:
-        if self._unsent is None:
-            batch = self._buffer.take(BATCH_MAX)
-            if not (batch or self._ready):
-                return True
-            self._unsent = await self._encoded(batch)
-        body, count = self._unsent
-        failure = await self._collector.post(body)
-        if failure is not None and failure.cls.is_transient:
-            if not self._failures_count:
-                _log.warning("trace export failed", error=failure.message)
-            self._failures_count += 1
-            return False
-        self._unsent = None
-        if failure is not None:
-            _log.warning("spans refused by the collector", spans=count, error=failure.message)
-            return False
-        if self._failures_count:
-            self._failures_count = 0
-            _log.info("trace export recovered", dropped=self._buffer.dropped_count)
-            self._buffer.dropped_count = 0
-        return True
+            if not self._collector.unsent_count:
+                batch = self._buffer.take(BATCH_MAX)
+                if not (batch or self._ready):
+                    return True
+                await self._collector.take(*await self._encoded(batch))
+            return await self._collector.send(dropped_count=self._buffer.dropped_count)
 
     async def _encoded(self, batch: Sequence[AttemptTrace | Span]) -> tuple[bytes, int]:
         """Return the body of a request, and how many spans it has."""
@@ -205,8 +178,7 @@ class SpanExporter:
             if encoded.count - since >= AT_ONCE:
                 since = encoded.count
                 await trio.lowlevel.checkpoint()
-        body = self._encoder.request(encoded.spans)
-        return await self._collector.packed(body), encoded.count
+        return self._encoder.request(encoded.spans), encoded.count
 
     def _encode(
         self, each: AttemptTrace | Span, earlier: Mapping[Lease, Resumed], encoded: "_Encoded"

@@ -1,10 +1,9 @@
 """Sends the log lines of a pod's jobs to a collector, in batches, beside its jobs.
 
-Owns: the lines that wait, and the connection to the collector.
+Owns: the lines that wait.
 
-On failure: a batch is sent again after a pause, while the buffer fills; then new lines are dropped
-and counted. An outage is logged once, at its beginning and its end. The lines are in the database
-all the same, and no job ever waits.
+On failure: the collector's batch is sent again, while the buffer fills; then new lines are dropped
+and counted. The lines are in the database all the same, and no job ever waits.
 On stop: what is left is sent within `FLUSH_S`.
 """
 
@@ -16,7 +15,6 @@ from typing import Final
 import structlog
 import trio
 
-from cortex.domain.backoff import Backoff
 from cortex.domain.log_line import LogLine, size_of
 from cortex.runtime.tracing import log_encoding
 from cortex.runtime.tracing.collector import Collector
@@ -28,7 +26,6 @@ CHARS_MAX: Final = 32 * 1024 * 1024
 BATCH_MAX: Final = 500
 """Lines in one export: a few milliseconds of the loop to encode."""
 FLUSH_S: Final = 2.0
-BACKOFF: Final = Backoff(base_s=1.0, cap_s=30.0)
 _log = structlog.get_logger(__name__)
 
 
@@ -53,16 +50,13 @@ class LogExporter:
         }
         self._version = version
         self._unix_ms = unix_ms
-        self._rng = rng
-        self._collector = Collector(settings)
+        self._collector = Collector(settings, what="log lines", rng=rng)
         self._waiting: deque[LogLine] = deque()
         self._chars = 0
-        self._unsent: tuple[bytes, int] | None = None
         self._exporting = trio.Lock()
         self._has_any = trio.Event()
-        self._failures_count = 0
         self.dropped_count = 0
-        """Lines ever that did not fit the buffer, or that the collector refused."""
+        """Lines ever that did not fit the buffer."""
 
     def add(self, lines: Sequence[LogLine]) -> None:
         """Export lines, as far as they fit the buffer."""
@@ -82,9 +76,7 @@ class LogExporter:
             if not self._has_more:
                 self._has_any = trio.Event()
                 await self._has_any.wait()
-            if self._failures_count:
-                pause_s = BACKOFF.pause_s(self._failures_count, rng=self._rng, least=0.5)
-                await trio.sleep(pause_s)
+            await trio.sleep(self._collector.pause_s())
             await self.export()
 
     async def flush(self, left_s: float) -> None:
@@ -92,19 +84,19 @@ class LogExporter:
         with trio.move_on_after(min(FLUSH_S, left_s), shield=True):
             while self._has_more and await self.export():
                 pass
-        unsent_count = len(self._waiting) + (0 if self._unsent is None else self._unsent[1])
-        if unsent_count or self.dropped_count:
-            _log.warning("log lines not exported", lines=unsent_count + self.dropped_count)
+        unsent_count = len(self._waiting) + self._collector.unsent_count
+        if lost_count := unsent_count + self.dropped_count + self._collector.refused_count:
+            _log.warning("log lines not exported", lines=lost_count)
         await self._collector.aclose()
 
     @property
     def _has_more(self) -> bool:
-        return bool(self._waiting) or self._unsent is not None
+        return bool(self._waiting or self._collector.unsent_count)
 
     async def export(self) -> bool:
         """Send one batch; return whether the collector took it."""
         async with self._exporting:
-            if self._unsent is None:
+            if not self._collector.unsent_count:
                 count = min(BATCH_MAX, len(self._waiting))
                 if not count:
                     return True
@@ -114,22 +106,5 @@ class LogExporter:
                 body = log_encoding.request(
                     batch, offset_ns, resource=self._resource, version=self._version
                 )
-                self._unsent = await self._collector.packed(body), count
-            return await self._send(*self._unsent)
-
-    async def _send(self, body: bytes, count: int) -> bool:
-        failure = await self._collector.post(body)
-        if failure is not None and failure.cls.is_transient:
-            if not self._failures_count:
-                _log.warning("log export failed", error=failure.message)
-            self._failures_count += 1
-            return False
-        self._unsent = None
-        if failure is not None:
-            _log.warning("log lines refused by the collector", lines=count, error=failure.message)
-            self.dropped_count += count
-            return False
-        if self._failures_count:
-            self._failures_count = 0
-            _log.info("log export recovered", dropped=self.dropped_count)
-        return True
+                await self._collector.take(body, count)
+            return await self._collector.send(dropped_count=self.dropped_count)

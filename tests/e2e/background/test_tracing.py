@@ -185,7 +185,7 @@ def test_stopping_workers_export_their_spans_and_ignore_a_dead_collector(
     for _ in range(2):
         job_id = submit(pods.dsn, "steps", {"count": 3})
         until_status(pods.dsn, job_id, "COMPLETED")
-        eventually(lambda: "trace export failed" in pod.log, what="the failure is logged")
+        eventually(lambda: "export failed" in pod.log, what="the failure is logged")
     assert pod.stop() == 0
-    assert pod.log.count("trace export failed") == 1
+    assert pod.log.count("export failed") == 1
     assert pod.log.count("spans not exported") == 1
