@@ -223,6 +223,9 @@ class Channels(Protocol):
     async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None:
         """Send a message by one of them, once; return why that failed."""
 
+    async def origin(self, job_id: UUID) -> str | None:
+        """Return the job that submitted this one; None: a person or a program did."""
+
     async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:
         """Remind of a request that still waits; the same id does so once.
 

@@ -8,7 +8,6 @@ and the job goes on.
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
 
@@ -19,6 +18,7 @@ from cortex.domain.effect import Invocation
 from cortex.domain.errors import InvalidValueError, TransientError
 from cortex.domain.failure import CREDENTIALS_REFUSED, Failure
 from cortex.domain.messages.message import Message
+from cortex.domain.messages.quoting import FROM, author, harmless, reserved_in
 from cortex.domain.messages.topic import check_topic
 from cortex.durable.attempt import Attempt, ToolCall, ToolPlan
 from cortex.durable.guarding import guard_of
@@ -30,6 +30,7 @@ DATA_MAX: Final = 16_384
 """Characters of further details, as JSON."""
 WAITS_MAX: Final = 2
 """How many times in a row a job waits for a channel that is down, a minute each."""
+WRITTEN: Final = frozenset({"title", "text", "data"})
 SENT: Final = "sent"
 REFUSED: Final = "it was not sent by this channel"
 
@@ -59,17 +60,25 @@ class Notification:
                 f"send_notification: data has more than {DATA_MAX} characters",
                 hint="keep it elsewhere and send its address",
             )
+        for name, written in (("title", self.title), ("text", self.text), ("data", self.data)):
+            if (words := reserved_in(written)) is not None:
+                raise InvalidValueError(
+                    f"send_notification: {name} has {words!r}, words of Cortex's own messages",
+                    hint="say it in other words",
+                )
 
     def to_json(self) -> dict[str, Any]:
         """Return what was given, as the arguments of a job."""
         given = attrs.asdict(self, filter=lambda _, value: value is not None)
         return given | ({"risk": self.risk.value} if self.risk is not None else {})
 
-    def payload(self, *, job_id: UUID, tenant: str, agent: str | None) -> dict[str, Any]:
+    def payload(self, *, job: str, tenant: str, agent: str | None) -> dict[str, Any]:
+        """Return what is sent: `from` says whose text it is; `job` is the one that wrote it."""
         given = self.to_json()
         del given["topic"]
-        sender = {"job": str(job_id), "tenant": tenant}
-        return {**given, **sender} | ({} if agent is None else {"agent": agent})
+        written = {name: harmless(value) for name, value in given.items() if name in WRITTEN}
+        sender = {"job": job, "tenant": tenant, FROM: author(agent=agent, job=job)}
+        return {**given, **written, **sender} | ({} if agent is None else {"agent": agent})
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,7 @@ from cortex.durable.notifying import SENT, TOPIC, Delivery, Notification
 from cortex.durable.registry import job
 
 NAME: Final = SEND_NOTIFICATION
-LOGGED: Final = ("title", "text", "risk", "data", "job", "agent", "tenant")
+LOGGED: Final = ("from", "title", "text", "risk", "data", "job", "agent", "tenant")
 NOBODY: Final = "no subscription matches its topic, tenant and risk"
 
 _log = structlog.get_logger(__name__)
@@ -96,8 +96,9 @@ class Routes:
 async def _routes(ctx: Context, notification: Notification) -> Routes:
     spec = await ctx.agent_spec()
     tenant = (await ctx.caller("routes")).tenant
+    origin = await ctx.services.channels.origin(ctx.job_id)
     payload = notification.payload(
-        job_id=ctx.job_id, tenant=tenant, agent=None if spec is None else spec["name"]
+        job=origin or str(ctx.job_id), tenant=tenant, agent=None if spec is None else spec["name"]
     )
     names = await ctx.services.channels.routes(notification.topic, tenant=tenant, payload=payload)
     at = await ctx.services.clock.now()

@@ -154,6 +154,9 @@ class NoSubscriptions:
 
     async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None: ...
 
+    async def origin(self, job_id: UUID) -> str | None:  # noqa: ARG002
+        return None
+
     async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:  # noqa: ARG002
         return ApprovalReminder(approval=approval, status="PENDING", notified=[])
 

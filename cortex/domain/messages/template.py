@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.safe import safe
 
 TEMPLATE_MAX: Final = 8_000
 VALUE_MAX: Final = 2_000
@@ -57,10 +58,14 @@ class Template:
             if isinstance(each, _Place) and each.path[0] == "payload":
                 yield ".".join(each.path[1:]), each.default is not None
 
-    def render(self, message: Mapping[str, Any]) -> str:
-        """Fill in the values. Raises `InvalidValueError` for one that the message lacks."""
+    def render(self, message: Mapping[str, Any], *, newline: str = " ") -> str:
+        """Fill in the values, made visible; `newline` stands for each of their line breaks.
+
+        Raises `InvalidValueError` for one that the message lacks.
+        """
         return "".join(
-            each if isinstance(each, str) else _value(each, message) for each in self._parts
+            each if isinstance(each, str) else safe(_value(each, message), newline=newline)
+            for each in self._parts
         )
 
 

@@ -53,6 +53,9 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "upkeep.run_once": Allowed(only_by=UPKEEP, known={"name": lambda claim: claim.type}),
     "channels.routes": Allowed(only_by=_BY_NOTIFICATION),
     "channels.send": Allowed(only_by=_BY_NOTIFICATION),
+    "channels.origin": Allowed(
+        only_by=_BY_NOTIFICATION, known={"job_id": lambda claim: claim.lease.job_id}
+    ),
     "channels.remind": Allowed(only_by=(APPROVAL_NOTIFY,)),
     "channels.notify": Allowed(),  # it submits a job, as any job may
 }

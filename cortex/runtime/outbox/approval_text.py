@@ -1,7 +1,8 @@
 """Messages about requests for approval, for people: who may decide, where, and what it is about.
 
 They carry the risk, the call on one line, the agent, the job and the expiry. They never carry all
-arguments: the page behind the link shows those.
+arguments: the page behind the link shows those. The only link is that one: those of a call's
+arguments are shown as text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ import attrs
 
 from cortex.domain.approvals.approval import Risk
 from cortex.domain.messages.message import Message
+from cortex.domain.messages.quoting import unlinked
 from cortex.domain.phrases import utc_time
 from cortex.domain.safe import safe
 
@@ -62,9 +64,9 @@ def _lines(topic: str, payload: Mapping[str, Any]) -> Iterator[str]:
         by = f" by {safe(payload['decided_by'])}" if "decided_by" in payload else ""
         yield f"{payload['status'].lower()}{by}: {name} ({risk})"
     if "reason" in payload:
-        yield f"reason: {safe(payload['reason'])}"
+        yield f"reason: {unlinked(safe(payload['reason']))}"
     if "call" in payload:
-        yield f"call: {safe(payload['call'])}"
+        yield f"call: {unlinked(safe(payload['call']))}"
     if "effect" in payload:
         yield f"effect: {safe(payload['effect'])}{_UNDO[payload.get('reversible')]}"
     agent = f", agent {safe(payload['agent'])}" if "agent" in payload else ""

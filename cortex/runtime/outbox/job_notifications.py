@@ -3,7 +3,7 @@
 The senders, their limits and their breakers are those of the outbox; a job has its own retries.
 """
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import attrs
@@ -23,6 +23,9 @@ from cortex.runtime.outbox.senders import SenderParts, send_within
 from cortex.store import approvals, jobs, specs
 from cortex.store.background import subscriptions
 from cortex.store.specs import SpecKind
+
+BY_JOB: Final = "job:"
+"""How the submitter of a job is recorded that another job submits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +56,10 @@ class StoreChannels:
         finally:
             await poster.aclose()
 
+    async def origin(self, job_id: UUID) -> str | None:
+        submitted_by = (await self.port(jobs.show, job_id)).submitted_by or ""
+        return submitted_by.removeprefix(BY_JOB) if submitted_by.startswith(BY_JOB) else None
+
     async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:
         approval_id = await self.port(approvals.find, approval)
         done = await self.port(approvals.remind_one, approval_id, message_id=message_id)
@@ -75,7 +82,7 @@ class StoreChannels:
             tenant=claim.tenant,
             traceparent=traceparent,
         )
-        await self.port(jobs.submit_once, submission, by=f"job:{claim.lease.job_id}")
+        await self.port(jobs.submit_once, submission, by=f"{BY_JOB}{claim.lease.job_id}")
 
 
 def _gone(name: str) -> Failure:

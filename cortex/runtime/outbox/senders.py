@@ -4,7 +4,7 @@ A sender returns why a message was not taken, or raises; it knows nothing of att
 breakers. The time of a call is limited by its caller.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final, Protocol
 
@@ -17,8 +17,11 @@ from cortex.actors.phases import is_being_cancelled
 from cortex.domain.classification import code_of_status, failure_of
 from cortex.domain.failure import Failure
 from cortex.domain.messages.message import Message
+from cortex.domain.messages.quoting import FROM, first_line, quoted
 from cortex.domain.messages.subscription import PLACE, Channel, Subscription
 from cortex.domain.messages.template import Template
+from cortex.domain.messages.topic import RUNTIME_WORDS
+from cortex.domain.safe import safe
 from cortex.domain.tracing.traceparent import HEADER
 from cortex.durable.message_handlers import MessageHandler
 from cortex.http_client.addresses import AllowedAddresses
@@ -118,25 +121,32 @@ async def send_within(sender: Sender, message: Message) -> Failure | None:
 
 def default_text(message: Message) -> str:
     """Return one text with everything that a message says, for channels without a template."""
-    if message.topic in APPROVAL_TOPICS:
-        lines = [approval_text(message)]
-    else:
-        lines = [f"{message.topic} ({message.tenant})"]
-        # What a person wrote for people comes first, whole.
-        written = [name for name in ("title", "text") if isinstance(message.payload.get(name), str)]
-        lines += [message.payload[name] for name in written]
-        lines += [
-            f"{name}: {_shown(value)}"
-            for name, value in message.payload.items()
-            if name not in written
-        ]
+    is_approval = message.topic in APPROVAL_TOPICS
+    lines = [approval_text(message)] if is_approval else list(_lines(message))
     if message.escalated_from is not None:
         lines.append(f"{message.escalated_from} could not be reached")
     return "\n".join(lines)[:TEXT_MAX]
 
 
+def _lines(message: Message) -> Iterator[str]:
+    """Yield the author and the quoted text first, if a person is to read one; then the rest."""
+    payload = message.payload
+    written = [name for name in ("title", "text") if isinstance(payload.get(name), str)]
+    if FROM in payload:
+        yield first_line(str(payload[FROM]))
+    else:
+        yield f"{message.topic} ({message.tenant})"
+    for name in written:
+        yield quoted(safe(payload[name], newline="\n"))
+    if FROM in payload:
+        yield f"topic: {message.topic}"
+    for name, value in payload.items():
+        if name not in {*written, FROM}:
+            yield f"{safe(name)}: {_shown(value)}"
+
+
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    text = safe(value if isinstance(value, str) else orjson.dumps(value).decode())
     return text if len(text) <= VALUE_MAX else text[: VALUE_MAX - 1] + "…"
 
 
@@ -144,7 +154,16 @@ def _text_of(template: str | None) -> Callable[[Message], str]:
     if template is None:
         return default_text
     parsed = Template.parse(template, source="template")
-    return lambda message: parsed.render(message.document)[:TEXT_MAX]
+
+    def text(message: Message) -> str:
+        # What the runtime announces keeps to its lines, whatever stands in an error message.
+        is_runtime = message.topic.partition(".")[0] in RUNTIME_WORDS
+        rendered = parsed.render(message.document, newline=" " if is_runtime else "\n")
+        if FROM in message.payload:
+            rendered = f"{first_line(str(message.payload[FROM]))}\n{quoted(rendered)}"
+        return rendered[:TEXT_MAX]
+
+    return text
 
 
 @attrs.frozen(kw_only=True)

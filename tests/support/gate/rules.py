@@ -148,7 +148,12 @@ RULES: Final = (
     Rule(
         "flows",
         ("cortex/flows/",),
-        ("tests/unit/flows", "tests/cli/test_flows.py", *e2e("built_in_jobs")),
+        (
+            "tests/unit/flows",
+            "tests/hostile/test_flows.py",
+            "tests/cli/test_flows.py",
+            *e2e("built_in_jobs"),
+        ),
     ),
     Rule(
         "testing",
@@ -161,7 +166,11 @@ RULES: Final = (
         ),
     ),
     Rule("client", ("cortex/client/",), ("tests/client", "tests/sql/test_submitter.py")),
-    Rule("jobs", ("cortex/jobs/",), ("tests/unit/jobs", *e2e("built_in_jobs", "bulk"))),
+    Rule(
+        "jobs",
+        ("cortex/jobs/",),
+        ("tests/unit/jobs", "tests/hostile/test_webhooks.py", *e2e("built_in_jobs", "bulk")),
+    ),
     Rule("http_client", ("cortex/http_client/",), ("tests/unit/http_client", "tests/unit/jobs")),
     Rule("demo", ("cortex/demo/",), ("tests/demo", "tests/unit/demo", *e2e("demo"))),
     Rule("bench", ("bench/", "cortex/bench/"), ("tests/bench", "tests/cli/bench")),

@@ -19,6 +19,8 @@ class ChannelList:
     sent: list[tuple[str, Message]] = field(factory=list)
     reminded: list[tuple[str, UUID]] = field(factory=list)
     notified: dict[UUID, str] = field(factory=dict)
+    by_job: str | None = None
+    """The job that submits notifications."""
 
     async def routes(self, topic: str, *, tenant: str, payload: dict[str, Any]) -> list[str]:  # noqa: ARG002
         return list(self.failures)
@@ -26,6 +28,9 @@ class ChannelList:
     async def send(self, name: str, message: Message, *, limit_s: float) -> Failure | None:  # noqa: ARG002
         self.sent.append((name, message))
         return self.failures[name].pop(0) if self.failures[name] else None
+
+    async def origin(self, job_id: UUID) -> str | None:  # noqa: ARG002
+        return self.by_job
 
     async def remind(self, approval: str, *, message_id: UUID) -> ApprovalReminder:
         self.reminded.append((approval, message_id))

@@ -68,6 +68,7 @@ async def test_every_matching_subscription_gets_one_message_under_one_id() -> No
         "data": {"n": 1},
         "job": str(job.claim.lease.job_id),
         "tenant": "default",
+        "from": f"job {job.claim.lease.job_id}",
     }
     assert sorted(job.breakers.admissions) == ["notify:mail", "notify:page"]
     assert lines == []
