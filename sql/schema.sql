@@ -280,6 +280,7 @@ CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lin
 CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, suspended_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on ~~ 'quota:%'::text;
 CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id);
 CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
+CREATE INDEX job_tenant ON cortex.job_record USING btree (tenant, created_at, id) WHERE tenant <> 'default'::text;
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
 GRANT INSERT, SELECT, UPDATE ON cortex.job_record TO cortex_runtime;
@@ -1766,6 +1767,7 @@ CREATE TABLE cortex.fact (
 ) WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX fact_job ON cortex.fact USING btree (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact USING btree (type, at);
+CREATE INDEX fact_tenant ON cortex.fact USING btree (tenant, type, at, id) WHERE tenant <> 'default'::text;
 CREATE INDEX fact_source ON cortex.fact USING btree (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact USING btree (call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX fact_pod ON cortex.fact USING btree (pod_id) WHERE (type = ANY (ARRAY['error'::text, 'lifecycle'::text])) AND pod_id IS NOT NULL;
@@ -2080,6 +2082,7 @@ END) STORED,  -- The breaker whose closing triggers an automatic retry: the sour
 );
 CREATE INDEX dead_letter_newest ON cortex.dead_letter USING btree (created_at, job_id);
 CREATE INDEX dead_letter_unresolved ON cortex.dead_letter USING btree (created_at, job_id) WHERE state = ANY (ARRAY['OPEN'::text, 'ESCALATED'::text, 'ARCHIVED'::text]);
+CREATE INDEX dead_letter_tenant ON cortex.dead_letter USING btree (tenant, created_at, job_id) WHERE tenant <> 'default'::text;
 CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter USING btree (fingerprint text_pattern_ops, created_at);
 CREATE INDEX dead_letter_untriaged ON cortex.dead_letter USING btree (COALESCE(awaits, ''::text), created_at) WHERE state = 'OPEN'::text AND triaged_at IS NULL;
 -- A lineage of jobs is retried automatically once; then a person decides.
@@ -2280,6 +2283,7 @@ CREATE TABLE cortex.effect (
 ) WITH (fillfactor=70, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX effect_status ON cortex.effect USING btree (status, created_at DESC, id DESC);
 CREATE INDEX effect_tool ON cortex.effect USING btree (tool, status, created_at DESC, id DESC);
+CREATE INDEX effect_tenant ON cortex.effect USING btree (tenant, status, created_at DESC, id DESC) WHERE tenant <> 'default'::text;
 CREATE INDEX effect_job ON cortex.effect USING btree (job_id, created_at DESC, id DESC);
 GRANT INSERT, SELECT, UPDATE ON cortex.effect TO cortex_runtime;
 GRANT SELECT ON cortex.effect TO cortex_reader;
@@ -2517,6 +2521,7 @@ CREATE TABLE cortex.approval (
 ) WITH (fillfactor=80, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
 CREATE INDEX approval_pending ON cortex.approval USING btree (risk, expires_at, id) WHERE status = 'PENDING'::text;
 CREATE INDEX approval_status ON cortex.approval USING btree (status, created_at DESC, id DESC);
+CREATE INDEX approval_tenant ON cortex.approval USING btree (tenant, status, created_at DESC, id DESC) WHERE tenant <> 'default'::text;
 CREATE INDEX approval_remind ON cortex.approval USING btree (remind_at) WHERE status = 'PENDING'::text AND remind_at IS NOT NULL;
 CREATE INDEX approval_decided ON cortex.approval USING btree (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval USING btree (job_id);
@@ -2795,6 +2800,7 @@ CREATE TABLE cortex.api_token (
     name text NOT NULL,  -- Name of the token's holder, recorded with everything done with it. A person may have several tokens.
     digest bytea NOT NULL,  -- SHA-256 of the token.
     roles text[] NOT NULL,  -- viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.
+    tenant text,  -- The only tenant whose records it reads and changes; null: all.
     created_by text NOT NULL,  -- Who made it.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was made.
     expires_at timestamptz,  -- From then on it is invalid; null: never.
@@ -2808,6 +2814,7 @@ CREATE TABLE cortex.api_token (
     CONSTRAINT api_token_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
     CONSTRAINT api_token_revoked_by_check CHECK (length(revoked_by) >= 1 AND length(revoked_by) <= 200),
     CONSTRAINT api_token_roles_check CHECK (cardinality(roles) >= 1 AND cardinality(roles) <= 4 AND roles <@ ARRAY['viewer'::text, 'approver'::text, 'operator'::text, 'admin'::text]),
+    CONSTRAINT api_token_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
     CONSTRAINT revoked_by_only_when_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
 );
 CREATE INDEX api_token_name ON cortex.api_token USING btree (name, created_at);

@@ -79,6 +79,8 @@ class BulkRequest:
     agent_version: int | None = None
     """For retries of dead letters: None is the same, 0 the newest."""
     from_start: bool = False
+    tenant: str | None = None
+    """Only jobs of this tenant, whose the operation itself is; None: of all."""
 
     @classmethod
     def counted(
@@ -92,6 +94,7 @@ class BulkRequest:
         rate_per_s: float | None = None,
         agent_version: int | None = None,
         from_start: bool = False,
+        tenant: str | None = None,
     ) -> "BulkRequest":
         """Return a request for the jobs that a person counted and confirmed; `at`: when.
 
@@ -106,6 +109,7 @@ class BulkRequest:
             rate_per_s=rate_per_s,
             agent_version=agent_version,
             from_start=from_start,
+            tenant=tenant,
         )
         if request.is_about_letters:
             if len(job_ids) > NAMED_MAX:
@@ -143,6 +147,7 @@ class BulkRequest:
             id=job_id,
             type=BULK,
             queue_name=BULK,
+            tenant=self.tenant,
             payload=orjson.dumps({"request": fields}, default=str).decode(),
         )
 

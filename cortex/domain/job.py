@@ -26,6 +26,10 @@ ABANDONED_AFTER_S: Final = 30.0
 """How long after its cancellation a handler that goes on is ended; a cleanup may take that long."""
 BULK: Final = "bulk"
 """The type of jobs that carry out bulk operations, and the queue in which they take turns."""
+BEYOND_TENANT: Final = frozenset({APPROVAL_NOTIFY, BULK, EXECUTE_TOOL, *UPKEEP})
+"""Types that act on all tenants' jobs or call any tool: a token of one tenant submits none."""
+DEFAULT_TENANT: Final = "default"
+"""The tenant of what is submitted without one, and of facts and messages of the installation."""
 
 
 class JobStatus(StrEnum):
@@ -148,7 +152,7 @@ class Claim:
     timeout_s: int
     has_open: bool = False
     """An earlier attempt began effects or asked people: what has no step must be loaded, too."""
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     retry_count: int = 0
     max_retries: int = 3
     rate_limit_count: int = 0

@@ -143,6 +143,8 @@ class JobFilter:
     agents: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
+    tenant: str | None = None
+    """Only this tenant's, exactly: what the caller may see, and no term of the text."""
     tags: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     """Codes of the errors that they failed with."""

@@ -15,6 +15,7 @@ from cortex.domain.errors import Trouble
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
 from cortex.http.framework.shape import field
+from cortex.http.framework.tenancy import Tenancy
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +92,7 @@ ROUTES = (
         role=PUBLIC,
         summary="Check whether the pod is alive.",
         answers={200: Alive},
+        tenancy=Tenancy.SHARED,
     ),
     Route(
         method=Method.GET,
@@ -99,5 +101,6 @@ ROUTES = (
         role=PUBLIC,
         summary="Check whether the pod takes work.",
         answers={200: Readiness, 503: Readiness},
+        tenancy=Tenancy.SHARED,
     ),
 )

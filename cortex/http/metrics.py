@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import read
+from cortex.http.framework.tenancy import Tenancy
 
 
 async def metrics(_: CheckedRequest[None, None], api: Api) -> Response:
@@ -21,5 +22,6 @@ ROUTES: Final = (
         "Show the pod's metrics, for Prometheus.",
         answers={200: None},
         media="text/plain",
+        tenancy=Tenancy.INSTALLATION,
     ),
 )

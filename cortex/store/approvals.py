@@ -278,10 +278,10 @@ async def show_all(db: Database, ids: Sequence[UUID]) -> list[Approval]:
 
 
 async def pending(
-    db: Database, *, after: UUID | None = None, limit: int = 100
+    db: Database, *, after: UUID | None = None, limit: int = 100, tenant: str | None = None
 ) -> list[ApprovalRow]:
     """Return waiting requests: the most dangerous first, then the first to expire."""
-    return [_row(row) for row in await db.fetch("approvals.pending", after, limit)]
+    return [_row(row) for row in await db.fetch("approvals.pending", after, limit, tenant)]
 
 
 async def page(
@@ -290,10 +290,11 @@ async def page(
     statuses: Sequence[ApprovalStatus] = tuple(ApprovalStatus),
     before: UUID | None = None,
     limit: int = 100,
+    tenant: str | None = None,
 ) -> list[ApprovalRow]:
     """Return requests, newest first."""
     words = [status.value for status in statuses]
-    return [_row(row) for row in await db.fetch("approvals.list", words, before, limit)]
+    return [_row(row) for row in await db.fetch("approvals.list", words, before, limit, tenant)]
 
 
 async def changes(

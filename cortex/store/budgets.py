@@ -289,9 +289,14 @@ async def show(db: Database, name: str) -> BudgetLimit:
     return row_of(BudgetLimit, row)
 
 
-async def page(db: Database, *, after: str = "", limit: int = 100) -> list[BudgetRow]:
-    """Return budgets by name with their usage, reservations, and waiting jobs."""
-    return rows_of(BudgetRow, await db.fetch("budgets.list", after, limit))
+async def page(
+    db: Database, *, after: str = "", limit: int = 100, tenant: str | None = None
+) -> list[BudgetRow]:
+    """Return budgets by name with their usage, reservations, and waiting jobs.
+
+    `tenant`: only the budgets of this tenant itself.
+    """
+    return rows_of(BudgetRow, await db.fetch("budgets.list", after, limit, tenant))
 
 
 async def _put(

@@ -111,7 +111,7 @@ async def _choose(db: Database, request: BulkRequest, *, before: datetime) -> Jo
             job_choice.choose_marked_to_cancel if is_cancel else job_choice.choose_marked_to_retry
         )
         return await of_marked(db, request.job_ids)
-    which = parse_filter(request.jobs or "")
+    which = attrs.evolve(parse_filter(request.jobs or ""), tenant=request.tenant)
     if not which.is_about_letters:
         which = _submitted_before(which, before)
     through = request.letters_through

@@ -211,7 +211,12 @@ async def groups(
     Of the newest `looked_max` matching dead letters; `is_all`: these were all of them.
     """
     rows = await db.fetch(
-        "dead_letters.groups", *_arguments(which), which.is_unresolved, limit, looked_max
+        "dead_letters.groups",
+        *_arguments(which),
+        which.is_unresolved,
+        limit,
+        looked_max,
+        which.tenant,
     )
     return rows_of(DeadLetterGroup, rows)
 
@@ -221,7 +226,7 @@ async def page(
 ) -> list[DeadLetter]:
     """Return dead letters, newest first, older than that of the job `before`."""
     rows = await db.fetch(
-        "dead_letters.page", *_arguments(which), which.is_unresolved, before, limit
+        "dead_letters.page", *_arguments(which), which.is_unresolved, before, limit, which.tenant
     )
     return rows_of(DeadLetter, rows)
 
@@ -238,7 +243,7 @@ async def choose(
     db: Database, which: JobFilter, *, limit: int, through: UUID | None = None
 ) -> list[UUID]:
     """Return the jobs of dead letters to operate on, oldest first, none after `through`."""
-    rows = await db.fetch("dead_letters.choose", *_arguments(which), limit, through)
+    rows = await db.fetch("dead_letters.choose", *_arguments(which), limit, through, which.tenant)
     return [row["job_id"] for row in rows]
 
 

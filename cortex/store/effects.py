@@ -159,15 +159,16 @@ async def page(
     job_id: UUID | None = None,
     before: UUID | None = None,
     limit: int = 100,
+    tenant: str | None = None,
 ) -> list[EffectRow]:
     """Return effects, newest first, older than `before`."""
     words = [status.value for status in statuses]
     if job_id is not None:
-        rows = await db.fetch("effects.list_of_job", job_id, words, tool, before, limit)
+        rows = await db.fetch("effects.list_of_job", job_id, words, tool, before, limit, tenant)
     elif tool is not None:
-        rows = await db.fetch("effects.list_of_tool", tool, words, before, limit)
+        rows = await db.fetch("effects.list_of_tool", tool, words, before, limit, tenant)
     else:
-        rows = await db.fetch("effects.list", words, before, limit)
+        rows = await db.fetch("effects.list", words, before, limit, tenant)
     return [row_of(EffectRow, row, arguments=parse(row["arguments"])) for row in rows]
 
 

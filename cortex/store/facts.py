@@ -171,12 +171,14 @@ async def page(
     job_id: UUID | None = None,
     before: int | None = None,
     limit: int = 50,
+    tenant: str | None = None,
 ) -> list[ListedFact]:
     """Return the newest facts of these types, not older than this many seconds, before an id.
 
-    Only those of a source or of a job, if one is given; none before an id that does not exist.
+    Only those of a source, a job or a tenant, if one is given; none before an id that does not
+    exist.
     """
-    rows = await db.fetch("facts.page", list(types), since_s, before, limit, source, job_id)
+    rows = await db.fetch("facts.page", list(types), since_s, before, limit, source, job_id, tenant)
     return rows_of(ListedFact, rows)
 
 

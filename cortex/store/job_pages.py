@@ -13,7 +13,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.job import UPKEEP, JobStatus
+from cortex.domain.job import DEFAULT_TENANT, UPKEEP, JobStatus
 from cortex.domain.job_filter import JobCursor, JobFilter, like
 from cortex.postgres.database import Database, Record
 from cortex.store.jobs import ListedJob
@@ -48,6 +48,7 @@ class WayIn:
     states: Sequence[JobStatus] | None = None
     agent_ids: Sequence[UUID] | None = None
     job_ids: Sequence[UUID] | None = None
+    tenant: str | None = None
 
 
 async def page(
@@ -123,6 +124,8 @@ async def way_in(db: Database, which: JobFilter) -> WayIn:
         rows = await db.fetch("specs.agent_ids_like", like(which.agents), AGENTS_MAX + 1)
         if len(rows) <= AGENTS_MAX:
             return WayIn(agent_ids=[row["id"] for row in rows])
+    if which.tenant not in (None, DEFAULT_TENANT) and not is_few:
+        return WayIn(tenant=which.tenant)
     return WayIn(states=which.statuses or _implied(which))
 
 
@@ -162,6 +165,7 @@ async def _page_due(
         limit + 1,
         which.state_patterns,
         like(which.tags),
+        which.tenant,
     )
     return _page_of(rows, at="next_retry_at", looked_max=looked_max, limit=limit)
 
@@ -197,6 +201,8 @@ async def _page(
         [each.value for each in which.classes] or None,
         which.ended_before_s,
         which.ended_within_s,
+        which.tenant,
+        way.tenant,
     )
     return _page_of(rows, at="created_at", looked_max=looked_max, limit=limit)
 
@@ -236,10 +242,11 @@ def _is_looked_for(which: JobFilter, way: WayIn) -> bool:
     """Return whether some jobs of the way in may not match."""
     by_agent = bool(which.agents) and way.agent_ids is None
     by_state = bool(which.statuses) and way.states is None
+    by_tenant = which.tenant is not None and way.tenant is None
     by_wait = which.state_patterns is not None
     others = (which.types, which.queues, which.tenants, which.tags, which.codes, which.pods)
     by_end = which.letter_patterns is not None or bool(which.classes) or which.is_about_ends
-    return by_agent or by_state or by_wait or by_end or any(others)
+    return by_agent or by_tenant or by_state or by_wait or by_end or any(others)
 
 
 def _patterns(which: JobFilter) -> tuple[Sequence[str], ...]:

@@ -15,6 +15,8 @@ from cortex.store.rows import rows_of, unless_all_null
 
 PLACES_MAX: Final = 20
 """Attempts of one job from which late lines are still read."""
+LOOKED_MAX: Final = 10_000
+"""Lines of all tenants that are read for a page of one."""
 ATTEMPT_MAX: Final = 2**31 - 1
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -185,6 +187,30 @@ async def page(
 ) -> list[LogRow]:
     """Return the newest lines of all jobs, the newest first, not older than this many seconds."""
     return rows_of(LogRow, await db.fetch("logs.page", least.value, since_s, before, limit))
+
+
+async def page_of_tenant(
+    db: Database,
+    tenant: str,
+    *,
+    least: Level = Level.DEBUG,
+    since_s: float,
+    before: int | None = None,
+    limit: int = 100,
+) -> tuple[list[LogRow], int | None]:
+    """Return the newest lines of a tenant's jobs, and before which id others may follow.
+
+    Among the newest `LOOKED_MAX` lines of all tenants: there may be fewer than `limit`.
+    """
+    rows = await db.fetch(
+        "logs.page_of_tenant", least.value, since_s, before, limit, tenant, LOOKED_MAX
+    )
+    head = rows[0]
+    shown = rows_of(LogRow, [row for row in rows if row["id"] is not None])
+    if len(shown) == limit:
+        return shown, shown[-1].id
+    has_more = head["looked_count"] == LOOKED_MAX and not head["is_past"]
+    return shown, head["last_id"] if has_more else None
 
 
 async def newest_id(db: Database) -> int:

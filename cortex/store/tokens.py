@@ -29,6 +29,8 @@ class Holder:
     token_id: UUID
     name: str
     roles: frozenset[Role]
+    tenant: str | None = None
+    """The only tenant whose records it may read and change; None: all."""
     is_revoked: bool = False
     is_expired: bool = False
 
@@ -45,6 +47,7 @@ class Token:
     id: UUID
     name: str
     roles: tuple[Role, ...]
+    tenant: str | None
     created_by: str
     created_at: datetime
     expires_at: datetime | None
@@ -79,11 +82,12 @@ async def create(
     expires_s: float | None,
     by: str,
     reason: str = "",
+    tenant: str | None = None,
 ) -> Token:
     """Create a token; return its row. Raises `ConflictError` when the id is taken."""
     ordered = [role.value for role in Role if role in set(roles)]
     row = await db.fetch_one(
-        "tokens.create", token_id, name, digest, ordered, expires_s, by, reason
+        "tokens.create", token_id, name, digest, ordered, expires_s, by, reason, tenant
     )
     if row is None:
         raise ConflictError(f"token {token_id} exists already")
@@ -168,6 +172,7 @@ def _holder(row: Record | None, digest: bytes) -> Holder | None:
         token_id=row["id"],
         name=row["name"],
         roles=frozenset(map(Role, row["roles"])),
+        tenant=row["tenant"],
         is_revoked=row.get("is_revoked", False),
         is_expired=row.get("is_expired", False),
     )

@@ -47,6 +47,8 @@ COMMENT ON COLUMN cortex.fact.data IS
     'call). cost: model, outcome, usage, estimated, code, class. lifecycle: by, reason and the values before and after.';
 CREATE INDEX fact_job ON cortex.fact (job_id, id) WHERE job_id IS NOT NULL;
 CREATE INDEX fact_type ON cortex.fact (type, at);
+-- Facts of the tenant that all have who name none pay nothing for it.
+CREATE INDEX fact_tenant ON cortex.fact (tenant, type, at, id) WHERE tenant <> 'default';
 CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
 -- Not of costs: a pod that has any has run jobs.

@@ -100,6 +100,8 @@ COMMENT ON COLUMN cortex.dead_letter.is_automatic IS 'The triage retried it, whi
 CREATE INDEX dead_letter_newest ON cortex.dead_letter (created_at, job_id);
 CREATE INDEX dead_letter_unresolved ON cortex.dead_letter (created_at, job_id)
     WHERE state IN ('OPEN', 'ESCALATED', 'ARCHIVED');
+-- Lists of one tenant's. Jobs of the tenant that all have who name none pay nothing for it.
+CREATE INDEX dead_letter_tenant ON cortex.dead_letter (tenant, created_at, job_id) WHERE tenant <> 'default';
 CREATE INDEX dead_letter_fingerprint ON cortex.dead_letter (fingerprint text_pattern_ops, created_at);
 CREATE INDEX dead_letter_untriaged ON cortex.dead_letter (coalesce(awaits, ''), created_at)
     WHERE state = 'OPEN' AND triaged_at IS NULL;

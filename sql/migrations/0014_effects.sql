@@ -69,6 +69,8 @@ COMMENT ON COLUMN cortex.effect.resolved_at IS 'When.';
 COMMENT ON COLUMN cortex.effect.resolved_reason IS 'Why.';
 CREATE INDEX effect_status ON cortex.effect (status, created_at DESC, id DESC);
 CREATE INDEX effect_tool ON cortex.effect (tool, status, created_at DESC, id DESC);
+-- Jobs of the tenant that all have who name none pay nothing for it.
+CREATE INDEX effect_tenant ON cortex.effect (tenant, status, created_at DESC, id DESC) WHERE tenant <> 'default';
 CREATE INDEX effect_job ON cortex.effect (job_id, created_at DESC, id DESC);
 
 GRANT SELECT, INSERT, UPDATE ON cortex.effect TO cortex_runtime;

@@ -102,6 +102,8 @@ COMMENT ON COLUMN cortex.approval.remind_at IS
 -- No index by time alone: the planner would prefer it, and read all of it for a rare risk or state.
 CREATE INDEX approval_pending ON cortex.approval (risk, expires_at, id) WHERE status = 'PENDING';
 CREATE INDEX approval_status ON cortex.approval (status, created_at DESC, id DESC);
+-- Jobs of the tenant that all have who name none pay nothing for it.
+CREATE INDEX approval_tenant ON cortex.approval (tenant, status, created_at DESC, id DESC) WHERE tenant <> 'default';
 CREATE INDEX approval_remind ON cortex.approval (remind_at) WHERE status = 'PENDING' AND remind_at IS NOT NULL;
 CREATE INDEX approval_decided ON cortex.approval (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval (job_id);

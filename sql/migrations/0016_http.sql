@@ -6,6 +6,7 @@ CREATE TABLE cortex.api_token (
     digest bytea NOT NULL UNIQUE CHECK (octet_length(digest) = 32),
     roles text[] NOT NULL CHECK (
         cardinality(roles) BETWEEN 1 AND 4 AND roles <@ ARRAY['viewer', 'approver', 'operator', 'admin']),
+    tenant text CHECK (length(tenant) BETWEEN 1 AND 100),
     created_by text NOT NULL CHECK (length(created_by) BETWEEN 1 AND 200),
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     expires_at timestamptz,
@@ -20,6 +21,7 @@ COMMENT ON COLUMN cortex.api_token.name IS
     'Name of the token''s holder, recorded with everything done with it. A person may have several tokens.';
 COMMENT ON COLUMN cortex.api_token.digest IS 'SHA-256 of the token.';
 COMMENT ON COLUMN cortex.api_token.roles IS 'viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.';
+COMMENT ON COLUMN cortex.api_token.tenant IS 'The only tenant whose records it reads and changes; null: all.';
 COMMENT ON COLUMN cortex.api_token.created_by IS 'Who made it.';
 COMMENT ON COLUMN cortex.api_token.created_at IS 'When it was made.';
 COMMENT ON COLUMN cortex.api_token.expires_at IS 'From then on it is invalid; null: never.';

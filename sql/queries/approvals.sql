@@ -92,8 +92,8 @@ SELECT id FROM (SELECT id FROM cortex.approval ORDER BY id DESC LIMIT 100000) re
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: pending
--- Waiting requests, the most dangerous first, then the first to expire. $1 after this request or null, $2 limit. Each
--- risk uses its own part of an index, from where the previous page ended.
+-- Waiting requests, the most dangerous first, then the first to expire. $1 after this request or null, $2 limit, $3 a
+-- tenant or null for all. Each risk uses its own part of an index, from where the previous page ended.
 WITH page AS (
     SELECT found.id, level.rank FROM (
         SELECT r.risk, r.rank, CASE WHEN b.id IS NULL OR r.rank < b.rank THEN '-infinity'
@@ -104,7 +104,7 @@ WITH page AS (
             FROM cortex.approval WHERE id = $1) b ON true
     ) level CROSS JOIN LATERAL (
         SELECT id, expires_at FROM cortex.approval
-        WHERE status = 'PENDING' AND risk = level.risk
+        WHERE status = 'PENDING' AND risk = level.risk AND ($3::text IS NULL OR tenant = $3)
           AND (expires_at, id) > (level.from_at, coalesce(level.from_id, '00000000-0000-0000-0000-000000000000'))
         ORDER BY expires_at, id LIMIT $2) found
     ORDER BY level.rank DESC, found.expires_at, found.id LIMIT $2
@@ -118,15 +118,21 @@ LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a
 ORDER BY page.rank DESC, a.expires_at, a.id;
 
 -- name: list
--- Newest requests first, each state by its own index. $1 states, $2 before this request or null, $3 limit.
+-- Newest requests first, each state by its own index. $1 states, $2 before this request or null, $3 limit, $4 a tenant
+-- or null for all: only one of the two is read.
 WITH page AS (
     SELECT found.id FROM unnest($1::text[]) AS wanted(status)
     LEFT JOIN cortex.approval b ON b.id = $2
     CROSS JOIN LATERAL (
-        SELECT id, created_at FROM cortex.approval
-        WHERE status = wanted.status
-          AND (created_at, id) < (coalesce(b.created_at, 'infinity'), coalesce(b.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
-        ORDER BY created_at DESC, id DESC LIMIT $3) found
+        (SELECT id, created_at FROM cortex.approval
+         WHERE status = wanted.status AND coalesce($4::text, 'default') = 'default' AND ($4 IS NULL OR tenant = $4)
+           AND (created_at, id) < (coalesce(b.created_at, 'infinity'), coalesce(b.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+         ORDER BY created_at DESC, id DESC LIMIT $3)
+        UNION ALL
+        (SELECT id, created_at FROM cortex.approval
+         WHERE tenant = $4 AND tenant <> 'default' AND status = wanted.status
+           AND (created_at, id) < (coalesce(b.created_at, 'infinity'), coalesce(b.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+         ORDER BY created_at DESC, id DESC LIMIT $3)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3
 )
 SELECT a.id, a.job_id, a.key, a.tool, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect, a.reversible,

@@ -182,13 +182,15 @@ WHERE scope = 'agent' AND subject = $1 AND declared_amount IS NOT NULL ORDER BY 
 SELECT * FROM cortex.budget WHERE name = $1;
 
 -- name: list
--- Budgets by name with what is spent: per day today, per run of the run that spent most. $1 after this name, $2 limit.
+-- Budgets by name with what is spent: per day today, per run of the run that spent most. $1 after this name, $2 limit,
+-- $3 a tenant, whose own budgets alone are listed, or null for all.
 SELECT b.*, u.window_key, coalesce(u.spent, 0) AS spent, coalesce(u.reserved, 0) AS reserved,
        (SELECT count(*) FROM cortex.job_record j
         WHERE j.status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND j.worker_job_id IS NULL
           AND j.waiting_on LIKE 'budget:%' AND j.waiting_on = 'budget:' || b.name) AS waiting_jobs,
        cortex.now() AS now
-FROM (SELECT * FROM cortex.budget WHERE name > $1 ORDER BY name LIMIT $2) b
+FROM (SELECT * FROM cortex.budget o WHERE o.name > $1 AND ($3::text IS NULL OR o.scope = 'tenant' AND o.subject = $3)
+      ORDER BY o.name LIMIT $2) b
 LEFT JOIN LATERAL (
     (SELECT r.window_key, r.spent, r.reserved FROM cortex.budget_use r
      WHERE b.period = 'run' AND r.budget_id = b.id AND r.run_spent IS NOT NULL

@@ -246,17 +246,24 @@ LEFT JOIN cortex.breaker_now b ON b.name = d.error_source
 -- name: groups
 -- Dead letters by their error, the latest first, each with its newest dead letter. $1 to $16 as in `matching`; $17
 -- whether only unresolved ones match; $18 limit, $19 most dead letters to count, the newest: `is_all` says whether these
--- were all.
+-- were all. $20 a tenant or null for all.
 WITH looked AS MATERIALIZED (
-    -- Only one of the two is read.
+    -- Only one of the three is read.
     (SELECT d.job_id, d.fingerprint, d.created_at, d.state
      FROM cortex.dead_letter d
-     WHERE {matching} AND $17::bool AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+     WHERE {matching} AND $17::bool AND coalesce($20::text, 'default') = 'default' AND ($20 IS NULL OR d.tenant = $20)
+       AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
     UNION ALL
     (SELECT d.job_id, d.fingerprint, d.created_at, d.state
      FROM cortex.dead_letter d
-     WHERE {matching} AND NOT $17::bool
+     WHERE {matching} AND NOT $17::bool AND coalesce($20::text, 'default') = 'default' AND ($20 IS NULL OR d.tenant = $20)
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
+    UNION ALL
+    (SELECT d.job_id, d.fingerprint, d.created_at, d.state
+     FROM cortex.dead_letter d
+     WHERE {matching} AND d.tenant = $20 AND d.tenant <> 'default'
+       AND (NOT $17::bool OR d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
 ), found AS (
     SELECT l.fingerprint, count(*) AS count, count(*) FILTER (WHERE l.state = 'ESCALATED') AS escalated_count,
@@ -292,18 +299,25 @@ ORDER BY d.created_at DESC, d.job_id DESC;
 
 -- name: page
 -- Dead letters, newest first. $1 to $16 as in `matching`, $17 whether only unresolved ones match, $18 before this
--- job's dead letter or null, $19 limit.
+-- job's dead letter or null, $19 limit, $20 a tenant or null for all.
 WITH edge AS MATERIALIZED (
     SELECT d.created_at, d.job_id FROM cortex.dead_letter d WHERE d.job_id = $18
 ), looked AS MATERIALIZED (
-    -- Only one of the two is read.
+    -- Only one of the three is read.
     (SELECT d.* FROM cortex.dead_letter d
-     WHERE {matching} AND $17::bool AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+     WHERE {matching} AND $17::bool AND coalesce($20::text, 'default') = 'default' AND ($20 IS NULL OR d.tenant = $20)
+       AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
        AND ($18::uuid IS NULL OR (d.created_at, d.job_id) < (SELECT e.created_at, e.job_id FROM edge e))
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
     UNION ALL
     (SELECT d.* FROM cortex.dead_letter d
-     WHERE {matching} AND NOT $17::bool
+     WHERE {matching} AND NOT $17::bool AND coalesce($20::text, 'default') = 'default' AND ($20 IS NULL OR d.tenant = $20)
+       AND ($18::uuid IS NULL OR (d.created_at, d.job_id) < (SELECT e.created_at, e.job_id FROM edge e))
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
+    UNION ALL
+    (SELECT d.* FROM cortex.dead_letter d
+     WHERE {matching} AND d.tenant = $20 AND d.tenant <> 'default'
+       AND (NOT $17::bool OR d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))
        AND ($18::uuid IS NULL OR (d.created_at, d.job_id) < (SELECT e.created_at, e.job_id FROM edge e))
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
 )
@@ -314,10 +328,11 @@ ORDER BY d.created_at DESC, d.job_id DESC;
 
 -- name: choose
 -- Unresolved dead letters to operate on, oldest first. $1 to $16 as in `matching`, $17 limit, $18 the last of those
--- that were counted, or null: none after it.
+-- that were counted, or null: none after it; $19 a tenant or null for all.
 SELECT d.job_id
 FROM cortex.dead_letter d
-WHERE {matching} AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') AND ($18::uuid IS NULL OR (d.created_at, d.job_id) <= (
+WHERE {matching} AND ($19::text IS NULL OR d.tenant = $19)
+  AND d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') AND ($18::uuid IS NULL OR (d.created_at, d.job_id) <= (
     SELECT l.created_at, l.job_id FROM cortex.dead_letter l WHERE l.job_id = $18))
 ORDER BY d.created_at, d.job_id LIMIT $17;
 

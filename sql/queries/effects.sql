@@ -52,16 +52,23 @@ SELECT id FROM (SELECT id FROM cortex.effect ORDER BY id DESC LIMIT 100000) rece
 WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: list
--- Newest effects first, each state by its own index. $1 states, $2 before this effect or null, $3 limit.
+-- Newest effects first, each state by its own index. $1 states, $2 before this effect or null, $3 limit, $4 a tenant
+-- or null for all: only one of the two is read.
 WITH edge AS MATERIALIZED (
     SELECT CASE WHEN $2::uuid IS NULL THEN 'infinity'
                 ELSE (SELECT b.created_at FROM cortex.effect b WHERE b.id = $2) END AS at,
            coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS id
 ), page AS (
     SELECT found.id FROM edge, unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
-        SELECT e.id, e.created_at FROM cortex.effect e
-        WHERE e.status = wanted.status AND (e.created_at, e.id) < (edge.at, edge.id)
-        ORDER BY e.created_at DESC, e.id DESC LIMIT $3) found
+        (SELECT e.id, e.created_at FROM cortex.effect e
+         WHERE e.status = wanted.status AND (e.created_at, e.id) < (edge.at, edge.id)
+           AND coalesce($4::text, 'default') = 'default' AND ($4 IS NULL OR e.tenant = $4)
+         ORDER BY e.created_at DESC, e.id DESC LIMIT $3)
+        UNION ALL
+        (SELECT e.id, e.created_at FROM cortex.effect e
+         WHERE e.tenant = $4 AND e.tenant <> 'default' AND e.status = wanted.status
+           AND (e.created_at, e.id) < (edge.at, edge.id)
+         ORDER BY e.created_at DESC, e.id DESC LIMIT $3)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3
 )
 SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
@@ -70,16 +77,22 @@ FROM page JOIN cortex.effect e ON e.id = page.id LEFT JOIN cortex.agent a ON a.i
 ORDER BY e.created_at DESC, e.id DESC;
 
 -- name: list_of_tool
--- The same of one tool. $1 tool, $2 states, $3 before this effect or null, $4 limit.
+-- The same of one tool. $1 tool, $2 states, $3 before this effect or null, $4 limit, $5 a tenant or null for all.
 WITH edge AS MATERIALIZED (
     SELECT CASE WHEN $3::uuid IS NULL THEN 'infinity'
                 ELSE (SELECT b.created_at FROM cortex.effect b WHERE b.id = $3) END AS at,
            coalesce($3, 'ffffffff-ffff-ffff-ffff-ffffffffffff') AS id
 ), page AS (
     SELECT found.id FROM edge, unnest($2::text[]) AS wanted(status) CROSS JOIN LATERAL (
-        SELECT e.id, e.created_at FROM cortex.effect e
-        WHERE e.tool = $1 AND e.status = wanted.status AND (e.created_at, e.id) < (edge.at, edge.id)
-        ORDER BY e.created_at DESC, e.id DESC LIMIT $4) found
+        (SELECT e.id, e.created_at FROM cortex.effect e
+         WHERE e.tool = $1 AND e.status = wanted.status AND (e.created_at, e.id) < (edge.at, edge.id)
+           AND coalesce($5::text, 'default') = 'default' AND ($5 IS NULL OR e.tenant = $5)
+         ORDER BY e.created_at DESC, e.id DESC LIMIT $4)
+        UNION ALL
+        (SELECT e.id, e.created_at FROM cortex.effect e
+         WHERE e.tenant = $5 AND e.tenant <> 'default' AND e.tool || '' = $1 AND e.status = wanted.status
+           AND (e.created_at, e.id) < (edge.at, edge.id)
+         ORDER BY e.created_at DESC, e.id DESC LIMIT $4)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $4
 )
 SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
@@ -88,11 +101,13 @@ FROM page JOIN cortex.effect e ON e.id = page.id LEFT JOIN cortex.agent a ON a.i
 ORDER BY e.created_at DESC, e.id DESC;
 
 -- name: list_of_job
--- The same of one job. $1 job, $2 states, $3 tool or null, $4 before this effect or null, $5 limit.
+-- The same of one job. $1 job, $2 states, $3 tool or null, $4 before this effect or null, $5 limit, $6 a tenant or
+-- null for all.
 SELECT e.id, e.job_id, e.key, e.tool, e.status, e.arguments, e.why, e.created_at, e.finished_at, e.calls_count,
        e.can_reconcile, e.resolution, e.resolved_by, e.approval_id, a.name AS agent, cortex.now() AS now
 FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id
 WHERE e.job_id = $1 AND e.status = ANY ($2::text[]) AND ($3::text IS NULL OR e.tool = $3)
+  AND ($6::text IS NULL OR e.tenant = $6)
   AND ($4::uuid IS NULL OR (e.created_at, e.id) < (SELECT b.created_at, b.id FROM cortex.effect b WHERE b.id = $4))
 ORDER BY e.created_at DESC, e.id DESC LIMIT $5;
 

@@ -28,7 +28,7 @@ ORDER BY f.id LIMIT $3;
 
 -- name: page
 -- Newest facts first. $1 types, $2 seconds back, $3 only those before this id or null, $4 limit, $5 a source or null,
--- $6 a job id or null. Each combination has its index; the others are not read.
+-- $6 a job id or null, $7 a tenant or null for all. Each combination has its index; the others are not read.
 WITH edge AS MATERIALIZED (
     SELECT CASE WHEN $3::bigint IS NULL THEN 'infinity' ELSE (SELECT at FROM cortex.fact WHERE id = $3) END AS at,
            coalesce($3::bigint, 0) AS id, cortex.now() - $2::float8 * interval '1 second' AS since
@@ -37,19 +37,28 @@ WITH edge AS MATERIALIZED (
         SELECT each.* FROM unnest($1::text[]) AS wanted(type) CROSS JOIN LATERAL (
             SELECT * FROM cortex.fact f
             WHERE f.type = wanted.type AND f.at >= (SELECT since FROM edge)
+              AND (f.at, f.id) < ((SELECT at FROM edge), (SELECT id FROM edge)) AND ($7::text IS NULL OR f.tenant = $7)
+            ORDER BY f.at DESC, f.id DESC LIMIT $4) each
+        WHERE $5::text IS NULL AND $6::uuid IS NULL AND coalesce($7, 'default') = 'default'
+        UNION ALL
+        SELECT each.* FROM unnest($1::text[]) AS wanted(type) CROSS JOIN LATERAL (
+            SELECT * FROM cortex.fact f
+            WHERE f.tenant = $7 AND f.tenant <> 'default' AND f.type = wanted.type AND f.at >= (SELECT since FROM edge)
+              AND ($5::text IS NULL OR f.source = $5)
               AND (f.at, f.id) < ((SELECT at FROM edge), (SELECT id FROM edge))
             ORDER BY f.at DESC, f.id DESC LIMIT $4) each
-        WHERE $5::text IS NULL AND $6::uuid IS NULL
+        WHERE $6::uuid IS NULL
         UNION ALL (
             SELECT * FROM cortex.fact f
-            WHERE f.source = $5 AND f.type = ANY ($1) AND $6::uuid IS NULL AND f.at >= (SELECT since FROM edge)
+            WHERE f.source = $5 AND f.type = ANY ($1) AND $6::uuid IS NULL AND coalesce($7, 'default') = 'default'
+              AND ($7 IS NULL OR f.tenant = $7) AND f.at >= (SELECT since FROM edge)
               AND (f.at, f.id) < ((SELECT at FROM edge), (SELECT id FROM edge))
             ORDER BY f.at DESC, f.id DESC LIMIT $4)
         UNION ALL (
             SELECT * FROM cortex.fact f
             -- The type in a form that has no index: a job's facts are few, those of a type are not.
             WHERE f.job_id = $6 AND ($5::text IS NULL OR f.source = $5) AND f.type || '' = ANY ($1)
-              AND f.at >= (SELECT since FROM edge)
+              AND ($7 IS NULL OR f.tenant = $7) AND f.at >= (SELECT since FROM edge)
               AND (f.at, f.id) < ((SELECT at FROM edge), (SELECT id FROM edge))
             ORDER BY f.at DESC, f.id DESC LIMIT $4)) found
     ORDER BY found.at DESC, found.id DESC LIMIT $4

@@ -6,14 +6,14 @@ j.waiting_on, j.tenant, j.queue_name, j.tags, cortex.waits_for(j.waiting_on) AS 
 p.silent_after_s, p.zombie_s
 
 -- name: page
--- Jobs that match a filter, newest first, reading a bounded number. Three ways in, each by an index; null ones are not
--- used: $1 states, $2 agents, $3 ids of jobs. Further conditions, null matches all: $4 states; LIKE patterns of $5
+-- Jobs that match a filter, newest first, reading a bounded number. Four ways in, each by an index; null ones are not
+-- used: $1 states, $2 agents, $3 ids of jobs, $27. Further conditions, null matches all: $4 states; LIKE patterns of $5
 -- types, $6 agents, $7 queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds
 -- ago, $12 after and $13 before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look
 -- it up. $16 how many to read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null.
 -- $20 types that are not read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of
 -- STATE|fingerprint of dead letters, or null; $23 classes of errors, or null; ended $24 more than and $25 at most this
--- many seconds ago, or null.
+-- many seconds ago, or null. $26 a tenant or null for all. $27 the tenant by whose index to read, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -48,6 +48,13 @@ WITH edge AS MATERIALIZED (
         SELECT j.id, j.created_at FROM edge, cortex.job_record j
         WHERE j.id = ANY ($3::uuid[]) AND j.created_at > edge.low AND j.created_at < edge.high
           AND (j.created_at, j.id) < (edge.at, edge.id)
+        UNION ALL
+        SELECT found.* FROM edge CROSS JOIN LATERAL (
+            SELECT j.id, j.created_at FROM cortex.job_record j
+            WHERE j.tenant = $27::text AND j.tenant <> 'default'
+              AND j.created_at > edge.low AND j.created_at < edge.high
+              AND (j.created_at, j.id) < (edge.at, edge.id)
+            ORDER BY j.created_at DESC, j.id DESC LIMIT $16) found
     ) place
     ORDER BY place.created_at DESC, place.id DESC LIMIT $16
 ), fitting AS MATERIALIZED (
@@ -63,6 +70,7 @@ WITH edge AS MATERIALIZED (
       AND ($23::text[] IS NULL OR j.error_class = ANY ($23))
       AND ($24::float8 IS NULL OR j.finished_at < cortex.now() - $24 * interval '1 second')
       AND ($25::float8 IS NULL OR j.finished_at >= cortex.now() - $25 * interval '1 second')
+      AND ($26::text IS NULL OR j.tenant = $26)
     ORDER BY l.created_at DESC, l.id DESC LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -81,13 +89,14 @@ ORDER BY p.created_at DESC, p.id DESC;
 
 -- name: page_up
 -- The other direction: jobs that match a filter and are just newer than a place, reading a bounded number; from the
--- oldest on without a place; in this order, too. Three ways in, each by an index; null ones are not used: $1 states, $2
+-- oldest on without a place; in this order, too. Four ways in, each by an index; null ones are not used: $1 states, $2
 -- agents, $3 ids of jobs. Further conditions, null matches all: $4 states; LIKE patterns of $5 types, $6 agents, $7
 -- queues, $8 tenants, $9 error codes; submitted $10 at least and $11 at most this many seconds ago, $12 after and $13
 -- before an instant. Where to continue: $14 a job or null, $15 its created_at, or null to look it up. $16 how many to
 -- read, $17 limit. $18 LIKE patterns of pod names, or null; $19 of STATUS|waiting_on, or null. $20 types that are not
 -- read at all, by states, or null. $21 LIKE patterns of tags, or null. $22 LIKE patterns of STATE|fingerprint of dead
 -- letters, or null; $23 classes of errors, or null; ended $24 more than and $25 at most this many seconds ago, or null.
+-- $26 a tenant or null for all; $27 the tenant by whose index to read, or null.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH edge AS MATERIALIZED (
     SELECT greatest(cortex.now() - $11::float8 * interval '1 second', $12::timestamptz, '-infinity') AS low,
@@ -122,6 +131,13 @@ WITH edge AS MATERIALIZED (
         SELECT j.id, j.created_at FROM edge, cortex.job_record j
         WHERE j.id = ANY ($3::uuid[]) AND j.created_at > edge.low AND j.created_at < edge.high
           AND (j.created_at, j.id) > (edge.at, edge.id)
+        UNION ALL
+        SELECT found.* FROM edge CROSS JOIN LATERAL (
+            SELECT j.id, j.created_at FROM cortex.job_record j
+            WHERE j.tenant = $27::text AND j.tenant <> 'default'
+              AND j.created_at > edge.low AND j.created_at < edge.high
+              AND (j.created_at, j.id) > (edge.at, edge.id)
+            ORDER BY j.created_at, j.id LIMIT $16) found
     ) place
     ORDER BY place.created_at, place.id LIMIT $16
 ), fitting AS MATERIALIZED (
@@ -137,6 +153,7 @@ WITH edge AS MATERIALIZED (
       AND ($23::text[] IS NULL OR j.error_class = ANY ($23))
       AND ($24::float8 IS NULL OR j.finished_at < cortex.now() - $24 * interval '1 second')
       AND ($25::float8 IS NULL OR j.finished_at >= cortex.now() - $25 * interval '1 second')
+      AND ($26::text IS NULL OR j.tenant = $26)
     ORDER BY l.created_at, l.id LIMIT $17
 )
 SELECT seen.looked_count, last.last_at, last.last_id, p.*
@@ -159,7 +176,7 @@ ORDER BY p.created_at, p.id;
 -- queues, $4 tenants, $5 error codes, $6 pod names; $7 ids of jobs; submitted $8 at least and $9 at most this many
 -- seconds ago, $10 after and $11 before an instant. Where to continue: $12 a job or null, $13 when it was due. $14
 -- whether in the other direction. $15 how many to read, $16 limit. $17 LIKE patterns of STATUS|waiting_on, or null.
--- $18 LIKE patterns of tags, or null.
+-- $18 LIKE patterns of tags, or null. $19 a tenant or null for all.
 -- Always at least one row: how many were read, and the place of the last of them.
 WITH looked AS MATERIALIZED (
     -- Only one of the two is read.
@@ -187,6 +204,7 @@ WITH looked AS MATERIALIZED (
       AND ($5::text[] IS NULL OR j.error_code LIKE ANY ($5))
       AND ($6::text[] IS NULL OR (SELECT p.name FROM cortex.pod p WHERE p.id = j.pod_id) LIKE ANY ($6))
       AND ($7::uuid[] IS NULL OR j.id = ANY ($7))
+      AND ($19::text IS NULL OR j.tenant = $19)
       AND ($17::text[] IS NULL OR 'RETRY|' || coalesce(j.waiting_on, '') LIKE ANY ($17))
       AND ($18::text[] IS NULL OR EXISTS (SELECT FROM unnest(j.tags) AS w(tag) WHERE w.tag LIKE ANY ($18)))
       AND j.created_at < least(cortex.now() - $8::float8 * interval '1 second', $11::timestamptz, 'infinity')

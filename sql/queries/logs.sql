@@ -56,6 +56,32 @@ LEFT JOIN cortex.job_record j ON j.id = l.job_id
 WHERE l.at >= cortex.now() - $2::float8 * interval '1 second'
 ORDER BY l.id DESC LIMIT $4;
 
+-- name: page_of_tenant
+-- The same of one tenant, reading a bounded number. $1 least level, $2 seconds back, $3 only before this id or null, $4
+-- limit, $5 tenant, $6 how many lines of all tenants to read. Always at least one row: how many were read, and the id of
+-- the last of them.
+WITH looked AS MATERIALIZED (
+    -- Only one of the two is read.
+    (SELECT o.id, o.job_id FROM cortex.log_line o
+     WHERE $1::int < 30 AND o.level >= $1::int AND o.id < coalesce($3::bigint, 9223372036854775807)
+     ORDER BY o.id DESC LIMIT $6)
+    UNION ALL
+    (SELECT o.id, o.job_id FROM cortex.log_line o
+     WHERE o.level >= 30 AND $1::int >= 30 AND o.level >= $1::int
+       AND o.id < coalesce($3::bigint, 9223372036854775807)
+     ORDER BY o.id DESC LIMIT $6)
+)
+SELECT seen.looked_count, seen.last_id, last.at < cortex.now() - $2::float8 * interval '1 second' AS is_past, p.*
+FROM (SELECT count(*)::int AS looked_count, min(id) AS last_id FROM looked) seen
+LEFT JOIN cortex.log_line last ON last.id = seen.last_id
+LEFT JOIN LATERAL (
+    SELECT l.id, l.job_id, j.type AS job_type, l.attempt, l.number, l.at, l.level, l.step, l.source, l.message, l.fields,
+           l.dropped, cortex.now() AS now
+    FROM looked k JOIN cortex.job_record j ON j.id = k.job_id AND j.tenant = $5 JOIN cortex.log_line l ON l.id = k.id
+    WHERE l.at >= cortex.now() - $2::float8 * interval '1 second'
+    ORDER BY k.id DESC LIMIT $4) p ON true
+ORDER BY p.id DESC;
+
 -- name: newest_id
 -- The id of the newest line of all jobs; 0: there is none.
 SELECT coalesce(max(l.id), 0) AS id FROM cortex.log_line l;

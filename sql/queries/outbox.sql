@@ -188,7 +188,8 @@ SELECT count(*)::int AS count FROM gone;
 
 -- name: list
 -- Messages of these states, the newest first. $1 states, $2 before this seq or null, $3 a subscription or null,
--- $4 a LIKE pattern of topics or null, $5 a message id or null, $6 how many to read of each state, $7 limit.
+-- $4 a LIKE pattern of topics or null, $5 a message id or null, $6 how many to read of each state, $7 limit, $8 a tenant
+-- or null for all.
 WITH read AS MATERIALIZED (
     SELECT found.seq FROM unnest($1::text[]) AS wanted(status) CROSS JOIN LATERAL (
         SELECT o.seq FROM cortex.outbox o
@@ -204,7 +205,7 @@ SELECT o.seq, o.id, o.topic, o.key, o.payload, o.headers, o.tenant, o.trace, o.s
 FROM read JOIN cortex.outbox o ON o.seq = read.seq
 LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
 WHERE o.status = ANY ($1::text[]) AND ($3::text IS NULL OR o.subscription = $3)
-  AND ($4::text IS NULL OR o.topic LIKE $4)
+  AND ($4::text IS NULL OR o.topic LIKE $4) AND ($8::text IS NULL OR o.tenant = $8)
 ORDER BY o.seq DESC LIMIT $7;
 
 -- name: unsent
@@ -231,22 +232,23 @@ WHERE replace(id::text, '-', '') LIKE '%' || $1 LIMIT 10;
 
 -- name: choose
 -- Messages of these states, oldest first. $1 states, $2 a subscription or null, $3 a LIKE pattern of topics or null,
--- $4 a message id or null for all; published within $5 seconds and longer than $6 seconds ago, each or null; $7 limit.
+-- $4 a message id or null for all; published within $5 seconds and longer than $6 seconds ago, each or null; $7 limit,
+-- $8 a tenant or null for all.
 -- Locks: the messages (ordered), skipping locked ones.
 SELECT o.seq, o.subscription, o.key, o.tenant, o.id, o.topic, o.status FROM cortex.outbox o
 WHERE o.status = ANY ($1::text[]) AND ($2::text IS NULL OR o.subscription = $2)
-  AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4)
+  AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4) AND ($8::text IS NULL OR o.tenant = $8)
   AND ($5::float8 IS NULL OR o.created_at >= cortex.now() - $5 * interval '1 second')
   AND ($6::float8 IS NULL OR o.created_at <= cortex.now() - $6 * interval '1 second')
 ORDER BY o.seq LIMIT $7 FOR UPDATE SKIP LOCKED;
 
 -- name: count_chosen
--- How many messages of each state `choose` would return now. $1 to $7 as there.
+-- How many messages of each state `choose` would return now. $1 to $8 as there.
 SELECT found.status, count(*)::int AS count
 FROM (
     SELECT o.status FROM cortex.outbox o
     WHERE o.status = ANY ($1::text[]) AND ($2::text IS NULL OR o.subscription = $2)
-      AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4)
+      AND ($3::text IS NULL OR o.topic LIKE $3) AND ($4::uuid IS NULL OR o.id = $4) AND ($8::text IS NULL OR o.tenant = $8)
       AND ($5::float8 IS NULL OR o.created_at >= cortex.now() - $5 * interval '1 second')
       AND ($6::float8 IS NULL OR o.created_at <= cortex.now() - $6 * interval '1 second')
     ORDER BY o.seq LIMIT $7) found

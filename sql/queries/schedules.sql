@@ -199,7 +199,7 @@ WITH held AS MATERIALIZED (
 SELECT name, origin, is_declared FROM held;
 
 -- name: list
--- Schedules by name. $1 after this name, $2 limit, $3 a name or null for all.
+-- Schedules by name. $1 after this name, $2 limit, $3 a name or null for all, $4 a tenant or null for all.
 SELECT s.*, cortex.now() AS now, cortex.is_served(s.type, s.agent) AS is_served,
        s.origin <> 'code' OR cortex.is_declared(s.name) AS is_declared, cortex.has_missed(s) AS has_missed,
        (SELECT count(*) FROM cortex.schedule_instant i WHERE i.schedule = s.name AND i.outcome = 'QUEUED') AS queued,
@@ -210,7 +210,7 @@ LEFT JOIN LATERAL (
     SELECT i.instant, i.outcome, i.job_id, i.error FROM cortex.schedule_instant i
     WHERE i.schedule = s.name AND i.outcome <> 'QUEUED' ORDER BY i.instant DESC LIMIT 1) l ON true
 LEFT JOIN cortex.job j ON j.id = l.job_id
-WHERE s.name > $1 AND ($3::text IS NULL OR s.name = $3)
+WHERE s.name > $1 AND ($3::text IS NULL OR s.name = $3) AND ($4::text IS NULL OR s.tenant = $4)
 ORDER BY s.name LIMIT $2;
 
 -- name: instants

@@ -1,19 +1,20 @@
 -- name: create
 -- Creates a token. $1 id, $2 name of the person, $3 digest, $4 roles, $5 seconds until it expires or null, $6 who
--- creates it, $7 why. Locks: none. Records who and why. Returns its row; nothing if it already exists.
+-- creates it, $7 why, $8 its tenant or null for all. Locks: none. Records who and why. Returns its row; nothing if it already exists.
 WITH made AS (
-    INSERT INTO cortex.api_token (id, name, digest, roles, expires_at, created_by)
-    SELECT $1, $2, $3, $4, cortex.now() + $5::float8 * interval '1 second', $6
+    INSERT INTO cortex.api_token (id, name, digest, roles, expires_at, created_by, tenant)
+    SELECT $1, $2, $3, $4, cortex.now() + $5::float8 * interval '1 second', $6, $8
     ON CONFLICT DO NOTHING
     RETURNING *
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, data)
     SELECT 'lifecycle', 'token_created', 'token:' || name,
            jsonb_build_object('by', created_by, 'reason', $7::text, 'token_id', id, 'roles', roles,
-                              'expires_at', expires_at)
+                              'expires_at', expires_at, 'tenant', tenant)
     FROM made
 )
-SELECT id, name, roles, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at, cortex.now() AS now
+SELECT id, name, roles, tenant, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at,
+       cortex.now() AS now
 FROM made;
 
 -- name: revoke
@@ -45,7 +46,7 @@ WITH noted AS (
     WHERE digest = $1 AND revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true)
       AND coalesce(last_used_at <= cortex.now() - interval '1 minute', true)
 )
-SELECT id, name, digest, roles, revoked_at IS NOT NULL AS is_revoked,
+SELECT id, name, digest, roles, tenant, revoked_at IS NOT NULL AS is_revoked,
        coalesce(expires_at <= cortex.now(), false) AS is_expired
 FROM cortex.api_token WHERE digest = $1;
 
@@ -56,7 +57,7 @@ SELECT EXISTS (
 
 -- name: list
 -- Tokens, newest first. $1 only those of this name or null, $2 whether to include invalid ones, $3 limit.
-SELECT id, name, roles, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at,
+SELECT id, name, roles, tenant, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at,
        CASE WHEN revoked_at IS NOT NULL THEN 'REVOKED' WHEN expires_at <= cortex.now() THEN 'EXPIRED' ELSE 'ACTIVE' END
            AS state, cortex.now() AS now
 FROM cortex.api_token
@@ -90,14 +91,14 @@ SELECT token_id FROM begun;
 -- The token behind a valid session. $1 digest of the cookie. Locks: as tokens.used. Returns its holder and the roles;
 -- nothing when the session or its token is no longer valid.
 WITH found AS MATERIALIZED (
-    SELECT s.digest, t.id, t.name, t.roles FROM cortex.api_session s JOIN cortex.api_token t ON t.id = s.token_id
+    SELECT s.digest, t.id, t.name, t.roles, t.tenant FROM cortex.api_session s JOIN cortex.api_token t ON t.id = s.token_id
     WHERE s.digest = $1 AND s.expires_at > cortex.now()
       AND t.revoked_at IS NULL AND coalesce(t.expires_at > cortex.now(), true)
 ), noted AS (
     UPDATE cortex.api_token t SET last_used_at = cortex.now()
     FROM found WHERE t.id = found.id AND coalesce(t.last_used_at <= cortex.now() - interval '1 minute', true)
 )
-SELECT digest, id, name, roles FROM found;
+SELECT digest, id, name, roles, tenant FROM found;
 
 -- name: sign_out
 -- Ends a session. $1 digest of the cookie. Locks: its row.

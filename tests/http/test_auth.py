@@ -12,6 +12,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import MISSES_MAX, Authenticator
 from cortex.http.framework.dispatch import application
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes import ALL
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Database, Profile
@@ -63,7 +64,14 @@ def test_each_role_opens_its_routes(database: str) -> None:
         return answer({})
 
     routes = [
-        Route(method=Method.POST, path=f"/v1/{needed}", handle=act, role=needed, summary="x")
+        Route(
+            method=Method.POST,
+            path=f"/v1/{needed}",
+            handle=act,
+            role=needed,
+            summary="x",
+            tenancy=Tenancy.SHARED,
+        )
         for needed in Role
     ]
     with http_server(database, routes=routes) as server:
@@ -138,7 +146,12 @@ def test_writing_route_never_trusts_a_cached_token(database: str) -> None:
         return answer({})
 
     route = Route(
-        method=Method.POST, path="/v1/act", handle=act, role=Role.OPERATOR, summary="Act."
+        method=Method.POST,
+        path="/v1/act",
+        handle=act,
+        role=Role.OPERATOR,
+        summary="Act.",
+        tenancy=Tenancy.SHARED,
     )
     with http_server(database, routes=[*ALL, route]) as server:
         token = server.token("operator")
@@ -227,6 +240,7 @@ def test_a_route_without_a_role_is_refused_at_start_up() -> None:
             path="/x",
             handle=handle,
             role=role,  # type: ignore[arg-type]
+            tenancy=Tenancy.SHARED,
             summary="x",
         )
         with pytest.raises(TypeError, match="GET /x declares no role"):

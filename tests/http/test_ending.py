@@ -15,6 +15,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import cortex_error_in
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
 from cortex.http.framework.streaming import Streamed, Write
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.framework.turns import Turns
 from cortex.http.routes import ALL
 from cortex.http.server import GRACE_S, Server
@@ -101,6 +102,7 @@ def test_a_client_that_hangs_does_not_delay_the_end(database: str, kind: str) ->
         raise AssertionError
 
     given: dict[str, Any] = {"method": Method.GET, "role": PUBLIC, "bound_s": None, "summary": "x"}
+    given["tenancy"] = Tenancy.SHARED
     routes = [
         *ALL,
         Route(path="/deaf", handle=flood, **given),
@@ -135,7 +137,14 @@ def test_running_request_ends_within_its_grace(database: str) -> None:
         await trio.to_thread.run_sync(go.wait)
         return answer({"done": True})
 
-    route = Route(method=Method.GET, path="/wait", handle=wait, role=PUBLIC, summary="x")
+    route = Route(
+        method=Method.GET,
+        path="/wait",
+        handle=wait,
+        role=PUBLIC,
+        summary="x",
+        tenancy=Tenancy.SHARED,
+    )
     with http_server(database, routes=[route]) as server:
         found: list[Any] = []
         client = threading.Thread(target=lambda: found.append(server.get("/wait")))
@@ -180,7 +189,14 @@ def test_a_draining_pod_reads_on_and_takes_no_more_work(database: str) -> None:
     async def act(_: CheckedRequest[None, None], __: Api) -> Response:
         return answer({})
 
-    route = Route(method=Method.POST, path="/v1/act", handle=act, role=Role.OPERATOR, summary="x")
+    route = Route(
+        method=Method.POST,
+        path="/v1/act",
+        handle=act,
+        role=Role.OPERATOR,
+        summary="x",
+        tenancy=Tenancy.SHARED,
+    )
     with http_server(database, routes=[*ALL, route]) as server:
         token = server.token("operator")
         assert server.post("/v1/act", token=token).status == 200

@@ -25,6 +25,7 @@ from cortex.http.framework.limits import Rate
 from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import field, text, whole
 from cortex.http.framework.streaming import Streamed, Write
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes import ALL
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.records.rows import new_id
@@ -91,7 +92,9 @@ async def write(asked: CheckedRequest[None, Note], api: Api) -> Response:
 
 
 def route(path: str, handle: Any, **more: Any) -> Route:
-    given: dict[str, Any] = {"method": Method.GET, "role": PUBLIC, "summary": path} | more
+    given: dict[str, Any] = {"method": Method.GET, "role": PUBLIC, "summary": path}
+    given["tenancy"] = Tenancy.SHARED
+    given |= more
     return Route(path=path, handle=handle, **given)
 
 

@@ -10,6 +10,7 @@ from cortex.domain.token import TOKEN_PREFIX, Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import COOKIE_NAME, MISSES_MAX
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn, answer
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes import ALL
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
 from cortex.postgres.database import Database
@@ -41,12 +42,13 @@ async def show(asked: CheckedRequest[None, None], _: Api) -> Response:
 ROUTES = [
     *ALL,
     Route(
-        method=Method.POST, path="/t/in", handle=enter, role=PUBLIC, summary="x", raw_body=True
+        method=Method.POST, path="/t/in", handle=enter, role=PUBLIC, summary="x",
+        tenancy=Tenancy.SHARED, raw_body=True,
     ),
     *(
         Route(
             method=method, path=path, handle=handle, role=Role.APPROVER, summary="x",
-            sign_in=SignIn.COOKIE, raw_body=method is Method.POST,
+            tenancy=Tenancy.SHARED, sign_in=SignIn.COOKIE, raw_body=method is Method.POST,
         )
         for method, path, handle in (
             (Method.GET, "/t/page", show),

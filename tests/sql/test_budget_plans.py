@@ -64,11 +64,11 @@ def test_budget_passes_read_few_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         for name, (arguments, most) in STATEMENTS.items():
             assert worst(big, name, arguments, TABLES) <= most, name
-        assert worst(big, "budgets.list", ("", 100), {"budget_use"}) <= FEW
+        assert worst(big, "budgets.list", ("", 100, None), {"budget_use"}) <= FEW
         sql(big, "ANALYZE")
 
 
 def test_a_scan_would_be_found(big: str) -> None:
     """The guard sees what it is there for: without the index of runs all are looked at."""
     sql(big, "DROP INDEX cortex.budget_use_run")
-    assert worst(big, "budgets.list", ("", 100), {"budget_use"}) > 10_000
+    assert worst(big, "budgets.list", ("", 100, None), {"budget_use"}) > 10_000

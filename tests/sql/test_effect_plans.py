@@ -129,13 +129,15 @@ def test_effect_pages_read_only_their_own_rows(big: str) -> None:
     for _ in ("without statistics", "with fresh ones"):
         some = UUID(int=1_600)
         for name, arguments in (
-            ("effects.list", (STATES, None, BATCH)),
-            ("effects.list", (STATES, some, BATCH)),
-            ("effects.list", (["UNKNOWN", "FAILED"], None, BATCH)),
-            ("effects.list_of_tool", ("pay", STATES, some, BATCH)),
-            ("effects.list_of_tool", ("pay", ["UNKNOWN"], None, BATCH)),
-            ("effects.list_of_tool", ("nothing", STATES, None, BATCH)),
-            ("effects.list_of_job", (KNOWN[0], STATES, None, None, BATCH)),
+            ("effects.list", (STATES, None, BATCH, None)),
+            ("effects.list", (STATES, None, BATCH, "acme")),
+            ("effects.list", (STATES, some, BATCH, None)),
+            ("effects.list", (STATES, some, BATCH, "nobody")),
+            ("effects.list", (["UNKNOWN", "FAILED"], None, BATCH, None)),
+            ("effects.list_of_tool", ("pay", STATES, some, BATCH, None)),
+            ("effects.list_of_tool", ("pay", ["UNKNOWN"], None, BATCH, None)),
+            ("effects.list_of_tool", ("nothing", STATES, None, BATCH, None)),
+            ("effects.list_of_job", (KNOWN[0], STATES, None, None, BATCH, None)),
             ("effects.show", (some,)),
         ):
             assert worst(big, name, arguments) <= 2 * ROWS_PER_WANTED * BATCH, (name, arguments)
@@ -163,6 +165,6 @@ def test_a_scan_would_be_found(big: str) -> None:
     rows = looked_at(big, "effects.intend", *intents(FRESH[:3]))
     assert rows["effect"] > 1_000
     sql(big, "DROP INDEX cortex.effect_tool")
-    assert worst(big, "effects.list_of_tool", ("nothing", STATES, None, BATCH)) > 1_000
+    assert worst(big, "effects.list_of_tool", ("nothing", STATES, None, BATCH, None)) > 1_000
     sql(big, "DROP INDEX cortex.job_due_by_breaker")
     assert worst(big, "retries.due", (BATCH,)) > 1_000

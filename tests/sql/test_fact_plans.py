@@ -24,10 +24,12 @@ LOOKED_AT_MAX = 300
 @pytest.mark.parametrize(
     "name, arguments",
     [
-        ("facts.page", (TYPES, DAY_S, None, 20, None, None)),
-        ("facts.page", (TYPES, DAY_S, 9000, 20, None, None)),
-        ("facts.page", (TYPES, DAY_S, 9000, 20, "llm:m7", None)),
-        ("facts.page", (TYPES, DAY_S, 9000, 20, None, JOB)),
+        ("facts.page", (TYPES, DAY_S, None, 20, None, None, None)),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, None, None, None)),
+        ("facts.page", (TYPES, DAY_S, None, 20, None, None, "acme")),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, "llm:m7", None, "nobody")),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, "llm:m7", None, None)),
+        ("facts.page", (TYPES, DAY_S, 9000, 20, None, JOB, None)),
         ("facts.changes_of_job", (JOB, 20)),
     ],
 )

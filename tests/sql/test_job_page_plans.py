@@ -1,6 +1,7 @@
 """However many jobs there are, a page of them is read by index and for a bounded amount of work."""
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,12 +22,13 @@ FILL = f"""
     INSERT INTO cortex.agent (id, name, version)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'a' || n, 1 FROM generate_series(1, 100) n;
     INSERT INTO cortex.job_record (id, type, status, agent_id, agent_version, created_at,
-                                   finished_at, next_retry_at, payload)
+                                   finished_at, next_retry_at, payload, tenant)
     SELECT lpad(to_hex(n), 32, '0')::uuid, CASE WHEN n = 1 THEN 'rare' ELSE 'work' END,
            CASE WHEN n % 1000 = 0 THEN 'RETRY' ELSE 'COMPLETED' END::cortex.job_status,
            lpad(to_hex(1 + n % 100), 32, '0')::uuid, 1,
            now() - greatest(n, {SAME_INSTANT}) * interval '1 second',
-           CASE WHEN n % 1000 > 0 THEN now() END, CASE WHEN n % 1000 = 0 THEN now() END, '{{}}'
+           CASE WHEN n % 1000 > 0 THEN now() END, CASE WHEN n % 1000 = 0 THEN now() END, '{{}}',
+           CASE WHEN n % 50 = 0 THEN 'acme' ELSE 'default' END
     FROM generate_series(1, {JOBS}) n;
 """  # noqa: S608
 FILL_WAITING = f"""
@@ -62,13 +64,18 @@ CASES = {
     ),
     "ids": ((None, None, [AGENT], None, *NONE, *TIMES, None, None, LIMIT, LIMIT), 1),
 }
-REST = (None, None, list(UPKEEP), None, None, None, None, None)
+REST = (None, None, list(UPKEEP), None, None, None, None, None, None, None)
 OF_LETTERS = (None, None, None, None, ["OPEN|%", "ESCALATED|%"], ["PERMANENT"], None, 3600.0)
 CASES["letters"] = (
     (["COMPLETED"], None, None, None, *NONE, *TIMES, None, None, LOOKED_MAX, LIMIT, *OF_LETTERS),
     LOOKED_MAX,
 )
-MOST = len(CASES["letters"][0])
+OF_ACME: list[Any] = [*[None] * 8, "acme", "acme"]
+CASES["a tenant"] = (
+    (None, None, None, None, *NONE, *TIMES, None, None, LIMIT, LIMIT, *OF_ACME),
+    LIMIT,
+)
+MOST = len(CASES["a tenant"][0])
 LOOKS_A_ROW = 5
 """Index entries, the row that they lead to, and what is shown of those that fit."""
 
@@ -127,7 +134,7 @@ def test_due_page_reads_few_jobs(many_waiting: str) -> None:
                 looks = explain(
                     many_waiting,
                     "job_pages.page_due",
-                    (*arguments, is_up, wanted, limit, None, None),
+                    (*arguments, is_up, wanted, limit, None, None, None),
                 )
                 if looked_at(looks) > LOOKS_A_ROW * wanted:
                     offences.append(f"{name}, up: {is_up} (statistics: {statistics}): {looks}")
@@ -144,7 +151,7 @@ def test_an_index_without_the_id_would_be_found(many_waiting: str) -> None:
     )
     arguments, wanted, limit = DUE_CASES["all"]
     looks = explain(
-        many_waiting, "job_pages.page_due", (*arguments, False, wanted, limit, None, None)
+        many_waiting, "job_pages.page_due", (*arguments, False, wanted, limit, None, None, None)
     )
     assert looked_at(looks) >= SAME_INSTANT
 

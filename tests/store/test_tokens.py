@@ -98,6 +98,7 @@ def test_token_creation_is_a_fact_with_its_maker(store: Session, database: str) 
         "token_id": str(token_id),
         "roles": ["admin"],
         "expires_at": None,
+        "tenant": None,
     }
 
 

@@ -17,6 +17,7 @@ from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError, InvalidValueError, UsageError
 from cortex.domain.phrases import short_id, span
+from cortex.domain.policy import NAME_MAX
 from cortex.domain.safe import safe
 from cortex.domain.token import SECRET_BYTES, Role, digest_of_token, token_text
 from cortex.http_client.secret_values import SecretPlace
@@ -55,6 +56,12 @@ from cortex.view.verbs import CREATE_TOKEN
     metavar="PLACE",
     help="env:NAME or file:/PATH with the token [a new one is drawn].",
 )
+@click.option(
+    "--tenant",
+    type=Text(NAME_MAX),
+    metavar="NAME",
+    help="The only tenant whose records it reads and changes [all].",
+)
 @changes(CREATE_TOKEN)
 def create(
     change: ChangeRequest,
@@ -63,6 +70,7 @@ def create(
     roles: tuple[str, ...],
     expires_s: float | None,
     place: str | None,
+    tenant: str | None,
 ) -> None:
     """Create a token and print it. It is not stored: it cannot be shown again.
 
@@ -86,7 +94,7 @@ def create(
         )
     with session(change.options) as call:
         if place is not None and (holder := call(store.used, digest)) is not None:
-            _report_kept(change.output, holder, name=name, roles=request)
+            _report_kept(change.output, holder, name=name, roles=request, tenant=tenant)
             return
         work = partial(
             store.create,
@@ -95,8 +103,9 @@ def create(
             digest=digest,
             roles=request,
             expires_s=expires_s,
+            tenant=tenant,
         )
-        asked = {"name": name, "roles": request, "expires_s": expires_s}
+        asked = {"name": name, "roles": request, "expires_s": expires_s, "tenant": tenant}
         made: dict[str, Any]
         try:
             made = change.write(call, work, operation="tokens.create", request=asked)
@@ -105,7 +114,7 @@ def create(
             holder = None if place is None else call(store.used, digest)
             if holder is None:
                 raise
-            _report_kept(change.output, holder, name=name, roles=request)
+            _report_kept(change.output, holder, name=name, roles=request, tenant=tenant)
             return
     # For a used key, the row is the first one, and its token is unknown.
     is_new = made["id"] == str(token_id)
@@ -120,21 +129,33 @@ def _kept_in(place: str) -> str:
         raise UsageError(f"--value: {error.message}", hint=error.hint) from None
 
 
-def _report_kept(output: Output, holder: Holder, *, name: str, roles: Sequence[Role]) -> None:
+def _report_kept(
+    output: Output, holder: Holder, *, name: str, roles: Sequence[Role], tenant: str | None
+) -> None:
     """Report a token that exists already. Raises `ConflictError` if it is not the wanted one."""
     short = short_id(holder.token_id)
     if not holder.is_good:
         state = "revoked" if holder.is_revoked else "expired"
         raise ConflictError(f"token {short} is {state}", hint="put a new one into its place")
-    if (holder.name, holder.roles) != (name, frozenset(roles)):
+    if (holder.name, holder.roles, holder.tenant) != (name, frozenset(roles), tenant):
         held = ", ".join(role.value for role in Role if role in holder.roles)
         raise ConflictError(
-            f"token {short} belongs to {holder.name} as {held}",
+            f"token {short} belongs to {holder.name} as {held}, of {_of(holder.tenant)}",
             hint="use another token, or revoke this one first: cortex tokens revoke",
         )
-    document = {"id": holder.token_id, "name": holder.name, "roles": roles, "token": None}
+    document = {
+        "id": holder.token_id,
+        "name": holder.name,
+        "roles": roles,
+        "tenant": tenant,
+        "token": None,
+    }
     output.record(document, name=str(holder.token_id), page=list)
     output.say(f"{short} of {holder.name} exists already", "dim")
+
+
+def _of(tenant: str | None) -> str:
+    return "all tenants" if tenant is None else f"tenant {tenant}"
 
 
 def _report(
@@ -148,7 +169,7 @@ def _report(
     expires_at = made["expires_at"]
     document = {
         "token": token,
-        **{key: made[key] for key in ("id", "name", "roles", "created_by")},
+        **{key: made[key] for key in ("id", "name", "roles", "tenant", "created_by")},
         "created_at": datetime.fromisoformat(made["created_at"]),
         "expires_at": None if expires_at is None else datetime.fromisoformat(expires_at),
     }
@@ -166,5 +187,9 @@ def _report(
         )
     elif output.is_for_people:
         until = "until it is revoked" if expires_s is None else f"for {span(expires_s)}"
-        output.say(f"{short} of {made['name']}: {', '.join(made['roles'])}, valid {until}", "dim")
+        output.say(
+            f"{short} of {made['name']}: {', '.join(made['roles'])}, valid {until}, "
+            f"of {_of(made['tenant'])}",
+            "dim",
+        )
         output.say("it is shown only this once", "dim")

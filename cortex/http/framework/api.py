@@ -21,6 +21,7 @@ from cortex.http.framework.limits import Buckets, Rate
 from cortex.http.framework.links import Links
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.stream_limits import StreamLimits
+from cortex.http.framework.tenancy import TenantUse
 from cortex.http.framework.turns import Turns
 from cortex.postgres.bridge import Port
 
@@ -120,3 +121,10 @@ class CheckedRequest(Generic[Q, B]):
     """For headers, cookies, raw forms, and `receive` to notice that the client left."""
     size: int
     """Size of the body in bytes."""
+    tenant_use: TenantUse = attrs.field(factory=TenantUse)
+
+    @property
+    def tenant(self) -> str | None:
+        """The only tenant whose records the handler may use; None: all."""
+        self.tenant_use.is_read = True
+        return self.principal.tenant

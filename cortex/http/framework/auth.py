@@ -138,7 +138,9 @@ class Authenticator:
         raise UnauthenticatedError(f"this token {what}", hint=_HOW)
 
     def _remember(self, digest: bytes, holder: Holder) -> Principal:
-        principal = Principal(name=holder.name, roles=holder.roles, token_id=holder.token_id)
+        principal = Principal(
+            name=holder.name, roles=holder.roles, token_id=holder.token_id, tenant=holder.tenant
+        )
         self._known[digest] = _Known(principal, trio.current_time())
         self._known.move_to_end(digest)
         if len(self._known) > CACHE_MAX:

@@ -41,6 +41,7 @@ from cortex.http.framework.problem import (
     UnauthenticatedError,
 )
 from cortex.http.framework.route import PUBLIC, Method, Public, Route, SignIn
+from cortex.http.framework.tenancy import PARAMS, Tenancy, refuse_for_tenant, require_own
 
 SIGN_IN_PATH: Final = "/sign-in"
 ADDRESS_RATE: Final = Rate(burst=4000, per_s=400)
@@ -76,6 +77,11 @@ def _check(route: Route) -> None:
     where = f"{route.method} {route.path}"
     if not isinstance(route.role, Role | Public):
         raise TypeError(f"{where} declares no role: a Role, or PUBLIC")
+    if not isinstance(route.tenancy, Tenancy):
+        raise TypeError(f"{where} declares no tenancy")
+    named = PARAMS.get(route.tenancy)
+    if named is not None and named[0] not in route.param_names:
+        raise TypeError(f"{where} has no parameter {named[0]}, of which its tenancy is")
     if unknown := set(route.params) - set(route.param_names):
         raise TypeError(f"{where} has no parameter {unknown.pop()}")
     if route.body is not None and route.method is Method.GET:
@@ -133,6 +139,7 @@ class _Resource:
             return _to_sign_in(request)
         request.scope[WHO] = principal.name
         self._check_right(route, principal)
+        refuse_for_tenant(route.tenancy, principal)
         if self._api.pod.draining.is_set() and route.method is not Method.GET:
             raise EndingError
         if route.admit is not None:
@@ -152,10 +159,22 @@ class _Resource:
                 size=share.size,
             )
             if route.bound_s is None:
-                return await route.handle(requested, self._api)
+                return await self._handled(route, requested)
             with trio.move_on_after(route.bound_s):
-                return await route.handle(requested, self._api)
+                return await self._handled(route, requested)
         raise TimedOutError(f"no response within {route.bound_s:g} s")
+
+    async def _handled(self, route: Route, requested: CheckedRequest[Any, Any]) -> Response:
+        """Answer about records of the caller's tenant only."""
+        principal = requested.principal
+        if (named := PARAMS.get(route.tenancy)) is not None:
+            name, kind = named
+            await require_own(self._api.port, principal, kind, [requested.path[name]])
+        response = await route.handle(requested, self._api)
+        is_confined = route.tenancy is not Tenancy.FILTERED or requested.tenant_use.is_read
+        if principal.tenant is not None and not is_confined:
+            raise AssertionError(f"{route.method} {route.path} did not keep to the tenant")
+        return response
 
     async def _principal(self, route: Route, request: Request, address: str) -> Principal | None:
         """Return the caller; None for a reader of pages who has to sign in first."""

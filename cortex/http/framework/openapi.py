@@ -15,6 +15,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.problem import MEDIA_TYPE, Problem
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn
 from cortex.http.framework.shape import fields_of, query_schema, schema_of
+from cortex.http.framework.tenancy import Tenancy
 
 PATH: Final = "/v1/openapi.json"
 _SECURITY: Final = {
@@ -54,6 +55,7 @@ def route(routes: Sequence[Route]) -> Route:
         path=PATH,
         handle=handle,
         role=PUBLIC,
+        tenancy=Tenancy.SHARED,
         summary="Show this document.",
         answers={200: dict},
     )

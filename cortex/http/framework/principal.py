@@ -16,6 +16,8 @@ class Principal:
     """The person's name on the token, recorded with what they do."""
     roles: frozenset[Role]
     token_id: UUID | None = None
+    tenant: str | None = None
+    """The only tenant whose records the caller reads and changes; None: all."""
 
     @property
     def credential(self) -> str | None:

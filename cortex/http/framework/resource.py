@@ -15,6 +15,7 @@ from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.principal import NOBODY, Principal
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import text
+from cortex.http.framework.tenancy import Tenancy
 from cortex.view.resource import Field, NamedResource, Resource, Row, Shape, WholeResource
 
 NAME_MAX: Final = 400
@@ -93,7 +94,9 @@ NOW: Final[Described] = (
 )
 
 
-def list_all(resource: WholeResource[Any], *, summary: str, role: Role = Role.VIEWER) -> Route:
+def list_all(
+    resource: WholeResource[Any], *, summary: str, tenancy: Tenancy, role: Role = Role.VIEWER
+) -> Route:
     """Return the route that lists a resource whole, with the database's time if rows have it."""
     has_now = "now" in attrs.fields_dict(resource.row)
 
@@ -109,6 +112,7 @@ def list_all(resource: WholeResource[Any], *, summary: str, role: Role = Role.VI
         path=f"/v1/{resource.noun}",
         handle=handle,
         role=role,
+        tenancy=tenancy,
         summary=summary,
         answers={200: schema_of_page(resource, doc=f"All {resource.noun}.", **more)},
     )
@@ -122,12 +126,15 @@ class NamesQuery:
     limit: int = limit_field()
 
 
-def list_by_name(resource: NamedResource[Any], *, summary: str, role: Role = Role.VIEWER) -> Route:
+def list_by_name(
+    resource: NamedResource[Any], *, summary: str, tenancy: Tenancy, role: Role = Role.VIEWER
+) -> Route:
     """Return the route that lists a resource in pages by name."""
 
     async def handle(request: CheckedRequest[NamesQuery, None], api: Api) -> Response:
         query = request.query
-        rows = await api.port(resource.page, after=query.after, limit=query.limit + 1)
+        own = {"tenant": request.tenant} if tenancy is Tenancy.FILTERED else {}
+        rows = await api.port(resource.page, after=query.after, limit=query.limit + 1, **own)
         shown = rows[: query.limit]
         following = shown[-1].name if len(rows) > query.limit else None
         return answer(page_of(resource, shown, next_after=following))
@@ -140,6 +147,7 @@ def list_by_name(resource: NamedResource[Any], *, summary: str, role: Role = Rol
         path=f"/v1/{resource.noun}",
         handle=handle,
         role=role,
+        tenancy=tenancy,
         summary=summary,
         query=NamesQuery,
         answers={200: schema_of_page(resource, doc=doc, next_after=following)},

@@ -15,6 +15,7 @@ from cortex.domain.token import Role
 from cortex.durable.json_schema import Schema
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import SMALL_BYTES
+from cortex.http.framework.tenancy import Tenancy
 from cortex.view.verbs import Verb
 
 HANDLER_BOUND_S: Final = 60.0
@@ -64,6 +65,7 @@ class Route:
     """With parameters in braces: `/v1/jobs/{job_id}`."""
     handle: Handler
     role: Role | Public
+    tenancy: Tenancy
     summary: str
     """One line for the OpenAPI document."""
     params: Mapping[str, Schema] = attrs.field(factory=dict)
@@ -103,19 +105,36 @@ class Route:
 
 
 def read(
-    path: str, handle: Handler, summary: str, *, role: Role = Role.VIEWER, **more: Any
+    path: str,
+    handle: Handler,
+    summary: str,
+    *,
+    tenancy: Tenancy,
+    role: Role = Role.VIEWER,
+    **more: Any,
 ) -> Route:
     """Return a route that reads; `more` as in `Route`."""
-    return Route(method=Method.GET, path=path, handle=handle, role=role, summary=summary, **more)
+    return Route(
+        method=Method.GET,
+        path=path,
+        handle=handle,
+        role=role,
+        tenancy=tenancy,
+        summary=summary,
+        **more,
+    )
 
 
-def change(verb: Verb, path: str, handle: Handler, summary: str, **more: Any) -> Route:
+def change(
+    verb: Verb, path: str, handle: Handler, summary: str, *, tenancy: Tenancy, **more: Any
+) -> Route:
     """Return a route that changes something, with the right and the key of its verb."""
     return Route(
         method=Method.POST,
         path=path,
         handle=handle,
         role=verb.role,
+        tenancy=tenancy,
         summary=summary,
         takes_key=verb.has_key,
         **more,

@@ -20,6 +20,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.origin import client_of, refuse_foreign
 from cortex.http.framework.route import PUBLIC, UUID_PARAM, Method, Route
+from cortex.http.framework.tenancy import Tenancy, is_own
 from cortex.http.page.answer import ApprovalForm, FormAction, answer_of
 from cortex.http.page.approval_view import show
 from cortex.http.page.errors import as_page, not_good, sign_in_first
@@ -27,6 +28,7 @@ from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.visitor import Visitor, drop_link, keep_link, path_of, visitor_of
 from cortex.http.sessions import principal_of_session
 from cortex.store import approvals
+from cortex.store.tenants import Kind
 
 SIGNED_IN: Final = "page"
 LINK: Final = "link"
@@ -59,7 +61,8 @@ async def _enter(request: CheckedRequest[None, None], api: Api, token: str) -> R
     """Move the token of a link from the address into a cookie of this page only."""
     approval_id: UUID = request.path["approval_id"]
     reader = await principal_of_session(api, request.request, address=request.address)
-    if reader is not None and reader.may(Role.APPROVER):
+    is_approver = reader is not None and reader.may(Role.APPROVER)
+    if is_approver and await is_own(api.port, reader, Kind.APPROVAL, approval_id):
         # Signed-in readers need no link, so that guessing at links cannot lock them out.
         return RedirectResponse(path_of(approval_id), status_code=303)
     if await api.links.fits(approval_id, token, address=request.address):
@@ -143,6 +146,7 @@ def _route(method: Method, **declared: Any) -> Route:
         method=method,
         path="/approvals/{approval_id}",
         role=PUBLIC,  # a link gives access as well
+        tenancy=Tenancy.APPROVAL,
         params={"approval_id": UUID_PARAM},
         media="text/html",
         is_documented=False,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from cortex.domain.errors import NotFoundError
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import PUBLIC, Method, Route
+from cortex.http.framework.tenancy import Tenancy
 
 FOLDER: Final = Path(__file__).parent / "static"
 PREFIX: Final = "/static/"
@@ -58,5 +59,6 @@ ROUTES: Final = (
         summary="Serve a file of the pages.",
         refuses=(404,),
         is_documented=False,
+        tenancy=Tenancy.SHARED,
     ),
 )

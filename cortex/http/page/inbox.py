@@ -11,6 +11,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.route import SignIn, read
 from cortex.http.framework.shape import field
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.page.errors import as_page
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
@@ -34,7 +35,9 @@ class InboxQuery:
 async def inbox(request: CheckedRequest[InboxQuery, None], api: Api) -> Response:
     """Show waiting requests, the most dangerous first."""
     cursor = request.query.cursor
-    rows = await api.port(approvals.pending, after=cursor, limit=ROWS_MAX + 1)
+    rows = await api.port(
+        approvals.pending, after=cursor, limit=ROWS_MAX + 1, tenant=request.tenant
+    )
     return page(
         "inbox.html",
         rows=[_row(row) for row in rows[:ROWS_MAX]],
@@ -65,5 +68,6 @@ ROUTES: Final = (
         sign_in=SignIn.COOKIE,
         media="text/html",
         is_documented=False,
+        tenancy=Tenancy.FILTERED,
     ),
 )

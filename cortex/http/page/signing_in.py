@@ -12,6 +12,7 @@ from cortex.http.framework.limits import household
 from cortex.http.framework.origin import is_https, refuse_foreign
 from cortex.http.framework.problem import RateLimitedError, UnauthenticatedError
 from cortex.http.framework.route import PUBLIC, Method, Route, SignIn
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.page.errors import SIGN_IN_PATH, as_page
 from cortex.http.page.form import check_csrf, fields_of
 from cortex.http.page.inbox import PATH as INBOX_PATH
@@ -72,7 +73,14 @@ def _checked(path: str) -> str:
 
 
 def _route(method: Method, path: str, **declared: Any) -> Route:
-    return Route(method=method, path=path, media="text/html", is_documented=False, **declared)
+    return Route(
+        method=method,
+        path=path,
+        media="text/html",
+        is_documented=False,
+        tenancy=Tenancy.SHARED,
+        **declared,
+    )
 
 
 ROUTES: Final = (

@@ -6,14 +6,17 @@ from uuid import UUID
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.errors import NotFoundError
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.gate import WHO
 from cortex.http.framework.origin import is_https
 from cortex.http.framework.principal import Principal
+from cortex.http.framework.tenancy import is_own
 from cortex.http.page.form import csrf_of
 from cortex.http.sessions import principal_of_session
+from cortex.store.tenants import Kind
 
 LINK_COOKIE: Final = "cortex_link"
 LINK_S: Final = 24 * 3600
@@ -62,10 +65,19 @@ class Visitor:
 
 
 async def visitor_of(requested: CheckedRequest[Any, Any], api: Api, approval_id: UUID) -> Visitor:
-    """Return the visitor of this request. Raises `RateLimitedError` after too many guesses."""
+    """Return the visitor of this request; someone of another tenant is one by link only.
+
+    Raises `NotFoundError` for a request of another tenant, and `RateLimitedError` after too many
+    guesses.
+    """
     request = requested.request
     principal = await principal_of_session(api, request, address=requested.address)
     if principal is not None and not principal.may(Role.VIEWER):
+        principal = None
+    is_foreign = principal is not None and not await is_own(
+        api.port, principal, Kind.APPROVAL, approval_id
+    )
+    if is_foreign:
         principal = None
     if principal is not None:
         request.scope[WHO] = principal.name
@@ -75,11 +87,13 @@ async def visitor_of(requested: CheckedRequest[Any, Any], api: Api, approval_id:
         link=None,
     )
     token = request.cookies.get(LINK_COOKIE)
-    if token is None or visitor.is_approver:
-        return visitor
-    if await api.links.fits(approval_id, token, address=requested.address):
-        return attrs.evolve(visitor, link=token)
-    return attrs.evolve(visitor, has_stale_link=True)
+    if token is not None and not visitor.is_approver:
+        if await api.links.fits(approval_id, token, address=requested.address):
+            return attrs.evolve(visitor, link=token)
+        visitor = attrs.evolve(visitor, has_stale_link=True)
+    if is_foreign:
+        raise NotFoundError(f"approval {approval_id} does not exist")
+    return visitor
 
 
 def keep_link(response: Response, request: CheckedRequest[Any, Any], token: str) -> None:

@@ -26,6 +26,7 @@ from cortex.http.framework.resource import (
     schema_of_rows,
 )
 from cortex.http.framework.route import UUID_PARAM, answer, change, read
+from cortex.http.framework.tenancy import Tenancy, require_own
 from cortex.http.routes.approval_shapes import (
     ApprovalsQuery,
     Approve,
@@ -38,6 +39,7 @@ from cortex.http.routes.approval_shapes import (
 )
 from cortex.postgres.database import Database
 from cortex.store import approvals
+from cortex.store.tenants import Kind
 from cortex.view.resources.approvals import APPROVAL, APPROVALS
 from cortex.view.verbs import APPROVE, DENY, LINK_APPROVAL
 
@@ -52,15 +54,19 @@ _PARAMS: Final = {"approval_id": UUID_PARAM}
 
 async def list_approvals(request: CheckedRequest[ApprovalsQuery, None], api: Api) -> Response:
     query = request.query
+    tenant = request.tenant
     if query.cursor is not None:
         # An unknown id is an error, not the first page.
+        await require_own(api.port, request.principal, Kind.APPROVAL, [query.cursor])
         await api.port(approvals.show, query.cursor)
     wanted = tuple(dict.fromkeys(query.status))
     limit = query.limit + 1
     if wanted in ((), (ApprovalStatus.PENDING,)):
-        rows = await api.port(approvals.pending, after=query.cursor, limit=limit)
+        rows = await api.port(approvals.pending, after=query.cursor, limit=limit, tenant=tenant)
     else:
-        rows = await api.port(approvals.page, statuses=wanted, before=query.cursor, limit=limit)
+        rows = await api.port(
+            approvals.page, statuses=wanted, before=query.cursor, limit=limit, tenant=tenant
+        )
     shown = rows[: query.limit]
     more = len(rows) > query.limit
     return answer(page_of(APPROVALS, shown, next_cursor=shown[-1].id if more else None))
@@ -104,6 +110,9 @@ async def deny_approval(request: CheckedRequest[None, Deny], api: Api) -> Respon
 async def decide_approvals(requested: CheckedRequest[None, Batch], api: Api) -> Response:
     """Decide several requests, all or none."""
     body = requested.body
+    if requested.tenant is not None:
+        named = [each.id for each in body.approvals]
+        await require_own(api.port, requested.principal, Kind.APPROVAL, named)
     votes = [
         _vote(
             requested,
@@ -177,6 +186,7 @@ ROUTES: Final = (
         query=ApprovalsQuery,
         answers={200: schema_of_page(APPROVALS, doc="A page of requests.", next_cursor=NEXT_ID)},
         refuses=(404,),
+        tenancy=Tenancy.FILTERED,
     ),
     change(
         APPROVE,
@@ -186,6 +196,7 @@ ROUTES: Final = (
         body=Batch,
         answers={200: BatchDecided},
         refuses=(404, 409),
+        tenancy=Tenancy.FILTERED,
     ),
     read(
         "/v1/approvals/{approval_id}",
@@ -194,6 +205,7 @@ ROUTES: Final = (
         params=_PARAMS,
         answers={200: schema_of_rows(APPROVAL)},
         refuses=(404,),
+        tenancy=Tenancy.APPROVAL,
     ),
     change(
         APPROVE,
@@ -205,6 +217,7 @@ ROUTES: Final = (
         body_max=BYTES_MAX,
         answers={200: Decided},
         refuses=(404, 409),
+        tenancy=Tenancy.APPROVAL,
     ),
     change(
         DENY,
@@ -215,6 +228,7 @@ ROUTES: Final = (
         body=Deny,
         answers={200: Decided},
         refuses=(404, 409),
+        tenancy=Tenancy.APPROVAL,
     ),
     change(
         LINK_APPROVAL,
@@ -224,5 +238,6 @@ ROUTES: Final = (
         params=_PARAMS,
         answers={201: Link},
         refuses=(404, 409),
+        tenancy=Tenancy.APPROVAL,
     ),
 )

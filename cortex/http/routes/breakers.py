@@ -15,6 +15,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.resource import page_of, schema_of_page
 from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import number, text
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
@@ -97,7 +98,14 @@ async def _listed(api: Api, **which: Any) -> dict[str, object]:
 
 def _act(path: str, handle: Handler, body: type, summary: str, *refuses: int) -> Route:
     return change(
-        OPEN_BREAKER, path, handle, summary, body=body, answers={200: PAGE}, refuses=refuses
+        OPEN_BREAKER,
+        path,
+        handle,
+        summary,
+        body=body,
+        answers={200: PAGE},
+        refuses=refuses,
+        tenancy=Tenancy.INSTALLATION,
     )
 
 
@@ -108,6 +116,7 @@ ROUTES: Final = (
         "List circuit breakers, open ones first.",
         query=BreakersQuery,
         answers={200: PAGE},
+        tenancy=Tenancy.INSTALLATION,
     ),
     _act(
         "/v1/breakers/open",

@@ -32,6 +32,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, number, whole
+from cortex.http.framework.tenancy import Tenancy, require_own
 from cortex.http.reason import reason_field
 from cortex.http.routes.dead_letters import LETTER_PARAMS, LETTER_PATH, DeadLetterChoice
 from cortex.http.routes.job_rights import require_rights
@@ -41,6 +42,7 @@ from cortex.postgres.database import Database
 from cortex.store import dead_letters, jobs
 from cortex.store.dead_letters import SettledDeadLetter
 from cortex.store.job_choice import JobChoice, choose
+from cortex.store.tenants import Kind
 from cortex.view.verbs import RETRY_LETTERS
 
 ACTED_MAX: Final = 500
@@ -219,7 +221,7 @@ async def _one(
 
 
 async def _many(request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard) -> Response:
-    chosen = await _chosen(api, body)
+    chosen = await _chosen(request, api, body)
     if body.dry_run:
         letters = [DeadLetterSettled(job_id=each) for each in chosen.job_ids]
         return _settled_answer(letters, chosen, is_dry_run=True)
@@ -247,7 +249,9 @@ def _settled_answer(
     return answer(done, headers=headers)
 
 
-async def _chosen(api: Api, body: DeadLettersDiscard) -> JobChoice:
+async def _chosen(
+    request: CheckedRequest[None, Any], api: Api, body: DeadLettersDiscard
+) -> JobChoice:
     """Return the jobs of the selected dead letters."""
     text = _filter(body)
     if bool(body.job_ids) == bool(text):
@@ -256,10 +260,13 @@ async def _chosen(api: Api, body: DeadLettersDiscard) -> JobChoice:
         )
     if len(body.job_ids) > ACTED_MAX:
         raise UsageError(f"{len(body.job_ids)} job_ids are more than {ACTED_MAX}")
+    tenant = request.tenant
     if body.job_ids:
         job_ids = list(dict.fromkeys(body.job_ids))
+        await require_own(api.port, request.principal, Kind.JOB, job_ids)
         return JobChoice(job_ids=job_ids, refused={}, has_more=False)
-    return await api.port(choose, _verb(body), parse_filter(text), limit=body.limit)
+    which = attrs.evolve(parse_filter(text), tenant=tenant)
+    return await api.port(choose, _verb(body), which, limit=body.limit)
 
 
 def _filter(body: DeadLettersDiscard) -> str:
@@ -293,6 +300,7 @@ async def _begin(
             at=chosen.at,
             reason=body.reason,
             rate_per_s=body.rate,
+            tenant=requested.tenant,
             **how,
         )
         submission = bulk.submission(api.chance.new_id())
@@ -382,6 +390,7 @@ def _route(path: str, handle: Any, body: type, summary: str) -> Route:
         else {200: DeadLettersSettled, 202: DeadLettersStarted},
         refuses=(404, 409),
         takes_key=True,
+        tenancy=Tenancy.JOB if is_one else Tenancy.FILTERED,
     )
 
 

@@ -20,8 +20,10 @@ from cortex.http.framework.resource import (
 )
 from cortex.http.framework.route import UUID_PARAM, Method, Route, answer
 from cortex.http.framework.shape import field, text
+from cortex.http.framework.tenancy import Tenancy, require_own
 from cortex.http.routes.jobs import ATTEMPTS_MAX
 from cortex.store import dead_letters, jobs
+from cortex.store.tenants import Kind
 from cortex.view.resources.dead_letters import ERRORS, LETTER, LETTERS
 from cortex.view.resources.jobs import ATTEMPT
 
@@ -117,15 +119,15 @@ async def list_letter_errors(
     request: CheckedRequest[DeadLetterErrorsQuery, None], api: Api
 ) -> Response:
     """List errors, each with its count and its newest dead letter."""
-    rows = await api.port(dead_letters.groups, _which(request.query), limit=request.query.limit)
+    rows = await api.port(dead_letters.groups, _which(request), limit=request.query.limit)
     return answer(page_of(ERRORS, rows))
 
 
 async def list_letters(request: CheckedRequest[DeadLettersQuery, None], api: Api) -> Response:
-    query = request.query
-    rows = await api.port(
-        dead_letters.page, _which(query), before=id_of(query.cursor), limit=query.limit + 1
-    )
+    query, before = request.query, id_of(request.query.cursor)
+    if before is not None:
+        await require_own(api.port, request.principal, Kind.JOB, [before])
+    rows = await api.port(dead_letters.page, _which(request), before=before, limit=query.limit + 1)
     shown = rows[: query.limit]
     next_cursor = cursor_of(shown[-1].job_id) if len(rows) > query.limit else None
     return answer(page_of(LETTERS, shown, next_cursor=next_cursor))
@@ -138,8 +140,9 @@ async def show_letter(request: CheckedRequest[None, None], api: Api) -> Response
     return answer(document_of(LETTER, row) | {"attempts": shown})
 
 
-def _which(query: DeadLetterErrorsQuery) -> JobFilter:
-    return parse_filter(of_letters(query.typed(*query.state)))
+def _which(request: CheckedRequest[Any, None]) -> JobFilter:
+    which = parse_filter(of_letters(request.query.typed(*request.query.state)))
+    return attrs.evolve(which, tenant=request.tenant)
 
 
 ROUTES: Final = (
@@ -151,6 +154,7 @@ ROUTES: Final = (
         summary="List dead letters, the newest first.",
         query=DeadLettersQuery,
         answers={200: LETTERS_PAGE},
+        tenancy=Tenancy.FILTERED,
     ),
     Route(
         method=Method.GET,
@@ -160,6 +164,7 @@ ROUTES: Final = (
         summary="List the errors of dead letters, with their counts.",
         query=DeadLetterErrorsQuery,
         answers={200: ERRORS_PAGE},
+        tenancy=Tenancy.FILTERED,
     ),
     Route(
         method=Method.GET,
@@ -170,5 +175,6 @@ ROUTES: Final = (
         params=LETTER_PARAMS,
         answers={200: SHOWN},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
 )

@@ -21,9 +21,11 @@ from cortex.http.framework.resource import (
 )
 from cortex.http.framework.route import UUID_PARAM, answer, change, read
 from cortex.http.framework.shape import field, text
+from cortex.http.framework.tenancy import Tenancy, require_own
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import effects as store
+from cortex.store.tenants import Kind
 from cortex.view.resources.effects import EFFECT, EFFECTS
 from cortex.view.verbs import RESOLVE_EFFECT
 
@@ -44,14 +46,17 @@ class EffectsQuery:
 
 
 async def list_effects(request: CheckedRequest[EffectsQuery, None], api: Api) -> Response:
-    query = request.query
+    query, before = request.query, id_of(request.query.cursor)
+    if before is not None:
+        await require_own(api.port, request.principal, Kind.EFFECT, [before])
     rows = await api.port(
         store.page,
         statuses=tuple(dict.fromkeys(query.status)) or tuple(EffectStatus),
         tool=query.tool,
         job_id=query.job_id,
-        before=id_of(query.cursor),
+        before=before,
         limit=query.limit + 1,
+        tenant=request.tenant,
     )
     shown = rows[: query.limit]
     next_cursor = cursor_of(shown[-1].id) if len(rows) > query.limit else None
@@ -113,6 +118,7 @@ ROUTES: Final = (
                 EFFECTS, doc="A page of effects, the newest first.", next_cursor=NEXT_CURSOR
             )
         },
+        tenancy=Tenancy.FILTERED,
     ),
     read(
         EFFECT_PATH,
@@ -121,6 +127,7 @@ ROUTES: Final = (
         params=EFFECT_PARAMS,
         answers={200: schema_of_rows(EFFECT)},
         refuses=(404,),
+        tenancy=Tenancy.EFFECT,
     ),
     change(
         RESOLVE_EFFECT,
@@ -131,5 +138,6 @@ ROUTES: Final = (
         body=EffectResolve,
         answers={200: store.EffectResolved},
         refuses=(404, 409),
+        tenancy=Tenancy.EFFECT,
     ),
 )

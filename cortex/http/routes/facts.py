@@ -12,6 +12,7 @@ from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import page_of, schema_of_page
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, text, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.store import facts
 from cortex.store.facts import FactType
 from cortex.view.resources.facts import FACTS
@@ -46,6 +47,7 @@ async def list_facts(request: CheckedRequest[FactsQuery, None], api: Api) -> Res
         job_id=query.job_id,
         before=query.before,
         limit=query.limit + 1,
+        tenant=request.tenant,
     )
     shown = rows[: query.limit]
     following = shown[-1].id if len(rows) > query.limit else None
@@ -65,5 +67,6 @@ ROUTES: Final = (
                 next_before=(int | None, "`before` of the next page; null: last page"),
             )
         },
+        tenancy=Tenancy.FILTERED,
     ),
 )

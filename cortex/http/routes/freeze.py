@@ -11,6 +11,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, record
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import breakers as store
@@ -63,7 +64,15 @@ async def _freeze(
 
 
 def _act(path: str, handle: Handler, summary: str) -> Route:
-    return change(FREEZE, path, handle, summary, body=FreezeAct, answers={200: Freeze})
+    return change(
+        FREEZE,
+        path,
+        handle,
+        summary,
+        body=FreezeAct,
+        answers={200: Freeze},
+        tenancy=Tenancy.INSTALLATION,
+    )
 
 
 ROUTES: Final = (
@@ -72,6 +81,7 @@ ROUTES: Final = (
         show_freeze,
         "Show whether effects are frozen, by whom, why, and how many jobs wait.",
         answers={200: Freeze},
+        tenancy=Tenancy.INSTALLATION,
     ),
     _act(
         "/v1/freeze/on",

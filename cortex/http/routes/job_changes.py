@@ -12,6 +12,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.http.routes.job_rights import require_rights
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
@@ -100,6 +101,7 @@ ROUTES: Final = (
         body=JobAct,
         answers={200: JobActed, 202: JobActed},
         refuses=(404, 409),
+        tenancy=Tenancy.JOB,
     ),
     change(
         RETRY_JOB,
@@ -110,5 +112,6 @@ ROUTES: Final = (
         body=JobAct,
         answers={200: JobRetried},
         refuses=(404, 409),
+        tenancy=Tenancy.JOB,
     ),
 )

@@ -23,6 +23,7 @@ from cortex.domain.job_feed import START, EventKind, JobEvent, Position
 from cortex.http.framework.api import Api, CheckedRequest, Feed
 from cortex.http.framework.route import read
 from cortex.http.framework.streaming import Streamed, Write
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import feed as feeds
 
@@ -131,5 +132,6 @@ ROUTES: Final = (
         media=MEDIA,
         refuses=(400, 404),
         bound_s=None,
+        tenancy=Tenancy.JOB,
     ),
 )

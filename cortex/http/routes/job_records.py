@@ -15,6 +15,7 @@ from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, steps
 from cortex.store.jobs import StepRow
@@ -113,6 +114,7 @@ ROUTES: Final = (
         query=HistoryQuery,
         answers={200: HISTORY},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
     read(
         f"{JOB_PATH}/steps",
@@ -122,5 +124,6 @@ ROUTES: Final = (
         query=StepsQuery,
         answers={200: STEPS},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
 )

@@ -24,6 +24,7 @@ from cortex.http.framework.leaving import until_left
 from cortex.http.framework.problem import Problem, response_of
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 
 WAIT_MS: Final = 15_000
@@ -170,5 +171,6 @@ ROUTES: Final = (
         query=ResultQuery,
         answers={200: JobResult, 202: JobGoesOn, 422: JobProblem},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
 )

@@ -18,6 +18,7 @@ from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.resource import document_of, schema_of_document, schema_of_rows
 from cortex.http.framework.route import answer, change, read
 from cortex.http.framework.shape import field, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.http.routes.job_rights import require_right
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
@@ -155,6 +156,7 @@ ROUTES: Final = (
         query=TimeoutsQuery,
         answers={200: TIMEOUTS},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
     change(
         RESUME_JOB,
@@ -165,5 +167,6 @@ ROUTES: Final = (
         body=JobResume,
         answers={200: JobResumed},
         refuses=(404, 409),
+        tenancy=Tenancy.JOB,
     ),
 )

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.errors import ForbiddenError
-from cortex.domain.job import BULK, EXECUTE_TOOL
+from cortex.domain.job import BEYOND_TENANT, BULK, EXECUTE_TOOL
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api
 from cortex.http.framework.principal import Principal
@@ -23,6 +23,11 @@ REASONS: Final = MappingProxyType(
 
 def require_right(job_type: str, principal: Principal) -> None:
     """Raise `ForbiddenError` unless the requester may start a job of this type."""
+    if job_type in BEYOND_TENANT and principal.tenant is not None:
+        raise ForbiddenError(
+            f"job type {job_type} needs a token of all tenants",
+            hint="it acts on the jobs of all tenants, or calls any tool of a pod",
+        )
     if job_type in REASONS and not principal.may(Role.ADMIN):
         raise ForbiddenError(
             f"job type {job_type} needs a token with role {Role.ADMIN}", hint=REASONS[job_type]

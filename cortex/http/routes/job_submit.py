@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cortex.crash_points import crash_point
 from cortex.domain.argument_check import check_payload
-from cortex.domain.errors import InvalidValueError
+from cortex.domain.errors import ForbiddenError, InvalidValueError
 from cortex.domain.job import APPROVAL_NOTIFY, Submission
 from cortex.domain.policy import (
     DELAY_MAX_S,
@@ -33,6 +33,7 @@ from cortex.http.framework.body import BYTES_MAX
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field, number, text, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes.job_rights import require_right
 from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
@@ -92,9 +93,10 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     """Submit a job; for a used key, return the id of the first request."""
     refuse_bulk(requested.body.type, requested.body.queue)  # its requests have their own routes
     require_right(requested.body.type, requested.principal)
+    body = attrs.evolve(requested.body, tenant=own_tenant(requested))
     new_id = api.chance.new_id()
     submission = await api.apart(
-        partial(_submission, requested.body, new_id, api.pod, _traceparent(requested)),
+        partial(_submission, body, new_id, api.pod, _traceparent(requested)),
         size=requested.size,
     )
     remark = await _check(submission, api, size=requested.size)
@@ -112,6 +114,19 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     request = await api.apart(partial(request_of, submission), size=requested.size)
     done = await once(requested, api, work, operation="jobs.submit", request=request)
     return _submitted(UUID(done.response), remark, headers_of(done))
+
+
+def own_tenant(requested: CheckedRequest[None, JobSubmission]) -> str | None:
+    """Return the tenant of the job. Raises `ForbiddenError` for one that is not the caller's."""
+    asked, own = requested.body.tenant, requested.tenant
+    if own is None:
+        return asked
+    if asked not in (None, own):
+        raise ForbiddenError(
+            f"{requested.principal.name}'s token is of tenant {own}, not {asked}",
+            hint="leave out the tenant: it is that of the token",
+        )
+    return own
 
 
 def _submission(
@@ -182,5 +197,6 @@ ROUTES: Final = (
         body_max=BYTES_MAX,
         answers={201: Submitted},
         refuses=(404,),
+        tenancy=Tenancy.FILTERED,
     ),
 )

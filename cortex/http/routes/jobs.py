@@ -20,9 +20,11 @@ from cortex.http.framework.resource import (
 )
 from cortex.http.framework.route import UUID_PARAM, answer, read
 from cortex.http.framework.shape import field, text
+from cortex.http.framework.tenancy import Tenancy, require_own
 from cortex.store import facts, job_pages, jobs
 from cortex.store import why as why_store
 from cortex.store.facts import JobChange
+from cortex.store.tenants import Kind
 from cortex.view import why as rules
 from cortex.view.resources.jobs import ATTEMPT, JOB, JOBS
 from cortex.view.why import Cause
@@ -52,8 +54,11 @@ class JobsQuery:
 
 
 async def list_jobs(request: CheckedRequest[JobsQuery, None], api: Api) -> Response:
-    which, cursor = parse_filter(request.query.filter), request.query.cursor
+    which = attrs.evolve(parse_filter(request.query.filter), tenant=request.tenant)
+    cursor = request.query.cursor
     before = None if cursor is None else JobCursor(*place_of(cursor))
+    if before is not None and before.at is None:
+        await require_own(api.port, request.principal, Kind.JOB, [before.id])
     found = await api.port(job_pages.page, which, before=before, limit=request.query.limit)
     next_cursor = None if found.next is None else cursor_of(found.next.id, found.next.at)
     return answer(page_of(JOBS, found.jobs, next_cursor=next_cursor, is_short=found.is_short))
@@ -132,6 +137,7 @@ ROUTES: Final = (
                 ),
             )
         },
+        tenancy=Tenancy.FILTERED,
     ),
     read(
         JOB_PATH,
@@ -140,6 +146,7 @@ ROUTES: Final = (
         params=JOB_PARAMS,
         answers={200: SHOWN_JOB},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
     read(
         f"{JOB_PATH}/why",
@@ -148,5 +155,6 @@ ROUTES: Final = (
         params=JOB_PARAMS,
         answers={200: JobWhy},
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
 )

@@ -20,6 +20,7 @@ from cortex.http.framework.resource import (
 )
 from cortex.http.framework.route import Method, Route, answer
 from cortex.http.framework.shape import field, text, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.routes.jobs import JOB_PARAMS, JOB_PATH
 from cortex.store import jobs, logs
 from cortex.store.logs import LogPlace
@@ -79,13 +80,20 @@ class LogsQuery:
 
 
 async def list_logs(request: CheckedRequest[LogsQuery, None], api: Api) -> Response:
-    query = request.query
+    query, tenant = request.query, request.tenant
+    since_s, least, before = parse_span(query.since), Level.of_word(query.level), query.before
+    if tenant is not None:
+        own, following = await api.port(
+            logs.page_of_tenant,
+            tenant,
+            least=least,
+            since_s=since_s,
+            before=before,
+            limit=query.limit,
+        )
+        return answer(page_of(LOGS, own, next_before=following))
     rows = await api.port(
-        logs.page,
-        least=Level.of_word(query.level),
-        since_s=parse_span(query.since),
-        before=query.before,
-        limit=query.limit + 1,
+        logs.page, least=least, since_s=since_s, before=before, limit=query.limit + 1
     )
     shown = rows[: query.limit]
     following = shown[-1].id if len(rows) > query.limit else None
@@ -111,6 +119,7 @@ ROUTES: Final = (
             )
         },
         refuses=(404,),
+        tenancy=Tenancy.JOB,
     ),
     Route(
         method=Method.GET,
@@ -126,5 +135,6 @@ ROUTES: Final = (
                 next_before=(int | None, "`before` of the next page; null: last page"),
             )
         },
+        tenancy=Tenancy.FILTERED,
     ),
 )

@@ -16,6 +16,7 @@ from cortex.http.framework.idempotent import mutate
 from cortex.http.framework.resource import page_of, schema_of_page
 from cortex.http.framework.route import UUID_PARAM, Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, text, whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store.background import outbox as store
@@ -84,6 +85,7 @@ async def list_messages(request: CheckedRequest[MessagesQuery, None], api: Api) 
         topic=query.topic or None,
         before=query.before,
         limit=query.limit,
+        tenant=request.tenant,
     )
     return answer(page_of(MESSAGES, rows))
 
@@ -106,14 +108,14 @@ async def discard_message(request: CheckedRequest[None, MessageChange], api: Api
 
 async def retry_messages(request: CheckedRequest[None, MessagesChange], api: Api) -> Response:
     if request.body.is_dry_run:
-        return await _counted(api, _chosen(request.body), store.RETRIED)
-    return await _change(request, api, store.retry, _chosen(request.body))
+        return await _counted(api, _chosen(request), store.RETRIED)
+    return await _change(request, api, store.retry, _chosen(request))
 
 
 async def discard_messages(request: CheckedRequest[None, MessagesChange], api: Api) -> Response:
     if request.body.is_dry_run:
-        return await _counted(api, _chosen(request.body), store.UNSENT)
-    return await _change(request, api, store.discard, _chosen(request.body))
+        return await _counted(api, _chosen(request), store.UNSENT)
+    return await _change(request, api, store.discard, _chosen(request))
 
 
 async def _counted(api: Api, choice: MessageChoice, statuses: Sequence[MessageStatus]) -> Response:
@@ -127,7 +129,8 @@ def _named(request: CheckedRequest[None, MessageChange]) -> MessageChoice:
     )
 
 
-def _chosen(body: MessagesChange) -> MessageChoice:
+def _chosen(request: CheckedRequest[None, MessagesChange]) -> MessageChoice:
+    body = request.body
     statuses = None if body.status is None else (body.status,)
     if not (body.subscription or body.topic or body.since or body.older or statuses):
         raise UsageError(
@@ -142,6 +145,7 @@ def _chosen(body: MessagesChange) -> MessageChoice:
         since_s=parse_span(body.since) if body.since else None,
         older_s=parse_span(body.older) if body.older else None,
         limit=body.limit,
+        tenant=request.tenant,
     )
 
 
@@ -174,6 +178,7 @@ def _act(path: str, handle: Handler, summary: str) -> Route:
         body=MessageChange if is_one else MessagesChange,
         answers={200: MessagesChanged},
         refuses=(404, 409) if is_one else (404,),
+        tenancy=Tenancy.MESSAGE if is_one else Tenancy.FILTERED,
     )
 
 
@@ -184,6 +189,7 @@ ROUTES: Final = (
         "List messages to people and other systems, the newest first.",
         query=MessagesQuery,
         answers={200: PAGE},
+        tenancy=Tenancy.FILTERED,
     ),
     _act("/v1/outbox/retry", retry_messages, "Send failed messages again, under the same ids."),
     _act("/v1/outbox/discard", discard_messages, "Delete messages that failed or still wait."),
@@ -194,6 +200,7 @@ ROUTES: Final = (
         params={"message_id": UUID_PARAM},
         answers={200: PAGE},
         refuses=(404,),
+        tenancy=Tenancy.MESSAGE,
     ),
     _act(f"{MESSAGE}/retry", retry_message, "Send a failed message again, under the same id."),
     _act(f"{MESSAGE}/discard", discard_message, "Delete a message that failed or still waits."),

@@ -3,6 +3,7 @@
 from typing import Final
 
 from cortex.http.framework.resource import list_all, list_by_name
+from cortex.http.framework.tenancy import Tenancy
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.job_types import TYPES
 from cortex.view.resources.patches import PATCHES
@@ -12,15 +13,28 @@ from cortex.view.resources.specs import AGENTS, FLOWS
 from cortex.view.resources.subscriptions import SUBSCRIPTIONS
 
 ROUTES: Final = (
-    list_by_name(AGENTS, summary="List agents with their newest versions, by name."),
-    list_by_name(FLOWS, summary="List flows with their newest versions, by name."),
-    list_by_name(BUDGETS, summary="List budgets and their remaining amounts, by name."),
-    list_by_name(QUOTAS, summary="List quotas and their usage, by name."),
+    list_by_name(
+        AGENTS, summary="List agents with their newest versions, by name.", tenancy=Tenancy.SHARED
+    ),
+    list_by_name(
+        FLOWS, summary="List flows with their newest versions, by name.", tenancy=Tenancy.SHARED
+    ),
+    list_by_name(
+        BUDGETS,
+        summary="List budgets and their remaining amounts, by name.",
+        tenancy=Tenancy.FILTERED,
+    ),
+    list_by_name(
+        QUOTAS, summary="List quotas and their usage, by name.", tenancy=Tenancy.INSTALLATION
+    ),
     list_all(
         PATCHES,
         summary="List patches in job code, and how many unfinished jobs need each branch.",
+        tenancy=Tenancy.INSTALLATION,
     ),
-    list_all(RUNNERS, summary="List background work and its health."),
-    list_all(SUBSCRIPTIONS, summary="List who gets which messages."),
-    list_all(TYPES, summary="List job types, their arguments, and which run now."),
+    list_all(RUNNERS, summary="List background work and its health.", tenancy=Tenancy.INSTALLATION),
+    list_all(SUBSCRIPTIONS, summary="List who gets which messages.", tenancy=Tenancy.INSTALLATION),
+    list_all(
+        TYPES, summary="List job types, their arguments, and which run now.", tenancy=Tenancy.SHARED
+    ),
 )

@@ -10,6 +10,7 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.resource import page_of, schema_of_page
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import whole
+from cortex.http.framework.tenancy import Tenancy
 from cortex.store import drains, pods
 from cortex.view.resources.pods import PODS
 
@@ -43,5 +44,6 @@ ROUTES: Final = (
                 now=(datetime | None, "the database's time, for comparison; null without pods"),
             )
         },
+        tenancy=Tenancy.INSTALLATION,
     ),
 )

@@ -10,6 +10,7 @@ from cortex.domain.health import Unit, Word
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, record
+from cortex.http.framework.tenancy import Tenancy
 from cortex.store.health import health
 
 
@@ -72,5 +73,6 @@ ROUTES: Final = (
         show_health,
         "Show queue, failures and background work, each with its threshold and a word.",
         answers={200: Health},
+        tenancy=Tenancy.INSTALLATION,
     ),
 )

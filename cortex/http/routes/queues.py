@@ -11,6 +11,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.resource import schema_of_page
 from cortex.http.framework.route import answer, change, read
 from cortex.http.framework.shape import field, text
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.postgres.database import Database
 from cortex.store import queues as store
@@ -72,6 +73,7 @@ ROUTES: Final = (
         "List worker queues, and what waits in each.",
         query=QueuesQuery,
         answers={200: PAGE},
+        tenancy=Tenancy.INSTALLATION,
     ),
     change(
         ORDER_QUEUE,
@@ -80,5 +82,6 @@ ROUTES: Final = (
         "Make a named queue strict or relaxed: when its next job begins.",
         body=QueueOrder,
         answers={200: PAGE},
+        tenancy=Tenancy.INSTALLATION,
     ),
 )

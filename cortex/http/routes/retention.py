@@ -9,6 +9,7 @@ from starlette.responses import Response
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, record
+from cortex.http.framework.tenancy import Tenancy
 from cortex.store.background import retention
 
 
@@ -46,5 +47,6 @@ ROUTES: Final = (
         show_retention,
         "Show for how long finished jobs and facts are kept.",
         answers={200: Retention},
+        tenancy=Tenancy.INSTALLATION,
     ),
 )

@@ -15,6 +15,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.resource import list_by_name, schema_of_document, schema_of_rows
 from cortex.http.framework.route import Handler, Route, answer, change, read
 from cortex.http.framework.shape import field, record
+from cortex.http.framework.tenancy import Tenancy
 from cortex.http.reason import reason_field
 from cortex.http.routes.job_rights import require_right
 from cortex.postgres.database import Database
@@ -125,11 +126,12 @@ def _act(verb: str, handle: Handler, returns: type, summary: str, *refuses: int)
         body=ScheduleAct,
         answers={200: returns},
         refuses=(404, *refuses),
+        tenancy=Tenancy.SCHEDULE,
     )
 
 
 ROUTES: Final = (
-    list_by_name(SCHEDULES, summary="List schedules by name."),
+    list_by_name(SCHEDULES, summary="List schedules by name.", tenancy=Tenancy.FILTERED),
     read(
         SCHEDULE,
         show_schedule,
@@ -137,6 +139,7 @@ ROUTES: Final = (
         params=NAME_PARAM,
         answers={200: SHOWN_SCHEDULE},
         refuses=(404,),
+        tenancy=Tenancy.SCHEDULE,
     ),
     _act(
         "pause", pause_schedule, SHOWN_SCHEDULE, "Fire nothing until the schedule is resumed.", 409

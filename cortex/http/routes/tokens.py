@@ -11,6 +11,7 @@ from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import page_of, schema_of_page
 from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, text
+from cortex.http.framework.tenancy import Tenancy
 from cortex.store import tokens
 from cortex.view.resources.tokens import TOKENS
 
@@ -42,5 +43,6 @@ ROUTES: Final = (
         role=Role.ADMIN,
         query=TokensQuery,
         answers={200: schema_of_page(TOKENS, doc="Tokens, the newest first.")},
+        tenancy=Tenancy.INSTALLATION,
     ),
 )

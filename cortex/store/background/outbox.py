@@ -109,6 +109,7 @@ class MessageChoice:
     older_s: float | None = None
     """Published longer ago than so many seconds."""
     limit: int = CHANGED_DEFAULT
+    tenant: str | None = None
 
 
 async def claim(
@@ -238,6 +239,7 @@ async def page(
     topic: str | None = None,
     message_id: UUID | None = None,
     limit: int = 100,
+    tenant: str | None = None,
 ) -> list[MessageRow]:
     """Return messages of these states, the newest first; `topic`: a pattern."""
     rows = await db.fetch(
@@ -247,8 +249,9 @@ async def page(
         subscription,
         None if topic is None else _like(topic),
         message_id,
-        limit if subscription is None and topic is None else READ_MAX,
+        limit if subscription is None and topic is None and tenant is None else READ_MAX,
         limit,
+        tenant,
     )
     return rows_of(MessageRow, rows)
 
@@ -314,6 +317,7 @@ async def count(
         *_matching(choice),
         *_age(choice),
         choice.limit,
+        choice.tenant,
     )
     return {MessageStatus(row["status"]): row["count"] for row in rows}
 
@@ -332,7 +336,13 @@ async def _why_none(
     if choice.message_id is None:
         return 0
     rows = await connection.fetch(
-        sql("outbox.list"), list(MessageStatus), None, *_matching(choice), READ_MAX, READ_MAX
+        sql("outbox.list"),
+        list(MessageStatus),
+        None,
+        *_matching(choice),
+        READ_MAX,
+        READ_MAX,
+        choice.tenant,
     )
     name = f"message {short_id(choice.message_id)}"
     if not rows:
@@ -351,7 +361,12 @@ async def _choose(
     connection: Connection, choice: MessageChoice, statuses: Sequence[MessageStatus]
 ) -> list[int]:
     rows = await connection.fetch(
-        sql("outbox.choose"), list(statuses), *_matching(choice), *_age(choice), choice.limit
+        sql("outbox.choose"),
+        list(statuses),
+        *_matching(choice),
+        *_age(choice),
+        choice.limit,
+        choice.tenant,
     )
     return [row["seq"] for row in rows]
 

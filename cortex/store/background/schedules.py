@@ -254,14 +254,16 @@ async def remove(db: Database, name: str, *, by: str, reason: str) -> None:
         raise ConflictError(f"schedule {name!r} is declared by code of a living pod", hint=pause)
 
 
-async def page(db: Database, *, after: str = "", limit: int = 100) -> list[ScheduleRow]:
-    """Return schedules by name."""
-    return rows_of(ScheduleRow, await db.fetch("schedules.list", after, limit, None))
+async def page(
+    db: Database, *, after: str = "", limit: int = 100, tenant: str | None = None
+) -> list[ScheduleRow]:
+    """Return schedules by name, of one tenant if it is given."""
+    return rows_of(ScheduleRow, await db.fetch("schedules.list", after, limit, None, tenant))
 
 
 async def show(db: Database, name: str) -> ScheduleRow:
     """Return one schedule. Raises `NotFoundError`."""
-    row = await db.fetch_one("schedules.list", "", 1, name)
+    row = await db.fetch_one("schedules.list", "", 1, name, None)
     if row is None:
         raise _no_such_schedule(name)
     return row_of(ScheduleRow, row)

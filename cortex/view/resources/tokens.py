@@ -28,6 +28,11 @@ FIELDS: Final[Sequence[Field[ListedToken]]] = (
     Field(name="id", shown=lambda r: Cell(short_id(r.id), "dim")),
     Field(name="name", doc="its holder", least=8, style="bold"),
     Field(name="roles", shown=lambda r: Cell(", ".join(r.roles))),
+    Field(
+        name="tenant",
+        doc="the only one whose records it reads and changes; null: all",
+        shown=lambda r: Cell("all", "dim") if r.tenant is None else Cell(r.tenant),
+    ),
     Field(name="state", shown=lambda r: Cell(r.state.value.lower(), _STYLES[r.state])),
     aged("last_used_at", title="used"),
     Field(

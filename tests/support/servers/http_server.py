@@ -79,7 +79,13 @@ class HttpServer:
 
     # --- as a client
 
-    def token(self, *roles: str, name: str = "ana", expires_s: float | None = None) -> str:
+    def token(
+        self,
+        *roles: str,
+        name: str = "ana",
+        expires_s: float | None = None,
+        tenant: str | None = None,
+    ) -> str:
         """Make a token with these roles."""
         token = token_text(uuid4().bytes + uuid4().bytes)
         digest = digest_of_token(token)
@@ -94,6 +100,7 @@ class HttpServer:
                 roles=[Role(role) for role in roles],
                 expires_s=expires_s,
                 by="the test",
+                tenant=tenant,
             )
 
         self.store(create)
