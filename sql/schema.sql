@@ -273,7 +273,7 @@ CREATE INDEX job_due_by_breaker ON cortex.job_record USING btree (waiting_on, ne
 CREATE INDEX job_prober ON cortex.job_record USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
 CREATE INDEX job_let_go ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
 CREATE UNIQUE INDEX job_origin ON cortex.job_record USING btree (origin_id) WHERE origin_id IS NOT NULL;
-CREATE INDEX job_key ON cortex.job_record USING btree (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
+CREATE INDEX job_key ON cortex.job_record USING btree (job_key, tenant) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_waits_for_budget ON cortex.job_record USING btree (waiting_on, id) WHERE (status = ANY (ARRAY['WAITING_FOR_APPROVAL'::cortex.job_status, 'RETRY'::cortex.job_status])) AND worker_job_id IS NULL AND waiting_on ~~ 'budget:%'::text;
 CREATE INDEX job_begun_in_queue ON cortex.job_record USING btree (queue_name) WHERE queue_name IS NOT NULL AND (status = ANY (ARRAY['RUNNING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_lineage ON cortex.job_record USING btree (lineage_id) WHERE lineage_id IS NOT NULL;
@@ -743,7 +743,7 @@ CREATE TABLE cortex_worker.task (
     running jsonb,  -- A step that its pod has reported as running, because it takes long: see cortex.running_step.
     run_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Not before this instant.
     queue_name text,  -- Tasks of one named queue run one after another.
-    job_key text,  -- A new task with the same key replaces this one while it is not locked.
+    job_key text,  -- The key of its job, with the tenant: see cortex_worker.key_of. A new task with the same one replaces this one while it is not locked.
     is_suspect boolean NOT NULL DEFAULT false,  -- Pods or processes have died while running it: it runs in its own process.
     heartbeat_at timestamptz,  -- The latest heartbeat of its latest attempt.
     config_id integer,  -- Policies and prices of its latest attempt.
@@ -753,7 +753,7 @@ CREATE TABLE cortex_worker.task (
     CONSTRAINT queued_only_in_a_queue CHECK ((state <> ALL (ARRAY['QUEUED'::cortex_worker.task_state, 'STRANDED'::cortex_worker.task_state])) OR queue_name IS NOT NULL),
     CONSTRAINT task_attempts_spent_check CHECK (attempts_spent >= 0),
     CONSTRAINT task_checkpoint_check CHECK (pg_column_size(checkpoint) <= 16384),
-    CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 500),
+    CONSTRAINT task_job_key_check CHECK (length(job_key) >= 1 AND length(job_key) <= 700),
     CONSTRAINT task_max_attempts_check CHECK (max_attempts >= 1 AND max_attempts <= 100),
     CONSTRAINT task_running_check CHECK (pg_column_size(running) <= 4096)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1, autovacuum_vacuum_cost_delay=0);
@@ -1126,6 +1126,13 @@ CREATE TABLE cortex_worker.strict_queue (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.strict_queue TO cortex_runtime;
 GRANT SELECT ON cortex_worker.strict_queue TO cortex_reader;
 
+-- What a task has as its key: those of two tenants are never the same.
+CREATE FUNCTION cortex_worker.key_of(tenant text, job_key text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE STRICT
+RETURN ((((length(tenant) || ':'::text) || tenant) || ':'::text) || job_key);
+
 -- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with, and named by the codes that cannot take it; returns the jobs that got one. The caller holds the jobs. With are_lost, the caller also knows that the tasks that the jobs had are gone.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
@@ -1154,7 +1161,9 @@ WITH unfit AS MATERIALIZED (
            CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
            -- The next holder of its key has cancelled it. Were one left, it must not stop all others at the unique index.
-           CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
+           CASE WHEN j.job_key IS NOT NULL AND NOT EXISTS (
+               SELECT FROM cortex_worker.task t WHERE t.job_key = cortex_worker.key_of(j.tenant, j.job_key))
+           THEN cortex_worker.key_of(j.tenant, j.job_key) END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.
@@ -1237,7 +1246,7 @@ BEGIN
     END IF;
 END $function$;
 
--- Frees a job key for its next holder, one at a time; cancels the waiting job, and marks a running one, which is cancelled when it would wait or be tried again.
+-- Frees a job key of a tenant for its next holder, one at a time; cancels the waiting job, and marks a running one, which is cancelled when it would wait or be tried again.
 CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
  RETURNS void
  LANGUAGE plpgsql
@@ -1245,15 +1254,19 @@ CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid)
 AS $function$
 DECLARE
     replaced uuid;
+    own text;
+    of_task text;
     message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    SELECT j.tenant INTO own FROM cortex.job_record j WHERE j.id = successor;
+    of_task := cortex_worker.key_of(own, key);
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || of_task, 0));
     IF NOT cortex.caller_is_runtime() AND EXISTS (
         SELECT FROM cortex.job_record j
         WHERE NOT cortex.caller_submitted(j.submitted_with) AND j.id IN (
-            SELECT t.job_id FROM cortex_worker.task t WHERE t.job_key = key
+            SELECT t.job_id FROM cortex_worker.task t WHERE t.job_key = of_task
             UNION ALL SELECT r.id FROM cortex.job_record r
-            WHERE r.job_key = key AND r.worker_job_id IS NULL AND r.status IN ('RETRY', 'WAITING_FOR_APPROVAL')))
+            WHERE r.job_key = key AND r.tenant = own AND r.worker_job_id IS NULL AND r.status IN ('RETRY', 'WAITING_FOR_APPROVAL')))
     THEN
         RAISE EXCEPTION 'job key "%" belongs to a job of another login', key
             USING ERRCODE = 'insufficient_privilege', HINT = 'a key replaces a waiting job: choose one of your own';
@@ -1262,7 +1275,7 @@ BEGIN
     LOOP
         -- A locked job runs on; the key passes to its successor. It has no attempt after this one.
         WITH running AS (
-            UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED' RETURNING job_id
+            UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = of_task AND state = 'LOCKED' RETURNING job_id
         )
         UPDATE cortex.job_record j SET replaced_by = successor FROM running WHERE j.id = running.job_id;
         -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
@@ -1270,15 +1283,15 @@ BEGIN
         UPDATE cortex.job_record
         SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
             waiting_on = NULL
-        WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
-        DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+        WHERE job_key = key AND tenant = own AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+        DELETE FROM cortex_worker.task WHERE job_key = of_task AND state <> 'LOCKED' RETURNING job_id INTO replaced;
         UPDATE cortex.job_record
         SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
             waiting_on = NULL, worker_job_id = NULL
         WHERE id = replaced;
-        EXIT WHEN NOT EXISTS (SELECT FROM cortex_worker.task WHERE job_key = key) AND NOT EXISTS (
+        EXIT WHEN NOT EXISTS (SELECT FROM cortex_worker.task WHERE job_key = of_task) AND NOT EXISTS (
             SELECT FROM cortex.job_record
-            WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL'));
+            WHERE job_key = key AND tenant = own AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL'));
     END LOOP;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $function$;
@@ -1506,11 +1519,12 @@ BEGIN
     IF array_remove(job_keys, NULL) <> '{}' THEN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
-            SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
-            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
+            SELECT k.id, k.job_key, k.tenant FROM unnest(ids, job_keys, tenants) WITH ORDINALITY AS k(id, job_key, tenant, n)
+            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY coalesce(k.tenant, 'default'), k.job_key, k.n
         LOOP
             PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
-            UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
+            UPDATE cortex_worker.task t SET job_key = cortex_worker.key_of(coalesce(keyed.tenant, 'default'), keyed.job_key)
+            WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
     -- Jobs without tags pay nothing for them.
@@ -1565,16 +1579,16 @@ REVOKE EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[
 GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) TO cortex_submitter;
 GRANT EXECUTE ON FUNCTION cortex.submit_jobs(uuid[],text[],jsonb[],text[],text[],text[],integer[],timestamp with time zone[],integer[],integer[],integer[],text[],jsonb[],text[]) TO cortex_runtime;
 
--- The job that was first submitted under an idempotency key of the caller's login, for 24 hours: the given id if there is none. Called by submit_job.
-CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea)
+-- The job that was first submitted under an idempotency key of the caller's login for a tenant, for 24 hours: the given id if there is none. Called by submit_job.
+CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea, tenant text)
  RETURNS uuid
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
-    -- Each login has keys of its own.
-    own text := left(encode(sha256(convert_to(session_user, 'UTF8')), 'hex'), 16) || ':' || key;
+    -- Each login has keys of its own, for each tenant.
+    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, 'default'));
     first record;
 BEGIN
     IF key !~ '^[!-~]{1,200}$' THEN
@@ -1582,15 +1596,16 @@ BEGIN
             USING ERRCODE = 'check_violation', CONSTRAINT = 'idempotency_key', HINT = 'a UUID is a good one';
     END IF;
     -- Waits for a transaction that has just used the key.
-    INSERT INTO cortex.idempotency_key AS k (key, digest, operation, status, response, expires_at)
-    VALUES (own, first_submit.digest, 'jobs.submit', 'completed', to_jsonb(first_submit.id), cortex.now() + interval '1 day')
+    INSERT INTO cortex.idempotency_key AS k (scope, key, digest, operation, status, response, expires_at)
+    VALUES (own, first_submit.key, first_submit.digest, 'jobs.submit', 'completed', to_jsonb(first_submit.id), cortex.now() + interval '1 day')
     ON CONFLICT ON CONSTRAINT idempotency_key_pkey DO UPDATE
     SET digest = excluded.digest, response = excluded.response, created_at = cortex.now(), expires_at = excluded.expires_at
     WHERE k.expires_at <= cortex.now();
     IF FOUND THEN
         RETURN first_submit.id;
     END IF;
-    SELECT k.digest, k.response #>> '{}' AS job INTO first FROM cortex.idempotency_key k WHERE k.key = own;
+    SELECT k.digest, k.response #>> '{}' AS job INTO first FROM cortex.idempotency_key k
+    WHERE k.scope = own AND k.key = first_submit.key;
     IF first.digest <> first_submit.digest THEN
         RAISE EXCEPTION 'key "%" was used for another submit, of job %', key, first.job
             USING ERRCODE = 'unique_violation', CONSTRAINT = 'key_of_another_request',
@@ -1598,9 +1613,9 @@ BEGIN
     END IF;
     RETURN first.job::uuid;
 END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea) TO cortex_submitter;
-GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea) TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea,text) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.first_submit(text,uuid,bytea,text) TO cortex_runtime;
 
 -- Submits a job from any language, in the caller's transaction; returns its id. Submitting the same job again under its id, or within 24 hours under its idempotency key, does nothing; another one raises.
 CREATE FUNCTION cortex.submit_job(type text, payload jsonb DEFAULT '{}'::jsonb, agent text DEFAULT NULL::text, tenant text DEFAULT NULL::text, queue_name text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, worker_attempts integer DEFAULT NULL::integer, max_retries integer DEFAULT NULL::integer, timeout_s integer DEFAULT NULL::integer, job_key text DEFAULT NULL::text, id uuid DEFAULT cortex.uuid7(), tags text[] DEFAULT NULL::text[], traceparent text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text)
@@ -1615,7 +1630,7 @@ BEGIN
         -- Not the instant and the span, which a repetition computes anew.
         first := cortex.first_submit(idempotency_key, id, sha256(convert_to(jsonb_build_array(
             type, payload, agent, tenant, queue_name, priority, worker_attempts, max_retries, timeout_s, job_key,
-            to_jsonb(tags))::text, 'UTF8')));
+            to_jsonb(tags))::text, 'UTF8')), tenant);
         IF first <> id THEN
             RETURN first;
         END IF;
@@ -2839,6 +2854,7 @@ GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
 
 -- Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.
 CREATE TABLE cortex.idempotency_key (
+    scope text COLLATE "C" NOT NULL DEFAULT ''::text,  -- Whose keys it is one of: tenant:NAME of a token of one tenant, db:LOGIN:TENANT of a login; empty: of all others.
     key text COLLATE "C" NOT NULL,  -- Chosen by the caller: 1 to 255 visible ASCII characters.
     digest bytea NOT NULL,  -- SHA-256 of the operation and the canonical request: the same key must come with the same request.
     operation text NOT NULL,  -- The requested operation, such as jobs.submit.
@@ -2847,13 +2863,14 @@ CREATE TABLE cortex.idempotency_key (
     error jsonb,  -- The permanent error that was returned: code, message and hint.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the key was first used.
     expires_at timestamptz NOT NULL,  -- From then on the key counts as free, and is deleted.
-    CONSTRAINT idempotency_key_pkey PRIMARY KEY (key),
+    CONSTRAINT idempotency_key_pkey PRIMARY KEY (scope, key),
     CONSTRAINT error_only_when_failed CHECK ((error IS NOT NULL) = (status = 'failed'::text)),
     CONSTRAINT idempotency_key_digest_check CHECK (octet_length(digest) = 32),
     CONSTRAINT idempotency_key_error_check CHECK (error ?& ARRAY['code'::text, 'message'::text, 'hint'::text]),
     CONSTRAINT idempotency_key_key_check CHECK (key ~ '^[!-~]{1,255}$'::text),
     CONSTRAINT idempotency_key_operation_check CHECK (length(operation) >= 1 AND length(operation) <= 100),
     CONSTRAINT idempotency_key_response_check CHECK (octet_length(response::text) <= 2097152),
+    CONSTRAINT idempotency_key_scope_check CHECK (length(scope) <= 300),
     CONSTRAINT idempotency_key_status_check CHECK (status = ANY (ARRAY['pending'::text, 'completed'::text, 'failed'::text])),
     CONSTRAINT response_only_when_completed CHECK ((response IS NOT NULL) = (status = 'completed'::text))
 );

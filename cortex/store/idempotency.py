@@ -39,30 +39,31 @@ class GuardedResponse:
 
 
 async def guarded(
-    db: Database, key: str, *, operation: str, digest: bytes, work: Work
+    db: Database, key: str, *, operation: str, digest: bytes, work: Work, tenant: str | None = None
 ) -> GuardedResponse:
     """Do `work` unless it was done with this key, in one transaction with the key.
 
     `work` gets a `Database` whose calls are part of that transaction; it may run again after a
     deadlock. `digest` is the `request_digest` of the whole request, which takes a while for a large
-    one. Safe to repeat after `OutcomeUnknownError`. A permanent error of `work` undoes it, is
-    stored with the key and raised again for it; any other error frees the key. Raises
-    `KeyPendingError` while the key is in use, `KeyReusedError` if it was used for another request,
-    `UsageError` for an invalid key.
+    one. Callers of one `tenant` have keys of their own. Safe to repeat after `OutcomeUnknownError`.
+    A permanent error of `work` undoes it, is stored with the key and raised again for it; any other
+    error frees the key. Raises `KeyPendingError` while the key is in use, `KeyReusedError` if it
+    was used for another request, `UsageError` for an invalid key.
     """
     name = checked_key(key)
+    scope = "" if tenant is None else f"tenant:{tenant}"
 
     async def once(connection: Connection) -> GuardedResponse | CortexError:
         began = await connection.fetchrow(
-            sql("idempotency.begin"), name, digest, operation, KEY_TTL_S
+            sql("idempotency.begin"), name, digest, operation, KEY_TTL_S, scope
         )
         if began is None or not began["is_held"]:
             return KeyPendingError(
                 f"a request with key {key!r} is in progress", hint="try again in a moment"
             )
         if began["is_new"]:
-            return await _do(db, connection, key=name, work=work)
-        row = await connection.fetchrow(sql("idempotency.stored"), name)
+            return await _do(db, connection, key=name, scope=scope, work=work)
+        row = await connection.fetchrow(sql("idempotency.stored"), name, scope)
         return _replay(row, key=name, digest=digest)
 
     # An error raised inside a transaction costs its connection: these are returned like results.
@@ -85,16 +86,16 @@ async def sweep(db: Database, *, limit: int) -> int:
 
 
 async def _do(
-    db: Database, connection: Connection, *, key: str, work: Work
+    db: Database, connection: Connection, *, key: str, scope: str, work: Work
 ) -> GuardedResponse | CortexError:
     try:
         async with connection.transaction():  # a savepoint: a failure undoes the work, not the key
             response = response_json(await work(db.bound(connection)))
     except PERMANENT as error:
         document = canonical(error_document(error), what="error")
-        await connection.execute(sql("idempotency.fail"), key, document)
+        await connection.execute(sql("idempotency.fail"), key, document, scope)
         return error
-    kept = await connection.fetchval(sql("idempotency.complete"), key, response)
+    kept = await connection.fetchval(sql("idempotency.complete"), key, response, scope)
     return GuardedResponse(response=orjson.loads(kept), is_replayed=False)
 
 

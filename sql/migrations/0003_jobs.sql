@@ -242,7 +242,7 @@ CREATE INDEX job_let_go ON cortex.job_record (waiting_on, next_retry_at)
 -- A failed job is continued once.
 CREATE UNIQUE INDEX job_origin ON cortex.job_record (origin_id) WHERE origin_id IS NOT NULL;
 -- Jobs with a key that wait without a task: a new job with the same key replaces them.
-CREATE INDEX job_key ON cortex.job_record (job_key) WHERE job_key IS NOT NULL AND worker_job_id IS NULL
+CREATE INDEX job_key ON cortex.job_record (job_key, tenant) WHERE job_key IS NOT NULL AND worker_job_id IS NULL
     AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
 CREATE INDEX job_waits_for_budget ON cortex.job_record (waiting_on, id)
     WHERE status IN ('WAITING_FOR_APPROVAL', 'RETRY') AND worker_job_id IS NULL AND waiting_on LIKE 'budget:%';

@@ -19,7 +19,7 @@ CREATE TABLE cortex_worker.task (
     running jsonb CHECK (pg_column_size(running) <= 4096),
     run_at timestamptz NOT NULL DEFAULT cortex.now(),
     queue_name text,
-    job_key text CHECK (length(job_key) BETWEEN 1 AND 500),
+    job_key text CHECK (length(job_key) BETWEEN 1 AND 700),
     is_suspect boolean NOT NULL DEFAULT false,
     heartbeat_at timestamptz,
     config_id int,
@@ -50,7 +50,9 @@ COMMENT ON COLUMN cortex_worker.task.running IS
     'A step that its pod has reported as running, because it takes long: see cortex.running_step.';
 COMMENT ON COLUMN cortex_worker.task.run_at IS 'Not before this instant.';
 COMMENT ON COLUMN cortex_worker.task.queue_name IS 'Tasks of one named queue run one after another.';
-COMMENT ON COLUMN cortex_worker.task.job_key IS 'A new task with the same key replaces this one while it is not locked.';
+COMMENT ON COLUMN cortex_worker.task.job_key IS
+    'The key of its job, with the tenant: see cortex_worker.key_of. A new task with the same one replaces this one while it '
+    'is not locked.';
 COMMENT ON COLUMN cortex_worker.task.is_suspect IS
     'Pods or processes have died while running it: it runs in its own process.';
 COMMENT ON COLUMN cortex_worker.task.heartbeat_at IS 'The latest heartbeat of its latest attempt.';
@@ -327,6 +329,11 @@ GRANT SELECT, INSERT, DELETE ON cortex_worker.strict_queue TO cortex_runtime;
 
 -- ------------------------------------------------------------------ tasks of jobs that waited
 
+CREATE FUNCTION cortex_worker.key_of(tenant text, job_key text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN length(tenant) || ':' || tenant || ':' || job_key;
+COMMENT ON FUNCTION cortex_worker.key_of IS 'What a task has as its key: those of two tenants are never the same.';
+
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false) RETURNS SETOF uuid
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 WITH unfit AS MATERIALIZED (
@@ -351,7 +358,9 @@ WITH unfit AS MATERIALIZED (
            CASE WHEN j.status = 'PENDING' THEN j.run_at ELSE cortex.now() END,
            j.priority, j.attempt, j.attempts_kept, j.worker_attempts, j.queue_name,
            -- The next holder of its key has cancelled it. Were one left, it must not stop all others at the unique index.
-           CASE WHEN NOT EXISTS (SELECT FROM cortex_worker.task t WHERE t.job_key = j.job_key) THEN j.job_key END,
+           CASE WHEN j.job_key IS NOT NULL AND NOT EXISTS (
+               SELECT FROM cortex_worker.task t WHERE t.job_key = cortex_worker.key_of(j.tenant, j.job_key))
+           THEN cortex_worker.key_of(j.tenant, j.job_key) END,
            j.was_suspect AND j.pod_deaths + j.process_deaths > 0
     FROM unnest(jobs) AS w(id) JOIN cortex.job_record j ON j.id = w.id
     -- Of a job that has a task nothing is inserted: that would wait for whoever changes the task, and perhaps for the job.

@@ -55,15 +55,19 @@ CREATE FUNCTION cortex_worker.replace_by_key(key text, successor uuid) RETURNS v
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     replaced uuid;
+    own text;
+    of_task text;
     message text := format('replaced by job %s with the same key %L', successor, key);
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || key, 0));
+    SELECT j.tenant INTO own FROM cortex.job_record j WHERE j.id = successor;
+    of_task := cortex_worker.key_of(own, key);
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.job_key ' || of_task, 0));
     IF NOT cortex.caller_is_runtime() AND EXISTS (
         SELECT FROM cortex.job_record j
         WHERE NOT cortex.caller_submitted(j.submitted_with) AND j.id IN (
-            SELECT t.job_id FROM cortex_worker.task t WHERE t.job_key = key
+            SELECT t.job_id FROM cortex_worker.task t WHERE t.job_key = of_task
             UNION ALL SELECT r.id FROM cortex.job_record r
-            WHERE r.job_key = key AND r.worker_job_id IS NULL AND r.status IN ('RETRY', 'WAITING_FOR_APPROVAL')))
+            WHERE r.job_key = key AND r.tenant = own AND r.worker_job_id IS NULL AND r.status IN ('RETRY', 'WAITING_FOR_APPROVAL')))
     THEN
         RAISE EXCEPTION 'job key "%" belongs to a job of another login', key
             USING ERRCODE = 'insufficient_privilege', HINT = 'a key replaces a waiting job: choose one of your own';
@@ -72,7 +76,7 @@ BEGIN
     LOOP
         -- A locked job runs on; the key passes to its successor. It has no attempt after this one.
         WITH running AS (
-            UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = key AND state = 'LOCKED' RETURNING job_id
+            UPDATE cortex_worker.task SET job_key = NULL WHERE job_key = of_task AND state = 'LOCKED' RETURNING job_id
         )
         UPDATE cortex.job_record j SET replaced_by = successor FROM running WHERE j.id = running.job_id;
         -- A job that waits without a task, in RETRY or for a person. No subquery: the row is checked again once it is
@@ -80,20 +84,20 @@ BEGIN
         UPDATE cortex.job_record
         SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
             waiting_on = NULL
-        WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
-        DELETE FROM cortex_worker.task WHERE job_key = key AND state <> 'LOCKED' RETURNING job_id INTO replaced;
+        WHERE job_key = key AND tenant = own AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL');
+        DELETE FROM cortex_worker.task WHERE job_key = of_task AND state <> 'LOCKED' RETURNING job_id INTO replaced;
         UPDATE cortex.job_record
         SET status = 'CANCELLED', cancelled_by = 'submit', cancel_reason = message, next_retry_at = NULL,
             waiting_on = NULL, worker_job_id = NULL
         WHERE id = replaced;
-        EXIT WHEN NOT EXISTS (SELECT FROM cortex_worker.task WHERE job_key = key) AND NOT EXISTS (
+        EXIT WHEN NOT EXISTS (SELECT FROM cortex_worker.task WHERE job_key = of_task) AND NOT EXISTS (
             SELECT FROM cortex.job_record
-            WHERE job_key = key AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL'));
+            WHERE job_key = key AND tenant = own AND worker_job_id IS NULL AND status IN ('RETRY', 'WAITING_FOR_APPROVAL'));
     END LOOP;
     UPDATE cortex.job_record SET job_key = key WHERE id = successor;
 END $$;
 COMMENT ON FUNCTION cortex_worker.replace_by_key IS
-    'Frees a job key for its next holder, one at a time; cancels the waiting job, and marks a running one, which is '
+    'Frees a job key of a tenant for its next holder, one at a time; cancels the waiting job, and marks a running one, which is '
     'cancelled when it would wait or be tried again.';
 
 -- Inserts the records and the tasks of a batch that has been checked; returns the ids in their order. Twice, from one
@@ -275,11 +279,12 @@ BEGIN
     IF array_remove(job_keys, NULL) <> '{}' THEN
         -- In the order of keys, so that two batches do not deadlock; the last job of a batch with a key keeps it.
         FOR keyed IN
-            SELECT k.id, k.job_key FROM unnest(ids, job_keys) WITH ORDINALITY AS k(id, job_key, n)
-            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY k.job_key, k.n
+            SELECT k.id, k.job_key, k.tenant FROM unnest(ids, job_keys, tenants) WITH ORDINALITY AS k(id, job_key, tenant, n)
+            WHERE k.job_key IS NOT NULL AND k.id = ANY (new_ids) ORDER BY coalesce(k.tenant, 'default'), k.job_key, k.n
         LOOP
             PERFORM cortex_worker.replace_by_key(keyed.job_key, keyed.id);
-            UPDATE cortex_worker.task t SET job_key = keyed.job_key WHERE t.job_id = keyed.id;
+            UPDATE cortex_worker.task t SET job_key = cortex_worker.key_of(coalesce(keyed.tenant, 'default'), keyed.job_key)
+            WHERE t.job_id = keyed.id;
         END LOOP;
     END IF;
     -- Jobs without tags pay nothing for them.
@@ -336,11 +341,11 @@ COMMENT ON FUNCTION cortex.submit_jobs IS
 REVOKE EXECUTE ON FUNCTION cortex.submit_jobs FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.submit_jobs TO cortex_runtime;
 
-CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea) RETURNS uuid
+CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea, tenant text) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- Each login has keys of its own.
-    own text := left(encode(sha256(convert_to(session_user, 'UTF8')), 'hex'), 16) || ':' || key;
+    -- Each login has keys of its own, for each tenant.
+    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, 'default'));
     first record;
 BEGIN
     IF key !~ '^[!-~]{1,200}$' THEN
@@ -348,15 +353,16 @@ BEGIN
             USING ERRCODE = 'check_violation', CONSTRAINT = 'idempotency_key', HINT = 'a UUID is a good one';
     END IF;
     -- Waits for a transaction that has just used the key.
-    INSERT INTO cortex.idempotency_key AS k (key, digest, operation, status, response, expires_at)
-    VALUES (own, first_submit.digest, 'jobs.submit', 'completed', to_jsonb(first_submit.id), cortex.now() + interval '1 day')
+    INSERT INTO cortex.idempotency_key AS k (scope, key, digest, operation, status, response, expires_at)
+    VALUES (own, first_submit.key, first_submit.digest, 'jobs.submit', 'completed', to_jsonb(first_submit.id), cortex.now() + interval '1 day')
     ON CONFLICT ON CONSTRAINT idempotency_key_pkey DO UPDATE
     SET digest = excluded.digest, response = excluded.response, created_at = cortex.now(), expires_at = excluded.expires_at
     WHERE k.expires_at <= cortex.now();
     IF FOUND THEN
         RETURN first_submit.id;
     END IF;
-    SELECT k.digest, k.response #>> '{}' AS job INTO first FROM cortex.idempotency_key k WHERE k.key = own;
+    SELECT k.digest, k.response #>> '{}' AS job INTO first FROM cortex.idempotency_key k
+    WHERE k.scope = own AND k.key = first_submit.key;
     IF first.digest <> first_submit.digest THEN
         RAISE EXCEPTION 'key "%" was used for another submit, of job %', key, first.job
             USING ERRCODE = 'unique_violation', CONSTRAINT = 'key_of_another_request',
@@ -365,7 +371,7 @@ BEGIN
     RETURN first.job::uuid;
 END $$;
 COMMENT ON FUNCTION cortex.first_submit IS
-    'The job that was first submitted under an idempotency key of the caller''s login, for 24 hours: the given id if there '
+    'The job that was first submitted under an idempotency key of the caller''s login for a tenant, for 24 hours: the given id if there '
     'is none. Called by submit_job.';
 REVOKE EXECUTE ON FUNCTION cortex.first_submit FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.first_submit TO cortex_runtime;
@@ -395,7 +401,7 @@ BEGIN
         -- Not the instant and the span, which a repetition computes anew.
         first := cortex.first_submit(idempotency_key, id, sha256(convert_to(jsonb_build_array(
             type, payload, agent, tenant, queue_name, priority, worker_attempts, max_retries, timeout_s, job_key,
-            to_jsonb(tags))::text, 'UTF8')));
+            to_jsonb(tags))::text, 'UTF8')), tenant);
         IF first <> id THEN
             RETURN first;
         END IF;

@@ -56,7 +56,8 @@ GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
 -- ------------------------------------------------------------------ idempotency keys
 
 CREATE TABLE cortex.idempotency_key (
-    key text COLLATE "C" PRIMARY KEY CHECK (key ~ '^[!-~]{1,255}$'),
+    scope text COLLATE "C" NOT NULL DEFAULT '' CHECK (length(scope) <= 300),
+    key text COLLATE "C" NOT NULL CHECK (key ~ '^[!-~]{1,255}$'),
     digest bytea NOT NULL CHECK (octet_length(digest) = 32),
     operation text NOT NULL CHECK (length(operation) BETWEEN 1 AND 100),
     status text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'completed', 'failed')),
@@ -64,11 +65,14 @@ CREATE TABLE cortex.idempotency_key (
     error jsonb CHECK (error ?& ARRAY['code', 'message', 'hint']),
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
     expires_at timestamptz NOT NULL,
+    PRIMARY KEY (scope, key),
     CONSTRAINT response_only_when_completed CHECK ((response IS NOT NULL) = (status = 'completed')),
     CONSTRAINT error_only_when_failed CHECK ((error IS NOT NULL) = (status = 'failed'))
 );
 COMMENT ON TABLE cortex.idempotency_key IS
     'Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.';
+COMMENT ON COLUMN cortex.idempotency_key.scope IS
+    'Whose keys it is one of: tenant:NAME of a token of one tenant, db:LOGIN:TENANT of a login; empty: of all others.';
 COMMENT ON COLUMN cortex.idempotency_key.key IS 'Chosen by the caller: 1 to 255 visible ASCII characters.';
 COMMENT ON COLUMN cortex.idempotency_key.digest IS
     'SHA-256 of the operation and the canonical request: the same key must come with the same request.';

@@ -363,6 +363,43 @@ def test_messages_of_another_tenant_are_not_changed(world: World) -> None:
     ]
 
 
+# --- keys
+
+
+@pytest.mark.parametrize("tenant, key", [("acme", "1:bolt:k"), ("1:bolt", "k"), ("default", "k")])
+def test_a_job_key_of_one_tenant_replaces_no_job_of_another(
+    shared_database: str, tenant: str, key: str
+) -> None:
+    submit = "SELECT cortex.submit_job('work', tenant => $1, job_key => $2) AS id"
+    kept = sql(shared_database, submit, "bolt", "k")[0]["id"]
+    sql(shared_database, submit, tenant, key)
+    query = "SELECT status FROM cortex.job WHERE id = $1"
+    assert sql(shared_database, query, kept)[0]["status"] == "PENDING"
+    sql(shared_database, submit, "bolt", "k")
+    assert sql(shared_database, query, kept)[0]["status"] == "CANCELLED"
+
+
+def test_an_idempotency_key_of_one_tenant_answers_no_other(world: World) -> None:
+    bolt = world.server.token("admin", name="ana", tenant="bolt")
+    jobs = []
+    for token in (world.token, bolt, world.token_of_all, world.token):
+        headers = {"Idempotency-Key": "import-1"}
+        body = {"type": "work"}
+        submitted = world.server.post("/v1/jobs", token=token, json_body=body, headers=headers)
+        assert submitted.status == 201, submitted
+        jobs.append(submitted.json["id"])
+    assert len(set(jobs[:3])) == 3
+    assert jobs[3] == jobs[0]
+
+
+def test_an_idempotency_key_of_a_login_is_of_a_tenant(shared_database: str) -> None:
+    submit = "SELECT cortex.submit_job('work', tenant => $1, idempotency_key => 'a') AS id"
+    first, other, again = (
+        sql(shared_database, submit, tenant)[0]["id"] for tenant in ("acme", "bolt", "acme")
+    )
+    assert first == again != other
+
+
 # --- the pages
 
 

@@ -74,7 +74,7 @@ def test_add_job_returns_the_task_that_the_job_points_to(database: str) -> None:
     (task,) = sql(database, "SELECT * FROM cortex_worker.task WHERE id = $1", row["id"])
     job = job_row(database, task["job_id"])
     assert (task["task"], task["queue_name"], task["max_attempts"]) == ("work", "q", 7)
-    assert (task["job_key"], task["priority"], task["state"]) == ("k", -2, "QUEUED")
+    assert (task["job_key"], task["priority"], task["state"]) == ("7:default:k", -2, "QUEUED")
     assert (job["worker_job_id"], job["status"]) == (row["id"], "PENDING")
     assert job["payload"] == '{"x": 1}'
 
@@ -331,7 +331,7 @@ def test_a_running_job_runs_on_and_its_key_passes_on(
     assert job_row(database, running)["status"] == "RUNNING"
     assert job_row(database, second)["status"] == "CANCELLED"
     assert job_row(database, third)["status"] == "PENDING"
-    holders = sql(database, "SELECT job_id FROM cortex_worker.task WHERE job_key = 'k'")
+    holders = sql(database, "SELECT job_id FROM cortex_worker.task WHERE job_key = '7:default:k'")
     assert [row["job_id"] for row in holders] == [third]
 
 
@@ -355,7 +355,7 @@ def test_one_of_many_concurrent_submissions_holds_the_key(database: str) -> None
     run_asyncio(submit_at_once)
     counts = sql(database, "SELECT status, count(*) AS n FROM cortex.job GROUP BY status")
     assert {row["status"]: row["n"] for row in counts} == {"PENDING": 1, "CANCELLED": 39}
-    assert len(sql(database, "SELECT FROM cortex_worker.task WHERE job_key = 'k'")) == 1
+    assert len(sql(database, "SELECT FROM cortex_worker.task WHERE job_key = '7:default:k'")) == 1
 
 
 def test_last_job_of_a_batch_holds_the_key(database: str, store: Session) -> None:

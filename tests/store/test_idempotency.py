@@ -497,9 +497,9 @@ def test_keys_are_found_by_index(database: str) -> None:
         output = ""
         for name, given in (
             ("sweep", "100"),
-            ("stored", "'7'"),
-            ("complete", "'7', '1'"),
-            ("fail", "'7', NULL"),
+            ("stored", "'7', ''"),
+            ("complete", "'7', '1', ''"),
+            ("fail", "'7', NULL, ''"),
         ):
             await connection.execute(f"PREPARE p_{name} AS {query_text(f'idempotency.{name}')}")
             lines = await connection.fetch(f"EXPLAIN EXECUTE p_{name}({given})")

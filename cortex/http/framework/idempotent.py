@@ -51,7 +51,14 @@ async def once(
         done = await api.port(unguarded, work)
     else:
         digest = await api.apart(partial(request_digest, operation, whole), size=requested.size)
-        done = await api.port(guarded, requested.key, operation=operation, digest=digest, work=work)
+        done = await api.port(
+            guarded,
+            requested.key,
+            operation=operation,
+            digest=digest,
+            work=work,
+            tenant=requested.principal.tenant,
+        )
     crash_point("after_act")
     return done
 
