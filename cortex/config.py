@@ -13,6 +13,7 @@ Long because all settings stand in one table.
 import difflib
 import os
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -108,6 +109,21 @@ def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> Non
     for word in [] if value is None else value.split(os.pathsep):
         if not Path(word).is_absolute():
             raise UsageError(f"setting http_folders has {word!r}, which is not a full path")
+
+
+def _networks(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    networks_of(value)
+
+
+def networks_of(text: str | None) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Return addresses and networks of a list with commas. Raises `UsageError`."""
+    try:
+        return tuple(ip_network(word.strip()) for word in text.split(",")) if text else ()
+    except ValueError as error:
+        raise UsageError(
+            f"setting http_proxies is {str(text)[:200]!r}: {error}",
+            hint="addresses and networks, such as 127.0.0.1,10.1.0.0/16",
+        ) from error
 
 
 def _url(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -254,6 +270,19 @@ class Settings:
                 "HTTP may work; none: such jobs may not name a `folder`"
             ),
             "kind": "paths",
+            "project": False,
+        },
+    )
+    http_proxies: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_networks,
+        metadata={
+            "doc": (
+                "addresses and networks, separated by commas, of proxies before the HTTP API: what "
+                "they add to X-Forwarded-For and X-Forwarded-Proto counts; none: nobody's does"
+            ),
+            "kind": "networks",
             "project": False,
         },
     )
@@ -453,6 +482,11 @@ class Settings:
     def folder_roots(self) -> tuple[Path, ...]:
         """Folders in which agents of jobs submitted over HTTP may work."""
         return tuple(map(Path, self.http_folders.split(os.pathsep))) if self.http_folders else ()
+
+    @property
+    def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks of `http_proxies`."""
+        return networks_of(self.http_proxies)
 
     @property
     def shard(self) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from cortex.domain.errors import UsageError
 from cortex.http.framework.api import Api, PodView
 from cortex.http.framework.auth import Authenticator
 from cortex.http.framework.dispatch import application
+from cortex.http.framework.live_tokens import LiveTokens
 from cortex.http.framework.protocol import Connection, config
 from cortex.http.framework.turns import Turns
 from cortex.http.routes import ALL
@@ -67,6 +68,7 @@ class Server:
         host: str,
         number: int,
         turns: Turns,
+        live: LiveTokens,
         connections_max: int | None = None,
         listening: socket.socket | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Server:
         self._host = host
         self._number = number
         self._turns = turns
+        self._live = live
         self._connections_max = connections_max
         self._listening = listening
         self._open_count = 0
@@ -106,19 +109,21 @@ class Server:
         self._context = WorkerContext(None)
         self._accepting, self._serving = trio.CancelScope(), trio.CancelScope()
         _log.info("listening", url=self.url, connections_max=most)
-        try:
-            with self._serving:
-                async with trio.open_nursery() as connections:
-                    task_status.started()
-                    with self._accepting:
-                        await trio.serve_listeners(
-                            partial(self._serve, most=most),
-                            [listener],
-                            handler_nursery=connections,
-                        )
-        finally:
-            self._has_ended.set()
-        await trio.sleep_forever()
+        async with trio.open_nursery() as beside:
+            beside.start_soon(self._live.run)
+            try:
+                with self._serving:
+                    async with trio.open_nursery() as connections:
+                        task_status.started()
+                        with self._accepting:
+                            await trio.serve_listeners(
+                                partial(self._serve, most=most),
+                                [listener],
+                                handler_nursery=connections,
+                            )
+            finally:
+                self._has_ended.set()
+            await trio.sleep_forever()
 
     async def close(self) -> None:
         """Stop listening and end every connection, within little more than `GRACE_S`."""
@@ -189,10 +194,17 @@ def api_server(
     listening: socket.socket | None = None,
 ) -> Server:
     """Return the server of all routes, not listening yet."""
+    live = LiveTokens(port)  # beside the lane: readers must not hold up its looks
     port = Lane(port, calls_max=CALLS_MAX)
-    api = Api(port=port, chance=chance, pod=pod, auth=Authenticator(port))
+    api = Api(port=port, chance=chance, pod=pod, auth=Authenticator(port), live=live)
     return Server(
-        port, application(ALL, api), host=host, number=number, turns=api.turns, listening=listening
+        port,
+        application(ALL, api),
+        host=host,
+        number=number,
+        turns=api.turns,
+        live=live,
+        listening=listening,
     )
 
 

@@ -456,6 +456,7 @@ class _Pod:
                 find_type=self._parts.registry.find,
                 workspaces=self._parts.workspaces,
                 folder_roots=self._settings.folder_roots,
+                proxies=self._settings.proxies,
             ),
             host=host,
             number=number,

@@ -4,7 +4,7 @@ The secrets themselves never reach the database.
 """
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -113,6 +113,11 @@ async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> Revok
 async def used(db: Database, digest: bytes) -> Holder | None:
     """Return the holder of the token with this digest, and note its use; None if there is none."""
     return _holder(await db.fetch_one("tokens.used", digest), digest)
+
+
+async def valid(db: Database, token_ids: Sequence[UUID]) -> frozenset[UUID]:
+    """Return those of these tokens that are valid now."""
+    return frozenset(row["id"] for row in await db.fetch("tokens.valid", list(token_ids)))
 
 
 async def exist(db: Database) -> bool:

@@ -50,6 +50,11 @@ SELECT id, name, digest, roles, tenant, revoked_at IS NOT NULL AS is_revoked,
        coalesce(expires_at <= cortex.now(), false) AS is_expired
 FROM cortex.api_token WHERE digest = $1;
 
+-- name: valid
+-- Those of these tokens that are valid now. $1 ids. Locks: none.
+SELECT id FROM cortex.api_token
+WHERE id = ANY ($1::uuid[]) AND revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true);
+
 -- name: exist
 -- Whether there is any valid token. Locks: none.
 SELECT EXISTS (

@@ -20,6 +20,7 @@ WIDENING = {
     "http": '"0.0.0.0:8080"',
     "public_url": '"https://evil.example"',
     "http_folders": '"/"',
+    "http_proxies": '"0.0.0.0/0"',
     "app": '"evil.py"',
     "isolated_mb": "1048576",
     "isolated_cpu_s": "1000000",

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from cortex.domain.errors import UsageError
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
+from cortex.http.framework.live_tokens import LiveTokens
 from cortex.http.framework.problem import cortex_error_in
 from cortex.http.framework.route import PUBLIC, Method, Route, answer
 from cortex.http.framework.streaming import Streamed, Write
@@ -36,7 +37,7 @@ async def listen(database: str, host: str, number: int = 0) -> str:
         async def app(*_: object) -> None:
             raise AssertionError
 
-        server = Server(port, app, host=host, number=number, turns=Turns())
+        server = Server(port, app, host=host, number=number, turns=Turns(), live=LiveTokens(port))
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run)
             nursery.cancel_scope.cancel()

@@ -17,6 +17,7 @@ TEXTS = {"app", "dsn", "data", "prices", "code_version", "tick_runners"}
 EXAMPLES = {
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
+    "http_proxies": "127.0.0.1,10.1.0.0/16",
     "public_url": "https://cortex.example.org",
     "zombie_s": 200,
     "isolated_mb": 100,

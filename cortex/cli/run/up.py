@@ -52,6 +52,11 @@ if TYPE_CHECKING:
 @click.option("--slots", type=int, metavar="N", help="Number of jobs run at once [1000].")
 @click.option("--workers", type=int, metavar="N", help="Processes that share the slots [1].")
 @click.option("--http", metavar="HOST:PORT", help="Serve the HTTP API; port 0 picks a free one.")
+@click.option(
+    "--http-proxies",
+    metavar="NETWORKS",
+    help="Proxies whose X-Forwarded-For and -Proto count: 127.0.0.1,10.1.0.0/16.",
+)
 @click.option("--tui", "has_screen", is_flag=True, help="Show the terminal UI; log to a file.")
 @click.pass_obj
 def up(
@@ -62,6 +67,7 @@ def up(
     slots: int | None,
     workers: int | None,
     http: str | None,
+    http_proxies: str | None,
     has_screen: bool,
 ) -> None:
     """Run a pod, which takes jobs until you stop it.
@@ -72,7 +78,12 @@ def up(
     """
     began = time.perf_counter()
     settings = settings_from(
-        options, code_version=code_version, slots=slots, workers=workers, http=http
+        options,
+        code_version=code_version,
+        slots=slots,
+        workers=workers,
+        http=http,
+        http_proxies=http_proxies,
     )
     lifeline = None
     if has_screen:

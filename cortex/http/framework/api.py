@@ -19,6 +19,8 @@ from cortex.http.framework.apart import Apart
 from cortex.http.framework.auth import Authenticator
 from cortex.http.framework.limits import Buckets, Rate
 from cortex.http.framework.links import Links
+from cortex.http.framework.live_tokens import LiveTokens
+from cortex.http.framework.origin import Network
 from cortex.http.framework.principal import Principal
 from cortex.http.framework.stream_limits import StreamLimits
 from cortex.http.framework.tenancy import TenantUse
@@ -83,6 +85,8 @@ class PodView:
     """Where this machine's jobs have their folders; None: nowhere."""
     folder_roots: Sequence[Path] = ()
     """Folders that agents of jobs submitted here may read."""
+    proxies: Sequence[Network] = ()
+    """Proxies whose word on addresses and TLS of clients counts."""
 
 
 @attrs.frozen(kw_only=True)
@@ -97,6 +101,9 @@ class Api:
         default=attrs.Factory(lambda self: Links(self.port), takes_self=True)
     )
     streams: StreamLimits = attrs.field(factory=StreamLimits)
+    live: LiveTokens = attrs.field(
+        default=attrs.Factory(lambda self: LiveTokens(self.port), takes_self=True)
+    )
     sign_ins: Buckets[str] = attrs.field(factory=lambda: Buckets(SIGN_IN_RATE))
     apart: Apart = attrs.field(factory=Apart)
     turns: Turns = attrs.field(factory=Turns)

@@ -1,10 +1,11 @@
 """Authentication by bearer tokens and sessions, looked up by digest, with a lock on guessing.
 
-Owns: a cache of recently valid tokens, for reading only, so that a thousand waiters cost one
-look-up; the misses of each address.
-Invariants: a request that changes something always looks up its token; a revoked token reads for
-at most `CACHED_S` more. An address that guessed too often gets no look-up, unless its token was
-valid before: neighbours behind one proxy must not lock each other out.
+Owns: a cache of recently valid tokens, for reading only, so that a thousand waiters cost few
+look-ups; the misses of each address and of each token.
+Invariants: a request that changes something always looks up its token; a revoked token begins to
+read for at most `CACHED_S` more. An address that guessed too often gets no look-up, unless its
+token was valid before: neighbours behind one proxy must not lock each other out. One wrong token,
+however often and from wherever it comes, is one guess, and locks out itself alone.
 
 On failure: without a database every request fails with `UnavailableError`.
 """
@@ -25,7 +26,7 @@ from cortex.postgres.bridge import Port
 from cortex.store import tokens
 from cortex.store.tokens import Holder
 
-CACHED_S: Final = 1.0
+CACHED_S: Final = 0.25
 LOOK_WAIT_S: Final = 5.0
 """Maximum wait for another request's look-up of the same token."""
 CACHE_MAX: Final = 1000
@@ -52,7 +53,8 @@ class Authenticator:
         self._port = port
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._looking: dict[bytes, trio.Lock] = {}
-        self._misses: LockOut[str] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S)
+        self._of_address: LockOut[str] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S)
+        self._of_token: LockOut[bytes] = LockOut(misses_max=MISSES_MAX, for_s=LOCKED_S)
 
     async def by_token(
         self, authorization: str | None, *, address: str, is_read_only: bool
@@ -67,8 +69,10 @@ class Authenticator:
         digest = digest_of_token(token.strip()) if scheme.lower() == "bearer" else None
         if digest is None or digest not in self._known:
             self.refuse_locked(address)
+        if digest is not None and (locked_s := self._of_token.locked_s(digest)) > 0:
+            raise RateLimitedError("this token was refused too often", wait_s=locked_s)
         if digest is None:
-            raise self._missed(address, "the Authorization header holds no token of Cortex")
+            raise self._missed(address, None, "the Authorization header holds no token of Cortex")
         if is_read_only and (principal := self._remembered(digest)) is not None:
             return principal
         return await self._look_up(digest, address=address, is_read_only=is_read_only)
@@ -87,13 +91,13 @@ class Authenticator:
         if holder is None or digest is None:
             # An old cookie is not a guess; text that cannot be a cookie is.
             if digest is None:
-                self._misses.miss(household(address))
+                self._of_address.miss(household(address))
             return None
         return self._remember(digest, holder)
 
     def refuse_locked(self, address: str) -> None:
         """Raise `RateLimitedError` for an address that guessed too often."""
-        locked_s = self._misses.locked_s(household(address))
+        locked_s = self._of_address.locked_s(household(address))
         if locked_s > 0:
             raise RateLimitedError("too many wrong tokens from this address", wait_s=locked_s)
 
@@ -132,8 +136,9 @@ class Authenticator:
             return self._remember(digest, holder)
         self._known.pop(digest, None)
         if holder is None:
-            raise self._missed(address, "unknown token")
+            raise self._missed(address, digest, "unknown token")
         # Not a guess: a program with an outdated token must not lock its neighbours out.
+        self._of_token.miss(digest)
         what = "was revoked" if holder.is_revoked else "has expired"
         raise UnauthenticatedError(f"this token {what}", hint=_HOW)
 
@@ -147,8 +152,11 @@ class Authenticator:
             self._known.popitem(last=False)
         return principal
 
-    def _missed(self, address: str, message: str) -> UnauthenticatedError:
-        if self._misses.miss(household(address)):
+    def _missed(self, address: str, digest: bytes | None, message: str) -> UnauthenticatedError:
+        is_new = digest is None or digest not in self._of_token
+        if digest is not None:
+            self._of_token.miss(digest)
+        if is_new and self._of_address.miss(household(address)):
             _log.warning("too many wrong tokens: locked out", address=address, locked_s=LOCKED_S)
         return UnauthenticatedError(message, hint=_HOW)
 

@@ -129,14 +129,26 @@ class _Resource:
                 raise MethodNotAllowedError(
                     f"this path takes {self._allow['Allow']}", headers=self._allow
                 )
-            response = await self._answer(route, Request(scope, receive))
+            await self._serve(route, Request(scope, receive), send)
+            return
         await response(scope, receive, send)
 
-    async def _answer(self, route: Route, request: Request) -> Response:
+    async def _serve(self, route: Route, request: Request, send: Send) -> None:
+        """Answer; what only reads ends with the caller's token."""
         address = address_of(request.scope)
         principal = await self._principal(route, request, address)
         if principal is None:
-            return _to_sign_in(request)
+            response = _to_sign_in(request)
+            await response(request.scope, request.receive, send)
+            return
+        is_watched = route.method is Method.GET
+        with self._api.live.read(principal if is_watched else NOBODY):
+            response = await self._answer(route, request, principal, address)
+            await response(request.scope, request.receive, send)
+
+    async def _answer(
+        self, route: Route, request: Request, principal: Principal, address: str
+    ) -> Response:
         request.scope[WHO] = principal.name
         self._check_right(route, principal)
         refuse_for_tenant(route.tenancy, principal)

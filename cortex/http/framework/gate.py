@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cortex.domain.safe import safe
 from cortex.http.framework.api import PodView
 from cortex.http.framework.limits import Buckets, Rate, household
-from cortex.http.framework.origin import address_of
+from cortex.http.framework.origin import ORIGIN, address_of, origin_of
 from cortex.http.framework.problem import RateLimitedError, cortex_error_in, fault, response_to
 
 HEADERS: Final = {
@@ -64,6 +64,7 @@ class Gate:
             raise AssertionError(f"unsupported connection type {scope['type']}")
         began = trio.current_time()
         scope[NUMBER] = self._number()
+        scope[ORIGIN] = origin_of(scope, self._pod.proxies)
         exchange = _Exchange(
             receive=receive,
             raw_send=send,

@@ -94,6 +94,10 @@ class LockOut(Generic[K]):
     def __len__(self) -> int:
         return len(self._records)
 
+    def __contains__(self, key: K) -> bool:
+        """Whether misses of this key are remembered."""
+        return key in self._records
+
     def locked_s(self, key: K) -> float:
         """Return the seconds for which this key is still locked, or 0."""
         record = self._records.get(key)

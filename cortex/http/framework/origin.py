@@ -1,32 +1,59 @@
 """The origin of a request: its address and its page.
 
-A proxy on this machine is trusted for what it added itself: the last address of `X-Forwarded-For`,
-and `X-Forwarded-Proto`. From elsewhere both are ignored, as are earlier addresses, which the client
-may have written.
+Configured proxies are trusted for what they added: the last address of `X-Forwarded-For` that is no
+proxy itself, and the last `X-Forwarded-Proto`. From any other peer both are ignored, also on this
+machine, as are earlier addresses, which the client may have written.
 """
 
 import ipaddress
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
+import attrs
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Scope
 
 from cortex.domain.errors import ForbiddenError
 
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 UNKNOWN: Final = "unknown"
+ORIGIN: Final = "cortex.origin"
+"""Where the scope of a request holds its `Origin`."""
 CLIENT_CHARS_MAX: Final = 500
+
+
+@attrs.frozen
+class Origin:
+    """Who sent a request."""
+
+    address: str
+    is_https: bool
+    """The client uses TLS up to the proxy: the pod itself does not."""
+
+
+def origin_of(scope: Scope, proxies: Sequence[Network]) -> Origin:
+    """Return who sent a request, by its peer and by what these proxies say."""
+    peer = address = _peer(scope)
+    if not _is_in(peer, proxies):
+        return Origin(peer, is_https=False)
+    headers = Headers(scope=scope)
+    for word in reversed(",".join(headers.getlist("x-forwarded-for")).split(",")):
+        claimed = word.strip()
+        # After a `%`, the zone of a link-local address, any text could follow.
+        if not parsed_address(claimed) or "%" in claimed:
+            break
+        address = unmapped(claimed)
+        if not _is_in(address, proxies):
+            break
+    return Origin(address, is_https=headers.getlist("x-forwarded-proto")[-1:] == ["https"])
 
 
 def address_of(scope: Scope) -> str:
     """Return the client's address, as text."""
-    peer = _peer(scope)
-    if not _is_here(peer):
-        return peer
-    claimed = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).rpartition(",")[2].strip()
-    # After a `%`, the zone of a link-local address, any text could follow.
-    return claimed if parsed_address(claimed) and "%" not in claimed else peer
+    origin: Origin = scope[ORIGIN]
+    return origin.address
 
 
 def client_of(request: Request) -> str | None:
@@ -35,9 +62,9 @@ def client_of(request: Request) -> str | None:
 
 
 def is_https(scope: Scope) -> bool:
-    """Whether the client uses TLS, through a proxy on this machine: the pod itself does not."""
-    proto = Headers(scope=scope).getlist("x-forwarded-proto")
-    return _is_here(_peer(scope)) and proto[-1:] == ["https"]
+    """Whether the client uses TLS, by the word of a configured proxy."""
+    origin: Origin = scope[ORIGIN]
+    return origin.is_https
 
 
 def base_url(request: Request) -> str:
@@ -86,9 +113,9 @@ def parsed_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
         return None
 
 
-def _is_here(peer: str) -> bool:
-    address = parsed_address(peer)
-    return address is not None and address.is_loopback
+def _is_in(text: str, networks: Sequence[Network]) -> bool:
+    address = parsed_address(text.partition("%")[0])
+    return address is not None and any(address in each for each in networks)
 
 
 def _host_of(origin: str) -> str | None:

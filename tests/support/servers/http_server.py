@@ -15,6 +15,7 @@ from uuid import uuid4
 import attrs
 import trio
 
+from cortex.config import networks_of
 from cortex.domain.clock import system_chance
 from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
 from cortex.domain.token import Role, digest_of_token, token_text
@@ -34,6 +35,8 @@ from tests.support.counting import CountingPort
 from tests.support.eventually import WITHIN_S
 from tests.support.hall import JOB_TYPES, Hall
 from tests.support.records.rows import seeded_random
+
+LOOPBACK = "127.0.0.0/8,::1"
 
 
 @attrs.frozen
@@ -72,6 +75,7 @@ class HttpServer:
         self.trouble: TroubleReport | None = None
         self.workspaces: Path | None = None
         self.folder_roots: Sequence[Path] = ()
+        self.proxies: str | None = LOOPBACK
         self._token: Any = None
         self._draining: trio.Event | None = None
         self._stop: trio.Event | None = None
@@ -211,16 +215,18 @@ class HttpServer:
                 find_type=Registry(JOB_TYPES).find,
                 workspaces=self.workspaces,
                 folder_roots=self.folder_roots,
+                proxies=networks_of(self.proxies),
             )
             api = Api(port=port, chance=system_chance(), pod=pod, auth=Authenticator(port))
             app = application(routes, api, address_rate=address_rate, token_rate=token_rate)
-            self.turns = api.turns
+            self.turns, self.live = api.turns, api.live
             self._actor = Server(
                 port,
                 app,
                 host=self.host,
                 number=0,
                 turns=api.turns,
+                live=api.live,
                 connections_max=connections_max,
             )
             async with trio.open_nursery() as nursery:
@@ -248,11 +254,13 @@ def http_server(
     connections_max: int | None = None,
     workspaces: Path | None = None,
     folder_roots: Sequence[Path] = (),
+    proxies: str | None = LOOPBACK,
 ) -> Iterator[HttpServer]:
     """Run a server as long as the block; what it raises comes out of the block."""
     server = HttpServer(dsn)
     server.workspaces = workspaces
     server.folder_roots = folder_roots
+    server.proxies = proxies
     ready = threading.Event()
     failed: list[BaseException] = []
 

@@ -3,13 +3,26 @@
 import pytest
 from starlette.requests import Request
 
+from cortex.config import networks_of
 from cortex.domain.errors import ForbiddenError
-from cortex.http.framework.origin import address_of, base_url, is_https, refuse_foreign
+from cortex.http.framework.origin import (
+    ORIGIN,
+    address_of,
+    base_url,
+    is_https,
+    origin_of,
+    refuse_foreign,
+)
+
+PROXIES = networks_of("127.0.0.0/8,::1,192.0.2.0/24")
 
 
 def a_scope(peer: str | None, *headers: tuple[str, str]) -> dict[str, object]:
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
-    return {"type": "http", "client": None if peer is None else (peer, 1234), "headers": raw}
+    client = None if peer is None else (peer, 1234)
+    scope: dict[str, object] = {"type": "http", "client": client, "headers": raw}
+    scope[ORIGIN] = origin_of(scope, PROXIES)
+    return scope
 
 
 def forwarded(*values: str) -> list[tuple[str, str]]:
@@ -34,9 +47,13 @@ def forwarded(*values: str) -> list[tuple[str, str]]:
         ("10.0.0.2", ["203.0.113.7"], "10.0.0.2"),
         ("fe80::1%eth0", ["203.0.113.7"], "fe80::1%eth0"),
         (None, ["203.0.113.7"], "unknown"),
+        ("192.0.2.1", ["203.0.113.7, 192.0.2.9"], "203.0.113.7"),
+        ("192.0.2.1", ["198.51.100.1, 203.0.113.7, 192.0.2.9", "127.0.0.1"], "203.0.113.7"),
+        ("192.0.2.1", ["nonsense, 192.0.2.9"], "192.0.2.9"),
+        ("192.0.2.1", ["::ffff:203.0.113.7"], "203.0.113.7"),
     ],
 )
-def test_the_address_is_the_one_that_a_proxy_here_added(
+def test_the_address_is_the_one_that_a_proxy_added(
     peer: str | None, values: list[str], expected: str
 ) -> None:
     assert address_of(a_scope(peer, *forwarded(*values))) == expected
@@ -53,7 +70,7 @@ def test_the_address_is_the_one_that_a_proxy_here_added(
         ("198.51.100.9", ["https"], False),
     ],
 )
-def test_tls_is_believed_of_a_proxy_here(peer: str, protos: list[str], expected: bool) -> None:
+def test_tls_is_believed_of_a_proxy(peer: str, protos: list[str], expected: bool) -> None:
     headers = [("X-Forwarded-Proto", proto) for proto in protos]
     scope = a_scope(peer, ("Host", "cortex.example"), *headers)
     assert is_https(scope) is expected

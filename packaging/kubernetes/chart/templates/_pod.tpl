@@ -40,6 +40,9 @@ env:
   - {name: CORTEX_DSN, valueFrom: {secretKeyRef: {name: {{ quote .Values.secret }}, key: CORTEX_DSN}}}
   {{- end }}
   - {name: CORTEX_DATA, value: /var/lib/cortex}
+  {{- if .Values.network.proxies }}
+  - {name: CORTEX_HTTP_PROXIES, value: {{ quote .Values.network.proxies }}}
+  {{- end }}
 envFrom:
   - secretRef:
       name: {{ quote .Values.secret }}
