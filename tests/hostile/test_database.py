@@ -75,7 +75,7 @@ def test_only_roles_of_cortex_get_in(
                 sql(dsn, attempt)
 
 
-def test_who_does_not_own_the_database_migrates_with_a_notice(
+def test_a_login_that_does_not_own_the_database_migrates_with_a_notice(
     shared_database: str, store: Session
 ) -> None:
     (migration,) = (each for each in migrations() if each.name == "connect")
