@@ -7,7 +7,6 @@ because the pipes are read no longer than `DRAIN_S` after the child has gone.
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +28,6 @@ DRAIN_S = 0.5
 # A killed process ends at once unless the kernel holds it (a dead disk); then init takes it.
 REAP_S = 5.0
 READ_BYTES = 65_536
-# An allow-list: Cortex's own environment holds keys, tokens and the database's password.
-PASSED_ON = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ|TMPDIR|USER|LOGNAME|SHELL")
 REPORT_BYTES = 4_096
 
 
