@@ -3,6 +3,8 @@
 A program sees its job's workspace, which it may write, the folder that it starts in, the system's
 programs and the interpreter. It does not see the pod: neither its data, database, settings, tokens,
 processes nor network. `confined_child` imposes that and ends everything that the program started.
+
+Long because each means is a list of what one program sees.
 """
 
 import functools
@@ -15,8 +17,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 from shutil import which
@@ -25,6 +28,7 @@ from typing import Any, Final, Self
 import attrs
 
 from cortex.agent.confinement import child as confined_child
+from cortex.agent.confinement.kept_names import leftovers, quarantine
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
 from cortex.agent.confinement.writable import Ground, opened
 from cortex.domain.confinement import MEANS, NO_MEANS, WAY_OUT, Confinement
@@ -100,6 +104,8 @@ class Launch:
     """Passed on, and closed when the program has ended: the folder, and files for the program."""
     note: str = ""
     """Shown when the program has failed."""
+    after: Callable[[], str] = lambda: ""
+    """Called when nothing of the program runs any more; returns what the model is to know."""
 
     def argv(self, argv: list[str], *, control: int, report: int) -> list[str]:
         """Return the command to execute; the two descriptors are passed on."""
@@ -202,7 +208,8 @@ class Confiner:
             )
         note = "" if view.writes else f"folder {view.folder} is read-only: {why}"
         descriptors = (*launch.descriptors, view.ground.number)
-        return attrs.evolve(launch, descriptors=descriptors, note=note)
+        after = partial(_swept, view.ground, view.workspace) if view.writes else launch.after
+        return attrs.evolve(launch, descriptors=descriptors, note=note, after=after)
 
     def _may_write(self, ground: Ground | None) -> bool:
         if ground is None or ground.read_only is not None:
@@ -218,6 +225,16 @@ class Confiner:
                 f"folder {folder} belongs to Cortex itself: no program starts there",
                 hint="submit the job with another folder",
             )
+
+
+def _swept(ground: Ground, workspace: Path) -> str:
+    """Move what a program may not leave in the folder to the workspace. Blocks."""
+    try:
+        found = leftovers(ground.path, ground.survey)
+        return quarantine(ground.number, str(workspace), found) if found else ""
+    except OSError as error:
+        _log.error("folder not searched", folder=str(ground.real), error=error.strerror)
+        return f"the folder could not be searched for names that are not allowed: {error.strerror}"
 
 
 @attrs.frozen(kw_only=True)

@@ -111,7 +111,8 @@ async def run_confined(
 ) -> Completed:
     """Run `argv` as `run_process` does, but confined: nothing that it started is left afterwards.
 
-    Raises OSError if it cannot start.
+    Then what it may not leave in the folder moves away, also after a cancellation: that takes up to
+    a few seconds more in a large folder. Raises OSError if it cannot start.
     """
     with ExitStack() as held:
         held.callback(launch.end)
@@ -122,17 +123,24 @@ async def run_confined(
             with contextlib.suppress(BrokenPipeError):
                 os.write(to_control, word)
 
-        done = await _run(
-            launch.argv([*argv], control=control, report=report),
-            folder=launch.folder,
-            environment=launch.environment,
-            timeout_s=timeout_s,
-            output_max_bytes=output_max_bytes,
-            pass_fds=(control, report, *launch.descriptors),
-            umask=UMASK,
-            signal_soon=partial(send, word=END_SOON),
-            signal_now=partial(send, word=END_NOW),
-        )
+        note = ""
+        try:
+            done = await _run(
+                launch.argv([*argv], control=control, report=report),
+                folder=launch.folder,
+                environment=launch.environment,
+                timeout_s=timeout_s,
+                output_max_bytes=output_max_bytes,
+                pass_fds=(control, report, *launch.descriptors),
+                umask=UMASK,
+                signal_soon=partial(send, word=END_SOON),
+                signal_now=partial(send, word=END_NOW),
+            )
+        finally:
+            with trio.CancelScope(shield=True):
+                note = await trio.to_thread.run_sync(launch.after)
+        if note:
+            done = attrs.evolve(done, stderr=f"{done.stderr}\n[{note}]\n")
         os.set_blocking(from_report, False)
         with contextlib.suppress(BlockingIOError):
             return _reported(done, os.read(from_report, REPORT_BYTES), launch.note)
