@@ -17,11 +17,13 @@ from cortex.bench.processes import pod
 from cortex.domain.clock import system_chance
 from cortex.domain.interpreter import module_command
 from cortex.domain.job import JobStatus, Submission
+from cortex.domain.people import Identity
 from cortex.domain.token import SECRET_BYTES, Role, digest_of_token, token_text
 from cortex.postgres import scratch
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
 from cortex.store import jobs, tokens
+from cortex.store.people import system_user
 from cortex.view.cells import Cell, Row
 from cortex.view.resource import Field
 
@@ -91,7 +93,7 @@ async def _prepare(db: Database) -> dict[str, Any]:
             digest=digest_of_token(text) or b"",
             roles=[Role.OPERATOR],
             expires_s=None,
-            by="bench",
+            by=Identity.from_system(system_user()),
         )
     held = Submission(id=chance.new_id(), type="bench_hold", payload='{"seconds": 3600}')
     await jobs.submit(db, [held])

@@ -15,8 +15,10 @@ from cortex.domain.approvals.vote import Vote
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import TimedOutError
 from cortex.domain.job import Submission
+from cortex.domain.people import Identity
 from cortex.postgres.bridge import Port
 from cortex.store import approvals, jobs
+from cortex.store.people import system_user
 
 WARM_UP: Final = 20
 LOOK_S: Final = 0.01
@@ -60,8 +62,7 @@ async def _asked(port: Port, job_id: UUID) -> Vote:
                 return Vote(
                     approval_id=request.id,
                     is_approved=True,
-                    by="bench",
-                    credential="os:0@bench",
+                    by=Identity.from_system(system_user()),
                     seen=request.digest,
                     channel="cli",
                 )

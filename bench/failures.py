@@ -13,9 +13,11 @@ from cortex.bench.meter import metered
 from cortex.bench.throughput import submit, until_done
 from cortex.config import Settings
 from cortex.domain.budget import Budget, Period, Scope, Unit
+from cortex.domain.people import Identity
 from cortex.postgres import scratch
 from cortex.postgres.bridge import Port
 from cortex.store import budgets
+from cortex.store.people import system_user
 
 
 def calls_per_s(
@@ -61,4 +63,5 @@ async def _give_budgets(port: Port) -> None:
     for unit in (Unit.USD, Unit.TOKENS):
         budget = Budget(scope=Scope.TENANT, subject="default", unit=unit, period=Period.DAY)
         limit = Decimal(1_000_000_000)
-        await port(budgets.put, budget, limit=limit, by="bench", reason="benchmark")
+        by = Identity.from_system(system_user())
+        await port(budgets.put, budget, limit=limit, by=by, reason="benchmark")

@@ -602,10 +602,7 @@ GRANT SELECT ON cortex.code_arguments TO cortex_reader;
 -- Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, beats, drains and is taken over by itself; people see the rows of one run as one pod.
 CREATE TABLE cortex.pod (
     id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is a new pod.
-    lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives. It takes another key if a foreign login holds this one.
-    backend_pid integer,  -- The server process of the session that holds its lock; null for a pod behind a pooler. The lock counts as held only by it.
-    backend_start timestamptz,  -- When that process started, since its number may be used again; null if the owner of the schema may not read that of other logins.
-    backend_user oid,  -- The login of that session: no other login can pass for it.
+    lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives.
     name text NOT NULL,  -- Host name and process id, for people only.
     version text NOT NULL,  -- Version of Cortex that it runs.
     state text NOT NULL DEFAULT 'READY'::text,  -- READY, DRAINING, STOPPED (drained and ended) or DEAD (taken over).
@@ -645,7 +642,6 @@ CREATE TABLE cortex.pod (
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
     CONSTRAINT pod_code FOREIGN KEY (code_id) REFERENCES cortex.code(id),
-    CONSTRAINT backend_with_its_user CHECK ((backend_pid IS NULL) = (backend_user IS NULL)),
     CONSTRAINT drain_request_is_whole CHECK ((drain_requested_by IS NULL) = (drain_requested_at IS NULL) AND (drain_reason IS NULL) = (drain_requested_at IS NULL)),
     CONSTRAINT pod_confinement_check CHECK (confinement = ANY (ARRAY['bubblewrap'::text, 'landlock'::text, 'user'::text, 'none'::text, 'unsafe'::text])),
     CONSTRAINT pod_drain_reason_check CHECK (length(drain_reason) <= 500),
@@ -698,44 +694,20 @@ REVOKE EXECUTE ON FUNCTION cortex.holder_of(xid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_reader;
 
--- When a process of the server started; null if there is none, or if the owner of the schema may not read it: it may with pg_read_all_stats.
-CREATE FUNCTION cortex.backend_start(backend integer)
- RETURNS timestamp with time zone
- LANGUAGE sql
- STABLE SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-SELECT a.backend_start FROM pg_stat_get_activity(backend) a $function$;
-REVOKE EXECUTE ON FUNCTION cortex.backend_start(integer) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.backend_start(integer) TO cortex_runtime;
-
--- Pods whose registered session lives and holds their lock: the same server process, started at the same time, of the same login.
-CREATE FUNCTION cortex.connected_pods()
- RETURNS SETOF uuid
- LANGUAGE sql
- STABLE SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-SELECT p.id
-FROM pg_locks l
-JOIN cortex.pod p ON p.lock_key = (l.classid::bigint << 32) | l.objid::bigint AND p.backend_pid = l.pid
-JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid AND a.usesysid = p.backend_user
-    AND coalesce(a.backend_start = p.backend_start, true)
-WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) $function$;
-REVOKE EXECUTE ON FUNCTION cortex.connected_pods() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.connected_pods() TO cortex_runtime;
-GRANT EXECUTE ON FUNCTION cortex.connected_pods() TO cortex_reader;
-
--- Pods marked alive whose session ended. A pod behind a pooler has no session of its own; only its silence shows that it died.
+-- Pods marked alive whose session ended: their lock is free. A pod behind a pooler has no lock; only its silence shows that it died.
 CREATE FUNCTION cortex.lost_pods()
  RETURNS SETOF uuid
  LANGUAGE sql
  STABLE
 AS $function$
+WITH held AS MATERIALIZED (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_catalog.pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+)
 SELECT p.id FROM cortex.pod p
-WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.id NOT IN (SELECT cortex.connected_pods())
-  -- After a start of the server all pods take their locks again.
+WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.lock_key NOT IN (SELECT key FROM held)
+  -- A pod that has just registered takes its lock next; after a start of the server all pods take theirs again.
   AND p.started_at < cortex.now() - interval '2 s'
   AND cortex.serving_since() < cortex.now() - interval '5 s' $function$;
 REVOKE EXECUTE ON FUNCTION cortex.lost_pods() FROM PUBLIC;
@@ -752,30 +724,6 @@ CREATE TABLE cortex.turn (
 ) WITH (fillfactor=50);
 GRANT INSERT, SELECT, UPDATE ON cortex.turn TO cortex_runtime;
 GRANT SELECT ON cortex.turn TO cortex_reader;
-
--- Work that one process at a time does for all: while it does, its transaction has locked the row. Never changed.
-CREATE TABLE cortex.runner_turn (
-    name text NOT NULL,  -- Name of the work.
-    CONSTRAINT runner_turn_pkey PRIMARY KEY (name)
-);
-GRANT SELECT, UPDATE ON cortex.runner_turn TO cortex_runtime;
-
--- Takes the turn of some work to the end of the transaction, without waiting; whether it was free.
-CREATE FUNCTION cortex.take_turn(work text)
- RETURNS boolean
- LANGUAGE plpgsql
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-BEGIN
-    PERFORM FROM cortex.runner_turn t WHERE t.name = work FOR NO KEY UPDATE SKIP LOCKED;
-    IF FOUND THEN
-        RETURN true;
-    END IF;
-    IF NOT EXISTS (SELECT FROM cortex.runner_turn t WHERE t.name = work) THEN
-        RAISE EXCEPTION 'there is no turn %', work;
-    END IF;
-    RETURN false;
-END $function$;
 
 -- LATER: due in the future · QUEUED: waits for its turn in a named queue · STRANDED: has made way in a named queue, because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.
 CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'STRANDED', 'READY', 'LOCKED');
@@ -1883,7 +1831,7 @@ CREATE TABLE cortex.budget (
     CONSTRAINT budget_subject_check CHECK (length(subject) >= 1 AND length(subject) <= 100),
     CONSTRAINT budget_unit_check CHECK (unit = ANY (ARRAY['usd'::text, 'tokens'::text]))
 );
-GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.budget TO cortex_runtime;
+GRANT SELECT ON cortex.budget TO cortex_runtime;
 GRANT SELECT ON cortex.budget TO cortex_reader;
 
 -- The usage of a budget in one run or on one day.
@@ -2352,7 +2300,9 @@ CREATE INDEX effect_status ON cortex.effect USING btree (status, created_at DESC
 CREATE INDEX effect_tool ON cortex.effect USING btree (tool, status, created_at DESC, id DESC);
 CREATE INDEX effect_tenant ON cortex.effect USING btree (tenant, status, created_at DESC, id DESC) WHERE tenant <> 'default'::text;
 CREATE INDEX effect_job ON cortex.effect USING btree (job_id, created_at DESC, id DESC);
-GRANT INSERT, SELECT, UPDATE ON cortex.effect TO cortex_runtime;
+GRANT SELECT ON cortex.effect TO cortex_runtime;
+GRANT INSERT (id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, arguments, digest, can_reconcile, approval_id) ON cortex.effect TO cortex_runtime;
+GRANT UPDATE (job_id, attempt, status, is_sure, calls_count, why, result, called_at, finished_at) ON cortex.effect TO cortex_runtime;
 GRANT SELECT ON cortex.effect TO cortex_reader;
 
 -- Permission for an attempt to call, or the reason against it: go · recheck: called before, with no recorded outcome · done · abandoned · diverged (with the arguments and the tool of the open call) · frozen · quota · never · no_amount · unapproved · lost.
@@ -2450,10 +2400,11 @@ BEGIN
     END IF;
 END $function$;
 
--- Records a person's resolution of an effect: resolved, or why not: missing · not_unknown · again.
-CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
+-- Records a person's resolution of an effect: resolved, or why not: missing · not_unknown · again. Needs the role operator.
+CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, caller jsonb, why text, returned json)
  RETURNS TABLE(outcome text, is_let_go boolean)
  LANGUAGE plpgsql
+ SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 #variable_conflict use_column
@@ -2461,7 +2412,9 @@ DECLARE
     owner uuid;
     held cortex.effect;
     lives boolean;
+    who record;
 BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
     SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', false;
@@ -2483,15 +2436,17 @@ BEGIN
         is_sure = said = 'not-applied' AND lives,
         finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
         result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
-        resolution = said, resolved_by = person, resolved_at = cortex.now(),
+        resolution = said, resolved_by = who.name, resolved_at = cortex.now(),
         resolved_reason = $4  -- not the column `why`
     WHERE e.id = of_effect;
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
             held.agent_id, held.agent_version,
-            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
+            jsonb_build_object('by', who.name, 'reason', why, 'resolution', said, 'tool', held.tool));
     RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
 END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.resolve_effect(uuid,text,jsonb,text,json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.resolve_effect(uuid,text,jsonb,text,json) TO cortex_runtime;
 
 CREATE FUNCTION cortex.job_closes()
  RETURNS trigger
@@ -2551,6 +2506,7 @@ CREATE TABLE cortex.approval (
     edited_by text,  -- Who edited the arguments last.
     decided_at timestamptz,  -- When it was decided, expired or cancelled.
     decided_by text,  -- Who decided; of several people the last one, see approval_vote.
+    decided_person uuid,  -- That person; null without sign-in.
     channel text,  -- cli, api, page, link (without sign-in) or tui.
     address text,  -- Network address of the person who decided, if known.
     client text,  -- That person's program, by its own account.
@@ -2593,13 +2549,14 @@ CREATE INDEX approval_remind ON cortex.approval USING btree (remind_at) WHERE st
 CREATE INDEX approval_decided ON cortex.approval USING btree (decided_at) WHERE decided_at IS NOT NULL;
 CREATE INDEX approval_job ON cortex.approval USING btree (job_id);
 CREATE INDEX approval_line ON cortex.approval USING btree (lineage_id, key, seq DESC);
-GRANT INSERT, SELECT, UPDATE ON cortex.approval TO cortex_runtime;
-GRANT SELECT (id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny, on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address, client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
+GRANT SELECT (id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny, on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, decided_person, channel, address, client, reason, requested_with, decided_with, brief, remind_at) ON cortex.approval TO cortex_runtime;
+GRANT SELECT (id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny, on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, decided_person, channel, address, client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
 
 -- Who agreed to what; append-only. Only votes for the current arguments count.
 CREATE TABLE cortex.approval_vote (
     approval_id uuid NOT NULL,  -- The request.
-    person text NOT NULL,  -- Who.
+    person text NOT NULL,  -- Their name, with the label beside it.
+    person_id uuid,  -- Who: people are counted, not names or credentials. Null without sign-in.
     digest bytea NOT NULL,  -- SHA-256 of the arguments that were agreed to.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
     channel text NOT NULL,  -- cli, api, page, link (without sign-in) or tui.
@@ -2607,12 +2564,12 @@ CREATE TABLE cortex.approval_vote (
     client text,  -- Program.
     reason text,  -- Why.
     old json,  -- The arguments before, if this person edited them.
-    credential text NOT NULL DEFAULT ''::text,  -- The credential of the vote: os:UID@HOST, token:ID or db:LOGIN; empty without sign-in, and for votes older than credentials.
-    CONSTRAINT approval_vote_pkey PRIMARY KEY (approval_id, person, digest, credential),
+    credential text NOT NULL DEFAULT ''::text,  -- The credential of the vote: os:UID, token:ID or db:LOGIN; empty without sign-in.
+    CONSTRAINT approval_vote_pkey PRIMARY KEY (approval_id, digest, credential),
     CONSTRAINT approval_vote_person_check CHECK (length(person) >= 1 AND length(person) <= 200)
 );
 CREATE INDEX approval_vote_at ON cortex.approval_vote USING btree (at);
-GRANT INSERT, SELECT ON cortex.approval_vote TO cortex_runtime;
+GRANT SELECT ON cortex.approval_vote TO cortex_runtime;
 GRANT SELECT ON cortex.approval_vote TO cortex_reader;
 
 CREATE TRIGGER approval_vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.approval_vote FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
@@ -2666,139 +2623,53 @@ BEGIN
     WHERE l.type = 'run_flow';
 END $function$;
 
--- The common form of one person's names: ignores case, blanks and variants of letters.
+-- Requests people's decisions for the steps of an attempt, and cancels earlier requests of these steps. The job's row, which the caller holds, says whose job it is.
+CREATE FUNCTION cortex.request_approvals(of_job uuid, in_attempt integer, requests jsonb)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    requested int;
+BEGIN
+    -- The same step now requests something else: the earlier request will not run and must not be decided.
+    UPDATE cortex.approval a
+    SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL,
+        reason = 'its job asks for something else now'
+    FROM jsonb_to_recordset(requests) AS r(key text)
+    WHERE a.job_id = of_job AND a.key = r.key AND a.status = 'PENDING';
+    INSERT INTO cortex.approval (
+        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
+        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry,
+        expires_at, brief, remind_at)
+    SELECT r.id, j.id, coalesce(j.lineage_id, j.id), j.attempt, r.key, r.tool, j.tenant, j.agent_id, j.agent_version,
+           j.submitted_by, j.submitted_with, r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk,
+           r.effect, r.reversible, r.policy, r.said, r.people, r.on_deny, r.on_expiry,
+           cortex.now() + r.expires_s * interval '1 second', r.brief, cortex.now() + r.expires_s / 2 * interval '1 second'
+    FROM cortex.job_record j CROSS JOIN LATERAL jsonb_to_recordset(requests) AS r(
+        id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
+        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8,
+        brief text)
+    WHERE j.id = of_job AND j.attempt = in_attempt AND j.finished_at IS NULL;
+    GET DIAGNOSTICS requested = ROW_COUNT;
+    RETURN requested;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.request_approvals(uuid,integer,jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.request_approvals(uuid,integer,jsonb) TO cortex_runtime;
+
+-- The common form of one person's names as they are recorded: ignores labels, case, blanks and variants of letters.
 CREATE FUNCTION cortex.same_person(name text)
  RETURNS text
  LANGUAGE sql
  IMMUTABLE PARALLEL SAFE STRICT
-RETURN lower(btrim(regexp_replace(NORMALIZE(name, NFKC), '\s+'::text, ' '::text, 'g'::text)));
-
--- How many different credentials agreed to these arguments.
-CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)
- RETURNS integer
- LANGUAGE sql
- STABLE
-RETURN (SELECT (count(DISTINCT CASE v.credential WHEN ''::text THEN ('name:'::text || cortex.same_person(v.person)) ELSE v.credential END))::integer AS count FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest)));
-
--- Whether this person, by credential or by name, agreed to these arguments.
-CREATE FUNCTION cortex.has_agreed(of_approval uuid, to_digest bytea, by_person text, with_credential text)
- RETURNS boolean
- LANGUAGE sql
- STABLE
-RETURN (EXISTS (SELECT FROM cortex.approval_vote v WHERE ((v.approval_id = has_agreed.of_approval) AND (v.digest = has_agreed.to_digest) AND ((v.credential = has_agreed.with_credential) OR (cortex.same_person(v.person) = cortex.same_person(has_agreed.by_person))))));
-
--- Whether a request is critical and this person submitted its job: they do not decide it.
-CREATE FUNCTION cortex.is_own_request(risk text, requested_by text, requested_with text, person text, with_credential text)
- RETURNS boolean
- LANGUAGE sql
- IMMUTABLE PARALLEL SAFE
-RETURN COALESCE(((risk = 'CRITICAL'::text) AND ((with_credential = requested_with) OR (cortex.same_person(person) = cortex.same_person(requested_by)))), false);
-
--- The single way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.
-CREATE FUNCTION cortex.decide(of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text, by_client text, edited json, with_credential text)
- RETURNS TABLE(outcome text, votes integer)
- LANGUAGE plpgsql
- SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-#variable_conflict use_column
-DECLARE
-    owner uuid;
-    its_task bigint;
-    held cortex.approval;
-    agreed int;
-    stands json;
-    stands_digest bytea;
-BEGIN
-    SELECT a.job_id INTO owner FROM cortex.approval a WHERE a.id = of_approval;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', 0;
-        RETURN;
-    END IF;
-    -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
-    SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    PERFORM FROM cortex.job_record j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
-    IF NOT FOUND THEN
-        -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
-        RETURN QUERY SELECT 'again', 0;
-        RETURN;
-    END IF;
-    SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
-    stands := coalesce(edited, held.arguments);
-    stands_digest := sha256(convert_to(stands::text, 'UTF8'));
-    agreed := cortex.agreed(of_approval, held.digest);
-
-    outcome := CASE
-        WHEN held.status <> 'PENDING' THEN 'already'
-        WHEN held.expires_at <= cortex.now() THEN 'expired'
-        WHEN seen <> held.digest THEN 'changed'
-        WHEN NOT is_approved THEN NULL
-        WHEN held.people > 1 AND with_credential IS NULL THEN 'no_credential'
-        WHEN cortex.is_own_request(held.risk, held.requested_by, held.requested_with, person, with_credential)
-            THEN 'own_request'
-        WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
-        WHEN stands_digest = held.digest AND cortex.has_agreed(of_approval, held.digest, person, with_credential)
-            THEN 'agreed_before'
-        END;
-    IF outcome IS NOT NULL THEN
-        RETURN QUERY SELECT outcome, agreed;
-        RETURN;
-    END IF;
-
-    IF NOT is_approved THEN
-        UPDATE cortex.approval a
-        SET status = 'DENIED', decided_at = cortex.now(), decided_by = person, reason = why, channel = by_channel,
-            address = by_address, client = by_client, token_digest = NULL, decided_with = with_credential
-        WHERE a.id = of_approval;
-        outcome := 'denied';
-    ELSE
-        INSERT INTO cortex.approval_vote (approval_id, person, digest, credential, channel, address, client, reason, old)
-        SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
-               CASE WHEN stands_digest <> held.digest THEN held.arguments END
-        -- Edited back to what this person agreed to before, it is no second vote.
-        WHERE NOT cortex.has_agreed(of_approval, stands_digest, person, with_credential)
-        ON CONFLICT DO NOTHING;
-        agreed := cortex.agreed(of_approval, stands_digest);
-        UPDATE cortex.approval a
-        SET arguments = stands, digest = stands_digest,
-            version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
-            edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
-            brief = CASE WHEN stands_digest <> held.digest THEN NULL ELSE a.brief END,
-            status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
-            decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
-            decided_by = CASE WHEN agreed >= a.people THEN person END,
-            decided_with = CASE WHEN agreed >= a.people THEN with_credential END,
-            reason = CASE WHEN agreed >= a.people THEN why END,
-            channel = CASE WHEN agreed >= a.people THEN by_channel END,
-            address = CASE WHEN agreed >= a.people THEN by_address END,
-            client = CASE WHEN agreed >= a.people THEN by_client END,
-            token_digest = CASE WHEN agreed >= a.people THEN NULL ELSE a.token_digest END
-        WHERE a.id = of_approval;
-        outcome := CASE WHEN agreed >= held.people THEN 'approved' ELSE 'agreed' END;
-    END IF;
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
-    VALUES ('lifecycle', 'approval_' || outcome, 'approval:' || of_approval, held.tenant, held.job_id, held.attempt,
-            held.key, held.agent_id, held.agent_version,
-            jsonb_build_object('by', person, 'credential', with_credential, 'reason', why, 'channel', by_channel,
-                               'address', by_address, 'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
-                               'was_edited', stands_digest <> held.asked_digest));
-    IF outcome <> 'agreed' THEN
-        IF outcome = 'denied' AND held.on_deny = 'fail' THEN
-            UPDATE cortex.job_record j
-            SET status = 'FAILED', waiting_on = NULL, error_code = 'denied',
-                error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
-                    coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
-            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
-        ELSE
-            PERFORM cortex.let_go(held.job_id);
-        END IF;
-    END IF;
-    RETURN QUERY SELECT outcome, agreed;
-END $function$;
+RETURN lower(btrim(regexp_replace(regexp_replace(NORMALIZE(name, NFKC), '\(.*\)'::text, ''::text), '\s+'::text, ' '::text, 'g'::text)));
 
 -- Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns how many; null while another process does this.
 CREATE FUNCTION cortex.expire_approvals(most integer)
  RETURNS integer
  LANGUAGE plpgsql
+ SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
@@ -2808,7 +2679,7 @@ DECLARE
     expired int := 0;
 BEGIN
     -- One process at a time, so that two pods do not wait for each other's jobs.
-    IF NOT cortex.take_turn('expire_approvals') THEN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
         RETURN NULL;
     END IF;
     FOR due IN
@@ -2848,6 +2719,8 @@ BEGIN
     END LOOP;
     RETURN expired;
 END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.expire_approvals(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.expire_approvals(integer) TO cortex_runtime;
 
 -- Whether a link permits deciding this request.
 CREATE FUNCTION cortex.has_link(of_approval uuid)
@@ -2861,12 +2734,62 @@ REVOKE EXECUTE ON FUNCTION cortex.has_link(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_reader;
 
+-- Whether a digest is that of the token of a request's link; of a decided request, for a week.
+CREATE FUNCTION cortex.is_link(of_approval uuid, of_digest bytea)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM cortex.approval a WHERE a.id = of_approval AND of_digest = CASE
+        WHEN a.status = 'PENDING' THEN a.token_digest
+        WHEN a.decided_at > cortex.now() - interval '7 days' THEN a.spent_digest END) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.is_link(uuid,bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.is_link(uuid,bytea) TO cortex_runtime;
+
+-- People and programs that act. A decision counts people, whatever their credentials; none is ever deleted.
+CREATE TABLE cortex.person (
+    id uuid NOT NULL DEFAULT cortex.uuid7(),  -- Its name in votes.
+    name text NOT NULL,  -- Recorded with everything that the person does.
+    skeleton text NOT NULL,  -- The name as an eye reads it: two names that can be confused have the same one.
+    created_by text NOT NULL,  -- Who made it.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was made.
+    disabled_at timestamptz,  -- From then on none of its credentials is valid.
+    disabled_by text,  -- Who disabled it.
+    CONSTRAINT person_pkey PRIMARY KEY (id),
+    CONSTRAINT person_name_key UNIQUE (name),
+    CONSTRAINT person_skeleton_key UNIQUE (skeleton),
+    CONSTRAINT disabled_by_only_when_disabled CHECK ((disabled_by IS NULL) = (disabled_at IS NULL)),
+    CONSTRAINT person_created_by_check CHECK (length(created_by) >= 1 AND length(created_by) <= 200),
+    CONSTRAINT person_disabled_by_check CHECK (length(disabled_by) >= 1 AND length(disabled_by) <= 200),
+    CONSTRAINT person_name_check CHECK (length(name) >= 1 AND length(name) <= 100 AND name !~ '[()]'::text),
+    CONSTRAINT person_skeleton_check CHECK (length(skeleton) >= 1)
+);
+GRANT SELECT ON cortex.person TO cortex_runtime;
+GRANT SELECT ON cortex.person TO cortex_reader;
+
+-- Operating-system users and database logins: each belongs to one person. Tokens name their person themselves.
+CREATE TABLE cortex.person_credential (
+    credential text COLLATE "C" NOT NULL,  -- os:UID, the same user on every host, or db:LOGIN.
+    person_id uuid NOT NULL,  -- The person.
+    created_by text NOT NULL,  -- Who mapped it; of an operating-system user that acted first, itself.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was mapped.
+    CONSTRAINT person_credential_pkey PRIMARY KEY (credential),
+    CONSTRAINT person_credential_person_id_fkey FOREIGN KEY (person_id) REFERENCES cortex.person(id),
+    CONSTRAINT person_credential_created_by_check CHECK (length(created_by) >= 1 AND length(created_by) <= 200),
+    CONSTRAINT person_credential_credential_check CHECK (credential ~ '^(os:[0-9]{1,10}|db:.{1,63})$'::text)
+);
+CREATE INDEX person_credential_person ON cortex.person_credential USING btree (person_id);
+GRANT SELECT ON cortex.person_credential TO cortex_runtime;
+
 -- Access to the HTTP API. The token itself is not stored: only its digest.
 CREATE TABLE cortex.api_token (
     id uuid NOT NULL,  -- Its name in lists and facts.
-    name text NOT NULL,  -- Name of the token's holder, recorded with everything done with it. A person may have several tokens.
+    name text NOT NULL,  -- Name of its person, recorded with everything done with it. A person may have several tokens.
+    person_id uuid NOT NULL,  -- Whose it is.
     digest bytea NOT NULL,  -- SHA-256 of the token.
-    roles text[] NOT NULL,  -- viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.
+    roles text[] NOT NULL,  -- viewer: reads · submitter: submits jobs and reads those it submitted · metrics: reads /metrics, and no payload · approver: reads, decides approvals · operator: reads, acts on jobs · admin: everything.
     tenant text,  -- The only tenant whose records it reads and changes; null: all.
     created_by text NOT NULL,  -- Who made it.
     created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was made.
@@ -2876,18 +2799,19 @@ CREATE TABLE cortex.api_token (
     last_used_at timestamptz,  -- When it was last used, to the minute.
     CONSTRAINT api_token_pkey PRIMARY KEY (id),
     CONSTRAINT api_token_digest_key UNIQUE (digest),
+    CONSTRAINT api_token_person_id_fkey FOREIGN KEY (person_id) REFERENCES cortex.person(id),
     CONSTRAINT api_token_created_by_check CHECK (length(created_by) >= 1 AND length(created_by) <= 200),
     CONSTRAINT api_token_digest_check CHECK (octet_length(digest) = 32),
     CONSTRAINT api_token_name_check CHECK (length(name) >= 1 AND length(name) <= 200),
     CONSTRAINT api_token_revoked_by_check CHECK (length(revoked_by) >= 1 AND length(revoked_by) <= 200),
-    CONSTRAINT api_token_roles_check CHECK (cardinality(roles) >= 1 AND cardinality(roles) <= 4 AND roles <@ ARRAY['viewer'::text, 'approver'::text, 'operator'::text, 'admin'::text]),
+    CONSTRAINT api_token_roles_check CHECK (cardinality(roles) >= 1 AND cardinality(roles) <= 6 AND roles <@ ARRAY['viewer'::text, 'submitter'::text, 'metrics'::text, 'approver'::text, 'operator'::text, 'admin'::text]),
     CONSTRAINT api_token_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100),
     CONSTRAINT revoked_by_only_when_revoked CHECK ((revoked_by IS NULL) = (revoked_at IS NULL))
 );
 CREATE INDEX api_token_name ON cortex.api_token USING btree (name, created_at);
 CREATE INDEX api_token_newest ON cortex.api_token USING btree (created_at, id);
-GRANT INSERT, SELECT ON cortex.api_token TO cortex_runtime;
-GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
+CREATE INDEX api_token_person ON cortex.api_token USING btree (person_id);
+GRANT SELECT (id, name, person_id, roles, tenant, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
 
 -- Sign-ins on a page with a token; a session has the token's rights, and does not outlive it.
 CREATE TABLE cortex.api_session (
@@ -2901,8 +2825,6 @@ CREATE TABLE cortex.api_session (
 );
 CREATE INDEX api_session_expiry ON cortex.api_session USING btree (expires_at);
 CREATE INDEX api_session_token ON cortex.api_session USING btree (token_id);
-GRANT DELETE, INSERT, SELECT ON cortex.api_session TO cortex_runtime;
-GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
 
 -- Keys that callers gave to their writes, each written in the transaction that it guards; kept for 24 hours.
 CREATE TABLE cortex.idempotency_key (
@@ -3324,8 +3246,13 @@ CREATE FUNCTION cortex.is_at_work(p cortex.pod)
 AS $function$
 SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
         p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-        -- The last pod of a cluster has nobody who marks it dead: its session says so at once.
-        AND (p.liveness <> 'lock' OR p.id IN (SELECT cortex.connected_pods()))
+        -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
+        AND (p.liveness <> 'lock' OR EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+              AND l.objid::bigint = p.lock_key & 4294967295))
     -- The pod of a tick, which the next tick follows.
     ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $function$;
 
@@ -3600,7 +3527,7 @@ DECLARE
     before jsonb;
     after jsonb;
 BEGIN
-    PERFORM FROM cortex.runner_turn t WHERE t.name = 'retention.set' FOR NO KEY UPDATE;
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.retention.set', 0));
     SELECT jsonb_build_object('completed_s', r.completed_s, 'failed_s', r.failed_s, 'facts_s', r.facts_s,
                               'archive', r.archive) INTO before
     FROM cortex.retention r;
@@ -3633,7 +3560,7 @@ DECLARE
     setting cortex.retention;
     is_moved boolean;
 BEGIN
-    IF NOT cortex.take_turn('retention') THEN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.retention', 0)) THEN
         RETURN QUERY SELECT false, NULL::float8, NULL;
         RETURN;
     END IF;
@@ -4228,7 +4155,7 @@ DECLARE
     is_second boolean;
     passed int := 0;
 BEGIN
-    IF NOT cortex.take_turn('remind_approvals') THEN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.remind_approvals', 0)) THEN
         RETURN NULL;
     END IF;
     FOR held IN
@@ -4552,11 +4479,15 @@ AS $function$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-WITH living AS MATERIALIZED (
+WITH held AS MATERIALIZED (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+), living AS MATERIALIZED (
     SELECT p.code_id FROM cortex.pod p
     WHERE p.state = 'READY' AND $1 = ANY (p.job_types) AND p.drain_requested_at IS NULL
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
-      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.id IN (SELECT cortex.connected_pods()))
+      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
 )
 SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
        CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,
@@ -4621,3 +4552,711 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_lines(double precision,integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_lines(double precision,integer) TO cortex_runtime;
+
+-- Whether the session's login owns the schema, or is a superuser: commands that several people share use such logins.
+CREATE FUNCTION cortex.caller_is_owner()
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (SELECT pg_has_role(SESSION_USER, n.nspowner, 'MEMBER'::text) AS pg_has_role FROM pg_namespace n WHERE (n.nspname = 'cortex'::name));
+
+-- Whether the session's login may act as a person without a token: the owner's, or a member of cortex_operator.
+CREATE FUNCTION cortex.caller_is_operator()
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (cortex.caller_is_owner() OR (EXISTS (SELECT FROM pg_roles r WHERE ((r.rolname = 'cortex_operator'::name) AND pg_has_role(SESSION_USER, r.oid, 'MEMBER'::text)))));
+
+-- Whether a statement runs with the owner's rights, as in the functions of this file; never with those of pods.
+CREATE FUNCTION cortex.writes_as_owner()
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (SELECT pg_has_role(CURRENT_USER, n.nspowner, 'MEMBER'::text) AS pg_has_role FROM pg_namespace n WHERE (n.nspname = 'cortex'::name));
+
+-- Whose a credential is, valid or not: token:ID, os:UID or db:LOGIN; null: nobody's.
+CREATE FUNCTION cortex.credential_person(of_credential text)
+ RETURNS uuid
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT CASE
+    WHEN of_credential ~ '^token:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+    THEN (SELECT t.person_id FROM cortex.api_token t WHERE t.id = substr(of_credential, 7)::uuid)
+    ELSE (SELECT c.person_id FROM cortex.person_credential c WHERE c.credential = of_credential) END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.credential_person(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.credential_person(text) TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.credential_person(text) TO cortex_reader;
+
+-- The token that a token's or a session's digest stands for, valid or not.
+CREATE FUNCTION cortex.holder_of_digest(of_digest bytea)
+ RETURNS TABLE(token_id uuid, person_id uuid, name text, roles text[], tenant text, is_revoked boolean, is_expired boolean)
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT t.id, p.id, p.name, t.roles, t.tenant, t.revoked_at IS NOT NULL OR p.disabled_at IS NOT NULL,
+       coalesce(t.expires_at <= cortex.now(), false)
+FROM cortex.api_token t JOIN cortex.person p ON p.id = t.person_id
+WHERE t.id = coalesce(
+    (SELECT k.id FROM cortex.api_token k WHERE k.digest = of_digest),
+    (SELECT s.token_id FROM cortex.api_session s WHERE s.digest = of_digest AND s.expires_at > cortex.now())) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.holder_of_digest(bytea) FROM PUBLIC;
+
+-- The person of an operating-system user, who becomes one by acting for the first time. Called by person_of only.
+CREATE FUNCTION cortex.person_of_user(caller jsonb)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    own CONSTANT text := 'os:' || (caller->>'uid')::bigint;
+    person uuid := cortex.credential_person(own);
+    called CONSTANT text := coalesce(caller->>'user', replace(own, ':', '-'));
+BEGIN
+    IF person IS NOT NULL THEN
+        RETURN person;
+    END IF;
+    -- Somebody who acts for the first time, as this user of whatever host. Two at once wait here for each other.
+    INSERT INTO cortex.person AS p (name, skeleton, created_by)
+    VALUES (called, coalesce(caller->>'skeleton', called), own) ON CONFLICT DO NOTHING RETURNING p.id INTO person;
+    IF person IS NULL THEN
+        person := cortex.credential_person(own);
+        IF person IS NULL THEN
+            RAISE EXCEPTION 'operating-system user % (uid %) belongs to no person, and a person with such a name exists',
+                called, caller->>'uid'
+                USING ERRCODE = 'insufficient_privilege',
+                      HINT = format('say whose it is: cortex people add NAME --os %s', caller->>'uid');
+        END IF;
+        RETURN person;
+    END IF;
+    INSERT INTO cortex.person_credential (credential, person_id, created_by) VALUES (own, person, own);
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('lifecycle', 'person_created', 'person:' || called,
+            jsonb_build_object('by', called, 'person_id', person, 'credential', own, 'host', caller->>'host'));
+    RETURN person;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.person_of_user(jsonb) FROM PUBLIC;
+
+-- Who a caller is, with the right that is needed: the person, the name to record with the label beside it, the credential, whether it is a token or a login of that person alone, and the only tenant that it is for. Raises insufficient_privilege. Without `must_be_person` an administering login that belongs to nobody is named by itself. Called by the functions that only people may call; needed: approver, operator or admin.
+CREATE FUNCTION cortex.person_of(caller jsonb, needed text, must_be_person boolean)
+ RETURNS TABLE(person_id uuid, name text, credential text, is_own boolean, tenant text)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    held record;
+    login CONSTANT text := 'db:' || session_user;
+    proof CONSTANT bytea := decode(caller->>'digest', 'hex');
+BEGIN
+    IF proof IS NOT NULL THEN
+        SELECT * INTO held FROM cortex.holder_of_digest(proof);
+        IF NOT FOUND OR held.is_revoked OR held.is_expired THEN
+            RAISE EXCEPTION 'this token or session is not valid, or no longer'
+                USING ERRCODE = 'insufficient_privilege', HINT = 'sign in again, or create another: cortex tokens create';
+        ELSIF NOT held.roles && ARRAY[needed, 'admin'] THEN
+            RAISE EXCEPTION 'this needs the role %; % has: %', needed, held.name, array_to_string(held.roles, ', ')
+                USING ERRCODE = 'insufficient_privilege', HINT = 'ask an admin for a token that has it';
+        END IF;
+        person_id := held.person_id;
+        tenant := held.tenant;
+        credential := 'token:' || held.token_id;
+        is_own := true;
+    ELSIF NOT cortex.caller_is_operator() THEN
+        RAISE EXCEPTION 'database login % may not act for a person', session_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('set CORTEX_TOKEN, or an administrator runs: GRANT cortex_operator TO %I', session_user);
+    ELSE
+        person_id := cortex.credential_person(login);
+        credential := login;
+        is_own := person_id IS NOT NULL;
+        IF person_id IS NULL AND cortex.caller_is_owner() AND caller ? 'uid' THEN
+            person_id := cortex.person_of_user(caller);
+            credential := 'os:' || (caller->>'uid')::bigint;
+        END IF;
+    END IF;
+    SELECT p.name, p.disabled_at INTO held FROM cortex.person p WHERE p.id = person_id;
+    IF held.disabled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'person % is disabled', held.name
+            USING ERRCODE = 'insufficient_privilege', HINT = 'ask an admin: cortex people enable';
+    ELSIF person_id IS NULL AND must_be_person THEN
+        RAISE EXCEPTION 'database login % belongs to no person', session_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('set CORTEX_TOKEN, or say whose it is: cortex people add NAME --login %s', session_user);
+    END IF;
+    name := coalesce(held.name, session_user);
+    name := left(name || coalesce(' (' || nullif(caller->>'as', name) || ')', ''), 200);
+    RETURN NEXT;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.person_of(jsonb,text,boolean) FROM PUBLIC;
+
+-- Who a caller would act as, for screens: nothing is checked, and nobody is made. Null: not known yet.
+CREATE FUNCTION cortex.known_person(caller jsonb)
+ RETURNS TABLE(person_id uuid, credential text)
+ LANGUAGE plpgsql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    IF caller ? 'digest' THEN
+        RETURN QUERY SELECT h.person_id, 'token:' || h.token_id FROM cortex.holder_of_digest(decode(caller->>'digest', 'hex')) h;
+    ELSIF cortex.credential_person('db:' || session_user) IS NOT NULL THEN
+        RETURN QUERY SELECT cortex.credential_person('db:' || session_user), 'db:' || session_user;
+    ELSE
+        RETURN QUERY SELECT cortex.credential_person('os:' || (caller->>'uid')), 'os:' || (caller->>'uid');
+    END IF;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.known_person(jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.known_person(jsonb) TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.known_person(jsonb) TO cortex_reader;
+
+-- The person of a name, who is made if there is none. Raises unique_violation for a name that can be confused with another one.
+CREATE FUNCTION cortex.found_person(called text, its_skeleton text, by_name text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    found record;
+BEGIN
+    INSERT INTO cortex.person AS p (name, skeleton, created_by) VALUES (called, its_skeleton, by_name)
+    ON CONFLICT DO NOTHING RETURNING p.id INTO found;
+    IF found.id IS NOT NULL THEN
+        INSERT INTO cortex.fact (type, subtype, source, data)
+        VALUES ('lifecycle', 'person_created', 'person:' || called, jsonb_build_object('by', by_name, 'person_id', found.id));
+        RETURN found.id;
+    END IF;
+    SELECT p.id, p.name, p.disabled_at INTO found FROM cortex.person p WHERE p.name = called OR p.skeleton = its_skeleton
+    ORDER BY p.name = called DESC LIMIT 1;
+    IF found.name <> called THEN
+        RAISE EXCEPTION 'the name "%" can be confused with "%", who exists', called, found.name
+            USING ERRCODE = 'unique_violation', CONSTRAINT = 'person_skeleton_key', HINT = 'give another name';
+    ELSIF found.disabled_at IS NOT NULL THEN
+        RAISE EXCEPTION 'person % is disabled', called
+            USING ERRCODE = 'check_violation', HINT = format('enable it first: cortex people enable %s', called);
+    END IF;
+    RETURN found.id;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.found_person(text,text,text) FROM PUBLIC;
+
+-- Makes a person, or finds the one of this name, and gives them credentials: os:UID, db:LOGIN. Those of another person pass over; what was voted with them counts for the new one. Needs the role admin.
+CREATE FUNCTION cortex.add_person(called text, its_skeleton text, credentials text[], caller jsonb, why text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    who record;
+    person uuid;
+    given text;
+    before uuid;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    person := cortex.found_person(called, its_skeleton, who.name);
+    FOREACH given IN ARRAY credentials LOOP
+        before := cortex.credential_person(given);
+        CONTINUE WHEN before = person;
+        INSERT INTO cortex.person_credential AS c (credential, person_id, created_by) VALUES (given, person, who.name)
+        ON CONFLICT ON CONSTRAINT person_credential_pkey
+        DO UPDATE SET person_id = excluded.person_id, created_by = excluded.created_by, created_at = cortex.now();
+        INSERT INTO cortex.fact (type, subtype, source, data)
+        VALUES ('lifecycle', 'person_mapped', 'person:' || called, jsonb_build_object(
+            'by', who.name, 'reason', why, 'person_id', person, 'credential', given,
+            'before', (SELECT p.name FROM cortex.person p WHERE p.id = before)));
+    END LOOP;
+    RETURN person;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.add_person(text,text,text[],jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.add_person(text,text,text[],jsonb,text) TO cortex_runtime;
+
+-- Disables a person, whose credentials are not valid from then on, or enables them again: changed, unchanged or missing. Needs the role admin.
+CREATE FUNCTION cortex.switch_person(called text, is_enabled boolean, caller jsonb, why text)
+ RETURNS text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    who record;
+    held record;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    SELECT p.id, p.disabled_at IS NULL AS was_enabled INTO held FROM cortex.person p WHERE p.name = called FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'missing';
+    ELSIF held.was_enabled = is_enabled THEN
+        RETURN 'unchanged';
+    END IF;
+    UPDATE cortex.person p
+    SET disabled_at = CASE WHEN NOT is_enabled THEN cortex.now() END, disabled_by = CASE WHEN NOT is_enabled THEN who.name END
+    WHERE p.id = held.id;
+    IF NOT is_enabled THEN
+        DELETE FROM cortex.api_session s USING cortex.api_token t WHERE s.token_id = t.id AND t.person_id = held.id;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('lifecycle', CASE WHEN is_enabled THEN 'person_enabled' ELSE 'person_disabled' END, 'person:' || called,
+            jsonb_build_object('by', who.name, 'reason', why, 'person_id', held.id));
+    RETURN 'changed';
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.switch_person(text,boolean,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.switch_person(text,boolean,jsonb,text) TO cortex_runtime;
+
+-- Creates a token for the person of a name, who is made if there is none. Needs the role admin. No row if the id or the digest exists already.
+CREATE FUNCTION cortex.create_token(new_id uuid, holder text, its_skeleton text, new_digest bytea, with_roles text[], lasts_s double precision, caller jsonb, why text, of_tenant text)
+ RETURNS TABLE(id uuid, name text, roles text[], tenant text, created_by text, created_at timestamp with time zone, expires_at timestamp with time zone, revoked_at timestamp with time zone, revoked_by text, last_used_at timestamp with time zone, now timestamp with time zone)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    who record;
+    person uuid;
+    made cortex.api_token;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    IF who.tenant IS DISTINCT FROM of_tenant AND who.tenant IS NOT NULL THEN
+        RAISE EXCEPTION 'the token of % is for tenant % only', who.name, who.tenant USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    person := cortex.found_person(holder, its_skeleton, who.name);
+    INSERT INTO cortex.api_token AS t (id, name, person_id, digest, roles, expires_at, created_by, tenant)
+    VALUES (
+        new_id, holder, person, new_digest, with_roles, cortex.now() + lasts_s * interval '1 second', who.name, of_tenant)
+    ON CONFLICT DO NOTHING RETURNING t.* INTO made;
+    IF made.id IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('lifecycle', 'token_created', 'token:' || holder, jsonb_build_object(
+        'by', who.name, 'reason', why, 'token_id', new_id, 'roles', with_roles, 'expires_at', made.expires_at,
+        'tenant', of_tenant));
+    RETURN QUERY SELECT made.id, made.name, made.roles, made.tenant, made.created_by, made.created_at, made.expires_at,
+                        made.revoked_at, made.revoked_by, made.last_used_at, cortex.now();
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.create_token(uuid,text,text,bytea,text[],double precision,jsonb,text,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.create_token(uuid,text,text,bytea,text[],double precision,jsonb,text,text) TO cortex_runtime;
+
+-- Revokes a token and ends its sessions. Needs the role admin. No row if there is none.
+CREATE FUNCTION cortex.revoke_token(of_token uuid, caller jsonb, why text)
+ RETURNS TABLE(id uuid, name text, revoked_by text, revoked_at timestamp with time zone, was_revoked boolean)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    who record;
+    held cortex.api_token;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    SELECT t.* INTO held FROM cortex.api_token t WHERE t.id = of_token FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    was_revoked := held.revoked_at IS NOT NULL;
+    IF NOT was_revoked THEN
+        UPDATE cortex.api_token t SET revoked_at = cortex.now(), revoked_by = who.name WHERE t.id = of_token
+        RETURNING t.* INTO held;
+        DELETE FROM cortex.api_session s WHERE s.token_id = of_token;
+        INSERT INTO cortex.fact (type, subtype, source, data)
+        VALUES ('lifecycle', 'token_revoked', 'token:' || held.name,
+                jsonb_build_object('by', who.name, 'reason', why, 'token_id', of_token));
+    END IF;
+    RETURN QUERY SELECT held.id, held.name, held.revoked_by, held.revoked_at, was_revoked;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.revoke_token(uuid,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.revoke_token(uuid,jsonb,text) TO cortex_runtime;
+
+-- The token with a digest, and whether it is still valid; notes its use, once a minute. No row for an unknown digest.
+CREATE FUNCTION cortex.use_token(of_digest bytea)
+ RETURNS TABLE(id uuid, name text, roles text[], tenant text, is_revoked boolean, is_expired boolean)
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH noted AS (
+    UPDATE cortex.api_token SET last_used_at = cortex.now()
+    WHERE digest = of_digest AND revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true)
+      AND coalesce(last_used_at <= cortex.now() - interval '1 minute', true)
+)
+SELECT t.id, t.name, t.roles, t.tenant, t.revoked_at IS NOT NULL OR p.disabled_at IS NOT NULL,
+       coalesce(t.expires_at <= cortex.now(), false)
+FROM cortex.api_token t JOIN cortex.person p ON p.id = t.person_id WHERE t.digest = of_digest $function$;
+REVOKE EXECUTE ON FUNCTION cortex.use_token(bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.use_token(bytea) TO cortex_runtime;
+
+-- Starts a session of a token's holder, by the digests of the cookie and of the token. No row for an invalid token.
+CREATE FUNCTION cortex.sign_in(cookie bytea, of_digest bytea, lasts_s double precision)
+ RETURNS TABLE(token_id uuid)
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH expired AS MATERIALIZED (
+    SELECT digest FROM cortex.api_session WHERE expires_at <= cortex.now()
+    ORDER BY expires_at LIMIT 100 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM cortex.api_session s USING expired WHERE s.digest = expired.digest
+), holder AS MATERIALIZED (
+    SELECT t.id, t.name FROM cortex.api_token t JOIN cortex.person p ON p.id = t.person_id
+    WHERE t.digest = of_digest AND t.revoked_at IS NULL AND coalesce(t.expires_at > cortex.now(), true)
+      AND p.disabled_at IS NULL
+    FOR SHARE
+), begun AS (
+    INSERT INTO cortex.api_session (digest, token_id, expires_at)
+    SELECT cookie, id, cortex.now() + lasts_s * interval '1 second' FROM holder
+    RETURNING token_id
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'signed_in', 'token:' || name, jsonb_build_object('by', name, 'token_id', id) FROM holder
+)
+SELECT token_id FROM begun $function$;
+REVOKE EXECUTE ON FUNCTION cortex.sign_in(bytea,bytea,double precision) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.sign_in(bytea,bytea,double precision) TO cortex_runtime;
+
+-- The token behind a valid session, by the digest of its cookie; notes its use. No row when either is not valid.
+CREATE FUNCTION cortex.use_session(cookie bytea)
+ RETURNS TABLE(id uuid, name text, roles text[], tenant text)
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+WITH found AS MATERIALIZED (
+    SELECT t.id, t.name, t.roles, t.tenant FROM cortex.api_session s JOIN cortex.api_token t ON t.id = s.token_id
+    JOIN cortex.person p ON p.id = t.person_id
+    WHERE s.digest = cookie AND s.expires_at > cortex.now() AND p.disabled_at IS NULL
+      AND t.revoked_at IS NULL AND coalesce(t.expires_at > cortex.now(), true)
+), noted AS (
+    UPDATE cortex.api_token t SET last_used_at = cortex.now()
+    FROM found WHERE t.id = found.id AND coalesce(t.last_used_at <= cortex.now() - interval '1 minute', true)
+)
+SELECT found.id, found.name, found.roles, found.tenant FROM found $function$;
+REVOKE EXECUTE ON FUNCTION cortex.use_session(bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.use_session(bytea) TO cortex_runtime;
+
+-- Ends a session, by the digest of its cookie.
+CREATE FUNCTION cortex.sign_out(cookie bytea)
+ RETURNS void
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DELETE FROM cortex.api_session WHERE digest = cookie $function$;
+REVOKE EXECUTE ON FUNCTION cortex.sign_out(bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.sign_out(bytea) TO cortex_runtime;
+
+-- How many different people agreed to these arguments.
+CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)
+ RETURNS integer
+ LANGUAGE sql
+ STABLE
+RETURN (SELECT (count(DISTINCT COALESCE(cortex.credential_person(v.credential), v.person_id, agreed.of_approval)))::integer AS count FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest)));
+
+-- Whether this person, by any credential, agreed to these arguments.
+CREATE FUNCTION cortex.has_agreed(of_approval uuid, to_digest bytea, of_person uuid, with_credential text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN (EXISTS (SELECT FROM cortex.approval_vote v WHERE ((v.approval_id = has_agreed.of_approval) AND (v.digest = has_agreed.to_digest) AND ((v.credential = has_agreed.with_credential) OR (v.person_id = has_agreed.of_person) OR (cortex.credential_person(v.credential) = has_agreed.of_person)))));
+
+-- Whether a request is critical and this person is responsible for a job of its lineage, see involved: they do not agree to it.
+CREATE FUNCTION cortex.is_own_request(of_risk text, of_lineage uuid, requested_by text, requested_with text, of_person uuid, of_name text, with_credential text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+RETURN CASE WHEN (of_risk = 'CRITICAL'::text) THEN (EXISTS (SELECT FROM (SELECT is_own_request.requested_with AS credential, is_own_request.requested_by AS name UNION ALL SELECT i.credential, i.name FROM cortex.involved(is_own_request.of_lineage) i(credential, name)) own WHERE ((own.credential = is_own_request.with_credential) OR (cortex.credential_person(own.credential) = is_own_request.of_person) OR (cortex.same_person(own.name) = cortex.same_person(is_own_request.of_name))))) ELSE false END;
+
+-- The single way to decide, for people only: see person_of; `link` in the caller is the digest of the token of the request's link. approved · agreed (more people are needed) · denied, or why not: already · expired · changed · no_credential · shared_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.
+CREATE FUNCTION cortex.decide(of_approval uuid, is_approved boolean, caller jsonb, seen bytea, why text, by_channel text, by_address text, by_client text, edited json)
+ RETURNS TABLE(outcome text, votes integer)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    owner uuid;
+    its_task bigint;
+    held cortex.approval;
+    agreed int;
+    stands json;
+    stands_digest bytea;
+    who record;
+BEGIN
+    SELECT a.job_id INTO owner FROM cortex.approval a WHERE a.id = of_approval;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'missing', 0;
+        RETURN;
+    END IF;
+    IF caller ? 'link' THEN
+        SELECT NULL::uuid AS person_id, caller->>'name' AS name, NULL::text AS credential, false AS is_own,
+               NULL::text AS tenant INTO who;
+    ELSE
+        SELECT * INTO who FROM cortex.person_of(caller, 'approver', true);
+    END IF;
+    -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
+    SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
+    PERFORM FROM cortex.job_record j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
+    IF NOT FOUND THEN
+        -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
+        RETURN QUERY SELECT 'again', 0;
+        RETURN;
+    END IF;
+    SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
+    stands := coalesce(edited, held.arguments);
+    stands_digest := sha256(convert_to(stands::text, 'UTF8'));
+    agreed := cortex.agreed(of_approval, held.digest);
+
+    outcome := CASE
+        WHEN who.tenant <> held.tenant THEN 'missing'
+        WHEN held.status <> 'PENDING' THEN 'already'
+        WHEN held.expires_at <= cortex.now() THEN 'expired'
+        WHEN seen <> held.digest THEN 'changed'
+        WHEN who.credential IS NULL AND (
+            held.people > 1 OR held.risk IN ('HIGH', 'CRITICAL') OR edited IS NOT NULL
+            OR held.token_digest IS DISTINCT FROM decode(caller->>'link', 'hex')) THEN 'no_credential'
+        WHEN NOT is_approved THEN NULL
+        WHEN held.risk = 'CRITICAL' AND NOT who.is_own THEN 'shared_credential'
+        WHEN cortex.is_own_request(
+                held.risk, held.lineage_id, held.requested_by, held.requested_with, who.person_id, who.name, who.credential)
+            THEN 'own_request'
+        WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
+        WHEN stands_digest = held.digest AND cortex.has_agreed(of_approval, held.digest, who.person_id, who.credential)
+            THEN 'agreed_before'
+        END;
+    IF outcome IS NOT NULL THEN
+        RETURN QUERY SELECT outcome, agreed;
+        RETURN;
+    END IF;
+
+    IF NOT is_approved THEN
+        UPDATE cortex.approval a
+        SET status = 'DENIED', decided_at = cortex.now(), decided_by = who.name, decided_person = who.person_id,
+            reason = why, channel = by_channel, address = by_address, client = by_client, token_digest = NULL,
+            decided_with = who.credential
+        WHERE a.id = of_approval;
+        outcome := 'denied';
+    ELSE
+        INSERT INTO cortex.approval_vote (
+            approval_id, person, person_id, digest, credential, channel, address, client, reason, old)
+        SELECT of_approval, who.name, who.person_id, stands_digest, coalesce(who.credential, ''), by_channel, by_address,
+               by_client, why, CASE WHEN stands_digest <> held.digest THEN held.arguments END
+        -- Edited back to what this person agreed to before, it is no second vote.
+        WHERE NOT cortex.has_agreed(of_approval, stands_digest, who.person_id, who.credential)
+        ON CONFLICT DO NOTHING;
+        agreed := cortex.agreed(of_approval, stands_digest);
+        UPDATE cortex.approval a
+        SET arguments = stands, digest = stands_digest,
+            version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
+            edited_by = CASE WHEN stands_digest <> held.digest THEN who.name ELSE a.edited_by END,
+            brief = CASE WHEN stands_digest <> held.digest THEN NULL ELSE a.brief END,
+            status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
+            decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
+            decided_by = CASE WHEN agreed >= a.people THEN who.name END,
+            decided_person = CASE WHEN agreed >= a.people THEN who.person_id END,
+            decided_with = CASE WHEN agreed >= a.people THEN who.credential END,
+            reason = CASE WHEN agreed >= a.people THEN why END,
+            channel = CASE WHEN agreed >= a.people THEN by_channel END,
+            address = CASE WHEN agreed >= a.people THEN by_address END,
+            client = CASE WHEN agreed >= a.people THEN by_client END,
+            token_digest = CASE WHEN agreed >= a.people THEN NULL ELSE a.token_digest END
+        WHERE a.id = of_approval;
+        outcome := CASE WHEN agreed >= held.people THEN 'approved' ELSE 'agreed' END;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'approval_' || outcome, 'approval:' || of_approval, held.tenant, held.job_id, held.attempt,
+            held.key, held.agent_id, held.agent_version,
+            jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'channel', by_channel,
+                               'address', by_address, 'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
+                               'was_edited', stands_digest <> held.asked_digest));
+    IF outcome <> 'agreed' THEN
+        IF outcome = 'denied' AND held.on_deny = 'fail' THEN
+            UPDATE cortex.job_record j
+            SET status = 'FAILED', waiting_on = NULL, error_code = 'denied',
+                error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
+                    coalesce(held.tool, held.key), who.name, coalesce(': ' || why, ''))
+            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
+        ELSE
+            PERFORM cortex.let_go(held.job_id);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT outcome, agreed;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.decide(uuid,boolean,jsonb,bytea,text,text,text,text,json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.decide(uuid,boolean,jsonb,bytea,text,text,text,text,json) TO cortex_runtime;
+
+-- Gives a pending request a new link, by the digest of its token, which replaces the previous one. Needs the role approver. Null if the request can no longer be decided.
+CREATE FUNCTION cortex.link_approval(of_approval uuid, of_digest bytea, caller jsonb, why text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    who record;
+    held cortex.approval;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'approver', false);
+    UPDATE cortex.approval a SET token_digest = of_digest, token_by = who.name
+    WHERE a.id = of_approval AND a.status = 'PENDING' AND a.expires_at > cortex.now() RETURNING a.* INTO held;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+    VALUES ('lifecycle', 'approval_linked', 'approval:' || of_approval, held.tenant, held.job_id, held.attempt, held.key,
+            held.agent_id, held.agent_version, jsonb_build_object('by', who.name, 'reason', why));
+    RETURN of_approval;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.link_approval(uuid,bytea,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.link_approval(uuid,bytea,jsonb,text) TO cortex_runtime;
+
+CREATE FUNCTION cortex.freeze_is_lifted()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'only a person lifts the freeze of effects'
+        USING ERRCODE = 'insufficient_privilege', HINT = 'run: cortex freeze off';
+END $function$;
+
+CREATE TRIGGER freeze_is_kept BEFORE UPDATE ON cortex.breaker FOR EACH ROW WHEN (old.name = 'effects:all'::text AND old.state <> 'CLOSED'::text AND (new.name <> old.name OR new.state <> 'OPEN'::text OR new.open_until IS NOT NULL OR new.forced_by IS NULL) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.freeze_is_lifted();
+
+CREATE TRIGGER freeze_is_not_deleted BEFORE DELETE ON cortex.breaker FOR EACH ROW WHEN (old.name = 'effects:all'::text AND old.state <> 'CLOSED'::text AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.freeze_is_lifted();
+
+-- Lets effects begin again; false if they were not frozen. Needs the role operator.
+CREATE FUNCTION cortex.lift_freeze(caller jsonb, why text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    who record;
+    held cortex.breaker;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT b.* INTO held FROM cortex.breaker b WHERE b.name = 'effects:all' FOR UPDATE;
+    IF NOT FOUND OR held.state = 'CLOSED' THEN
+        RETURN false;
+    END IF;
+    UPDATE cortex.breaker b
+    SET state = 'CLOSED', failures = 0, successes = 0, requests = 0, opened_at = NULL, open_until = NULL, probe_by = NULL,
+        probe_until = NULL, forced_by = NULL, forced_reason = NULL, forced_at = NULL, escalated_at = NULL,
+        version = nextval('cortex.breaker_version'), updated_at = cortex.now()
+    WHERE b.name = 'effects:all';
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('lifecycle', 'breaker_forced_closed', 'effects:all', jsonb_strip_nulls(jsonb_build_object(
+        'before', held.state, 'after', 'CLOSED', 'failures', held.failures, 'opened_at', held.opened_at, 'by', who.name,
+        'reason', why)));
+    PERFORM pg_notify('cortex_breaker', 'effects:all');
+    RETURN true;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.lift_freeze(jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.lift_freeze(jsonb,text) TO cortex_runtime;
+
+-- Sets a limit, new or not. `is_declared`: a file declares it, and the same declaration again changes nothing. Returns its name, and the limit after and before; no row when nothing changed. Needs the role operator.
+CREATE FUNCTION cortex.put_budget(of_scope text, of_subject text, of_unit text, of_period text, new_limit numeric, caller jsonb, why text, is_declared boolean)
+ RETURNS TABLE(name text, after numeric, before numeric)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    who record;
+    old_limit numeric;
+    put record;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT b.limit_amount INTO old_limit FROM cortex.budget b
+    WHERE b.scope = of_scope AND b.subject = of_subject AND b.unit = of_unit AND b.period = of_period FOR UPDATE;
+    INSERT INTO cortex.budget AS b (scope, subject, unit, period, limit_amount, declared_amount, changed_by, reason)
+    VALUES (of_scope, of_subject, of_unit, of_period, new_limit, CASE WHEN is_declared THEN new_limit END, who.name, why)
+    ON CONFLICT ON CONSTRAINT budget_once DO UPDATE
+    SET limit_amount = excluded.limit_amount, changed_by = excluded.changed_by, changed_at = cortex.now(),
+        reason = excluded.reason, declared_amount = coalesce(excluded.declared_amount, b.declared_amount)
+    WHERE NOT is_declared OR b.declared_amount IS DISTINCT FROM excluded.declared_amount
+    RETURNING b.name, b.limit_amount INTO put;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
+    VALUES ('lifecycle', 'budget_set', 'budget:' || put.name,
+            CASE WHEN of_scope = 'tenant' THEN of_subject ELSE 'default' END,
+            CASE WHEN of_scope = 'job' THEN of_subject::uuid END,
+            jsonb_build_object('by', who.name, 'reason', why, 'after', put.limit_amount, 'before', old_limit));
+    RETURN QUERY SELECT put.name, put.limit_amount, old_limit;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.put_budget(text,text,text,text,numeric,jsonb,text,boolean) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.put_budget(text,text,text,text,numeric,jsonb,text,boolean) TO cortex_runtime;
+
+-- Raises a limit; no row unless it grows. Returns it before and after. Needs the role operator.
+CREATE FUNCTION cortex.raise_budget(of_name text, new_limit numeric, caller jsonb, why text)
+ RETURNS TABLE(name text, before numeric, after numeric)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    who record;
+    held cortex.budget;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT b.* INTO held FROM cortex.budget b WHERE b.name = of_name AND b.limit_amount < new_limit FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE cortex.budget b SET limit_amount = new_limit, changed_by = who.name, changed_at = cortex.now(), reason = why
+    WHERE b.id = held.id;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
+    VALUES ('lifecycle', 'budget_raised', 'budget:' || held.name,
+            CASE WHEN held.scope = 'tenant' THEN held.subject ELSE 'default' END,
+            CASE WHEN held.scope = 'job' THEN held.subject::uuid END,
+            jsonb_build_object('by', who.name, 'reason', why, 'before', held.limit_amount, 'after', new_limit));
+    RETURN QUERY SELECT held.name, held.limit_amount, new_limit;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.raise_budget(text,numeric,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.raise_budget(text,numeric,jsonb,text) TO cortex_runtime;
+
+-- Removes a limit and what was counted for it; returns the limit that it had. Needs the role operator.
+CREATE FUNCTION cortex.remove_budget(of_name text, caller jsonb, why text)
+ RETURNS TABLE(name text, before numeric)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    who record;
+    gone cortex.budget;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    DELETE FROM cortex.budget b WHERE b.name = of_name RETURNING b.* INTO gone;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    DELETE FROM cortex.budget_use u WHERE u.budget_id = gone.id;
+    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
+    VALUES ('lifecycle', 'budget_removed', 'budget:' || gone.name,
+            CASE WHEN gone.scope = 'tenant' THEN gone.subject ELSE 'default' END,
+            CASE WHEN gone.scope = 'job' THEN gone.subject::uuid END,
+            jsonb_build_object('by', who.name, 'reason', why, 'before', gone.limit_amount));
+    RETURN QUERY SELECT gone.name, gone.limit_amount;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.remove_budget(text,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.remove_budget(text,jsonb,text) TO cortex_runtime;
+
+CREATE FUNCTION cortex.fact_is_of_people()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'a fact % is recorded by the act itself only', NEW.subtype USING ERRCODE = 'insufficient_privilege';
+END $function$;
+
+CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN ((new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text, 'budget_set'::text, 'budget_raised'::text, 'budget_removed'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();

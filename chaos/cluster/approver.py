@@ -17,6 +17,7 @@ import asyncpg
 
 from chaos.cluster.ledger import Ledger
 from chaos.history import History
+from chaos.people import enrol, person
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.approvals.vote import Vote, last_digits
 from cortex.domain.clock import system_chance
@@ -66,6 +67,9 @@ WEIGHTS: Final = {
 }
 
 
+NAMES: Final = ("ann", "bob")
+
+
 def reminder_of(approval: ApprovalRow, job_id: UUID) -> Submission:
     """Return the job by which a person has others reminded of a request."""
     payload = json.dumps({"approval": str(approval.id)})
@@ -79,6 +83,7 @@ class Approver:
         self._ledger = ledger
         self._history = history
         self._db: Database | None = None
+        self._are_enrolled = False
         self._expired: set[UUID] = set()
         self._decides_s: dict[UUID, float] = {}
         """When requests are decided, by those that wait."""
@@ -89,10 +94,16 @@ class Approver:
             try:
                 if self._db is None:
                     self._db = await open_database(self._profile, rng=system_chance().rng)
+                await self._enrol(self._db)
                 await self._poll(self._db)
             except CortexError:
                 pass  # the next poll finds it
             await asyncio.sleep(POLL_S)
+
+    async def _enrol(self, db: Database) -> None:
+        if not self._are_enrolled:
+            await enrol(db, *NAMES)
+            self._are_enrolled = True
 
     async def close(self) -> None:
         """Close its connections; the server may be gone."""
@@ -157,8 +168,7 @@ class Approver:
         vote = Vote(
             approval_id=approval.id,
             is_approved=is_approved,
-            by=by,
-            credential=f"token:{by}",
+            by=person(by),
             seen=approval.digest,
             reason=None if is_approved else "by chance",
             confirm=last_digits(approval.id),
@@ -184,7 +194,8 @@ class Approver:
         async def vote(connection: "asyncpg.Connection[asyncpg.Record]") -> str:
             await connection.fetch(sql("approvals.hold"), [approval.id])
             await connection.execute(_EXPIRE, approval.id)
-            own = (True, by, approval.digest, None, "cli", None, None, None, f"token:{by}")
+            proof = person(by).document()
+            own = (True, proof, approval.digest, None, "cli", None, None, None)
             outcome: str = await connection.fetchval(sql("approvals.decide"), approval.id, *own)
             return outcome
 
@@ -209,7 +220,7 @@ class Approver:
                 db,
                 effect.id,
                 resolution,
-                by="ann",
+                by=person("ann"),
                 reason="as recorded in the ledger",
                 result=result,
             )

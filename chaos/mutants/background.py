@@ -221,7 +221,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/schedules.sql",
-                "SELECT cortex.take_turn('schedules') AS is_mine;",
+                "SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.schedules', 0)) "
+                "AS is_mine;",
                 "SELECT true AS is_mine;",
             ),
             Patch(

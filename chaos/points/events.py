@@ -11,6 +11,7 @@ from uuid import UUID
 import asyncpg
 
 from chaos.cluster.postgres import OWNER
+from chaos.people import MAKER
 from chaos.points.bench import WITHIN_S, Trial, TrialPod
 from chaos.points.programs import FLOW, IDLE, IDLE_COUNT, Program, running
 from chaos.workloads import old_jobs
@@ -206,7 +207,7 @@ async def _make_token(trial: Trial) -> str:
         digest=digest_of_token(token) or b"",
         roles=[Role.OPERATOR],
         expires_s=None,
-        by="points",
+        by=MAKER,
     )
     return token
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from chaos.people import enrol, person
 from chaos.points.bench import Trial
 from chaos.points.programs import Program
 from cortex.domain.approvals.approval import ApprovalRow
@@ -32,6 +33,7 @@ async def attend(trial: Trial, program: Program) -> None:
     """Poll until cancelled."""
     while True:
         with contextlib.suppress(CortexError):  # the next poll finds what is left
+            await enrol(trial.db, NAME)
             await _poll(trial, program)
         await asyncio.sleep(POLL_S)
 
@@ -51,8 +53,7 @@ async def _agree(trial: Trial, request: ApprovalRow) -> None:
     vote = Vote(
         approval_id=request.id,
         is_approved=True,
-        by=NAME,
-        credential=f"token:{NAME}",
+        by=person(NAME),
         seen=request.digest,
         confirm=last_digits(request.id),
         channel="cli",
@@ -66,7 +67,7 @@ async def _resolve(trial: Trial, effect: EffectRow) -> None:
         trial.db,
         effect.id,
         Resolution.APPLIED if applied else Resolution.NOT_APPLIED,
-        by=NAME,
+        by=person(NAME),
         reason="as recorded in the ledger",
         result=str(applied[0].result) if applied else None,
     )

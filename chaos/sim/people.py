@@ -10,6 +10,7 @@ import orjson
 import trio
 
 from chaos.cluster.approver import SLOW_SHARE, WEIGHTS, Decision, reminder_of
+from chaos.people import enrol, person
 from chaos.sim.host import Scene
 from chaos.sim.machine import Machine
 from chaos.sim.outside import Ledger
@@ -32,6 +33,7 @@ AGAIN_SHARE: Final = 0.2
 POLL_S: Final = (10.0, 200.0)
 THINKS_S: Final = (0.0, 300.0)
 PAGE_MAX: Final = 20
+NAMES: Final = ("ann", "bob")
 
 
 class People:
@@ -101,10 +103,14 @@ class People:
 
     async def _decide_all(self) -> None:
         handled: set[UUID] = set()
+        is_enrolled = False
         async with trio.open_nursery() as nursery:
             while True:
                 await self._world.sleep(self._dice.uniform(*POLL_S))
                 try:
+                    if not is_enrolled:
+                        await self._port(enrol, *NAMES)
+                        is_enrolled = True
                     waiting = await self._port(approvals.pending, limit=PAGE_MAX)
                     unknown = await self._port(
                         effects.page, statuses=[EffectStatus.UNKNOWN], limit=PAGE_MAX
@@ -154,8 +160,7 @@ class People:
         vote = Vote(
             approval_id=approval.id,
             is_approved=is_approved,
-            by=by,
-            credential=f"token:{by}",
+            by=person(by),
             seen=approval.digest,
             reason=None if is_approved else "by chance",
             confirm=last_digits(approval.id),
@@ -181,7 +186,7 @@ class People:
                 effects.resolve,
                 effect.id,
                 resolution,
-                by="ann",
+                by=person("ann"),
                 reason="as recorded in the ledger",
                 result="1" if applied else None,
             )

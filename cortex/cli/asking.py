@@ -1,8 +1,6 @@
 """Confirmation before irreversible changes, and the person and reason behind a change."""
 
-import getpass
 import os
-import socket
 import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -10,13 +8,15 @@ from typing import Any, Final, TypeVar
 import click
 
 from cortex.cli.options import Options, Text
+from cortex.cli.target import session
 from cortex.domain.errors import UsageError
-from cortex.domain.redaction import storable
-from cortex.domain.token import Role, digest_of_token, may, of_token, of_user
+from cortex.domain.people import Identity
+from cortex.domain.token import digest_of_token
 from cortex.postgres.session import Session
 from cortex.store import tokens
+from cortex.store.people import system_user
 
-ACTOR_MAX: Final = 200
+LABEL_MAX: Final = 80
 REASON_MAX: Final = 500
 """Characters; the reason appears in lists."""
 
@@ -73,45 +73,35 @@ def _can_be_asked(options: Options) -> bool:
     return not options.no_input and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def acting_name(given: str | None) -> str:
-    """Return the acting person: the given name, else the operating system's user."""
-    if given:
-        return given
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        raise UsageError("this user has no name", hint="name yourself: --as NAME") from None
-    if storable(name) != name or len(name) > ACTOR_MAX:
-        text = "this user's name is not text that can be stored"
-        raise UsageError(text, hint="name yourself: --as NAME")
-    return name
+def acting(options: Options, label: str | None) -> Identity:
+    """Return who acts: the holder of the token in CORTEX_TOKEN, else the OS user.
 
-
-def acting_credential() -> str:
-    """Return the acting credential: the operating system's user, regardless of a given name."""
-    return of_user(os.getuid(), socket.gethostname())
-
-
-def deciding_person(call: Session, given: str | None) -> tuple[str, str]:
-    """Return name and credential of the decider: from CORTEX_TOKEN, else the OS user.
-
-    A given name is only a label. Raises `UsageError` for a token that may not decide.
+    The label of `--as` stands beside the name. Raises `UsageError` for an invalid token.
     """
+    if not os.environ.get(TOKEN_VARIABLE):
+        return Identity.from_system(system_user(), label=label)
+    with session(options) as call:
+        return acting_in(call, label)
+
+
+def acting_in(call: Session, label: str | None) -> Identity:
+    """Return who acts, as `acting` does, in an open session."""
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
-        return acting_name(given), acting_credential()
+        return Identity.from_system(system_user(), label=label)
     digest = digest_of_token(token.strip())
     holder = None if digest is None else call(tokens.used, digest)
-    if holder is None or not holder.is_good:
+    if digest is None or holder is None or not holder.is_good:
         raise UsageError(f"{TOKEN_VARIABLE} does not hold a valid token", hint=MAKE_TOKEN)
-    if not may(holder.roles, Role.APPROVER):
-        text = f"the token of {holder.name} in {TOKEN_VARIABLE} lacks the role approver"
-        raise UsageError(text, hint=MAKE_TOKEN)
-    return given or holder.name, of_token(holder.token_id)
+    return Identity.signed_in(holder.name, token_id=holder.token_id, digest=digest, label=label)
 
 
 as_option = click.option(
-    "--as", "actor", type=Text(ACTOR_MAX), metavar="NAME", help="Name to record [the OS user]."
+    "--as",
+    "actor",
+    type=Text(LABEL_MAX),
+    metavar="LABEL",
+    help="Label to record beside your name, which is the OS user's or your token's.",
 )
 
 

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import attrs
 
-from cortex.cli.asking import acting_credential
 from cortex.cli.idempotent import mutate
 from cortex.cli.patient import Patient
 from cortex.cli.screen.live_line import live_line
@@ -20,6 +19,7 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError
 from cortex.domain.job import BULK, JobStatus
 from cortex.domain.job_filter import Refusal
+from cortex.domain.people import Identity
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
@@ -125,7 +125,7 @@ def carry_out(
     output: Output,
     words: BulkWords,
     *,
-    by: str,
+    by: Identity,
     key: str | None,
     asked: Mapping[str, Any],
 ) -> BulkReport | None:
@@ -140,7 +140,7 @@ def carry_out(
         if request is None:
             return None
         submission = request.submission(system_chance().new_id())
-        await jobs.submit(db, [submission], by=by, credential=acting_credential())
+        await jobs.submit(db, [submission], by=by.name, credential=by.credential)
         return submission.id
 
     begun = mutate(call, work, output=output, key=key, operation=words.operation, request=asked)

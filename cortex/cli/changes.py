@@ -11,17 +11,11 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import click
 
-from cortex.cli.asking import (
-    acting_credential,
-    acting_name,
-    as_option,
-    confirm,
-    reason_option,
-    unasked_option,
-)
+from cortex.cli.asking import acting, as_option, confirm, reason_option, unasked_option
 from cortex.cli.idempotent import idempotent, mutate
 from cortex.cli.options import Options, stacked
 from cortex.cli.screen.output import Output
+from cortex.domain.people import Identity
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
@@ -38,13 +32,18 @@ class Work(Protocol):
     def __call__(self, db: Database, /, *, by: str, reason: str) -> Awaitable[object]: ...
 
 
+class PersonsWork(Protocol):
+    """A change that only people may make, with the proof of who acts."""
+
+    def __call__(self, db: Database, /, *, by: Identity, reason: str) -> Awaitable[object]: ...
+
+
 @attrs.frozen(kw_only=True)
 class ChangeRequest:
     """Who wants a change, and why."""
 
     options: Options
-    by: str
-    credential: str
+    identity: Identity
     reason: str
     is_agreed: bool
     key: str | None
@@ -53,6 +52,16 @@ class ChangeRequest:
     @output.default
     def _output(self) -> Output:
         return Output(self.options)
+
+    @property
+    def by(self) -> str:
+        """The name to record."""
+        return self.identity.name
+
+    @property
+    def credential(self) -> str:
+        """What proves who acts, to record."""
+        return self.identity.proven
 
     def confirm(self, question: str) -> None:
         """Ask y/N unless `--yes` was given; see `asking.confirm`."""
@@ -65,9 +74,35 @@ class ChangeRequest:
 
         `request` is everything that was asked for, besides person and reason.
         """
-        return mutate(
+        return self._once(
             call,
             lambda db: work(db, by=self.by, reason=self.reason),
+            operation=operation,
+            request=request,
+        )
+
+    def write_as_person(
+        self, call: Session, work: PersonsWork, *, operation: str, request: Mapping[str, object]
+    ) -> Any:
+        """Write as `write` does what only people may: the work gets the proof of who acts."""
+        return self._once(
+            call,
+            lambda db: work(db, by=self.identity, reason=self.reason),
+            operation=operation,
+            request=request,
+        )
+
+    def _once(
+        self,
+        call: Session,
+        work: Callable[[Database], Awaitable[object]],
+        *,
+        operation: str,
+        request: Mapping[str, object],
+    ) -> Any:
+        return mutate(
+            call,
+            work,
             output=self.output,
             key=self.key,
             operation=operation,
@@ -93,8 +128,7 @@ def changes(verb: Verb) -> Callable[[Callable[..., None]], Callable[..., None]]:
         ) -> None:
             request = ChangeRequest(
                 options=options,
-                by=acting_name(actor),
-                credential=acting_credential(),
+                identity=acting(options, actor),
                 reason=reason,
                 is_agreed=is_agreed,
                 key=idempotency_key,

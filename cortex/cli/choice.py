@@ -218,7 +218,7 @@ def have_done(
         )
     asked = request.wish | {"rate": request.rate, "by": change.by, "reason": change.reason} | how
     report = carry_out(
-        call, wanted, change.output, act.words, by=change.by, key=change.key, asked=asked
+        call, wanted, change.output, act.words, by=change.identity, key=change.key, asked=asked
     )
     if report is not None:
         has_more = report.has_more or choice.has_more

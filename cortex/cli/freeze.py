@@ -1,6 +1,6 @@
 """`cortex freeze`: holds back every new effect of all pods, and releases them again."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
@@ -57,7 +57,14 @@ def on(change: ChangeRequest) -> None:
     Running calls finish. If effects are frozen already, the new reason and name replace the old
     ones.
     """
-    _do(change, store.freeze)
+    _refuse_columns(change.options)
+
+    async def work(db: Database, *, by: str, reason: str) -> None:
+        await store.freeze(db, by=by, reason=reason)
+
+    with session(change.options) as call:
+        change.write(call, work, operation="effects.freeze", request={})
+        _show(call, change.output)
 
 
 @click.command(cls=Command)
@@ -68,17 +75,9 @@ def off(change: ChangeRequest) -> None:
     Exits with 5 if effects are not frozen.
     """
     change.confirm("allow effects again in all pods")
-    _do(change, store.unfreeze)
-
-
-def _do(change: ChangeRequest, act: Callable[..., Awaitable[object]]) -> None:
     _refuse_columns(change.options)
-
-    async def work(db: Database, *, by: str, reason: str) -> None:
-        await act(db, by=by, reason=reason)
-
     with session(change.options) as call:
-        change.write(call, work, operation=f"effects.{act.__name__}", request={})
+        change.write_as_person(call, store.unfreeze, operation="effects.unfreeze", request={})
         _show(call, change.output)
 
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 from cortex.cli.changes import ChangeRequest
+from cortex.domain.people import Identity
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.view.cells import Cell
@@ -42,7 +43,7 @@ def change_limit(
 ) -> dict[str, Any]:
     """Set, raise or remove a limit; return its name, the limit before and after, and `more`."""
 
-    async def document(db: Database, *, by: str, reason: str) -> dict[str, Any]:
+    async def document(db: Database, *, by: Identity, reason: str) -> dict[str, Any]:
         changed = await work(db, by=by, reason=reason)
         return {
             "name": changed.name,
@@ -51,7 +52,9 @@ def change_limit(
             **more(changed),
         }
 
-    row: dict[str, Any] = change.write(call, document, operation=operation, request=request)
+    row: dict[str, Any] = change.write_as_person(
+        call, document, operation=operation, request=request
+    )
     return row
 
 

@@ -122,6 +122,7 @@ cli = Root(
                 "cortex.cli.retention:retention",
                 "Delete old jobs and facts; off until you set it.",
             ),
+            "people": ("cortex.cli.people:people", "Say who acts, and by which credentials."),
             "tokens": ("cortex.cli.tokens:tokens", "Manage access to the HTTP API."),
             "licences": (
                 "cortex.cli.licences:licences",

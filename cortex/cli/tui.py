@@ -10,18 +10,13 @@ from urllib.parse import urlsplit
 import click
 import platformdirs
 
-from cortex.cli.asking import (
-    TOKEN_VARIABLE,
-    acting_credential,
-    acting_name,
-    as_option,
-    deciding_person,
-)
+from cortex.cli.asking import acting, as_option
 from cortex.cli.options import Command, Options
 from cortex.cli.screen.terminal import stderr_terminal, stdout_terminal
-from cortex.cli.target import database, session, settings_from
+from cortex.cli.target import database, settings_from
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
+from cortex.domain.people import Identity
 
 if TYPE_CHECKING:
     from cortex_tui.beside import PodBeside
@@ -66,18 +61,14 @@ def tui(
     `?` shows all keys, `q` quits. keys.toml in the user's configuration folder changes keys.
     """
     refuse_what_is_no_terminal("cortex tui", hint="use cortex jobs watch")
-    by, credential = acting_name(actor), acting_credential()
     settings = settings_from(options)
-    if os.environ.get(TOKEN_VARIABLE):
-        with session(options) as call:
-            by, credential = deciding_person(call, actor)
+    identity = acting(options, actor)
     with database(settings, must_exist=True) as address:
         code = show(
             address,
             settings,
             options,
-            actor=by,
-            credential=credential,
+            identity=identity,
             is_read_only=read_only,
             is_ascii=is_ascii,
             theme=theme,
@@ -91,8 +82,7 @@ def show(
     settings: Settings,
     options: Options,
     *,
-    actor: str,
-    credential: str | None = None,
+    identity: Identity,
     is_read_only: bool = False,
     is_ascii: bool = False,
     theme: str = THEMES[0],
@@ -105,8 +95,7 @@ def show(
     terminal = stdout_terminal(options.color)
     return run(
         address,
-        actor=actor,
-        credential=credential or acting_credential(),
+        identity=identity,
         place="local" if settings.dsn is None else _place(address),
         is_read_only=is_read_only,
         is_ascii=is_ascii or terminal.is_ascii,

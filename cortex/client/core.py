@@ -26,6 +26,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.job import Submission
 from cortex.domain.policy import check_timeout, default_timeout_s
+from cortex.domain.token import of_login
 from cortex.durable.registry import JobType
 from cortex.postgres import dsn as addresses
 from cortex.postgres.database import (
@@ -113,8 +114,8 @@ class Core:
 
     @property
     def credential(self) -> str:
-        """Proves who acts: the login, as the database has authenticated it."""
-        return f"db:{self.rights.login}"
+        """Recorded with what the client does: the login, as the database has authenticated it."""
+        return of_login(self.rights.login)
 
     def require_all(self, what: str) -> None:
         """Raise `ForbiddenError` for a login that may only submit, and read what it submitted."""

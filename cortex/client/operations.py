@@ -13,9 +13,11 @@ from cortex.domain.approvals.vote import Vote
 from cortex.domain.dead_letter import DeadLetter
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import JobCursor, parse_filter
+from cortex.domain.people import Identity
 from cortex.store import approvals, dead_letters, job_pages, jobs
 from cortex.store.approvals import VoteResult
 from cortex.store.jobs import Cancellation, ListedJob
+from cortex.store.people import system_user
 
 LIMIT_MAX: Final = 1_000
 CHANNEL: Final = "client"
@@ -76,17 +78,21 @@ async def decide(
     reason: str | None,
     confirm: str | None,
 ) -> VoteResult:
-    """Decide one request: for the arguments of the given row, or for those that stand now."""
+    """Decide one request: for the arguments of the given row, or for those that stand now.
+
+    Decides the person to whom the login belongs; of the owner's login, the operating-system user.
+    `by` is a label beside that name.
+    """
     core.require_all("decide approvals")
     shown = approval
     if not isinstance(shown, ApprovalRow):
         name = str(shown)
         shown = await approvals.show(core.db, await approvals.find(core.db, name))
+    label = None if by is None else checked_name(core, by)
     vote = Vote(
         approval_id=shown.id,
         is_approved=is_approved,
-        by=checked_name(core, by),
-        credential=core.credential,
+        by=Identity.from_system(system_user(), label=label),
         seen=shown.digest,
         reason=reason,
         confirm=confirm,

@@ -34,12 +34,21 @@ def digest_of_cookie(value: str) -> bytes | None:
     return hashlib.sha256(value.encode()).digest() if _COOKIE.fullmatch(value) else None
 
 
+def digest_of_link(token: str) -> bytes:
+    """Return the SHA-256 of the token of a link to a request."""
+    return hashlib.sha256(token.encode(errors="replace")).digest()
+
+
 # --- The rights of an API token's holder.
 
 
 class Role(StrEnum):
     """A right to use routes; a token has one or more of them."""
 
+    METRICS = "metrics"
+    """Reads the metrics, and nothing of any job."""
+    SUBMITTER = "submitter"
+    """Submits jobs, and reads those that it submitted."""
     VIEWER = "viewer"
     """Reads."""
     APPROVER = "approver"
@@ -59,9 +68,11 @@ class TokenState(StrEnum):
 
 
 IMPLIED: Final[dict[Role, frozenset[Role]]] = {
-    Role.VIEWER: frozenset({Role.VIEWER}),
-    Role.APPROVER: frozenset({Role.APPROVER, Role.VIEWER}),
-    Role.OPERATOR: frozenset({Role.OPERATOR, Role.VIEWER}),
+    Role.METRICS: frozenset({Role.METRICS}),
+    Role.SUBMITTER: frozenset({Role.SUBMITTER}),
+    Role.VIEWER: frozenset({Role.VIEWER, Role.METRICS}),
+    Role.APPROVER: frozenset({Role.APPROVER, Role.VIEWER, Role.METRICS}),
+    Role.OPERATOR: frozenset({Role.OPERATOR, Role.SUBMITTER, Role.VIEWER, Role.METRICS}),
     Role.ADMIN: frozenset(Role),
 }
 """The rights that come with each role."""
@@ -73,15 +84,20 @@ def may(held: AbstractSet[Role], needed: Role) -> bool:
 
 
 ANOTHER: Final = (
-    "another person has to agree, by a credential of their own: as another operating-system user, "
-    "with CORTEX_TOKEN=TOKEN (from cortex tokens create), or on the approval page"
+    "another person has to agree, with a token of their own: CORTEX_TOKEN=TOKEN (from "
+    "cortex tokens create --name PERSON), or on the approval page"
 )
-"""How a second person, or one person with a second key, agrees."""
+"""How a second person agrees."""
 
 
-def of_user(uid: int, host: str) -> str:
-    """Return the credential of an operating-system user."""
-    return f"os:{uid}@{host}"
+def of_user(uid: int) -> str:
+    """Return the credential of an operating-system user, whatever the host."""
+    return f"os:{uid}"
+
+
+def of_login(login: str) -> str:
+    """Return the credential of a database login."""
+    return f"db:{login}"
 
 
 def of_token(token_id: UUID) -> str:

@@ -4,6 +4,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.route import read
 from cortex.http.framework.tenancy import Tenancy
@@ -22,6 +23,7 @@ ROUTES: Final = (
         "Show the pod's metrics, for Prometheus.",
         answers={200: None},
         media="text/plain",
+        role=Role.METRICS,
         tenancy=Tenancy.INSTALLATION,
     ),
 )

@@ -1,7 +1,5 @@
 """Approvals: requests, their one decision, their links. `tasks.suspend` creates requests."""
 
-import hashlib
-import hmac
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,6 +30,8 @@ from cortex.domain.approvals.vote import Vote, check_ids, checked, refusal
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, NotFoundError, RejectedError
 from cortex.domain.job import Submission
+from cortex.domain.people import Identity
+from cortex.domain.token import digest_of_link
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store import specs
@@ -228,29 +228,28 @@ async def remind_one(db: Database, approval_id: UUID, *, message_id: UUID) -> Re
     return Reminder(status=row["status"], receivers=tuple(row["receivers"]))
 
 
-async def link(db: Database, approval_id: UUID, *, by: str, reason: str = "") -> str:
+async def link(db: Database, approval_id: UUID, *, by: Identity, reason: str = "") -> str:
     """Give a request a link, replacing the previous one; return its token, which is stored nowhere.
 
     Raises `NotFoundError`, and what `refusal` returns if it can no longer be decided.
     """
     token = secrets.token_urlsafe(LINK_TOKEN_BYTES)
-    if await db.fetch_one("approvals.link", approval_id, _digest_of(token), by, reason) is None:
+    row = await db.fetch_one(
+        "approvals.link", approval_id, digest_of_link(token), by.document(), reason
+    )
+    if row is None or row["id"] is None:
         raise refusal(await show(db, approval_id), "already")
     return token
 
 
 async def is_token(db: Database, approval_id: UUID, token: str) -> bool:
-    """Return whether this is the token of the request's link, compared in constant time.
+    """Return whether this is the token of the request's link.
 
-    The link of a decided request decides nothing, but shows the decision for a week.
+    The link of a decided request decides nothing, but shows the decision for a week. The digests
+    are compared: how long that takes reveals nothing of a token.
     """
-    row = await db.fetch_one("approvals.token", approval_id)
-    stored_digest = (row["token_digest"] if row else None) or bytes(hashlib.sha256().digest_size)
-    return hmac.compare_digest(_digest_of(token), stored_digest)
-
-
-def _digest_of(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="replace")).digest()
+    row = await db.fetch_one("approvals.is_link", approval_id, digest_of_link(token))
+    return bool(row and row["is_link"])
 
 
 async def find(db: Database, name: str) -> UUID:
@@ -338,14 +337,13 @@ def _columns(vote: Vote) -> tuple[object, ...]:
     return (
         vote.approval_id,
         vote.is_approved,
-        vote.by,
+        vote.by.document(),
         vote.seen,
         vote.reason,
         vote.channel,
         vote.address,
         vote.client,
         vote.edited,
-        vote.credential,
     )
 
 
@@ -391,10 +389,10 @@ def _decoded(row: Record) -> dict[str, Any]:
 
 
 async def waiting(
-    db: Database, *, by: str, credential: str, also: Sequence[UUID], limit: int
+    db: Database, *, by: Identity, also: Sequence[UUID], limit: int
 ) -> list[InboxRow]:
     """Return waiting requests, the most urgent ones, and some by their ids; in no order."""
-    rows = await db.fetch("inbox.waiting", limit, by, list(also), credential)
+    rows = await db.fetch("inbox.waiting", limit, by.document(), list(also), by.name)
     return rows_of(InboxRow, rows)
 
 

@@ -27,6 +27,7 @@ from cortex.domain.breaker import (
 from cortex.domain.effect import FREEZE
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.failure import Failure
+from cortex.domain.people import Identity
 from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
@@ -198,11 +199,11 @@ async def freeze(db: Database, *, by: str, reason: str) -> BreakerReading:
     )
 
 
-async def unfreeze(db: Database, *, by: str, reason: str) -> BreakerReading:
+async def unfreeze(db: Database, *, by: Identity, reason: str) -> None:
     """Permit effects again: jobs continue. Raises `ConflictError` if they are not frozen."""
-    if not (await frozen(db)).is_frozen:
+    row = await db.fetch_one("breakers.lift_freeze", by.document(), reason)
+    if row is None or not row["is_lifted"]:
         raise ConflictError("effects are not frozen", hint="see: cortex freeze status")
-    return await _change(db, FREEZE, lambda b, _: rules.closed(b), person=(by, reason))
 
 
 async def frozen(db: Database) -> FreezeState:

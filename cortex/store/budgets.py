@@ -11,6 +11,7 @@ import attrs
 from cortex.domain.budget import Budget, Estimate, Period, Scope, Unit, worded
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import Lease
+from cortex.domain.people import Identity
 from cortex.postgres.database import Database, Record
 from cortex.store.facts import data_text
 from cortex.store.passes import PartPass
@@ -204,7 +205,7 @@ class BudgetChange:
 
 
 async def put(
-    db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str
+    db: Database, budget: Budget, *, limit: Decimal, by: Identity, reason: str
 ) -> BudgetChange:
     """Set a limit, new or not; waiting jobs continue if it gives them room."""
     change = await _put(db, budget, limit=limit, by=by, reason=reason, is_declared=False)
@@ -214,7 +215,7 @@ async def put(
 
 
 async def ensure(
-    db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str
+    db: Database, budget: Budget, *, limit: Decimal, by: Identity, reason: str
 ) -> BudgetChange | None:
     """Set the limit that a file declares; None if it declared the same before.
 
@@ -229,13 +230,13 @@ async def declared(db: Database, agent: str) -> list[str]:
 
 
 async def raise_limit(
-    db: Database, name: str, *, to: Decimal, by: str, reason: str
+    db: Database, name: str, *, to: Decimal, by: Identity, reason: str
 ) -> BudgetChange:
     """Raise a limit; jobs that waited for it continue.
 
     Raises `NotFoundError`, and `ConflictError` if it is not below the new limit.
     """
-    change = await _changed(db, name, "budgets.raise", name, to, by, reason)
+    change = await _changed(db, name, "budgets.raise", name, to, by.document(), reason)
     if change is None:
         existing = await show(db, name)
         limit = worded(existing.limit_amount, existing.unit)
@@ -245,12 +246,12 @@ async def raise_limit(
     return change
 
 
-async def remove(db: Database, name: str, *, by: str, reason: str) -> BudgetChange:
+async def remove(db: Database, name: str, *, by: Identity, reason: str) -> BudgetChange:
     """Remove a limit and its usage; jobs that waited for it continue.
 
     Raises `NotFoundError`.
     """
-    change = await _changed(db, name, "budgets.remove", name, by, reason)
+    change = await _changed(db, name, "budgets.remove", name, by.document(), reason)
     if change is None:
         raise _no_such_budget(name)
     return change
@@ -300,10 +301,10 @@ async def page(
 
 
 async def _put(
-    db: Database, budget: Budget, *, limit: Decimal, by: str, reason: str, is_declared: bool
+    db: Database, budget: Budget, *, limit: Decimal, by: Identity, reason: str, is_declared: bool
 ) -> BudgetChange | None:
     parts = (budget.scope.value, budget.subject, budget.unit.value, budget.period.value)
-    args = (*parts, limit, by, reason, is_declared)
+    args = (*parts, limit, by.document(), reason, is_declared)
     return await _changed(db, budget.name, "budgets.put", *args)
 
 

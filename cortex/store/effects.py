@@ -11,6 +11,7 @@ from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply, JobStatus, OpenEffect
+from cortex.domain.people import Identity
 from cortex.postgres.database import Database, Record
 from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of
@@ -177,7 +178,7 @@ async def resolve(
     effect_id: UUID,
     resolution: Resolution,
     *,
-    by: str,
+    by: Identity,
     reason: str,
     result: str | None = None,
 ) -> bool:
@@ -187,7 +188,9 @@ async def resolve(
     `ConflictError` if the effect is not unknown.
     """
     while True:
-        row = await db.fetch_one("effects.resolve", effect_id, resolution.value, by, reason, result)
+        row = await db.fetch_one(
+            "effects.resolve", effect_id, resolution.value, by.document(), reason, result
+        )
         if row is None:
             raise AssertionError("cortex.resolve_effect always answers")
         match row["outcome"]:
@@ -208,7 +211,7 @@ async def resolve_and_show(
     effect_id: UUID,
     resolution: Resolution,
     *,
-    by: str,
+    by: Identity,
     reason: str,
     result: str | None,
 ) -> EffectResolved:

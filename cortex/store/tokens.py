@@ -3,7 +3,6 @@
 The secrets themselves never reach the database.
 """
 
-import hmac
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -12,6 +11,8 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import ConflictError, NotFoundError, UsageError
+from cortex.domain.names import check_name, skeleton
+from cortex.domain.people import Identity
 from cortex.domain.phrases import utc_time
 from cortex.domain.token import Role, TokenState
 from cortex.postgres.database import Database, Record
@@ -80,26 +81,40 @@ async def create(
     digest: bytes,
     roles: Iterable[Role],
     expires_s: float | None,
-    by: str,
+    by: Identity,
     reason: str = "",
     tenant: str | None = None,
 ) -> Token:
-    """Create a token; return its row. Raises `ConflictError` when the id is taken."""
+    """Create a token for the person of a name, who is made if there is none; return its row.
+
+    Raises `ConflictError` when the id is taken, or the name looks like that of another person,
+    `UsageError` for a name that no person may have, `ForbiddenError` for whom may not.
+    """
+    check_name(name)
     ordered = [role.value for role in Role if role in set(roles)]
     row = await db.fetch_one(
-        "tokens.create", token_id, name, digest, ordered, expires_s, by, reason, tenant
+        "tokens.create",
+        token_id,
+        name,
+        skeleton(name),
+        digest,
+        ordered,
+        expires_s,
+        by.document(),
+        reason,
+        tenant,
     )
     if row is None:
         raise ConflictError(f"token {token_id} exists already")
     return row_of(Token, row)
 
 
-async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> Revoked:
+async def revoke(db: Database, token_id: UUID, *, by: Identity, reason: str) -> Revoked:
     """Revoke a token and end its sessions; return who revoked it when.
 
     Raises `NotFoundError`, and `ConflictError` when it was revoked before.
     """
-    row = await db.fetch_one("tokens.revoke", token_id, by, reason)
+    row = await db.fetch_one("tokens.revoke", token_id, by.document(), reason)
     if row is None:
         raise NotFoundError(f"token {token_id} does not exist", hint="list them: cortex tokens ls")
     if row["was_revoked"]:
@@ -112,7 +127,7 @@ async def revoke(db: Database, token_id: UUID, *, by: str, reason: str) -> Revok
 
 async def used(db: Database, digest: bytes) -> Holder | None:
     """Return the holder of the token with this digest, and note its use; None if there is none."""
-    return _holder(await db.fetch_one("tokens.used", digest), digest)
+    return _holder(await db.fetch_one("tokens.used", digest))
 
 
 async def valid(db: Database, token_ids: Sequence[UUID]) -> frozenset[UUID]:
@@ -162,7 +177,7 @@ async def sign_in(
 
 async def of_session(db: Database, cookie_digest: bytes) -> Holder | None:
     """Return who signed in with this cookie; None when the session is over."""
-    return _holder(await db.fetch_one("tokens.of_session", cookie_digest), cookie_digest)
+    return _holder(await db.fetch_one("tokens.of_session", cookie_digest))
 
 
 async def sign_out(db: Database, cookie_digest: bytes) -> None:
@@ -170,8 +185,8 @@ async def sign_out(db: Database, cookie_digest: bytes) -> None:
     await db.fetch("tokens.sign_out", cookie_digest)
 
 
-def _holder(row: Record | None, digest: bytes) -> Holder | None:
-    if row is None or not hmac.compare_digest(row["digest"], digest):
+def _holder(row: Record | None) -> Holder | None:
+    if row is None:
         return None
     return Holder(
         token_id=row["id"],

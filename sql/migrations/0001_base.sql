@@ -8,24 +8,60 @@ CREATE SCHEMA cortex_worker;
 COMMENT ON SCHEMA cortex IS 'The permanent record: jobs, history, steps, agents, pods.';
 COMMENT ON SCHEMA cortex_worker IS 'The transient queue: a task lives until its job no longer needs a pod.';
 
--- ------------------------------------------------------------------ the role of pods
+-- ------------------------------------------------------------------ roles
 
+-- All roles of Cortex; what each may do is granted with each object, and listed in docs/threat-model.md. Logins are the
+-- administrator's: each is a member of one of these. The migrating login may lack the right to create roles: then those
+-- that are not required are skipped, and only what needs them is missing.
 DO $$
+DECLARE
+    wanted record;
 BEGIN
-    CREATE ROLE cortex_runtime NOLOGIN;
-EXCEPTION
-    -- Roles belong to the whole server: another database or another pod may have created it.
-    WHEN duplicate_object OR unique_violation THEN NULL;
-END $$;
-
-DO $$
-BEGIN
-    -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
-    IF NOT pg_has_role(current_user, 'cortex_runtime',
-                       CASE WHEN current_setting('server_version_num')::int >= 160000
-                            THEN 'SET' ELSE 'MEMBER' END) THEN
-        EXECUTE format('GRANT cortex_runtime TO %I', current_user);
-    END IF;
+    FOR wanted IN
+        SELECT * FROM (VALUES
+            ('cortex_owner', false, false),      -- owns the schemas; its members administer
+            ('cortex_runtime', true, true),      -- pods
+            ('cortex_operator', false, false),   -- logins of people: what pods may, and what only people may
+            ('cortex_submitter', false, false),  -- programs that submit jobs and read their own
+            ('cortex_reader', false, true)       -- looks, and changes nothing
+        ) AS roles (name, is_required, is_taken)
+    LOOP
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted.name);
+        EXCEPTION
+            -- Roles belong to the whole server: another database or another pod may have created it.
+            WHEN duplicate_object OR unique_violation THEN NULL;
+            WHEN insufficient_privilege THEN
+                IF wanted.is_required THEN
+                    RAISE;
+                END IF;
+                RAISE NOTICE 'role % was not created: % may not create roles', wanted.name, current_user;
+                CONTINUE;
+        END;
+        BEGIN
+            -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
+            IF wanted.is_taken AND NOT pg_has_role(current_user, wanted.name::name,
+                    CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+                EXECUTE format('GRANT %I TO %I', wanted.name, current_user);
+            END IF;
+        EXCEPTION
+            WHEN insufficient_privilege THEN
+                IF wanted.is_required THEN
+                    RAISE;
+                END IF;
+                RAISE NOTICE '% may not become %: an administrator has to grant that', current_user, wanted.name;
+        END;
+    END LOOP;
+    BEGIN
+        IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_operator')
+           AND NOT pg_has_role('cortex_operator', 'cortex_runtime', 'MEMBER') THEN
+            GRANT cortex_runtime TO cortex_operator;
+        END IF;
+    EXCEPTION
+        WHEN unique_violation THEN NULL;  -- granted at the same time
+        WHEN insufficient_privilege THEN
+            RAISE NOTICE 'cortex_operator is no member of cortex_runtime: an administrator has to grant that';
+    END;
 END $$;
 
 GRANT USAGE ON SCHEMA cortex, cortex_worker TO cortex_runtime;

@@ -96,7 +96,9 @@ COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.'
 COMMENT ON COLUMN cortex.reservation.at IS 'When the call was admitted.';
 CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget, cortex.budget_use, cortex.reservation TO cortex_runtime;
+-- Limits are people's: see 0027_people.sql.
+GRANT SELECT ON cortex.budget TO cortex_runtime;
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.budget_use, cortex.reservation TO cortex_runtime;
 
 -- ------------------------------------------------------------------ begin and end of a call
 

@@ -73,7 +73,12 @@ CREATE INDEX effect_tool ON cortex.effect (tool, status, created_at DESC, id DES
 CREATE INDEX effect_tenant ON cortex.effect (tenant, status, created_at DESC, id DESC) WHERE tenant <> 'default';
 CREATE INDEX effect_job ON cortex.effect (job_id, created_at DESC, id DESC);
 
-GRANT SELECT, INSERT, UPDATE ON cortex.effect TO cortex_runtime;
+-- Not what a person resolves.
+GRANT SELECT, INSERT (
+    id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, arguments, digest, can_reconcile,
+    approval_id) ON cortex.effect TO cortex_runtime;
+GRANT UPDATE (job_id, attempt, status, is_sure, calls_count, why, result, called_at, finished_at)
+    ON cortex.effect TO cortex_runtime;
 
 CREATE FUNCTION cortex.intend(
     of_job uuid, of_attempt int, new_id uuid, of_key text, of_tool text, of_arguments json, of_digest bytea,
@@ -173,15 +178,17 @@ COMMENT ON FUNCTION cortex.intend IS
     'Permission for an attempt to call, or the reason against it: go · recheck: called before, with no recorded '
     'outcome · done · abandoned · diverged (with the arguments and the tool of the open call) · frozen · quota · never · no_amount · unapproved · lost.';
 
-CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, person text, why text, returned json)
+CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, caller jsonb, why text, returned json)
     RETURNS TABLE (outcome text, is_let_go boolean)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     owner uuid;
     held cortex.effect;
     lives boolean;
+    who record;
 BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
     SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
     IF NOT FOUND THEN
         RETURN QUERY SELECT 'missing', false;
@@ -203,17 +210,20 @@ BEGIN
         is_sure = said = 'not-applied' AND lives,
         finished_at = CASE WHEN said <> 'not-applied' OR NOT lives THEN cortex.now() END,
         result = CASE WHEN said = 'applied' THEN coalesce(returned, 'null') END,
-        resolution = said, resolved_by = person, resolved_at = cortex.now(),
+        resolution = said, resolved_by = who.name, resolved_at = cortex.now(),
         resolved_reason = $4  -- not the column `why`
     WHERE e.id = of_effect;
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
             held.agent_id, held.agent_version,
-            jsonb_build_object('by', person, 'reason', why, 'resolution', said, 'tool', held.tool));
+            jsonb_build_object('by', who.name, 'reason', why, 'resolution', said, 'tool', held.tool));
     RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
 END $$;
 COMMENT ON FUNCTION cortex.resolve_effect IS
-    'Records a person''s resolution of an effect: resolved, or why not: missing · not_unknown · again.';
+    'Records a person''s resolution of an effect: resolved, or why not: missing · not_unknown · again. Needs the role '
+    'operator.';
+REVOKE EXECUTE ON FUNCTION cortex.resolve_effect(uuid, text, jsonb, text, json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.resolve_effect(uuid, text, jsonb, text, json) TO cortex_runtime;
 
 -- Effects and approvals that are open when their job ends are closed with it.
 CREATE FUNCTION cortex.job_closes() RETURNS trigger

@@ -36,6 +36,7 @@ CREATE TABLE cortex.approval (
     edited_by text,
     decided_at timestamptz,
     decided_by text CHECK (length(decided_by) BETWEEN 1 AND 200),
+    decided_person uuid,
     channel text CHECK (length(channel) <= 50),
     address text CHECK (length(address) <= 200),
     client text CHECK (length(client) <= 500),
@@ -88,6 +89,7 @@ COMMENT ON COLUMN cortex.approval.expires_at IS 'From then on it cannot be decid
 COMMENT ON COLUMN cortex.approval.edited_by IS 'Who edited the arguments last.';
 COMMENT ON COLUMN cortex.approval.decided_at IS 'When it was decided, expired or cancelled.';
 COMMENT ON COLUMN cortex.approval.decided_by IS 'Who decided; of several people the last one, see approval_vote.';
+COMMENT ON COLUMN cortex.approval.decided_person IS 'That person; null without sign-in.';
 COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (without sign-in) or tui.';
 COMMENT ON COLUMN cortex.approval.address IS 'Network address of the person who decided, if known.';
 COMMENT ON COLUMN cortex.approval.client IS 'That person''s program, by its own account.';
@@ -112,6 +114,7 @@ CREATE INDEX approval_line ON cortex.approval (lineage_id, key, seq DESC);
 CREATE TABLE cortex.approval_vote (
     approval_id uuid NOT NULL,
     person text NOT NULL CHECK (length(person) BETWEEN 1 AND 200),
+    person_id uuid,
     digest bytea NOT NULL,
     at timestamptz NOT NULL DEFAULT cortex.now(),
     channel text NOT NULL,
@@ -120,11 +123,12 @@ CREATE TABLE cortex.approval_vote (
     reason text,
     old json,
     credential text NOT NULL DEFAULT '',
-    PRIMARY KEY (approval_id, person, digest, credential)
+    PRIMARY KEY (approval_id, digest, credential)
 );
 COMMENT ON TABLE cortex.approval_vote IS 'Who agreed to what; append-only. Only votes for the current arguments count.';
 COMMENT ON COLUMN cortex.approval_vote.approval_id IS 'The request.';
-COMMENT ON COLUMN cortex.approval_vote.person IS 'Who.';
+COMMENT ON COLUMN cortex.approval_vote.person IS 'Their name, with the label beside it.';
+COMMENT ON COLUMN cortex.approval_vote.person_id IS 'Who: people are counted, not names or credentials. Null without sign-in.';
 COMMENT ON COLUMN cortex.approval_vote.digest IS 'SHA-256 of the arguments that were agreed to.';
 COMMENT ON COLUMN cortex.approval_vote.at IS 'When.';
 COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page, link (without sign-in) or tui.';
@@ -133,14 +137,18 @@ COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
 COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';
 COMMENT ON COLUMN cortex.approval_vote.old IS 'The arguments before, if this person edited them.';
 COMMENT ON COLUMN cortex.approval_vote.credential IS
-    'The credential of the vote: os:UID@HOST, token:ID or db:LOGIN; empty without sign-in, and for votes older than '
-    'credentials.';
+    'The credential of the vote: os:UID, token:ID or db:LOGIN; empty without sign-in.';
 CREATE INDEX approval_vote_at ON cortex.approval_vote (at);
 CREATE TRIGGER approval_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.approval_vote
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
-GRANT SELECT, INSERT, UPDATE ON cortex.approval TO cortex_runtime;
-GRANT SELECT, INSERT ON cortex.approval_vote TO cortex_runtime;
+-- Not the digests of links, and no writes: pods request, remind of and close requests by functions; only people decide.
+GRANT SELECT (
+    id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked, asked_digest,
+    arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny, on_expiry, status,
+    token_by, created_at, expires_at, edited_by, decided_at, decided_by, decided_person, channel, address, client, reason,
+    requested_with, decided_with, brief, remind_at) ON cortex.approval TO cortex_runtime;
+GRANT SELECT ON cortex.approval_vote TO cortex_runtime;
 
 CREATE FUNCTION cortex.approval_is_final() RETURNS trigger
     LANGUAGE plpgsql AS $$
@@ -189,141 +197,51 @@ COMMENT ON FUNCTION cortex.involved IS
     'Everybody who is responsible for the jobs of a lineage, by credential and name: who submitted one, applied or '
     'triggered its schedule, applied its flow, retried it or edited its payload. They do not agree to its critical calls.';
 
+-- ------------------------------------------------------------------ requests
+
+CREATE FUNCTION cortex.request_approvals(of_job uuid, in_attempt int, requests jsonb) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    requested int;
+BEGIN
+    -- The same step now requests something else: the earlier request will not run and must not be decided.
+    UPDATE cortex.approval a
+    SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL,
+        reason = 'its job asks for something else now'
+    FROM jsonb_to_recordset(requests) AS r(key text)
+    WHERE a.job_id = of_job AND a.key = r.key AND a.status = 'PENDING';
+    INSERT INTO cortex.approval (
+        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
+        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry,
+        expires_at, brief, remind_at)
+    SELECT r.id, j.id, coalesce(j.lineage_id, j.id), j.attempt, r.key, r.tool, j.tenant, j.agent_id, j.agent_version,
+           j.submitted_by, j.submitted_with, r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk,
+           r.effect, r.reversible, r.policy, r.said, r.people, r.on_deny, r.on_expiry,
+           cortex.now() + r.expires_s * interval '1 second', r.brief, cortex.now() + r.expires_s / 2 * interval '1 second'
+    FROM cortex.job_record j CROSS JOIN LATERAL jsonb_to_recordset(requests) AS r(
+        id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
+        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8,
+        brief text)
+    WHERE j.id = of_job AND j.attempt = in_attempt AND j.finished_at IS NULL;
+    GET DIAGNOSTICS requested = ROW_COUNT;
+    RETURN requested;
+END $$;
+COMMENT ON FUNCTION cortex.request_approvals IS
+    'Requests people''s decisions for the steps of an attempt, and cancels earlier requests of these steps. The job''s '
+    'row, which the caller holds, says whose job it is.';
+REVOKE EXECUTE ON FUNCTION cortex.request_approvals(uuid, int, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.request_approvals(uuid, int, jsonb) TO cortex_runtime;
+
 -- ------------------------------------------------------------------ deciding
 
 CREATE FUNCTION cortex.same_person(name text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    RETURN lower(btrim(regexp_replace(normalize(name, NFKC), '\s+', ' ', 'g')));
+    RETURN lower(btrim(regexp_replace(regexp_replace(normalize(name, NFKC), '\(.*\)', ''), '\s+', ' ', 'g')));
 COMMENT ON FUNCTION cortex.same_person IS
-    'The common form of one person''s names: ignores case, blanks and variants of letters.';
-
-CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea) RETURNS int
-    LANGUAGE sql STABLE
-    RETURN (SELECT count(DISTINCT CASE v.credential WHEN '' THEN 'name:' || cortex.same_person(v.person)
-                                                    ELSE v.credential END)::int
-            FROM cortex.approval_vote v WHERE v.approval_id = of_approval AND v.digest = to_digest);
-COMMENT ON FUNCTION cortex.agreed IS 'How many different credentials agreed to these arguments.';
-
-CREATE FUNCTION cortex.has_agreed(of_approval uuid, to_digest bytea, by_person text, with_credential text) RETURNS boolean
-    LANGUAGE sql STABLE
-    RETURN EXISTS (
-        SELECT FROM cortex.approval_vote v WHERE v.approval_id = of_approval AND v.digest = to_digest
-          AND (v.credential = with_credential OR cortex.same_person(v.person) = cortex.same_person(by_person)));
-COMMENT ON FUNCTION cortex.has_agreed IS 'Whether this person, by credential or by name, agreed to these arguments.';
-
-CREATE FUNCTION cortex.is_own_request(
-    risk text, requested_by text, requested_with text, person text, with_credential text
-) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN coalesce(risk = 'CRITICAL' AND (
-        with_credential = requested_with OR cortex.same_person(person) = cortex.same_person(requested_by)), false);
-COMMENT ON FUNCTION cortex.is_own_request IS 'Whether a request is critical and this person submitted its job: they do not decide it.';
-
-CREATE FUNCTION cortex.decide(
-    of_approval uuid, is_approved boolean, person text, seen bytea, why text, by_channel text, by_address text,
-    by_client text, edited json, with_credential text
-) RETURNS TABLE (outcome text, votes int)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    owner uuid;
-    its_task bigint;
-    held cortex.approval;
-    agreed int;
-    stands json;
-    stands_digest bytea;
-BEGIN
-    SELECT a.job_id INTO owner FROM cortex.approval a WHERE a.id = of_approval;
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', 0;
-        RETURN;
-    END IF;
-    -- In the order of all locks. After these, nothing can suspend, resume or end the job concurrently.
-    SELECT t.id INTO its_task FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
-    PERFORM FROM cortex.job_record j WHERE j.id = owner AND j.worker_job_id IS NOT DISTINCT FROM its_task FOR UPDATE;
-    IF NOT FOUND THEN
-        -- It got its task, or lost it, during the wait for the locks: a concurrent suspend would not see this.
-        RETURN QUERY SELECT 'again', 0;
-        RETURN;
-    END IF;
-    SELECT * INTO held FROM cortex.approval a WHERE a.id = of_approval FOR UPDATE;
-    stands := coalesce(edited, held.arguments);
-    stands_digest := sha256(convert_to(stands::text, 'UTF8'));
-    agreed := cortex.agreed(of_approval, held.digest);
-
-    outcome := CASE
-        WHEN held.status <> 'PENDING' THEN 'already'
-        WHEN held.expires_at <= cortex.now() THEN 'expired'
-        WHEN seen <> held.digest THEN 'changed'
-        WHEN NOT is_approved THEN NULL
-        WHEN held.people > 1 AND with_credential IS NULL THEN 'no_credential'
-        WHEN cortex.is_own_request(held.risk, held.requested_by, held.requested_with, person, with_credential)
-            THEN 'own_request'
-        WHEN stands_digest <> held.digest AND held.schema IS NULL THEN 'not_editable'
-        WHEN stands_digest = held.digest AND cortex.has_agreed(of_approval, held.digest, person, with_credential)
-            THEN 'agreed_before'
-        END;
-    IF outcome IS NOT NULL THEN
-        RETURN QUERY SELECT outcome, agreed;
-        RETURN;
-    END IF;
-
-    IF NOT is_approved THEN
-        UPDATE cortex.approval a
-        SET status = 'DENIED', decided_at = cortex.now(), decided_by = person, reason = why, channel = by_channel,
-            address = by_address, client = by_client, token_digest = NULL, decided_with = with_credential
-        WHERE a.id = of_approval;
-        outcome := 'denied';
-    ELSE
-        INSERT INTO cortex.approval_vote (approval_id, person, digest, credential, channel, address, client, reason, old)
-        SELECT of_approval, person, stands_digest, coalesce(with_credential, ''), by_channel, by_address, by_client, why,
-               CASE WHEN stands_digest <> held.digest THEN held.arguments END
-        -- Edited back to what this person agreed to before, it is no second vote.
-        WHERE NOT cortex.has_agreed(of_approval, stands_digest, person, with_credential)
-        ON CONFLICT DO NOTHING;
-        agreed := cortex.agreed(of_approval, stands_digest);
-        UPDATE cortex.approval a
-        SET arguments = stands, digest = stands_digest,
-            version = a.version + CASE WHEN stands_digest <> held.digest THEN 1 ELSE 0 END,
-            edited_by = CASE WHEN stands_digest <> held.digest THEN person ELSE a.edited_by END,
-            brief = CASE WHEN stands_digest <> held.digest THEN NULL ELSE a.brief END,
-            status = CASE WHEN agreed >= a.people THEN 'APPROVED' ELSE 'PENDING' END,
-            decided_at = CASE WHEN agreed >= a.people THEN cortex.now() END,
-            decided_by = CASE WHEN agreed >= a.people THEN person END,
-            decided_with = CASE WHEN agreed >= a.people THEN with_credential END,
-            reason = CASE WHEN agreed >= a.people THEN why END,
-            channel = CASE WHEN agreed >= a.people THEN by_channel END,
-            address = CASE WHEN agreed >= a.people THEN by_address END,
-            client = CASE WHEN agreed >= a.people THEN by_client END,
-            token_digest = CASE WHEN agreed >= a.people THEN NULL ELSE a.token_digest END
-        WHERE a.id = of_approval;
-        outcome := CASE WHEN agreed >= held.people THEN 'approved' ELSE 'agreed' END;
-    END IF;
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
-    VALUES ('lifecycle', 'approval_' || outcome, 'approval:' || of_approval, held.tenant, held.job_id, held.attempt,
-            held.key, held.agent_id, held.agent_version,
-            jsonb_build_object('by', person, 'credential', with_credential, 'reason', why, 'channel', by_channel,
-                               'address', by_address, 'risk', held.risk, 'tool', held.tool, 'people', held.people, 'agreed', agreed,
-                               'was_edited', stands_digest <> held.asked_digest));
-    IF outcome <> 'agreed' THEN
-        IF outcome = 'denied' AND held.on_deny = 'fail' THEN
-            UPDATE cortex.job_record j
-            SET status = 'FAILED', waiting_on = NULL, error_code = 'denied',
-                error_class = 'PERMANENT', error_message = format('%s was denied by %s%s',
-                    coalesce(held.tool, held.key), person, coalesce(': ' || why, ''))
-            WHERE j.id = held.job_id AND j.status::text = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL;
-        ELSE
-            PERFORM cortex.let_go(held.job_id);
-        END IF;
-    END IF;
-    RETURN QUERY SELECT outcome, agreed;
-END $$;
-COMMENT ON FUNCTION cortex.decide IS
-    'The single way to decide: approved · agreed (more people are needed) · denied, or why not: already · expired · '
-    'changed · no_credential · own_request · not_editable · agreed_before · missing; again: to be repeated.';
+    'The common form of one person''s names as they are recorded: ignores labels, case, blanks and variants of letters.';
 
 CREATE FUNCTION cortex.expire_approvals(most int) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     due record;
     its_task bigint;
@@ -331,7 +249,7 @@ DECLARE
     expired int := 0;
 BEGIN
     -- One process at a time, so that two pods do not wait for each other's jobs.
-    IF NOT cortex.take_turn('expire_approvals') THEN
+    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
         RETURN NULL;
     END IF;
     FOR due IN
@@ -375,6 +293,9 @@ COMMENT ON FUNCTION cortex.expire_approvals IS
     'Closes up to this many requests that were not decided in time, with the consequence that each declares. Returns '
     'how many; null while another process does this.';
 
+REVOKE EXECUTE ON FUNCTION cortex.expire_approvals(int) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.expire_approvals(int) TO cortex_runtime;
+
 -- ------------------------------------------------------------------ links
 
 CREATE FUNCTION cortex.has_link(of_approval uuid) RETURNS boolean
@@ -385,3 +306,14 @@ COMMENT ON FUNCTION cortex.has_link IS 'Whether a link permits deciding this req
 
 REVOKE EXECUTE ON FUNCTION cortex.has_link(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.has_link(uuid) TO cortex_runtime;
+
+CREATE FUNCTION cortex.is_link(of_approval uuid, of_digest bytea) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (
+    SELECT FROM cortex.approval a WHERE a.id = of_approval AND of_digest = CASE
+        WHEN a.status = 'PENDING' THEN a.token_digest
+        WHEN a.decided_at > cortex.now() - interval '7 days' THEN a.spent_digest END) $$;
+COMMENT ON FUNCTION cortex.is_link IS
+    'Whether a digest is that of the token of a request''s link; of a decided request, for a week.';
+REVOKE EXECUTE ON FUNCTION cortex.is_link(uuid, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.is_link(uuid, bytea) TO cortex_runtime;

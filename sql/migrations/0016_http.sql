@@ -1,11 +1,55 @@
--- Access to the HTTP API: tokens, sessions of the web page, and idempotency keys.
+-- Access: people and what proves them, tokens of the HTTP API, sessions of the web page, and idempotency keys.
+
+-- ------------------------------------------------------------------ people
+
+CREATE TABLE cortex.person (
+    id uuid PRIMARY KEY DEFAULT cortex.uuid7(),
+    name text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 100 AND name !~ '[()]'),
+    skeleton text NOT NULL UNIQUE CHECK (length(skeleton) >= 1),
+    created_by text NOT NULL CHECK (length(created_by) BETWEEN 1 AND 200),
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),
+    disabled_at timestamptz,
+    disabled_by text CHECK (length(disabled_by) BETWEEN 1 AND 200),
+    CONSTRAINT disabled_by_only_when_disabled CHECK ((disabled_by IS NULL) = (disabled_at IS NULL))
+);
+COMMENT ON TABLE cortex.person IS
+    'People and programs that act. A decision counts people, whatever their credentials; none is ever deleted.';
+COMMENT ON COLUMN cortex.person.id IS 'Its name in votes.';
+COMMENT ON COLUMN cortex.person.name IS 'Recorded with everything that the person does.';
+COMMENT ON COLUMN cortex.person.skeleton IS
+    'The name as an eye reads it: two names that can be confused have the same one.';
+COMMENT ON COLUMN cortex.person.created_by IS 'Who made it.';
+COMMENT ON COLUMN cortex.person.created_at IS 'When it was made.';
+COMMENT ON COLUMN cortex.person.disabled_at IS 'From then on none of its credentials is valid.';
+COMMENT ON COLUMN cortex.person.disabled_by IS 'Who disabled it.';
+
+CREATE TABLE cortex.person_credential (
+    credential text COLLATE "C" PRIMARY KEY CHECK (credential ~ '^(os:[0-9]{1,10}|db:.{1,63})$'),
+    person_id uuid NOT NULL REFERENCES cortex.person (id),
+    created_by text NOT NULL CHECK (length(created_by) BETWEEN 1 AND 200),
+    created_at timestamptz NOT NULL DEFAULT cortex.now()
+);
+COMMENT ON TABLE cortex.person_credential IS
+    'Operating-system users and database logins: each belongs to one person. Tokens name their person themselves.';
+COMMENT ON COLUMN cortex.person_credential.credential IS
+    'os:UID, the same user on every host, or db:LOGIN.';
+COMMENT ON COLUMN cortex.person_credential.person_id IS 'The person.';
+COMMENT ON COLUMN cortex.person_credential.created_by IS 'Who mapped it; of an operating-system user that acted first, itself.';
+COMMENT ON COLUMN cortex.person_credential.created_at IS 'When it was mapped.';
+CREATE INDEX person_credential_person ON cortex.person_credential (person_id);
+
+GRANT SELECT ON cortex.person, cortex.person_credential TO cortex_runtime;
+
+-- ------------------------------------------------------------------ tokens and sessions
 
 CREATE TABLE cortex.api_token (
     id uuid PRIMARY KEY,
     name text NOT NULL CHECK (length(name) BETWEEN 1 AND 200),
+    person_id uuid NOT NULL REFERENCES cortex.person (id),
     digest bytea NOT NULL UNIQUE CHECK (octet_length(digest) = 32),
     roles text[] NOT NULL CHECK (
-        cardinality(roles) BETWEEN 1 AND 4 AND roles <@ ARRAY['viewer', 'approver', 'operator', 'admin']),
+        cardinality(roles) BETWEEN 1 AND 6
+        AND roles <@ ARRAY['viewer', 'submitter', 'metrics', 'approver', 'operator', 'admin']),
     tenant text CHECK (length(tenant) BETWEEN 1 AND 100),
     created_by text NOT NULL CHECK (length(created_by) BETWEEN 1 AND 200),
     created_at timestamptz NOT NULL DEFAULT cortex.now(),
@@ -18,9 +62,12 @@ CREATE TABLE cortex.api_token (
 COMMENT ON TABLE cortex.api_token IS 'Access to the HTTP API. The token itself is not stored: only its digest.';
 COMMENT ON COLUMN cortex.api_token.id IS 'Its name in lists and facts.';
 COMMENT ON COLUMN cortex.api_token.name IS
-    'Name of the token''s holder, recorded with everything done with it. A person may have several tokens.';
+    'Name of its person, recorded with everything done with it. A person may have several tokens.';
+COMMENT ON COLUMN cortex.api_token.person_id IS 'Whose it is.';
 COMMENT ON COLUMN cortex.api_token.digest IS 'SHA-256 of the token.';
-COMMENT ON COLUMN cortex.api_token.roles IS 'viewer: reads · approver: also decides approvals · operator: also acts on jobs · admin: everything.';
+COMMENT ON COLUMN cortex.api_token.roles IS
+    'viewer: reads · submitter: submits jobs and reads those it submitted · metrics: reads /metrics, and no payload · '
+    'approver: reads, decides approvals · operator: reads, acts on jobs · admin: everything.';
 COMMENT ON COLUMN cortex.api_token.tenant IS 'The only tenant whose records it reads and changes; null: all.';
 COMMENT ON COLUMN cortex.api_token.created_by IS 'Who made it.';
 COMMENT ON COLUMN cortex.api_token.created_at IS 'When it was made.';
@@ -47,11 +94,13 @@ COMMENT ON COLUMN cortex.api_session.expires_at IS 'From then on the person must
 CREATE INDEX api_session_expiry ON cortex.api_session (expires_at);
 CREATE INDEX api_session_token ON cortex.api_session (token_id);
 
-GRANT SELECT, INSERT ON cortex.api_token TO cortex_runtime;
-GRANT UPDATE (revoked_at, revoked_by, last_used_at) ON cortex.api_token TO cortex_runtime;
-GRANT SELECT, INSERT, DELETE ON cortex.api_session TO cortex_runtime;
--- No code updates a session, but locking its row needs the privilege.
-GRANT UPDATE (expires_at) ON cortex.api_session TO cortex_runtime;
+CREATE INDEX api_token_person ON cortex.api_token (person_id);
+
+-- Not the digests: whoever could read them could act as their people. Tokens and sessions are written by functions of
+-- 0027_people.sql.
+GRANT SELECT (
+    id, name, person_id, roles, tenant, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at)
+    ON cortex.api_token TO cortex_runtime;
 
 -- ------------------------------------------------------------------ idempotency keys
 

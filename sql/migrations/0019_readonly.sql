@@ -1,34 +1,12 @@
 -- The role of read-only sessions: it sees what screens show, but no secrets, and it cannot change anything.
 --
--- The migrating role may lack the right to create roles. Then this role is skipped, and only read-only sessions miss
--- it.
-
-DO $$
-BEGIN
-    CREATE ROLE cortex_reader NOLOGIN;
-EXCEPTION
-    -- Roles belong to the whole server: another database or another pod may have created it.
-    WHEN duplicate_object OR unique_violation THEN NULL;
-    WHEN insufficient_privilege THEN
-        RAISE NOTICE 'role cortex_reader was not created: % may not create roles', current_user;
-END $$;
+-- The migrating role may lack the right to create roles. Then this role is missing, and with it read-only sessions.
 
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
         RETURN;
     END IF;
-    BEGIN
-        -- Since Postgres 16 the creator of a role is its member, but may not SET ROLE to it.
-        IF NOT pg_has_role(current_user, 'cortex_reader',
-                           CASE WHEN current_setting('server_version_num')::int >= 160000
-                                THEN 'SET' ELSE 'MEMBER' END) THEN
-            EXECUTE format('GRANT cortex_reader TO %I', current_user);
-        END IF;
-    EXCEPTION
-        WHEN insufficient_privilege THEN
-            RAISE NOTICE '% may not become cortex_reader: an administrator has to grant that', current_user;
-    END;
     GRANT USAGE ON SCHEMA cortex, cortex_worker TO cortex_reader;
     -- Everything that screens show, but no API tokens, sessions or stored responses.
     GRANT SELECT ON
@@ -45,8 +23,8 @@ BEGIN
         id, seq, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, asked,
         asked_digest, arguments, digest, schema, version, risk, effect, reversible, policy, said, people, on_deny,
         on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address,
-        client, reason, requested_with, decided_with) ON cortex.approval TO cortex_reader;
+        client, reason, requested_with, decided_with, decided_person) ON cortex.approval TO cortex_reader;
     GRANT EXECUTE ON FUNCTION
-        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.connected_pods(), cortex.lost_pods(),
+        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods(),
         cortex.head(int) TO cortex_reader;
 END $$;

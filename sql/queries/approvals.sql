@@ -16,13 +16,13 @@ SELECT j.id FROM owner JOIN cortex.job_record j ON j.id = owner.id
 WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 
 -- name: decide
--- One person's decision. $1 approval, $2 whether to approve, $3 who, $4 digest of the arguments that the person saw,
--- $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null, $10 the credential, null without sign-in.
+-- One person's decision. $1 approval, $2 whether to approve, $3 the caller, $4 digest of the arguments that the person
+-- saw, $5 why, $6 channel, $7 address, $8 client, $9 edited arguments or null.
 -- Locks: the task, the job, the approval. See cortex.decide.
-SELECT * FROM cortex.decide($1, $2, $3, $4, $5, $6, $7, $8, $9::json, $10);
+SELECT * FROM cortex.decide($1, $2, $3::jsonb, $4, $5, $6, $7, $8, $9::json);
 
 -- name: expire
--- Closes requests that were not decided in time. $1 limit. Locks: its turn, tried without waiting, so that one
+-- Closes requests that were not decided in time. $1 limit. Locks: an advisory lock, tried without waiting, so that one
 -- process works at a time; per request the task, the job, the approval. Returns how many, whether another process was at
 -- it, and in how many seconds the first one expires of those that were open before.
 SELECT coalesce(expired, 0) AS count, expired IS NULL AS is_skipped,
@@ -33,7 +33,7 @@ SELECT coalesce(expired, 0) AS count, expired IS NULL AS is_skipped,
 FROM cortex.expire_approvals($1) AS expired;
 
 -- name: remind
--- Reminds of requests that have waited for half, or for nine tenths, of their time. $1 limit. Locks: its turn,
+-- Reminds of requests that have waited for half, or for nine tenths, of their time. $1 limit. Locks: an advisory lock,
 -- tried without waiting; the requests, skipping locked ones. Returns how many, whether another process was at it, and in
 -- how many seconds the next one is due of those that were open before.
 SELECT coalesce(reminded, 0) AS count, reminded IS NULL AS is_skipped,
@@ -47,25 +47,13 @@ FROM cortex.remind_approvals($1) AS reminded;
 SELECT * FROM cortex.remind_approval($1, $2);
 
 -- name: link
--- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 who, $4 why.
--- Locks: the approval. Records who and why. No row if it can no longer be decided.
-WITH linked AS (
-    UPDATE cortex.approval SET token_digest = $2, token_by = $3
-    WHERE id = $1 AND status = 'PENDING' AND expires_at > cortex.now()
-    RETURNING id, job_id, attempt, tenant, agent_id, agent_version, key
-), fact AS (
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
-    SELECT 'lifecycle', 'approval_linked', 'approval:' || id, tenant, job_id, attempt, key, agent_id, agent_version,
-           jsonb_build_object('by', $3::text, 'reason', $4::text)
-    FROM linked
-)
-SELECT id FROM linked;
+-- Gives a pending request a new link, which replaces the previous one. $1 id, $2 digest of its token, $3 the caller, $4
+-- why. Locks: the approval. Records who and why. Null if it can no longer be decided. See cortex.link_approval.
+SELECT cortex.link_approval($1, $2, $3::jsonb, $4) AS id;
 
--- name: token
--- Digest of the token of a request's link; for a decided request, for a week. $1 id.
-SELECT CASE WHEN status = 'PENDING' THEN token_digest WHEN decided_at > cortex.now() - interval '7 days' THEN spent_digest
-       END AS token_digest
-FROM cortex.approval WHERE id = $1;
+-- name: is_link
+-- Whether a digest is that of the token of a request's link; of a decided request, for a week. $1 id, $2 digest.
+SELECT cortex.is_link($1, $2) AS is_link;
 
 -- name: show
 -- Requests in full, with their votes and what their jobs cost so far. $1 ids.

@@ -90,3 +90,8 @@ WITH idle AS MATERIALIZED (
     ORDER BY name LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 DELETE FROM cortex.breaker b USING idle WHERE b.name = idle.name RETURNING b.name;
+
+-- name: lift_freeze
+-- Lets effects begin again, and notifies pods. $1 the caller, $2 why. Locks: the freeze. Records who and why. False if
+-- effects were not frozen. See cortex.lift_freeze.
+SELECT cortex.lift_freeze($1::jsonb, $2) AS is_lifted;

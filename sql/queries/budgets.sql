@@ -13,10 +13,10 @@ SELECT cortex.settle($1, $2, $3, $4) AS booked;
 
 -- name: sweep
 -- Books calls as lost whose attempt is over and whose cost will stay unknown. $1 after this call, $2 how many to check.
--- Locks: its turn, tried without waiting, so that one process works at a time; reservations (skipping locked),
+-- Locks: an advisory lock, tried without waiting, so that one process works at a time; reservations (skipping locked),
 -- then uses of their budgets. Returns how many it booked, and the call to continue after; null at the end.
 WITH alone AS MATERIALIZED (
-    SELECT cortex.take_turn('budgets.sweep') AS is_alone
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.sweep', 0)) AS is_alone
 ), looked AS MATERIALIZED (
     SELECT near.* FROM alone CROSS JOIN LATERAL (
         SELECT r.id, r.job_id, r.attempt, r.pod_id FROM cortex.reservation r
@@ -36,64 +36,20 @@ SELECT coalesce((SELECT cortex.settle_lost(array_agg(id)) FROM lost HAVING count
 FROM alone;
 
 -- name: put
--- Sets a limit, new or not. $1 scope, $2 subject, $3 unit, $4 period, $5 limit, $6 who, $7 why, $8 whether an agent's
--- file declares it: then the same declaration again changes nothing. Locks: the budget. Records who changed it and why.
--- Returns its name and the limit before and after; nothing when nothing changed.
-WITH before AS MATERIALIZED (
-    SELECT limit_amount FROM cortex.budget
-    WHERE scope = $1 AND subject = $2 AND unit = $3 AND period = $4 FOR UPDATE
-), put AS (
-    INSERT INTO cortex.budget AS b (scope, subject, unit, period, limit_amount, declared_amount, changed_by, reason)
-    SELECT $1, $2, $3, $4, $5, CASE WHEN $8 THEN $5::numeric END, $6, $7 WHERE (SELECT count(*) FROM before) >= 0
-    ON CONFLICT ON CONSTRAINT budget_once DO UPDATE
-    SET limit_amount = excluded.limit_amount, changed_by = excluded.changed_by, changed_at = cortex.now(),
-        reason = excluded.reason, declared_amount = coalesce(excluded.declared_amount, b.declared_amount)
-    WHERE NOT $8 OR b.declared_amount IS DISTINCT FROM excluded.declared_amount
-    RETURNING b.name, b.limit_amount
-), fact AS (
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
-    SELECT 'lifecycle', 'budget_set', 'budget:' || put.name, CASE WHEN $1 = 'tenant' THEN $2 ELSE 'default' END,
-           CASE WHEN $1 = 'job' THEN $2::uuid END,
-           jsonb_build_object('by', $6::text, 'reason', $7::text, 'after', put.limit_amount,
-                              'before', (SELECT limit_amount FROM before))
-    FROM put
-)
-SELECT put.name, put.limit_amount AS after, (SELECT limit_amount FROM before) AS before FROM put;
+-- Sets a limit, new or not. $1 scope, $2 subject, $3 unit, $4 period, $5 limit, $6 the caller, $7 why, $8 whether an
+-- agent's file declares it: then the same declaration again changes nothing. Locks: the budget. Records who changed it
+-- and why. Returns its name and the limit before and after; nothing when nothing changed. See cortex.put_budget.
+SELECT * FROM cortex.put_budget($1, $2, $3, $4, $5, $6::jsonb, $7, $8);
 
 -- name: raise
--- Raises a limit; nothing happens unless it grows. $1 name, $2 new limit, $3 who, $4 why. Locks: the budget.
--- Records who raised it and why. Returns the limit before and after.
-WITH before AS MATERIALIZED (
-    SELECT id, limit_amount FROM cortex.budget WHERE name = $1 AND limit_amount < $2 FOR UPDATE
-), raised AS (
-    UPDATE cortex.budget b
-    SET limit_amount = $2, changed_by = $3, changed_at = cortex.now(), reason = $4
-    FROM before WHERE b.id = before.id
-    RETURNING b.name, b.scope, b.subject, b.limit_amount AS after, before.limit_amount AS before
-), fact AS (
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
-    SELECT 'lifecycle', 'budget_raised', 'budget:' || name, CASE WHEN scope = 'tenant' THEN subject ELSE 'default' END,
-           CASE WHEN scope = 'job' THEN subject::uuid END,
-           jsonb_build_object('by', $3::text, 'reason', $4::text, 'before', before, 'after', after)
-    FROM raised
-)
-SELECT name, before, after FROM raised;
+-- Raises a limit; nothing happens unless it grows. $1 name, $2 new limit, $3 the caller, $4 why. Locks: the budget.
+-- Records who raised it and why. Returns the limit before and after. See cortex.raise_budget.
+SELECT * FROM cortex.raise_budget($1, $2, $3::jsonb, $4);
 
 -- name: remove
--- Removes a limit and what was counted for it. $1 name, $2 who, $3 why. Locks: the budget, then its uses.
--- Records who removed it and why. Returns the limit that it had.
-WITH gone AS (
-    DELETE FROM cortex.budget WHERE name = $1 RETURNING id, name, scope, subject, limit_amount
-), uses AS (
-    DELETE FROM cortex.budget_use u USING gone WHERE u.budget_id = gone.id
-), fact AS (
-    INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
-    SELECT 'lifecycle', 'budget_removed', 'budget:' || name, CASE WHEN scope = 'tenant' THEN subject ELSE 'default' END,
-           CASE WHEN scope = 'job' THEN subject::uuid END,
-           jsonb_build_object('by', $2::text, 'reason', $3::text, 'before', limit_amount)
-    FROM gone
-)
-SELECT name, limit_amount AS before FROM gone;
+-- Removes a limit and what was counted for it. $1 name, $2 the caller, $3 why. Locks: the budget, then its uses.
+-- Records who removed it and why. Returns the limit that it had. See cortex.remove_budget.
+SELECT name, before, NULL::numeric AS after FROM cortex.remove_budget($1, $2::jsonb, $3);
 
 -- name: wake
 -- Gives a task to jobs that wait for these budgets, which now have room or are gone. $1 names, $2 limit. Locks: the
@@ -115,11 +71,11 @@ SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM waiting HAVING count(*) 
 
 -- name: wake_next
 -- Checks some jobs that wait for a budget, and gives a task to those whose budget now has room or is gone. $1, $2 after
--- this job: what it waits for, its id; $3 how many to check. Locks: its turn, tried without waiting, so that
+-- this job: what it waits for, its id; $3 how many to check. Locks: an advisory lock, tried without waiting, so that
 -- one process works at a time; the jobs that get a task (ordered, skipping locked). Returns how many got a task, and the
 -- job to continue after; null at the end.
 WITH alone AS MATERIALIZED (
-    SELECT cortex.take_turn('budgets.wake_next') AS is_alone
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.wake_next', 0)) AS is_alone
 ), looked AS MATERIALIZED (
     SELECT near.* FROM alone CROSS JOIN LATERAL (
         SELECT j.id, j.waiting_on, coalesce(j.lineage_id, j.id) AS line FROM cortex.job_record j

@@ -112,6 +112,6 @@ WHERE e.job_id = $1 AND e.status = ANY ($2::text[]) AND ($3::text IS NULL OR e.t
 ORDER BY e.created_at DESC, e.id DESC LIMIT $5;
 
 -- name: resolve
--- Records a person's resolution of an effect. $1 id, $2 applied | not-applied | give-up, $3 who, $4 why, $5 its result.
+-- Records a person's resolution of an effect. $1 id, $2 applied | not-applied | give-up, $3 the caller, $4 why, $5 its result.
 -- Locks: the task, the job, the effect. See cortex.resolve_effect.
-SELECT * FROM cortex.resolve_effect($1, $2, $3, $4, $5::json);
+SELECT * FROM cortex.resolve_effect($1, $2, $3::jsonb, $4, $5::json);

@@ -1,7 +1,7 @@
 -- name: waiting
 -- Waiting requests without their arguments, which may be large: the most dangerous first, then the first to expire; and
--- others by their ids, in any state. $1 limit of the first, $2 the viewer, $3 ids of the others, $4 the viewer's
--- credential.
+-- others by their ids, in any state. $1 limit of the first, $2 the viewer as a caller, $3 ids of the others, $4 the
+-- viewer's name.
 WITH page AS (
     SELECT found.id FROM unnest(ARRAY['CRITICAL', 'HIGH', 'MED', 'LOW']) WITH ORDINALITY AS level(risk, place)
     CROSS JOIN LATERAL (
@@ -13,9 +13,10 @@ SELECT a.id, a.job_id, a.key, a.tool, a.digest, a.version, a.risk, a.effect, a.p
        a.created_at, a.expires_at, a.decided_at, a.decided_by, a.channel, a.reason, a.edited_by,
        g.name AS agent, j.type AS job_type,
        CASE WHEN a.people > 1 THEN cortex.agreed(a.id, a.digest) ELSE 0 END AS agreed,
-       cortex.is_own_request(a.risk, a.requested_by, a.requested_with, $2, $4) AS is_own,
-       a.people > 1 AND cortex.has_agreed(a.id, a.digest, $2, $4) AS has_agreed
-FROM wanted JOIN cortex.approval a ON a.id = wanted.id
+       cortex.is_own_request(
+           a.risk, a.lineage_id, a.requested_by, a.requested_with, me.person_id, $4, me.credential) AS is_own,
+       a.people > 1 AND coalesce(cortex.has_agreed(a.id, a.digest, me.person_id, me.credential), false) AS has_agreed
+FROM wanted JOIN cortex.approval a ON a.id = wanted.id CROSS JOIN cortex.known_person($2::jsonb) me
 LEFT JOIN cortex.agent g ON g.id = a.agent_id LEFT JOIN cortex.job j ON j.id = a.job_id;
 
 -- name: decided

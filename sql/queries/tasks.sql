@@ -449,30 +449,12 @@ WITH ended AS (
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
               g.counted, g.error, g.code, g.class, coalesce(g.source, g.waiting_on) AS source, g.fact,
-              g.asked, coalesce(j.lineage_id, j.id) AS line, j.submitted_by,
-              j.submitted_with
+              g.asked
 ), asked AS MATERIALIZED (
     SELECT * FROM suspended WHERE asked IS NOT NULL AND status <> 'CANCELLED'
-), requested AS (
-    INSERT INTO cortex.approval (
-        id, job_id, lineage_id, attempt, key, tool, tenant, agent_id, agent_version, requested_by, requested_with,
-        asked, asked_digest, arguments, digest, schema, risk, effect, reversible, policy, said, people, on_deny, on_expiry, expires_at,
-        brief, remind_at)
-    SELECT r.id, s.id, s.line, s.attempt, r.key, r.tool, s.tenant, s.agent_id, s.agent_version, s.submitted_by, s.submitted_with,
-           r.arguments::json, r.digest, r.arguments::json, r.digest, r.schema, r.risk, r.effect, r.reversible, r.policy,
-           r.said, r.people, r.on_deny, r.on_expiry, cortex.now() + r.expires_s * interval '1 second',
-           r.brief, cortex.now() + r.expires_s / 2 * interval '1 second'
-    FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(
-        id uuid, key text, tool text, arguments text, digest bytea, schema jsonb, risk text, effect text,
-        reversible boolean, policy text, said text, people int, on_deny text, on_expiry text, expires_s float8,
-        brief text)
-), superseded AS (
-    -- The same step now requests something else: the earlier request will not run and must not be decided.
-    UPDATE cortex.approval a
-    SET status = 'CANCELLED', decided_at = cortex.now(), token_digest = NULL,
-        reason = 'its job asks for something else now'
-    FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'requests') AS r(key text)
-    WHERE a.job_id = s.id AND a.key = r.key AND a.status = 'PENDING'
+), requested AS MATERIALIZED (
+    SELECT count(cortex.request_approvals(s.id, s.attempt, s.asked->'requests')) AS count
+    FROM asked s WHERE jsonb_array_length(s.asked->'requests') > 0
 ), doubted AS (
     UPDATE cortex.effect e SET status = 'UNKNOWN', is_sure = false, why = u.why
     FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'unknown') AS u(id uuid, why text)
@@ -492,16 +474,16 @@ WITH ended AS (
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued') FROM (SELECT FROM suspended LIMIT 1) s
 )
-SELECT id FROM suspended LEFT JOIN hinted ON true;
+SELECT s.id FROM suspended s CROSS JOIN requested LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request or whose key
--- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 consecutive deaths
--- that fail a job, $3 limit, $4 its last heartbeat when it was seen without its lock, or null: if it has sent one since,
--- it lives, even if its session has ended again. Locks: the dead pod (skipped if locked), so that it can neither come back
--- nor be taken over twice meanwhile; tasks and their jobs (skipping locked), the breakers that it probed. The pod is
--- finished, and marked dead, when everything that it owned could be taken; its probes are free at once. Its death condemns none of
--- its jobs. A job that was running in $2 - 1 consecutive pod deaths without a step in between becomes a suspect: it
+-- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 its lock key, $3
+-- consecutive deaths that fail a job, $4 limit, $5 its last heartbeat when it was seen without its lock, or null: if it
+-- has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory lock to the end of the
+-- statement, tasks and their jobs (skipping locked), the pod, the breakers that it probed. The pod is finished, and
+-- marked dead, when everything that it owned could be taken; its probes are free at once. Its death condemns none of
+-- its jobs. A job that was running in $3 - 1 consecutive pod deaths without a step in between becomes a suspect: it
 -- runs in its own process, whose death identifies the culprit. If the pod had stopped its jobs, or ended before it
 -- learned of them, its death is not counted.
 WITH dead AS MATERIALIZED (
@@ -510,12 +492,11 @@ WITH dead AS MATERIALIZED (
     FROM cortex.pod p
     -- A pod behind a pooler holds no lock: it may have come back to life.
     WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING'))
-      AND ($4::timestamptz IS NULL OR p.heartbeat_at = $4) AND p.id NOT IN (SELECT cortex.connected_pods())
-    FOR NO KEY UPDATE SKIP LOCKED
+      AND ($5::timestamptz IS NULL OR p.heartbeat_at = $5) AND pg_try_advisory_xact_lock($2)
 ), owned AS MATERIALIZED (
     SELECT t.job_id, t.attempt, dead.has_left
     FROM dead JOIN cortex_worker.task t ON t.state = 'LOCKED' AND t.locked_by = dead.id
-    ORDER BY t.job_id LIMIT $3 + 1
+    ORDER BY t.job_id LIMIT $4 + 1
 ), held AS MATERIALIZED (
     SELECT t.job_id, t.attempt, t.locked_at, t.heartbeat_at, t.config_id, t.checkpoint,
            t.checkpoint IS NOT NULL AS has_stepped,
@@ -527,11 +508,11 @@ WITH dead AS MATERIALIZED (
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
     JOIN cortex.job_record j ON j.id = owned.job_id
-    ORDER BY owned.job_id LIMIT $3
+    ORDER BY owned.job_id LIMIT $4
     FOR UPDATE OF t, j SKIP LOCKED
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, is_suspect = held.deaths + 1 >= $2 OR held.process_deaths > 0,
+    SET locked_by = NULL, is_suspect = held.deaths + 1 >= $3 OR held.process_deaths > 0,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled AND NOT held.is_finished
@@ -586,10 +567,10 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- another task. The task of a job that has ended, if one is left, is deleted. Between two worker attempts a job's task
 -- is not locked: that is not such a job. $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number
 -- from 0 to 1 for each of at most this many jobs: where between zero and the longest its pause lies. No job is swept
--- until the server has served for $1 seconds: before that, no pod could send a heartbeat. Locks: its turn,
+-- until the server has served for $1 seconds: before that, no pod could send a heartbeat. Locks: an advisory lock,
 -- tried without waiting, so that one process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
 WITH alone AS MATERIALIZED (
-    SELECT cortex.take_turn('sweep_zombies') AS is_alone
+    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)) AS is_alone
 ), turn AS (
     INSERT INTO cortex.turn AS r (name, ran_at)
     SELECT 'sweep', cortex.now() FROM alone
@@ -808,7 +789,12 @@ SELECT (SELECT count(*) FROM ended) AS count, (SELECT count(*) FROM hinted) AS h
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
     WHERE p.id IN (SELECT t.locked_by FROM cortex_worker.task t WHERE t.state = 'LOCKED')
-      AND (p.state NOT IN ('READY', 'DRAINING') OR p.liveness = 'lock' AND p.id NOT IN (SELECT cortex.connected_pods()))
+      AND (p.state NOT IN ('READY', 'DRAINING') OR p.liveness = 'lock' AND NOT EXISTS (
+          SELECT FROM pg_locks l
+          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
+            AND l.objid::bigint = p.lock_key & 4294967295))
 ), overdue AS MATERIALIZED (
     SELECT j.id, t.locked_by AS pod_id, t.heartbeat_at, j.xmax AS job_xmax, t.xmax AS task_xmax
     FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id

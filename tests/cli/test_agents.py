@@ -3,6 +3,7 @@ from typing import Any
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 
 RESEARCHER = """
 name: researcher
@@ -34,11 +35,11 @@ def test_applied_version_records_person_and_reason(cortex: Cortex, life: Life) -
         assert cortex(*applied, stdin=RESEARCHER + "budget: {usd: 9}").code == 0
     facts = life.sql(
         "SELECT subtype, source, agent_version, data->>'by' AS by, data->>'reason' AS reason "
-        "FROM cortex.fact ORDER BY id"
+        "FROM cortex.fact WHERE source LIKE '%:agent:%' OR source LIKE 'agent:%' ORDER BY id"
     )
     assert [tuple(fact) for fact in facts] == [
-        ("agent_applied", "agent:researcher", 1, "ana", "cheaper"),
-        ("budget_set", "budget:agent:researcher:usd:run", None, "ana", "cheaper"),
+        ("agent_applied", "agent:researcher", 1, me("ana"), "cheaper"),
+        ("budget_set", "budget:agent:researcher:usd:run", None, me("ana"), "cheaper"),
     ]
 
 
@@ -80,8 +81,8 @@ def test_a_declared_budget_is_set_with_the_version(cortex: Cortex, life: Life) -
     assert apply("budget: {usd: 0.2}") == ([(run, 0.1, 0.2)], ["agent:researcher:tokens:run"])
     found = life.sql("SELECT name, limit_amount, changed_by, reason FROM cortex.budget ORDER BY id")
     assert [tuple(row) for row in found] == [
-        (run, Decimal("0.2"), "ana", "agent researcher v3"),
-        ("agent:researcher:tokens:run", 5000, "ana", "agent researcher v2"),
+        (run, Decimal("0.2"), me("ana"), "agent researcher v3"),
+        ("agent:researcher:tokens:run", 5000, me("ana"), "agent researcher v2"),
     ]
     cortex("budgets", "rm", "agent:researcher:tokens:run", "--reason", "a test", "--yes")
     assert apply("budget: {usd: 0.2, per: day}") == ([(day, None, 0.2)], [run])
@@ -118,7 +119,7 @@ def test_an_agent_is_shown_in_any_version(cortex: Cortex) -> None:
     assert "    You find things out.\n    And sing." in newest.out
     first = cortex("agents", "show", "researcher", "--version", "1", "--json").document
     assert first["agent"]["spec"]["system"] == "You find things out.\nAnd tell.\n"
-    assert first["agent"]["applied_by"] == "ana"
+    assert first["agent"]["applied_by"] == me("ana")
     assert cortex("agents", "show", "researcher", "--version", "3").code == 3
 
 

@@ -10,7 +10,9 @@ import pytest
 from cortex.store import jobs
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
+from tests.support.in_process import Ended
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.records.approvals import Askers
 from tests.support.records.rows import job_row, move_clock, new_id
 from tests.support.servers.postgres import sql
@@ -203,7 +205,7 @@ def test_approval_needs_yes_and_prints_its_consequence(cortex: Cortex, askers: A
     assert "approved: refund runs with exactly these arguments, once" in ended.out
     assert '"amount": 12.4' in ended.err, "the facts come first"
     shown = askers.row(request)
-    assert (shown.status, shown.decided_by, shown.reason) == ("APPROVED", "ana", "fine")
+    assert (shown.status, shown.decided_by, shown.reason) == ("APPROVED", me("ana"), "fine")
     assert shown.channel == "cli"
     assert job_row(askers.dsn, shown.job_id)["task_state"] == "READY"
 
@@ -224,7 +226,10 @@ def test_denial_needs_a_reason(cortex: Cortex, askers: Askers) -> None:
     ended = cortex("approvals", "deny", str(request.id), "--reason", "no", *LI, "--json")
     assert ended.document["approvals"][0]["outcome"] == "denied"
     row = job_row(askers.dsn, askers.row(request).job_id)
-    assert (row["status"], row["error_message"]) == ("FAILED", "refund was denied by li: no")
+    assert (row["status"], row["error_message"]) == (
+        "FAILED",
+        f"refund was denied by {me('li')}: no",
+    )
 
 
 def test_late_decision_reports_that_nothing_ran(cortex: Cortex, askers: Askers) -> None:
@@ -255,26 +260,32 @@ def test_empty_confirm_approves_nothing(cortex: Cortex, askers: Askers, empty: s
     assert askers.row(request).status == "PENDING"
 
 
-def test_critical_approval_needs_two_credentials(cortex: Cortex, askers: Askers) -> None:
+def test_critical_approval_needs_two_people(cortex: Cortex, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
     confirmed = (str(request.id), "--confirm", request.id.hex[-4:])
-    own = cortex("approvals", "approve", *confirmed, *ANA, "--json")
+    shared = cortex("approvals", "approve", *confirmed, *LI, "--json")
+    assert (shared.code, "CORTEX_TOKEN" in shared.error["hint"]) == (5, True)
+
+    def approve(name: str, *more: str, role: str = "approver") -> Ended:
+        made = cortex("tokens", "create", "--name", name, "--role", role)
+        env = {"CORTEX_TOKEN": made.out.strip()}
+        return cortex("approvals", "approve", *confirmed, *more, env=env)
+
+    own = approve("ana", "--json")
     assert own.code == 5
-    assert own.error["hint"].startswith("another person has to agree, by a credential")
-    first = cortex("approvals", "approve", *confirmed, *LI)
+    assert own.error["hint"].startswith("another person has to agree, with a token of their own")
+    first = approve("li", *ANA)
     assert first.code == 0
     assert "1 of 2 agreed: another person must agree, too" in first.out
     assert "it waits for one other person to approve the same arguments" in first.err
-    other_name = cortex("approvals", "approve", *confirmed, *KIM)
-    assert (other_name.code, "CORTEX_TOKEN" in other_name.err) == (5, True)
-    for role, code in (("viewer", 2), ("approver", 0)):
-        made = cortex("tokens", "create", "--name", "kim", "--role", role)
-        env = {"CORTEX_TOKEN": made.out.strip()}
-        assert cortex("approvals", "approve", *confirmed, env=env).code == code
+    again = approve("li", *KIM)
+    assert (again.code, "you have agreed" in again.err) == (5, True)
+    assert approve("kim", role="viewer").code == 4
+    assert approve("kim").code == 0
     row = askers.row(request)
     assert (row.status, row.decided_by) == ("APPROVED", "kim")
-    assert str(row.decided_with).startswith("token:")
-    assert str(row.votes[0].credential).startswith("os:")
+    assert [vote.person for vote in row.votes] == ["li (ana)", "kim"]
+    assert all(str(vote.credential).startswith("token:") for vote in row.votes)
     wrong = cortex("approvals", "approve", *confirmed, env={"CORTEX_TOKEN": "cortex_x"})
     assert (wrong.code, "does not hold a valid token" in wrong.err) == (2, True)
 
@@ -329,7 +340,7 @@ def test_edited_arguments_are_checked_shown_and_run(cortex: Cortex, askers: Aske
     shown = askers.row(request)
     assert (shown.arguments_text, shown.edited_by) == (
         '{"amount":9.0,"customer":"cus_88"}',
-        "ana",
+        me("ana"),
     )
 
 
@@ -478,10 +489,10 @@ def test_link_is_printed_once_and_stored_only_as_a_digest(cortex: Cortex, askers
     assert "deciding needs a sign-in" in ended.err
     row = sql(askers.dsn, "SELECT * FROM cortex.approval")[0]
     assert found[1] not in str(dict(row))
-    assert row["token_by"] == "ana"
+    assert row["token_by"] == me("ana")
     dump = "SELECT data::text FROM cortex.fact WHERE source = $1"
     facts = sql(askers.dsn, dump, f"approval:{request.id}")
-    assert json.loads(facts[0]["data"]) == {"by": "ana", "reason": "for bo"}
+    assert json.loads(facts[0]["data"]) == {"by": me("ana"), "reason": "for bo"}
     assert found[1] not in cortex("approvals", "show", str(request.id), "--json").out
     askers.decide(request)
     assert cortex("approvals", "link", str(request.id), *base).code == 5
@@ -507,8 +518,8 @@ def test_watch_prints_requests_and_decisions(cortex: Cortex, askers: Askers) -> 
         assert next_event() == ("agreed", str(asked.id), "li")
         askers.decide(asked, by="kim")
         assert next_event() == ("approved", str(asked.id), "kim")
-        askers.decide(earlier, is_approved=False, by="kim", reason="no")
-        assert next_event() == ("denied", str(earlier.id), "kim")
+        askers.decide(earlier, is_approved=False, by="jo", reason="no")
+        assert next_event() == ("denied", str(earlier.id), "jo")
         process.send_signal(signal.SIGINT)
         assert process.wait(WITHIN_S) == 130
 

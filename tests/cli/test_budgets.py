@@ -9,6 +9,7 @@ from cortex.domain.job import Suspend
 from cortex.store import facts, tasks
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 
 WHY = ("--reason", "a test")
 DAY = "tenant:default:usd:day"
@@ -79,8 +80,8 @@ def test_a_named_budget_is_set_in_its_own_unit(cortex: Cortex, life: Life) -> No
         ended = cortex("budgets", "set", DAY, *wrong, *WHY)
         assert ended.code == 2
         assert f"budget {DAY} counts usd per day" in ended.err
-    (newest, first) = life.call(facts.page, types=["lifecycle"], since_s=60)
-    assert first.data == {"by": "ana", "reason": "a test", "before": None, "after": 2}
+    (newest, first) = life.call(facts.page, types=["lifecycle"], since_s=60, source=f"budget:{DAY}")
+    assert first.data == {"by": me("ana"), "reason": "a test", "before": None, "after": 2}
     assert newest.data["before"] == 2
 
 
@@ -121,7 +122,7 @@ def test_raise_resumes_jobs_and_is_recorded(cortex: Cortex, life: Life) -> None:
     (fact, *_) = life.call(facts.page, types=["lifecycle"], since_s=60)
     assert (fact.subtype, fact.data["by"], fact.data["reason"]) == (
         "budget_raised",
-        "bo",
+        me("bo"),
         "go on",
     )
     again = cortex("budgets", "raise", DAY, "--to", "5", *WHY)
@@ -134,7 +135,7 @@ def test_under_a_key_a_raise_is_made_once(cortex: Cortex, life: Life) -> None:
     arguments = ("budgets", "raise", DAY, "--to", "5", *WHY, "--idempotency-key", "k", "--json")
     first, second = cortex(*arguments).document, cortex(*arguments).document
     assert second == first | {"replayed": True}
-    assert len(life.call(facts.page, types=["lifecycle"], since_s=60)) == 2
+    assert len(life.call(facts.page, types=["lifecycle"], since_s=60, source=f"budget:{DAY}")) == 2
 
 
 def test_a_budget_is_removed(cortex: Cortex, life: Life) -> None:
@@ -176,7 +177,7 @@ def test_many_budgets_come_in_pages(cortex: Cortex, life: Life) -> None:
         (("set", "--tenant", "a", "--tokens", "1.5", *WHY), 2, "1.5 is not a whole number"),
         (("raise", "tenant:a:tokens:run", "--to", "1.5", *WHY), 2, "1.5 is not a whole number"),
         (("set", "--tenant", "a", "--usd", "1", "--reason", "x" * 501), 2, "501 characters"),
-        (("set", "--tenant", "a", "--usd", "1", *WHY, "--as", "x" * 201), 2, "201 characters"),
+        (("set", "--tenant", "a", "--usd", "1", *WHY, "--as", "x" * 81), 2, "81 characters"),
         (("set", "moon", "--usd", "1", *WHY), 2, "'moon' is not the name of a budget"),
         (("set", "--agent", "nobody", "--usd", "1", *WHY), 3, "nobody"),
         (("set", "--job", "abcdef", "--usd", "1", *WHY), 3, "no job ends with 'abcdef'"),

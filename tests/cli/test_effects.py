@@ -11,6 +11,7 @@ from cortex.domain.job import Claim
 from cortex.store import facts, jobs
 from tests.support.command_line import Cortex
 from tests.support.life import CHANCE, Life
+from tests.support.people import me
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.effects import Doers
 
@@ -129,12 +130,12 @@ def test_resolution_resumes_the_job_and_is_recorded(cortex: Cortex, doers: Doers
     found = doers.intend(doers.claim(claim.lease.job_id), HOSTILE)
     assert (found and (found.verdict, found.result)) == ("done", '{"receipt":7}')
     shown = cortex("effects", "show", effect).out
-    assert "applied by ana " in shown
+    assert f"applied by {me('ana')} " in shown
     assert ": looked at the bank" in shown
     (data,) = doers.call(facts.page, types=["lifecycle"], since_s=60, source=f"effect:{effect}")
     fact = data.data
     assert (fact["by"], fact["reason"], fact["resolution"]) == (
-        "ana",
+        me("ana"),
         "looked at the bank",
         "applied",
     )

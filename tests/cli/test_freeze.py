@@ -8,6 +8,7 @@ import pytest
 from cortex.store import breakers, facts, retries
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me, user
 from tests.support.records.effects import Doers
 from tests.support.records.rows import job_row, move_clock
 from tests.support.servers.postgres import sql
@@ -52,10 +53,10 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
     assert status.code == 0
     head, output = status.out.splitlines()
     assert head == "✗ effects are frozen · 1 job waits"
-    assert output.startswith("  frozen by ana 20")
+    assert output.startswith(f"  frozen by {me('ana')} 20")
     assert output.endswith(f": {TOLD}")
     document = cortex("freeze", "status", "--json").document
-    assert (document["is_frozen"], document["by"], document["waiting_jobs"]) == (True, "ana", 1)
+    assert (document["is_frozen"], document["by"], document["waiting_jobs"]) == (True, me("ana"), 1)
     assert cortex("freeze", "status", "-o", "name").out == "frozen\n"
 
     off = cortex("freeze", "off", "--reason", "it is over", "--yes", "--json")
@@ -72,7 +73,7 @@ def test_effects_are_frozen_and_freed(cortex: Cortex, doers: Doers) -> None:
     rows = doers.call(facts.page, types=["lifecycle"], since_s=60, source="effects:all")
     assert [(row.subtype, row.data["by"], row.data["reason"]) for row in rows] == [
         ("breaker_forced_closed", getpass.getuser(), "it is over"),
-        ("breaker_forced_open", "ana", WHY[1]),
+        ("breaker_forced_open", me("ana"), WHY[1]),
     ]
 
 
@@ -90,7 +91,7 @@ def test_frozen_jobs_are_counted_up_to_a_bound(cortex: Cortex, doers: Doers) -> 
 def test_last_person_to_freeze_is_recorded(cortex: Cortex, doers: Doers) -> None:
     for name in ("ana", "bo"):
         assert cortex("freeze", "on", "--reason", f"{name}'s", "--as", name).code == 0
-    assert doers.call(breakers.frozen).by == "bo"
+    assert doers.call(breakers.frozen).by == me("bo")
     assert cortex("freeze", "off", *WHY, "--yes").code == 0
     again = cortex("freeze", "off", *WHY, "--yes", "--json")
     assert again.code == 5
@@ -114,7 +115,7 @@ def test_freeze_needs_a_reason_and_unfreezing_a_confirmation(cortex: Cortex, doe
 def test_freeze_under_a_key_happens_once(cortex: Cortex, doers: Doers) -> None:
     key = ("--idempotency-key", "k-1")
     assert cortex("freeze", "on", *WHY, *key).code == 0
-    doers.call(breakers.unfreeze, by="bo", reason="over")
+    doers.call(breakers.unfreeze, by=user("bo"), reason="over")
     again = cortex("freeze", "on", *WHY, *key)
     assert (again.code, "nothing was done" in again.err) == (0, True)
     assert not doers.call(breakers.frozen).is_frozen
@@ -123,7 +124,7 @@ def test_freeze_under_a_key_happens_once(cortex: Cortex, doers: Doers) -> None:
 def test_frozen_job_names_the_person_and_the_way_out(cortex: Cortex, doers: Doers) -> None:
     cortex("freeze", "on", *WHY, "--as", "ana")
     job = frozen(doers)
-    words = "waits until effects may begin: ana froze them at 20"
+    words = f"waits until effects may begin: {me('ana')} froze them at 20"
     why = cortex("why", job)
     assert f"it {words}" in why.out
     assert f": {TOLD} · for " in why.out

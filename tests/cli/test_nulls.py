@@ -38,6 +38,7 @@ NEWEST: Final = {
     "effect": "SELECT id::text FROM cortex.effect ORDER BY id",
     "letter": "SELECT job_id::text AS id FROM cortex.dead_letter WHERE state = 'OPEN' ORDER BY 1",
     "agent": "SELECT name AS id FROM cortex.agent",
+    "person": "SELECT name AS id FROM cortex.person ORDER BY name",
     "budget": "SELECT name AS id FROM cortex.budget",
     "pod": "SELECT name AS id FROM cortex.pod ORDER BY name",
     "flow": "SELECT name AS id FROM cortex.flow",
@@ -87,6 +88,8 @@ LOOKS: Final = (
     "dead retry {letter} --dry-run",
     "dead discard {letter} --dry-run",
     "tokens ls",
+    "people ls",
+    "people show {person}",
 )
 ACTS: Final = (
     "approvals approve {waiting} --yes",

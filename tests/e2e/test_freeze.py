@@ -10,6 +10,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, quotas
 from tests.support.eventually import eventually
+from tests.support.people import user
 from tests.support.pods import Pods
 from tests.support.records.rows import (
     assert_one_truth,
@@ -76,7 +77,7 @@ def test_freeze_stops_effects_in_all_pods_and_fails_no_job(
     until_status(pods.dsn, fresh, "RETRY")
     assert sorted(lines(delivered)) == before
 
-    call(breakers.unfreeze, by="ana", reason="it is over")
+    call(breakers.unfreeze, by=user("ana"), reason="it is over")
     until_jobs(pods.dsn, "status = 'COMPLETED'", count=JOBS + 2)
     assert sorted(lines(delivered)) == sorted([*list(range(EACH)) * JOBS, 0])
     assert job_count(pods.dsn, "retry_count > 0") == 0

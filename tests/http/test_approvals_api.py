@@ -56,7 +56,7 @@ def test_pending_approvals_are_listed_by_risk_in_pages(
     asked = {
         risk: [own_askers.asked(risk=risk, expires_s=s) for s in (600.0, 300.0)] for risk in Risk
     }
-    own_askers.decide(own_askers.asked())
+    own_askers.decide(own_askers.asked(), by="bo")
     expected = [str(each.id) for risk in reversed(Risk) for each in reversed(asked[risk])]
     found: list[str] = []
     query = "?limit=3"
@@ -72,7 +72,7 @@ def test_decided_approvals_are_listed_by_state_newest_first(
 ) -> None:
     token = own_server.token("viewer")
     yes, no, void = own_askers.asked(), own_askers.asked(), own_askers.asked()
-    own_askers.decide(yes)
+    own_askers.decide(yes, by="bo")
     own_askers.decide(no, is_approved=False, by="li", reason="no")
     for query, expected in (
         ("status=APPROVED", [yes]),
@@ -214,7 +214,7 @@ def test_critical_approval_takes_two_people_besides_the_submitter(
     confirm = {"confirm": request.id.hex[-4:]}
     assert approve(server, server.token("approver", name="li"), request, **confirm).status == 409
     assert approve(server, ana, request, **confirm).json["outcome"] == "agreed"
-    for same in (ana, server.token("admin", name="ANA")):
+    for same in (ana, server.token("admin", name="ana")):
         output = approve(server, same, request, **confirm)
         assert (output.status, "you have agreed" in output.json["detail"]) == (409, True)
     output = approve(server, server.token("approver", name="kim"), request, **confirm)
@@ -358,9 +358,9 @@ def test_batch_with_an_invalid_vote_decides_nothing(
     server: HttpServer, askers: Askers, ana: str
 ) -> None:
     asked = [askers.asked() for _ in range(3)]
-    askers.decide(asked[1], is_approved=False, by="li", reason="no")
+    askers.decide(asked[1], is_approved=False, by="bo", reason="no")
     output = batch(server, ana, *asked)
-    assert (output.status, "already denied by li" in output.json["detail"]) == (409, True)
+    assert (output.status, "already denied by bo" in output.json["detail"]) == (409, True)
     stale = a_request(id=asked[2].id, arguments={"customer": "other", "amount": 1})
     output = batch(server, ana, asked[0], stale)
     assert (output.status, "have changed" in output.json["detail"]) == (409, True)

@@ -7,7 +7,7 @@ import trio
 from starlette.responses import Response
 
 from cortex.domain.errors import UnavailableError
-from cortex.domain.token import IMPLIED, TOKEN_PREFIX, Role, digest_of_token, token_text
+from cortex.domain.token import IMPLIED, TOKEN_PREFIX, Role, digest_of_token, may, token_text
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import MISSES_MAX, Authenticator
 from cortex.http.framework.dispatch import application
@@ -19,6 +19,7 @@ from cortex.postgres.database import Database, Profile
 from cortex.store import tokens
 from tests.support.counting import CountingPort
 from tests.support.eventually import eventually, eventually_async
+from tests.support.people import user
 from tests.support.records.rows import move_clock, seeded_random
 from tests.support.servers.http_server import Answered, HttpServer, http_server
 from tests.support.servers.postgres import sql
@@ -53,7 +54,7 @@ def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> Non
     for route in BY_TOKEN:
         for role, token in held.items():
             output = server.ask(route.method.value, somewhere(route.path), token=token)
-            if role is route.role or role is Role.ADMIN or route.role is Role.VIEWER:
+            if isinstance(route.role, Role) and may({role}, route.role):
                 assert output.status not in {401, 403}, (route.path, role)
             else:
                 assert refused(output, 403, "forbidden"), (route.path, role)
@@ -125,7 +126,7 @@ def test_revoked_token_is_unauthenticated(server: HttpServer) -> None:
 
     async def revoke(db: Database) -> None:
         (row,) = await tokens.page(db)
-        await tokens.revoke(db, row.id, by="li", reason="lost")
+        await tokens.revoke(db, row.id, by=user("li"), reason="lost")
 
     server.store(revoke)
     # What only reads may be let in for a moment more.

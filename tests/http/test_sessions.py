@@ -15,6 +15,7 @@ from cortex.http.routes import ALL
 from cortex.http.sessions import drop_cookie, set_cookie, sign_in, sign_out
 from cortex.postgres.database import Database
 from cortex.store import tokens
+from tests.support.people import user
 from tests.support.servers.http_server import Answered, HttpServer, http_server
 from tests.support.servers.postgres import sql
 
@@ -129,7 +130,7 @@ def test_a_session_ends_at_once_with_its_token(server: HttpServer) -> None:
 
     async def revoke(db: Database) -> None:
         (row,) = await tokens.page(db)
-        await tokens.revoke(db, row.id, by="li", reason="")
+        await tokens.revoke(db, row.id, by=user("li"), reason="")
 
     server.store(revoke)
     assert server.get("/t/page", headers=cookie).status == 303

@@ -13,6 +13,7 @@ from cortex.postgres.queries import sql as query_text
 from cortex.postgres.session import Session, open_session
 from cortex.store import approvals, tasks
 from tests.sql.test_plans import explain
+from tests.support.people import user
 from tests.support.servers.postgres import run_asyncio, sql
 
 WAITING = 6_000
@@ -57,6 +58,7 @@ ASKED = (
     '"unknown": []}'
 )
 DIGEST = "\\\\x44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+BY = user("ana").document()
 ALL = ["PENDING", "APPROVED", "DENIED", "EXPIRED", "CANCELLED"]
 
 STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
@@ -70,8 +72,6 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "approvals.list of a later page": ((ALL, SOME, BATCH, None), 6 * BATCH),
     "approvals.changes": ((None, BATCH), 6 * BATCH),
     "approvals.inbox": ((BATCH,), 6 * BATCH),
-    "approvals.link": ((SOME, "\\x" + "00" * 32, "ana", "lost"), FEW),
-    "approvals.token": ((SOME,), FEW),
     "approvals.hold": (([SOME, UUID(int=5_200)],), FEW),
     "tasks.suspend": (
         (
@@ -152,8 +152,12 @@ def test_deciding_and_expiring_find_their_rows_by_index(big: str, statistics: st
     digest = sql(big, "SELECT digest FROM cortex.approval LIMIT 1")[0]["digest"]
     ways = ((SOME, True, None), (UUID(int=5_001), False, None), (UUID(int=5_002), True, "{}"))
     for approval_id, is_approved, edited in ways:
-        given = (approval_id, is_approved, "ana", digest, "why", "cli", None, None, edited, None)
+        given = (approval_id, is_approved, BY, digest, "why", "cli", None, None, edited)
         found = touched(big, query_text("approvals.decide"), *given)
+        assert found.scans == 0
+        assert found.rows <= FEW
+    for query, more in (("approvals.link", (BY, "lost")), ("approvals.is_link", ())):
+        found = touched(big, query_text(query), SOME, bytes(32), *more)
         assert found.scans == 0
         assert found.rows <= FEW
     found = touched(big, query_text("approvals.expire"), BATCH)

@@ -18,6 +18,7 @@ from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, tasks
 from tests.support.at_once import at_once
 from tests.support.eventually import eventually
+from tests.support.people import enrolled, user
 from tests.support.records.approvals import Askers, a_request, a_verdict, facts, suspension
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import assert_one_truth, job_row, move_clock, seeded_random
@@ -66,7 +67,7 @@ def test_one_of_fifty_deciders_wins_and_the_others_learn_who(askers: Askers) -> 
     found = at_once(
         askers.dsn,
         *(
-            decider(request, by=name, is_approved=n % 2 == 0, reason=f"said {name}")
+            decider(request, by=user(name), is_approved=n % 2 == 0, reason=f"said {name}")
             for n, name in enumerate(people)
         ),
     )
@@ -88,7 +89,9 @@ def test_one_of_fifty_deciders_wins_and_the_others_learn_who(askers: Askers) -> 
 def test_two_of_fifty_people_approve_a_critical_request(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="person-0")
     people = [f"person-{n % 25}" for n in range(DECIDERS)]
-    found = at_once(askers.dsn, *(decider(request, by=name) for name in people))
+    found = at_once(
+        askers.dsn, *(decider(request, by=enrolled(askers.dsn, name)) for name in people)
+    )
     counts = rulings(found)
     assert (counts["agreed"], counts["approved"]) == (1, 1)
     votes = [row["person"] for row in sql(askers.dsn, "SELECT person FROM cortex.approval_vote")]
@@ -101,7 +104,11 @@ def test_simultaneous_edits_do_not_approve_each_other(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
     edits = [canonical({"customer": "cus_88", "amount": n}) for n in range(10)]
     found = at_once(
-        askers.dsn, *(decider(request, by=f"p{n}", edited=text) for n, text in enumerate(edits))
+        askers.dsn,
+        *(
+            decider(request, by=enrolled(askers.dsn, f"p{n}"), edited=text)
+            for n, text in enumerate(edits)
+        ),
     )
     assert rulings(found) == {"agreed": 1, "changed": 9}
     shown = askers.row(request)
@@ -111,7 +118,7 @@ def test_simultaneous_edits_do_not_approve_each_other(askers: Askers) -> None:
 def test_many_approve_and_deny_races_have_one_decision_each(askers: Askers) -> None:
     requests = [askers.asked() for _ in range(ROUNDS)]
     calls = [
-        decider(request, by=by, is_approved=by == "ana", reason=by)
+        decider(request, by=user(by), is_approved=by == "ana", reason=by)
         for request in requests
         for by in ("ana", "li")
     ]
@@ -336,9 +343,9 @@ def test_batches_that_overlap_are_decided_by_one_person_each(askers: Askers) -> 
     pairs = [(a_request(key="a"), a_request(key="b")) for _ in range(10)]
     for pair in pairs:
         askers.ask(*pair)
-    one = [a_verdict(first, by="ana") for first, _ in pairs]
-    other = [a_verdict(second, by="li") for _, second in reversed(pairs)]
-    rival = [a_verdict(first, by="kim") for first, _ in reversed(pairs)]
+    one = [a_verdict(first, by=user("ana")) for first, _ in pairs]
+    other = [a_verdict(second, by=user("li")) for _, second in reversed(pairs)]
+    rival = [a_verdict(first, by=user("kim")) for first, _ in reversed(pairs)]
 
     def deciding(verdicts: Any) -> Callable[[Database], Coroutine[Any, Any, Any]]:
         return lambda db: approvals.decide(db, verdicts)

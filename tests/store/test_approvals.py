@@ -1,4 +1,7 @@
-"""Requests for approval: creation, decision, expiry, and the consequences for their jobs."""
+"""Requests for approval: creation, decision, expiry, and the consequences for their jobs.
+
+Long because all of them are about one function, on the same jobs that ask.
+"""
 
 import hashlib
 import json
@@ -14,11 +17,14 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.dead_letter import UNRESOLVED
 from cortex.domain.errors import ConflictError, ExpiredError, NotFoundError, RejectedError
 from cortex.domain.job import Finish, JobStatus
+from cortex.domain.people import Identity
+from cortex.domain.token import digest_of_link
 from cortex.postgres.database import Database
 from cortex.postgres.session import Session
-from cortex.store import approvals, dead_letters, jobs, pulse, retries, specs, tasks
+from cortex.store import approvals, dead_letters, jobs, people, pulse, retries, specs, tasks
 from cortex.store.dead_letters import Resubmission
 from cortex.store.specs import SpecKind
+from tests.support.people import enrolled, uid_of, user
 from tests.support.records.approvals import (
     ARGUMENTS,
     Askers,
@@ -182,12 +188,13 @@ def test_request_without_a_schema_cannot_be_edited(askers: Askers) -> None:
 @pytest.mark.smoke("What was approved is what runs")
 def test_critical_request_needs_two_people_besides_the_submitter(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="ana")
-    for same in ("ana", "ANA"):
+    for number in (1, 2):
+        same = enrolled(askers.dsn, "ana", number=number)
         assert "asked for by you" in askers.refused(request, by=same).message
     first = askers.decide(request, by="li")
     assert (first.outcome, first.agreed_count) == ("agreed", 1)
-    for same in ("li", "Li"):
-        refused = askers.refused(request, by=same)
+    for number in (1, 2):
+        refused = askers.refused(request, by=enrolled(askers.dsn, "li", number=number))
         assert refused.message == f"you have agreed to approval {request.id} already"
         assert "another person" in str(refused.hint)
     assert askers.row(request).status == "PENDING"
@@ -205,40 +212,62 @@ def test_critical_request_needs_two_people_besides_the_submitter(askers: Askers)
     "same", ["LI\u00c9", "lie\u0301", " li\u00e9", "li\u00e9\t", "\uff4c\uff49\u00e9"]
 )
 def test_submitter_is_recognised_in_any_spelling_of_the_name(askers: Askers, same: str) -> None:
-    request = askers.asked(risk="CRITICAL", submitted_by="li\u00e9")
-    assert "asked for by you" in askers.refused(request, by=same).message
+    request = askers.asked(risk="CRITICAL", submitted_by=same)
+    assert "asked for by you" in askers.refused(request, by="li\u00e9").message
 
 
-def test_two_names_of_one_credential_are_one_person(askers: Askers) -> None:
-    request = askers.asked(risk="CRITICAL")
-    assert askers.decide(request, by="x1", credential="os:0@here").outcome == "agreed"
-    same_credential = askers.refused(request, by="x2", credential="os:0@here")
-    assert "you have agreed" in same_credential.message
-    assert "CORTEX_TOKEN" in str(same_credential.hint)
-    same_name = askers.refused(request, by="X1", credential="token:7")
-    assert "you have agreed" in same_name.message
-    second = askers.decide(request, by="x3", credential="token:7")
+def test_two_credentials_of_one_person_are_one_person(askers: Askers) -> None:
+    request = askers.asked(people=2)
+    assert askers.decide(request, by=user("x1")).outcome == "agreed"
+    by = user("admin")
+    credentials = [f"os:{uid_of('x1')}"]
+    askers.call(people.add, "x3", credentials=credentials, by=by, reason="it is hers")
+    for same in (user("x1"), enrolled(askers.dsn, "x3"), enrolled(askers.dsn, "x3", number=2)):
+        refused = askers.refused(request, by=same)
+        assert "you have agreed" in refused.message
+        assert "CORTEX_TOKEN" in str(refused.hint)
+    second = askers.decide(request, by=enrolled(askers.dsn, "x4"))
     assert (second.outcome, second.agreed_count) == ("approved", 2)
     shown = askers.row(request)
-    assert [vote.credential for vote in shown.votes] == ["os:0@here", "token:7"]
-    assert shown.decided_with == "token:7"
+    assert [vote.person for vote in shown.votes] == ["x1", "x4"]
+    assert shown.votes[0].credential == credentials[0]
+
+
+def test_an_operating_system_user_is_not_enough_for_a_critical_request(askers: Askers) -> None:
+    request = askers.asked(risk="CRITICAL")
+    refused = askers.refused(request, by=user("li"))
+    assert "an operating-system user is not enough" in refused.message
+    assert askers.decide(request, by=user("li"), is_approved=False).outcome == "denied"
+
+
+def test_a_label_stands_beside_the_name_and_never_replaces_it(askers: Askers) -> None:
+    request = askers.asked(people=2)
+    assert askers.decide(request, by=user("x1", label="x2")).outcome == "agreed"
+    assert "you have agreed" in askers.refused(request, by=user("x1", label="x3")).message
+    assert [vote.person for vote in askers.row(request).votes] == ["x1 (x2)"]
 
 
 def test_the_credential_that_submitted_a_job_does_not_decide(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
-    query = "UPDATE cortex.approval SET requested_with = 'os:5@here' WHERE id = $1"
-    sql(askers.dsn, query, request.id)
-    refused = askers.refused(request, by="somebody else", credential="os:5@here")
-    assert "asked for by you" in refused.message
-    assert askers.decide(request, is_approved=False, credential="os:5@here").outcome == "denied"
+    by = enrolled(askers.dsn, "somebody else")
+    query = "UPDATE cortex.approval SET requested_with = $2 WHERE id = $1"
+    sql(askers.dsn, query, request.id, by.credential)
+    for number in (1, 2):
+        refused = askers.refused(request, by=enrolled(askers.dsn, "somebody else", number=number))
+        assert "asked for by you" in refused.message
+    assert askers.decide(request, is_approved=False, by=by).outcome == "denied"
 
 
 def test_several_people_must_sign_in(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
-    refused = askers.refused(request, credential=None)
+    reader = Identity.with_link("ana", link=b"")
+    refused = askers.refused(request, by=reader)
     assert (refused.code, "needs several people" in refused.message) == ("forbidden", True)
     one = askers.asked(risk="LOW")
-    assert askers.decide(one, credential=None).outcome == "approved"
+    token = askers.call(approvals.link, one.id, by=user("ana"))
+    assert "a link is not enough" in askers.refused(one, by=reader).message
+    reader = Identity.with_link("ana", link=digest_of_link(token))
+    assert askers.decide(one, by=reader).outcome == "approved"
 
 
 def test_a_submit_by_sql_has_a_requester(askers: Askers) -> None:
@@ -517,7 +546,7 @@ def test_several_are_decided_together_or_not_at_all(askers: Askers) -> None:
 
 def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> None:
     request, other = askers.asked(), askers.asked()
-    tokens = [askers.call(approvals.link, request.id, by="ana") for _ in range(2)]
+    tokens = [askers.call(approvals.link, request.id, by=user("ana")) for _ in range(2)]
     assert len(tokens[0]) == 43, "256 random bits"
     row = sql(askers.dsn, "SELECT token_digest FROM cortex.approval WHERE id = $1", request.id)[0]
     assert row["token_digest"] == hashlib.sha256(tokens[1].encode()).digest(), "kept as a digest"
@@ -535,9 +564,9 @@ def test_a_link_has_a_token_of_its_own_until_the_decision(askers: Askers) -> Non
     assert not askers.call(approvals.is_token, request.id, tokens[1])
     move_clock(askers.dsn, 0)
     with pytest.raises(ConflictError, match="already approved by ana"):
-        askers.call(approvals.link, request.id, by="ana")
+        askers.call(approvals.link, request.id, by=user("ana"))
     with pytest.raises(NotFoundError):
-        askers.call(approvals.link, new_id(), by="ana")
+        askers.call(approvals.link, new_id(), by=user("ana"))
 
 
 # --- lists
@@ -580,10 +609,10 @@ def test_an_edit_that_crosses_a_rule_is_refused_when_it_is_made(askers: Askers) 
 
 def test_arguments_that_are_edited_back_count_no_person_twice(askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL")
-    assert askers.decide(request, by="x1", credential="token:1").outcome == "agreed"
-    there = askers.decide(request, by="x1", credential="token:1", edited=EDITED)
+    assert askers.decide(request, by="x1").outcome == "agreed"
+    there = askers.decide(request, by="x1", edited=EDITED)
     assert there.outcome == "agreed"
-    other = {"by": "X1", "credential": "token:2", "seen": digest(EDITED)}
+    other = {"by": enrolled(askers.dsn, "x1", number=2), "seen": digest(EDITED)}
     back = askers.decide(request, **other, edited=request.arguments)
     assert (back.outcome, back.agreed_count) == ("agreed", 1)
-    assert askers.decide(request, by="x2", credential="token:3").outcome == "approved"
+    assert askers.decide(request, by="x2").outcome == "approved"

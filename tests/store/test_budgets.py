@@ -20,6 +20,7 @@ from cortex.store import budgets, facts, specs, tasks
 from cortex.store.budgets import FIRST, Bill, BudgetCall, BudgetChange, BudgetVerdict
 from cortex.store.specs import SpecKind
 from tests.support.eventually import eventually
+from tests.support.people import user
 from tests.support.records.messages import announced, subscribe
 from tests.support.records.rows import job_row, move_clock, new_id, seeded_random
 from tests.support.servers.postgres import database_of, run_asyncio, sql
@@ -54,7 +55,7 @@ def a_call(claim: Claim, pod_id: UUID, usd: str | None = "1", **fields: Any) -> 
 
 
 def limit(store: Session, budget: Budget, amount: str | int) -> None:
-    store(budgets.put, budget, limit=Decimal(amount), by="ana", reason="test")
+    store(budgets.put, budget, limit=Decimal(amount), by=user("ana"), reason="test")
 
 
 def a_bill(call: BudgetCall, usd: Decimal | str | None, tokens: int = 10) -> Bill:
@@ -199,7 +200,7 @@ def test_a_budget_in_money_needs_a_price(
     call = a_call(running(), pod_id, None)
     answer = store(budgets.reserve, call)
     assert (answer.word, answer.budget) == ("unpriced", "tenant:default:usd:run")
-    store(budgets.remove, "tenant:default:usd:run", by="ana", reason="")
+    store(budgets.remove, "tenant:default:usd:run", by=user("ana"), reason="")
     limit(store, TOKENS_DAY, 100)
     assert store(budgets.reserve, call).word == "granted"
 
@@ -354,7 +355,9 @@ def test_raise_resumes_only_jobs_that_have_room(  # noqa: PLR0917 -- pytest pass
     wait_for(store, pod_id, other, "tenant:other:usd:run", delay_s)
     (row,) = store(budgets.page)
     assert (row.waiting_jobs, row.spent, row.limit_amount) == (2, Decimal(7), Decimal(1))
-    change = store(budgets.raise_limit, TENANT_RUN.name, to=Decimal(5), by="bo", reason="go on")
+    change = store(
+        budgets.raise_limit, TENANT_RUN.name, to=Decimal(5), by=user("bo"), reason="go on"
+    )
     assert figures(change) == (1, 5, 1)
     assert store(budgets.wake, [TENANT_RUN.name]) == 0
     job = job_row(database, first)
@@ -384,11 +387,11 @@ def test_raise_must_exceed_the_limit_of_an_existing_budget(store: Session) -> No
     limit(store, TENANT_RUN, 5)
     for to in ("5", "4"):
         with pytest.raises(ConflictError, match=r"is \$5.00 already"):
-            store(budgets.raise_limit, TENANT_RUN.name, to=Decimal(to), by="ana", reason="")
+            store(budgets.raise_limit, TENANT_RUN.name, to=Decimal(to), by=user("ana"), reason="")
     with pytest.raises(NotFoundError, match="job:x:usd:run"):
-        store(budgets.raise_limit, "job:x:usd:run", to=Decimal(1), by="ana", reason="")
+        store(budgets.raise_limit, "job:x:usd:run", to=Decimal(1), by=user("ana"), reason="")
     with pytest.raises(NotFoundError, match="job:x:usd:run"):
-        store(budgets.remove, "job:x:usd:run", by="ana", reason="")
+        store(budgets.remove, "job:x:usd:run", by=user("ana"), reason="")
 
 
 def test_removed_budget_resumes_all_its_jobs(
@@ -400,7 +403,7 @@ def test_removed_budget_resumes_all_its_jobs(
     assert store(budgets.reserve, call).word == "spent"
     for each in claims[1:]:
         wait_for(store, pod_id, each, TENANT_RUN.name, None)
-    change = store(budgets.remove, TENANT_RUN.name, by="ana", reason="enough of it")
+    change = store(budgets.remove, TENANT_RUN.name, by=user("ana"), reason="enough of it")
     assert figures(change) == (0, None, 2)
     assert store(budgets.reserve, call).word == "granted"
     assert uses(database) == []
@@ -415,7 +418,7 @@ def test_a_budget_removed_during_a_call_does_not_disturb_it(
     limit(store, TENANT_RUN, 5)
     call = a_call(running(), pod_id)
     assert store(budgets.reserve, call).word == "granted"
-    store(budgets.remove, TENANT_DAY.name, by="ana", reason="")
+    store(budgets.remove, TENANT_DAY.name, by=user("ana"), reason="")
     limit(store, TENANT_DAY, 5)
     assert settle(store, call, "2")
     assert {row.name: row.spent for row in store(budgets.page)} == {
@@ -449,7 +452,7 @@ def test_many_jobs_resume_in_batches(
     limit(store, TENANT_DAY, 0)
     for _ in range(10):
         wait_for(store, pod_id, running(), TENANT_DAY.name, None)
-    change = store(budgets.put, TENANT_DAY, limit=Decimal(1), by="ana", reason="")
+    change = store(budgets.put, TENANT_DAY, limit=Decimal(1), by=user("ana"), reason="")
     assert figures(change) == (0, 1, 4)
     assert store(budgets.wake, [TENANT_DAY.name]) == 4
     assert wake_all(store, limit=1) == [1, 1, 0]
@@ -460,8 +463,9 @@ def test_declared_limit_does_not_undo_a_persons_change(store: Session) -> None:
     agent = Budget(scope=Scope.AGENT, subject="a", unit=Unit.TOKENS, period=Period.RUN)
 
     def declare(amount: int) -> bool:
-        words = {"by": "ana", "reason": "agent a"}
-        return store(budgets.ensure, agent, limit=Decimal(amount), **words) is not None
+        limit = Decimal(amount)
+        change = store(budgets.ensure, agent, limit=limit, by=user("ana"), reason="agent a")
+        return change is not None
 
     def now() -> Decimal:
         return Decimal(store(budgets.show, agent.name).limit_amount)
@@ -469,7 +473,7 @@ def test_declared_limit_does_not_undo_a_persons_change(store: Session) -> None:
     assert declare(100)
     assert not declare(100)
     assert now() == Decimal(100)
-    store(budgets.raise_limit, agent.name, to=Decimal(500), by="bo", reason="")
+    store(budgets.raise_limit, agent.name, to=Decimal(500), by=user("bo"), reason="")
     assert not declare(100)
     assert now() == Decimal(500)
     assert declare(200)

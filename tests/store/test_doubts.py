@@ -15,6 +15,7 @@ from cortex.domain.job import Claim, EffectIntent, IntentReply, Suspend, Unknown
 from cortex.durable.gates import Gate
 from cortex.postgres.session import Session
 from cortex.store import approvals, effects, tasks
+from tests.support.people import user
 from tests.support.records.rows import assert_one_truth, job_row, new_id
 from tests.support.servers.postgres import sql
 
@@ -62,7 +63,9 @@ class Pod:
         self.suspend(claim, waiting_on=f"effect:{effect_id}", unknown=unknown)
 
     def resolve(self, effect_id: UUID, said: Resolution) -> bool:
-        return self.store(effects.resolve, effect_id, said, by="ana", reason="seen", result="7")
+        return self.store(
+            effects.resolve, effect_id, said, by=user("ana"), reason="seen", result="7"
+        )
 
 
 @pytest.fixture

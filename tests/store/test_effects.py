@@ -11,6 +11,7 @@ from cortex.domain.job import IntentReply
 from cortex.postgres.session import Session
 from cortex.store import breakers, effects, jobs
 from tests.support.at_once import at_once
+from tests.support.people import user
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.effects import ARGUMENTS, Doers, an_intent
 from tests.support.records.messages import announced, subscribe
@@ -26,7 +27,10 @@ def doers(store: Session, database: str) -> Doers:
 
 def resolve(doers: Doers, effect_id: UUID, said: str, **fields: Any) -> bool:
     return doers.call(
-        effects.resolve, effect_id, Resolution(said), **{"by": "ana", "reason": "looked", **fields}
+        effects.resolve,
+        effect_id,
+        Resolution(said),
+        **{"by": user("ana"), "reason": "looked", **fields},
     )
 
 
@@ -126,7 +130,7 @@ def test_freeze_stops_new_effects_but_returns_completed_ones(doers: Doers) -> No
     for is_sure, verdict in ((False, "recheck"), (True, "frozen")):
         found = doers.intend(begun, is_sure=is_sure)
         assert (found and found.verdict) == verdict, "asking is no effect, calling is"
-    doers.call(breakers.unfreeze, by="ana", reason="it is over")
+    doers.call(breakers.unfreeze, by=user("ana"), reason="it is over")
     assert doers.begin(fresh).verdict == "go"
     assert len(doers.call(effects.page)) == 3
 
@@ -293,7 +297,7 @@ def test_only_unknown_effects_can_be_resolved_once(doers: Doers) -> None:
     with pytest.raises(NotFoundError):
         resolve(doers, new_id(), "applied")
     doers.doubt(claim, leave.id)
-    resolve(doers, leave.id, "give-up", by="bo")
+    resolve(doers, leave.id, "give-up", by=user("bo"))
     with pytest.raises(ConflictError, match="bo has said that already: give-up"):
         resolve(doers, leave.id, "applied")
 
@@ -315,7 +319,7 @@ def test_one_of_many_simultaneous_resolutions_wins(doers: Doers) -> None:
     def one(number: int) -> Any:
         resolution = said[number % len(said)]
         return lambda db: effects.resolve(
-            db, effect_id, resolution, by=f"person-{number}", reason="looked"
+            db, effect_id, resolution, by=user(f"person-{number}"), reason="looked"
         )
 
     found = at_once(doers.dsn, *(one(number) for number in range(DECIDERS)))
@@ -334,7 +338,7 @@ def test_resolution_racing_a_cancel_leaves_one_truth(doers: Doers) -> None:
         resolved, cancelled = at_once(
             doers.dsn,
             lambda db, it=effect_id: effects.resolve(  # type: ignore[misc]
-                db, it, Resolution.NOT_APPLIED, by="ana", reason="looked"
+                db, it, Resolution.NOT_APPLIED, by=user("ana"), reason="looked"
             ),
             lambda db, it=job_id: jobs.cancel(db, it, by="bo", reason="enough"),  # type: ignore[misc]
         )

@@ -23,6 +23,7 @@ from cortex.store import effects
 from cortex.testing.ledger import Ledger
 from cortex.testing.people import decided_on
 from cortex.testing.record import JobRecord
+from tests.support.people import user
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.effects import ARGUMENTS, Doers, an_intent
 from tests.support.records.rows import new_id
@@ -121,7 +122,7 @@ class Both:
         self.acts.append(f"doubt {effect.intent.arguments}: {said}")
         self.doers.doubt(self.claim, effect.id, "no answer came")
         self.ledger.doubt(UnknownEffect(effect.id, "no answer came"))
-        self.doers.call(effects.resolve, effect.id, said, by="ana", reason="seen", result="7")
+        self.doers.call(effects.resolve, effect.id, said, by=user("ana"), reason="seen", result="7")
         self.ledger.resolve(effect.id, said, result="7")
         self.claim = self.doers.claim(self.claim.lease.job_id)
 

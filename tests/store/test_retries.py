@@ -21,7 +21,6 @@ from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import JOB_TYPE
 from tests.support.records.rows import (
     history,
-    hold_turns,
     job_row,
     move_clock,
     new_id,
@@ -368,7 +367,9 @@ def test_one_pod_polls_retries_at_a_time(
         db = await open_database(Profile(dsn=database, hot_path=True), rng=seeded_random())
         try:
             async with other.transaction():
-                await other.fetch(hold_turns("retries"))
+                await other.fetch(
+                    "SELECT pg_advisory_xact_lock(hashtextextended('cortex.retries', 0))"
+                )
                 return (await retries.due(db)).count
         finally:
             await db.close()

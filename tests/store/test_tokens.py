@@ -11,6 +11,7 @@ from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.token import Role
 from cortex.postgres.session import Session
 from cortex.store import tokens
+from tests.support.people import user
 from tests.support.records.rows import as_runtime, move_clock, new_id
 from tests.support.servers.postgres import sql
 
@@ -21,7 +22,7 @@ def digest(number: int) -> bytes:
 
 def make(store: Session, number: int = 1, **fields: Any) -> UUID:
     token_id = new_id()
-    given = {"name": "ana", "roles": [Role.VIEWER], "expires_s": None, "by": "li"} | fields
+    given = {"name": "ana", "roles": [Role.VIEWER], "expires_s": None, "by": user("li")} | fields
     store(tokens.create, token_id=token_id, digest=digest(number), **given)
     return token_id
 
@@ -72,12 +73,12 @@ def test_a_token_ends_with_its_time_by_the_databases_clock(store: Session, datab
 
 def test_a_token_is_revoked_once_and_by_somebody(store: Session, database: str) -> None:
     token_id = make(store)
-    row = store(tokens.revoke, token_id, by="li", reason="lost")
+    row = store(tokens.revoke, token_id, by=user("li"), reason="lost")
     assert (row.name, row.revoked_by) == ("ana", "li")
     with pytest.raises(ConflictError, match=r"of ana was revoked by li at 20.*Z"):
-        store(tokens.revoke, token_id, by="bo", reason="")
+        store(tokens.revoke, token_id, by=user("bo"), reason="")
     with pytest.raises(NotFoundError):
-        store(tokens.revoke, new_id(), by="bo", reason="")
+        store(tokens.revoke, new_id(), by=user("bo"), reason="")
     holder = store(tokens.used, digest(1))
     assert holder is not None
     assert holder.is_revoked
@@ -112,7 +113,7 @@ def test_an_id_is_given_once(store: Session) -> None:
             name="bo",
             roles=[Role.VIEWER],
             expires_s=None,
-            by="li",
+            by=user("li"),
         )
 
 
@@ -124,9 +125,9 @@ def test_a_token_is_named_by_its_id_its_end_or_its_only_holder(store: Session) -
     second = make(store, 3, name="li")
     with pytest.raises(UsageError, match="'li' could be 2 tokens"):
         store(tokens.find, "li")
-    store(tokens.revoke, yours, by="li", reason="")
+    store(tokens.revoke, yours, by=user("li"), reason="")
     assert store(tokens.find, "li") == second
-    store(tokens.revoke, mine, by="li", reason="")
+    store(tokens.revoke, mine, by=user("li"), reason="")
     assert store(tokens.find, "ana") == mine, "what was revoked can still be named"
     with pytest.raises(NotFoundError):
         store(tokens.find, "bo")
@@ -161,7 +162,7 @@ def test_a_session_ends_with_its_time_or_with_its_token(store: Session, database
     move_clock(database, 30)
     assert store(tokens.of_session, digest(7)) is not None
     assert store(tokens.of_session, digest(8)) is None, "its token has expired"
-    store(tokens.revoke, first, by="li", reason="")
+    store(tokens.revoke, first, by=user("li"), reason="")
     assert store(tokens.of_session, digest(7)) is None
     assert not begin(store, 10, token=1)
     assert second != first

@@ -22,11 +22,10 @@ from tests.support.records.rows import move_clock, new_id, submit_many
 from tests.support.servers.postgres import sql
 
 
-async def hold(db: Database, pod: pods.Pod) -> None:
+async def hold(db: Database, lock_key: int) -> None:
     """Take a pod's lock on the connection that this session keeps."""
-    (row,) = await db.fetch("pods.lock", pod.lock_key)
-    assert row["is_held"]
-    await pods.register(db, pod)
+    (row,) = await db.fetch("pods.lock", lock_key)
+    assert row["held"]
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def enter(store: Session) -> Callable[..., pods.Pod]:
         pod = a_pod(**fields)
         store(pods.register, pod)
         if is_alive:
-            store(hold, pod)
+            store(hold, pod.lock_key)
         return pod
 
     return enter_one

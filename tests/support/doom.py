@@ -15,6 +15,7 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import open_session
 from cortex.store import approvals, effects
 from cortex.store.approvals import VoteResult
+from tests.support.people import user
 from tests.support.pods import Pod, Pods
 from tests.support.records.rows import submit, until_jobs
 from tests.support.servers.postgres import sql
@@ -112,8 +113,7 @@ class Payments:
             Vote(
                 approval_id=row["id"],
                 is_approved=True,
-                by="ana",
-                credential="token:ana",
+                by=user("ana"),
                 seen=row["digest"],
                 reason="fine",
                 confirm=last_digits(row["id"]),

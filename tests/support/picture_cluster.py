@@ -152,7 +152,7 @@ class Cluster:
         request = self.request("4", expires_s=3_600)
         self.suspend(2, said.claim, request)
         self.at(19)
-        self.call(approvals.decide, [a_verdict(request, by="ana", channel="tui")])
+        self.call(approvals.decide, [a_verdict(request, channel="tui")])
         self.at(18.6)
         said = said.goes_on(0)
         decision = Decision(

@@ -14,6 +14,7 @@ import attrs
 from cortex.domain.approvals.approval import Approval, ApprovalRequest
 from cortex.postgres.session import Session
 from cortex.store import approvals
+from tests.support.people import user
 from tests.support.servers.http_server import Answered, HttpServer
 
 _MARKUP = re.compile(r"<(script|style|title).*?</\1>|<[^>]*>", re.DOTALL)
@@ -26,7 +27,7 @@ def path_of(request: ApprovalRequest) -> str:
 
 def link_to(call: Session, request: ApprovalRequest, *, by: str = "li") -> str:
     """Make a link; return its token."""
-    return call(approvals.link, request.id, by=by)
+    return call(approvals.link, request.id, by=user(by))
 
 
 def words_of(answered: Answered) -> str:

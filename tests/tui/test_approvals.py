@@ -34,7 +34,7 @@ async def test_the_most_urgent_one_is_approved_from_anywhere(
         assert inbox.decisions == []
         await keys(seat, "y")
         (verdict,) = inbox.decisions
-        assert (verdict.approval_id, verdict.by, verdict.channel) == (soon, "ana", "tui")
+        assert (verdict.approval_id, verdict.by.name, verdict.channel) == (soon, "ana", "tui")
         assert verdict.seen == inbox.rows[soon].digest
         assert "✓ approved …000002 refund" in seat.lines[-2]
         await seat.pass_time(1)

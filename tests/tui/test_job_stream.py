@@ -18,6 +18,7 @@ from cortex_tui.clock import SystemClock
 from cortex_tui.session import Session
 from cortex_tui.widgets.stream_lines import StreamLines
 from tests.support.eventually import WITHIN_S, eventually_asyncio
+from tests.support.people import user
 from tests.support.pods import Pods
 from tests.support.records.rows import seeded_random, submit
 from tests.support.servers.postgres import run_asyncio, sql
@@ -41,8 +42,7 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
         db = await open_database(Profile(dsn=dsn), rng=seeded_random())
         stack.push_async_callback(db.close)
         app = CortexApp(
-            Session(actor="ana", credential="os:1@test", clock=SystemClock()),
-            StoreBackend(db, credential="os:7@test"),
+            Session(identity=user("ana"), clock=SystemClock()), StoreBackend(db, credential="os:7")
         )
         await stack.enter_async_context(app.run_test(size=(120, 40)))
         app.context.open("job", job_id)

@@ -14,6 +14,7 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.render.field_lines import field_lines
 from cortex_tui.screens.frame import Frame
 from cortex_tui.session import Session
+from tests.support.people import user
 from tests.support.records.nulls import (
     Answers,
     Asked,
@@ -76,10 +77,8 @@ async def test_a_screen_is_drawn_whichever_column_is_null(everything: str, name:
 async def seated(rows: Reading) -> AsyncIterator[Seat]:
     """Open the app; only the test's own looks read anything but the first screen's."""
     clock = ManualClock()
-    backend = StoreBackend(rows, credential="os:7@test")  # type: ignore[arg-type]  # as much of it as screens ask of
-    app = CortexApp(
-        Session(actor="ana", credential="os:1@test", clock=clock), backend, first="breakers"
-    )
+    backend = StoreBackend(rows, credential="os:7")  # type: ignore[arg-type]  # as much of it as screens ask of
+    app = CortexApp(Session(identity=user("ana"), clock=clock), backend, first="breakers")
     async with app.run_test(size=SIZE) as pilot:
         seat = Seat(app, pilot, clock)
         await settle(seat, rows)

@@ -27,6 +27,7 @@ from cortex_tui.model.job_order import Order
 from cortex_tui.render.documents import document_text
 from cortex_tui.screens import job_orders
 from tests.support.life import Life
+from tests.support.people import user
 from tests.support.records.dead_letters import fail
 from tests.support.records.rows import job_row, new_id, seeded_random, submit
 from tests.support.servers.postgres import run_asyncio, sql
@@ -183,10 +184,10 @@ def test_budget_is_raised_even_if_waking_jobs_fails(
 
     async def change(backend: StoreBackend) -> str:
         agent = Budget(scope=Scope.AGENT, subject="a", unit=Unit.USD, period=Period.DAY)
-        await budgets.put(backend._db, agent, limit=Decimal(1), by="ana", reason="")
+        await budgets.put(backend._db, agent, limit=Decimal(1), by=user("ana"), reason="")
         monkeypatch.setattr(budgets, "WAKE_BATCH", 4)
         monkeypatch.setattr(budgets, "wake", wake)
-        message = await backend.job.raise_budget(agent.name, to=Decimal(5), by="ana")
+        message = await backend.job.raise_budget(agent.name, to=Decimal(5), by=user("ana"))
         assert (await budgets.show(backend._db, agent.name)).limit_amount == Decimal(5)
         return message
 

@@ -43,10 +43,10 @@ class Action:
     wanted: str = "y"
     """What to type to confirm."""
 
-    def typed(self, *, actor: str) -> str:
-        """Return the shell command that does the same."""
+    def typed(self, *, label: str | None) -> str:
+        """Return the shell command that does the same, with the label of the person."""
         names = () if self.name is None else (self.name,)
-        options = (*self.options, "--as", actor)
+        options = (*self.options, *(() if label is None else ("--as", label)))
         if self.name is not None and self.name.startswith("-"):
             words = (*self.command, *options, "--", *names)
         else:
@@ -210,7 +210,7 @@ class Actions:
         done = ActionResult(
             number=self._number,
             at=self._session.now,
-            command=action.typed(actor=self._session.actor),
+            command=action.typed(label=self._session.identity.label),
             outcome=safe(outcome),
             style=style,
         )

@@ -17,6 +17,7 @@ from cortex.domain.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from cortex.domain.people import Identity
 from cortex.domain.safe import safe
 from cortex.postgres.database import READER_ROLE, Database, Profile, open_database
 from cortex.postgres.session import read_only_profile
@@ -47,8 +48,7 @@ GC_ALLOCATIONS: Final = 10_000
 def run(
     dsn: str,
     *,
-    actor: str,
-    credential: str,
+    identity: Identity,
     place: str,
     is_read_only: bool,
     is_ascii: bool,
@@ -69,8 +69,7 @@ def run(
     """
     keys = read_keys(keys_file)
     session = Session(
-        actor=actor,
-        credential=credential,
+        identity=identity,
         clock=SystemClock(),
         place=place,
         is_read_only=is_read_only,
@@ -91,7 +90,7 @@ def run(
             session.is_reader = profile.role == READER_ROLE
         db = await _opened(profile, is_read_only=is_read_only)
         try:
-            await _look_for_schema(backend := StoreBackend(db, credential=credential))
+            await _look_for_schema(backend := StoreBackend(db, credential=identity.proven))
             app = CortexApp(session, backend, keys=keys, has_color=has_color, driver=Terminal)
             gc.freeze()  # imported objects stay: the collector need not scan them
             gc.set_threshold(GC_ALLOCATIONS)

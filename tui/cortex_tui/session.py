@@ -6,6 +6,7 @@ from pathlib import Path
 
 import attrs
 
+from cortex.domain.people import Identity
 from cortex.domain.safe import safe
 from cortex.view.cells import Cell
 from cortex_tui.beside import PodBeside
@@ -22,10 +23,8 @@ SET_SO = "read-only: by a setting of its sessions; this login may not become cor
 class Session:
     """One run of `cortex tui`, shared by the app and its screens."""
 
-    actor: str
-    """Recorded with every change."""
-    credential: str
-    """What authenticates the actor: decisions on critical calls count these."""
+    identity: Identity
+    """Who acts, and the proof."""
     clock: Clock
     place: str = "local"
     """The database in a word, without a password."""
@@ -49,6 +48,11 @@ class Session:
     key_came_at: float = float("-inf")
     """The clock's time of the last key press: the key may have been handled later."""
     _offset: timedelta | None = None
+
+    @property
+    def actor(self) -> str:
+        """The name that is recorded with every change."""
+        return self.identity.name
 
     def set_time(self, database_now: datetime) -> None:
         """Take the database's time from a response; countdowns use it."""

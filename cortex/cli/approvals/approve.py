@@ -7,7 +7,7 @@ import attrs
 import click
 
 from cortex.cli.approvals.choice import agree, choose, decide, present, votes_on
-from cortex.cli.asking import as_option, deciding_person, reason_option
+from cortex.cli.asking import acting_in, as_option, reason_option
 from cortex.cli.completing import known
 from cortex.cli.files import read_bytes
 from cortex.cli.idempotent import idempotent
@@ -54,8 +54,9 @@ def approve(
     """Approve requests: each call runs with exactly the shown arguments, once.
 
     The first decision wins. To approve a HIGH or CRITICAL request, type the end of its id. A
-    CRITICAL request needs two people, with two credentials, who did not submit its job. Your
-    credential is your operating-system user, or the token in CORTEX_TOKEN; --as is only a label.
+    CRITICAL request needs two people, each with a token or a database login of their own, who have
+    nothing to do with its job. You are the holder of the token in CORTEX_TOKEN, or your
+    operating-system user; --as is only a label.
     Several requests at once must have the same shape and be LOW or MED: all are approved, or none.
     Exits with 5 if another decision came first, 7 if the request has expired.
     """
@@ -63,13 +64,11 @@ def approve(
     if edit_file is not None and edit_in_editor:
         raise UsageError("--edit and --edit-in-editor exclude each other")
     with session(options) as call:
-        by, credential = deciding_person(call, actor)
         approvals = choose(call, names)
         votes = votes_on(
             approvals,
             is_approved=True,
-            by=by,
-            credential=credential,
+            by=acting_in(call, actor),
             reason=reason or None,
             edited=_edited(approvals, edit_file, options, in_editor=edit_in_editor),
         )

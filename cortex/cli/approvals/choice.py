@@ -137,8 +137,8 @@ def decide(
         operation="approvals.approve" if first.is_approved else "approvals.deny",
         request={
             "approvals": sorted(each.approval_id for each in votes),
-            "by": first.by,
-            "credential": first.credential,
+            "by": first.by.name,
+            "credential": first.by.credential,
             "reason": first.reason,
             "edited": first.edited,
         },

@@ -3,7 +3,7 @@
 import click
 
 from cortex.cli.approvals.choice import choose, decide, votes_on
-from cortex.cli.asking import as_option, deciding_person, reason_option, unasked_option
+from cortex.cli.asking import acting_in, as_option, reason_option, unasked_option
 from cortex.cli.completing import known
 from cortex.cli.idempotent import idempotent
 from cortex.cli.options import Command, Options
@@ -36,7 +36,7 @@ def deny(
     """
     output = Output(options)
     with session(options) as call:
-        by, credential = deciding_person(call, actor)
+        by = acting_in(call, actor)
         approvals = choose(call, names)
-        votes = votes_on(approvals, is_approved=False, by=by, credential=credential, reason=reason)
+        votes = votes_on(approvals, is_approved=False, by=by, reason=reason)
         decide(call, approvals, votes, output=output, key=idempotency_key)

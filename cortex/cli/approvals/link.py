@@ -42,7 +42,7 @@ def link(change: ChangeRequest, *, name: str, base_url: str | None) -> None:
         base = checked_base_url(base_url, source="--base-url")
     with session(change.options) as call:
         approval_id = call(store.find, name)
-        token = call(store.link, approval_id, by=change.by, reason=change.reason)
+        token = call(store.link, approval_id, by=change.identity, reason=change.reason)
         approval = call(store.show, approval_id)
     _report(change.output, approval, f"{base}/approvals/{approval_id}?t={token}")
 

@@ -56,7 +56,7 @@ def resolve(
             f"{effect.tool} {short_id(effect_id)} {_SAID[answer]}: {prospects(effect)[answer]}"
         )
         change.confirm(question)
-        row = change.write(
+        row = change.write_as_person(
             call,
             partial(
                 effects.resolve_and_show,

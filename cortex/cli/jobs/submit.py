@@ -10,7 +10,6 @@ import click
 import orjson
 
 from cortex.cli.apps import app_options, registry_of
-from cortex.cli.asking import acting_credential
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.completing import known
 from cortex.cli.jobs.follow import FactPrinter
@@ -246,10 +245,15 @@ def _submit(
     change: ChangeRequest, call: Session, submissions: list[Submission], *, is_list: bool
 ) -> list[UUID]:
     """Submit and return the jobs' ids; for a used key, return those of the first run."""
-    credential = acting_credential()
+    credential = change.identity.credential
     if change.key is None and not is_list:
-        person = {"by": change.by, "credential": credential, "reason": change.reason}
-        call(jobs.submit_once, submissions[0], **person)
+        call(
+            jobs.submit_once,
+            submissions[0],
+            by=change.by,
+            credential=credential,
+            reason=change.reason,
+        )
         return [submissions[0].id]
 
     async def work(db: Database, *, by: str, reason: str) -> list[UUID] | UUID:

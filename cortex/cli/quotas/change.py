@@ -3,7 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -13,8 +13,10 @@ from cortex.cli.options import Command
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
+from cortex.domain.people import Identity
 from cortex.domain.quota import DECIMALS_MAX, Period, Quota
 from cortex.domain.safe import safe
+from cortex.postgres.database import Database
 from cortex.postgres.session import Session
 from cortex.store import effects, specs
 from cortex.store import quotas as store
@@ -95,7 +97,10 @@ def _write(
     work: Callable[..., Awaitable[QuotaChange]],
     request: Mapping[str, object],
 ) -> None:
-    row = change_limit(change, call, work, operation="quotas.change", request=request)
+    async def named(db: Database, *, by: Identity, reason: str) -> Any:
+        return await work(db, by=by.name, reason=reason)
+
+    row = change_limit(change, call, named, operation="quotas.change", request=request)
     change.output.listing("quotas", COLUMNS, [row], empty="")
 
 

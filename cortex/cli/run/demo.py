@@ -1,6 +1,5 @@
 """`cortex demo`: a database, a pod, a scripted model and a real job, in one process."""
 
-import getpass
 import logging
 import os
 from contextlib import AsyncExitStack
@@ -44,6 +43,7 @@ from cortex.runtime.pod_parts import PodParts, standard_parts
 from cortex.runtime.pod_ready import Ready
 from cortex.store import approvals, jobs, specs
 from cortex.store.jobs import FollowedJob
+from cortex.store.people import system_user
 from cortex.store.specs import SpecKind
 from cortex.view.jobs import took_s
 from cortex.view.phrases import money
@@ -191,7 +191,7 @@ class _Demo:
             new_id=chance.new_id(),
             name=agent.name,
             spec=agent.to_json(),
-            by=getpass.getuser(),
+            by=system_user().name,
         )
         found = await port(jobs.unfinished, agent=agent.name, payload=self.payload)
         if found is not None:

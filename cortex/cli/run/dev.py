@@ -68,14 +68,13 @@ def dev(options: Options, *, apps: tuple[str, ...], http: str | None, has_screen
     if has_screen:
         from cortex.cli.run.pod_beside import PodBeside
         from cortex.cli.run.pod_beside import fork_pod as fork_beside
-        from cortex.cli.run.up_screen import up_on_screen, who_acts
+        from cortex.cli.run.up_screen import up_on_screen
         from cortex.cli.tui import refuse_what_is_no_terminal
 
         refuse_what_is_no_terminal("cortex dev --tui", hint="leave out --tui")
-        actor = who_acts()
         half = fork_beside()
         if isinstance(half, PodBeside):
-            raise click.exceptions.Exit(up_on_screen(half, options, settings, actor=actor))
+            raise click.exceptions.Exit(up_on_screen(half, options, settings))
         lifeline = half
     with _listening(settings.http) as (listening, address):
         settings = attrs.evolve(settings, http=address)

@@ -7,7 +7,7 @@ from uuid import UUID
 import click
 
 from cortex.cli.approvals.choice import choose, decide, present, votes_on
-from cortex.cli.asking import deciding_person
+from cortex.cli.asking import acting_in
 from cortex.cli.jobs.facts import Snapshot
 from cortex.cli.run.demo_approval import open_request
 from cortex.cli.screen.live_line import LiveLine
@@ -63,12 +63,10 @@ def _decided(call: Session, approval: Approval, output: Output) -> bool:
     is_approved = is_end_of_id(approval, word) if yes != "y" else word.lower() in {"y", "yes"}
     if not is_approved and word.lower() not in {"n", "no"}:
         return False
-    by, credential = deciding_person(call, None)
     (vote,) = votes_on(
         [approval],
         is_approved=is_approved,
-        by=by,
-        credential=credential,
+        by=acting_in(call, None),
         reason=None if is_approved else DENIED,
         confirm=word if is_approved and yes != "y" else None,
     )

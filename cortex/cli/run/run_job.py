@@ -20,7 +20,7 @@ import attrs
 import click
 
 from cortex.cli.apps import App, load_apps, path_option, registry_with
-from cortex.cli.asking import acting_credential, acting_name
+from cortex.cli.asking import acting_in
 from cortex.cli.completing import known
 from cortex.cli.failures import INTERRUPTED
 from cortex.cli.jobs.facts import Snapshot, is_ending
@@ -198,8 +198,8 @@ class _Wanted:
         pod.until_ready()
         with session(options) as call:
             if self.submission is not None:
-                person = {"by": acting_name(None), "credential": acting_credential()}
-                call(jobs.submit_once, self.submission, **person)
+                by = acting_in(call, None)
+                call(jobs.submit_once, self.submission, by=by.name, credential=by.credential)
                 job_id = self.submission.id
             else:
                 job_id = self._unended(call)

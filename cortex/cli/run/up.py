@@ -88,14 +88,13 @@ def up(
     lifeline = None
     if has_screen:
         from cortex.cli.run.pod_beside import PodBeside, fork_pod
-        from cortex.cli.run.up_screen import up_on_screen, who_acts
+        from cortex.cli.run.up_screen import up_on_screen
         from cortex.cli.tui import refuse_what_is_no_terminal
 
         refuse_what_is_no_terminal("cortex up --tui", hint="leave out --tui")
-        actor = who_acts()
         half = fork_pod()
         if isinstance(half, PodBeside):
-            raise click.exceptions.Exit(up_on_screen(half, options, settings, actor=actor))
+            raise click.exceptions.Exit(up_on_screen(half, options, settings))
         lifeline = half
     configure_logs()
     with job_output_as_lines():

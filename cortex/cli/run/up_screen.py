@@ -9,13 +9,12 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from cortex.cli.asking import acting_name
+from cortex.cli.asking import acting
 from cortex.cli.options import Options
 from cortex.cli.run.pod_beside import PodBeside
 from cortex.cli.target import database
 from cortex.cli.tui import show
 from cortex.config import Settings
-from cortex.domain.errors import UsageError
 from cortex.domain.safe import safe
 
 LINES_MAX: Final = 20
@@ -24,17 +23,7 @@ BY_SIGNAL: Final = 128
 """Larger exit codes name a signal."""
 
 
-def who_acts() -> str:
-    """Return the name of the user at the screen."""
-    try:
-        return acting_name(None)
-    except UsageError as error:
-        raise UsageError(
-            error.message, hint="run cortex up without --tui, and cortex tui --as NAME beside it"
-        ) from error
-
-
-def up_on_screen(pod: PodBeside, options: Options, settings: Settings, *, actor: str) -> int:
+def up_on_screen(pod: PodBeside, options: Options, settings: Settings) -> int:
     """Show the UI once the pod is ready, then wait for the pod; return the exit code."""
     with pod.in_front():
         _report("starting the pod …")
@@ -49,7 +38,8 @@ def up_on_screen(pod: PodBeside, options: Options, settings: Settings, *, actor:
         try:
             if not pod.is_draining:
                 with database(settings, must_exist=True) as address:
-                    screen_code = show(address, settings, options, actor=actor, pod=pod)
+                    identity = acting(options, None)
+                    screen_code = show(address, settings, options, identity=identity, pod=pod)
                 if screen_code >= BY_SIGNAL:  # the terminal may have closed without a signal
                     pod.drain()
         except BaseException:

@@ -15,6 +15,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
+from cortex.domain.people import Identity
 from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
 from cortex.store import budgets
@@ -76,28 +77,27 @@ def validate(options: Options, *, files: tuple[str, ...]) -> None:
 def _write(change: ChangeRequest, kind: SpecKind, specs: Specs) -> list[Row]:
     """Apply all specifications or none; return the changes in the order of the files."""
 
-    async def work(db: Database, *, by: str, reason: str) -> list[dict[str, Any]]:
+    async def work(db: Database, *, by: Identity, reason: str) -> list[dict[str, Any]]:
         return await db.transact(
             lambda connection: _apply(
                 db.bound(connection),
                 kind,
                 specs,
                 by=by,
-                credential=change.credential,
                 reason=reason,
             )
         )
 
     request = {kind.plural: [spec.to_json() for spec in specs]}
     with session(change.options) as call:
-        rows: list[Row] = change.write(
+        rows: list[Row] = change.write_as_person(
             call, work, operation=f"{kind.plural}.apply", request=request
         )
     return rows
 
 
 async def _apply(
-    db: Database, kind: SpecKind, specs: Specs, *, by: str, credential: str, reason: str
+    db: Database, kind: SpecKind, specs: Specs, *, by: Identity, reason: str
 ) -> list[dict[str, Any]]:
     chance = system_chance()
     done: dict[str, dict[str, Any]] = {}
@@ -108,8 +108,8 @@ async def _apply(
             new_id=chance.new_id(),
             name=spec.name,
             spec=spec.to_json(),
-            by=by,
-            credential=credential,
+            by=by.name,
+            credential=by.proven,
             reason=reason,
         )
         word = "unchanged" if not is_new else "created" if version == 1 else "updated"
@@ -120,7 +120,7 @@ async def _apply(
     return [done[spec.name] for spec in specs]
 
 
-async def _limit(db: Database, spec: AgentSpec, *, by: str, reason: str) -> dict[str, Any]:
+async def _limit(db: Database, spec: AgentSpec, *, by: Identity, reason: str) -> dict[str, Any]:
     """Set the budgets of an agent; return the changes and the budgets no longer declared."""
     wanted = dict(_budgets(spec))
     changed = []

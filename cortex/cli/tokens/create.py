@@ -9,16 +9,14 @@ from uuid import UUID
 
 import click
 
-from cortex.cli.asking import ACTOR_MAX
 from cortex.cli.changes import ChangeRequest, changes
 from cortex.cli.options import Command, Span, Text
 from cortex.cli.screen.output import Output
 from cortex.cli.target import session
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import ConflictError, InvalidValueError, UsageError
+from cortex.domain.names import NAME_MAX, check_name
 from cortex.domain.phrases import short_id, span
-from cortex.domain.policy import NAME_MAX
-from cortex.domain.safe import safe
 from cortex.domain.token import SECRET_BYTES, Role, digest_of_token, token_text
 from cortex.http_client.secret_values import SecretPlace
 from cortex.store import tokens as store
@@ -29,10 +27,10 @@ from cortex.view.verbs import CREATE_TOKEN
 @click.command(cls=Command)
 @click.option(
     "--name",
-    type=Text(ACTOR_MAX),
+    type=Text(NAME_MAX),
     required=True,
     metavar="NAME",
-    help="Its holder, recorded with all changes made with it.",
+    help="The person or program whose it is, recorded with all changes made with it.",
 )
 @click.option(
     "--role",
@@ -41,7 +39,7 @@ from cortex.view.verbs import CREATE_TOKEN
     multiple=True,
     required=True,
     metavar="ROLE",
-    help="viewer, approver, operator or admin; repeatable.",
+    help="metrics, submitter, viewer, approver, operator or admin; repeatable.",
 )
 @click.option(
     "--expires",
@@ -77,12 +75,12 @@ def create(
     With --value the token comes from a place that you keep, such as a secret of Kubernetes, and is
     not printed; a repeated run changes nothing.
 
-    viewer reads; approver also decides approvals; operator also acts on jobs, dead letters and
-    breakers; admin does everything. A repeated run under the same key does not show the token
-    again.
+    Several tokens of one name are one person, who counts once in a decision. metrics reads the
+    metrics; submitter submits jobs and reads those; viewer reads; approver also decides approvals;
+    operator also acts on jobs, dead letters and breakers; admin does everything. A repeated run
+    under the same key does not show the token again.
     """
-    if safe(name) != name:
-        raise UsageError(f"{safe(name)!r} contains invisible characters")
+    check_name(name)
     request = [role for role in Role if role.value in roles]
     token = token_text(secrets.token_bytes(SECRET_BYTES)) if place is None else _kept_in(place)
     token_id = system_chance().new_id()
@@ -108,7 +106,7 @@ def create(
         asked = {"name": name, "roles": request, "expires_s": expires_s, "tenant": tenant}
         made: dict[str, Any]
         try:
-            made = change.write(call, work, operation="tokens.create", request=asked)
+            made = change.write_as_person(call, work, operation="tokens.create", request=asked)
         except ConflictError:
             # Another run has created it since it was looked up.
             holder = None if place is None else call(store.used, digest)

@@ -29,7 +29,9 @@ def revoke(change: ChangeRequest, *, named: str) -> None:
         token_id = call(store.find, named)
         change.confirm(f"revoke token {short_id(token_id)} ({named})")
         work = partial(store.revoke, token_id=token_id)
-        row = change.write(call, work, operation="tokens.revoke", request={"token": token_id})
+        row = change.write_as_person(
+            call, work, operation="tokens.revoke", request={"token": token_id}
+        )
     change.output.listing("tokens", COLUMNS, [row], empty="")
 
 

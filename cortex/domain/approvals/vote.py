@@ -22,6 +22,7 @@ from cortex.domain.errors import (
     InvalidValueError,
     UsageError,
 )
+from cortex.domain.people import Identity
 from cortex.domain.phrases import utc_time
 from cortex.domain.token import ANOTHER
 
@@ -38,9 +39,7 @@ class Vote:
 
     approval_id: UUID
     is_approved: bool
-    by: str
-    credential: str | None
-    """Proves who votes, see `domain.token`; None: nobody signed in."""
+    by: Identity
     seen: bytes
     """SHA-256 of the arguments that this person saw; the vote counts for no others."""
     version: int | None = None
@@ -79,7 +78,7 @@ def checked(approvals: Sequence[Approval], votes: Sequence[Vote]) -> list[Vote]:
 
 
 def _checked(approval: Approval, vote: Vote) -> Vote:
-    check_signed_in(approval, vote.credential)
+    check_signed_in(approval, is_signed_in=vote.by.is_signed_in)
     check_reason(vote.reason, is_required=not vote.is_approved)
     edited = None
     if approval.is_open:
@@ -100,9 +99,9 @@ def why_sign_in(approval: ApprovalHead) -> str | None:
     return f"is {approval.risk}" if approval.risk.needs_sign_in else None
 
 
-def check_signed_in(approval: ApprovalHead, credential: str | None) -> None:
+def check_signed_in(approval: ApprovalHead, *, is_signed_in: bool) -> None:
     """Raise `ForbiddenError` if nobody signed in and a link is not enough."""
-    if credential is None and why_sign_in(approval) is not None:
+    if not is_signed_in and why_sign_in(approval) is not None:
         raise _not_signed_in(approval)
 
 
@@ -178,7 +177,7 @@ def edit_in(approval: Approval, vote: Vote) -> str | None:
         return None
     if not vote.is_approved:
         raise UsageError("a denial edits no arguments")
-    if vote.credential is None:
+    if not vote.by.is_signed_in:
         raise VoteError("arguments", "sign in to change the arguments")
     edited = edited_arguments(vote.edited, schema=approval.schema)
     return None if edited == approval.arguments_text else edited
@@ -286,5 +285,9 @@ _OBJECTIONS: Final = {
         "look at them again before deciding",
     ),
     "own_request": ("{name} is critical and was asked for by you", ANOTHER),
+    "shared_credential": (
+        "{name} is critical: an operating-system user is not enough to agree to it",
+        "set CORTEX_TOKEN=TOKEN (from cortex tokens create --name YOU --role approver)",
+    ),
     "agreed_before": ("you have agreed to {name} already", ANOTHER),
 }

@@ -144,7 +144,11 @@ class Authenticator:
 
     def _remember(self, digest: bytes, holder: Holder) -> Principal:
         principal = Principal(
-            name=holder.name, roles=holder.roles, token_id=holder.token_id, tenant=holder.tenant
+            name=holder.name,
+            roles=holder.roles,
+            token_id=holder.token_id,
+            tenant=holder.tenant,
+            digest=digest,
         )
         self._known[digest] = _Known(principal, trio.current_time())
         self._known.move_to_end(digest)

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.people import Identity
 from cortex.domain.token import Role, may, of_token
 
 
@@ -18,11 +19,20 @@ class Principal:
     token_id: UUID | None = None
     tenant: str | None = None
     """The only tenant whose records the caller reads and changes; None: all."""
+    digest: bytes | None = attrs.field(default=None, repr=False)
+    """SHA-256 of what they showed: a token, or the cookie of a session."""
 
     @property
     def credential(self) -> str | None:
         """The credential id; None on public routes."""
         return None if self.token_id is None else of_token(self.token_id)
+
+    @property
+    def identity(self) -> Identity:
+        """Who acts, and the proof. Raises `AssertionError` on public routes."""
+        if self.token_id is None or self.digest is None:
+            raise AssertionError("nobody acts on a public route")
+        return Identity.signed_in(self.name, token_id=self.token_id, digest=self.digest)
 
     def may(self, needed: Role) -> bool:
         """Whether one of the roles includes this right."""

@@ -89,7 +89,7 @@ async def take(request: CheckedRequest[None, bytes], api: Api) -> Response:
     check_csrf(fields, visitor.secret, str(approval_id))
     form = answer_of(fields)
     approval = await api.port(approvals.show, approval_id)
-    check_signed_in(approval, visitor.credential)
+    check_signed_in(approval, is_signed_in=visitor.is_approver)
     try:
         vote = _vote(request, visitor, form)
         edited = _to_review(approval, vote, form)
@@ -124,18 +124,16 @@ def _to_review(approval: Approval, vote: Vote, form: ApprovalForm) -> str | None
 def _vote(request: CheckedRequest[None, bytes], visitor: Visitor, form: ApprovalForm) -> Vote:
     is_approved = form.act is not FormAction.DENY
     text = form.draft if form.edited is None else form.edited
-    name = visitor.name if visitor.is_approver else None
     return Vote(
         approval_id=request.path["approval_id"],
         is_approved=is_approved,
-        by=f"{form.typed_name()} {UNVERIFIED}" if name is None else name,
-        credential=visitor.credential,
+        by=visitor.identity("" if visitor.is_approver else f"{form.typed_name()} {UNVERIFIED}"),
         seen=form.digest,
         version=form.version,
         reason=form.why,
         confirm=form.confirm,
         edited=text if is_approved else None,
-        channel=LINK if name is None else SIGNED_IN,
+        channel=SIGNED_IN if visitor.is_approver else LINK,
         address=request.address,
         client=client_of(request.request),
     )

@@ -7,7 +7,8 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.errors import NotFoundError
-from cortex.domain.token import Role
+from cortex.domain.people import Identity
+from cortex.domain.token import Role, digest_of_link
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.gate import WHO
@@ -49,10 +50,11 @@ class Visitor:
     def name(self) -> str | None:
         return None if self.principal is None else self.principal.name
 
-    @property
-    def credential(self) -> str | None:
-        """Credential of a signed-in visitor who may decide."""
-        return self.principal.credential if self.principal and self.is_approver else None
+    def identity(self, typed_name: str) -> Identity:
+        """Return who acts: the approver who signed in, else the reader of the link."""
+        if self.principal is not None and self.is_approver:
+            return self.principal.identity
+        return Identity.with_link(typed_name, link=digest_of_link(self.link or ""))
 
     @property
     def secret(self) -> str | None:

@@ -145,7 +145,7 @@ async def decide_approvals(requested: CheckedRequest[None, Batch], api: Api) -> 
 async def link_approval(request: CheckedRequest[None, None], api: Api) -> Response:
     """Create a link; each call creates a new one."""
     approval_id = request.path["approval_id"]
-    token = await api.port(approvals.link, approval_id, by=request.principal.name)
+    token = await api.port(approvals.link, approval_id, by=request.principal.identity)
     row = await api.port(approvals.show, approval_id)
     path = f"/approvals/{approval_id}?t={token}"
     made = Link(
@@ -169,8 +169,7 @@ async def _decide(requested: CheckedRequest[None, Any], api: Api, vote: Vote) ->
 
 def _vote(request: CheckedRequest[None, Any], **given: Any) -> Vote:
     return Vote(
-        by=request.principal.name,
-        credential=request.principal.credential,
+        by=request.principal.identity,
         channel=CHANNEL,
         address=request.address,
         client=client_of(request.request),

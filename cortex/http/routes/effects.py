@@ -82,7 +82,7 @@ class EffectResolve:
 
 async def resolve_effect(requested: CheckedRequest[None, EffectResolve], api: Api) -> Response:
     """Record a person's resolution of an unknown effect."""
-    effect_id, by, body = requested.path["effect_id"], requested.principal.name, requested.body
+    effect_id, by, body = requested.path["effect_id"], requested.principal.identity, requested.body
     result = _result(body)
 
     async def work(db: Database) -> store.EffectResolved:

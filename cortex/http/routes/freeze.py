@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
+from cortex.domain.people import Identity
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import Handler, Route, answer, change, read
@@ -42,18 +43,22 @@ async def show_freeze(_: CheckedRequest[None, None], api: Api) -> Response:
 
 async def freeze_effects(request: CheckedRequest[None, FreezeAct], api: Api) -> Response:
     """Start no more effects."""
-    return await _freeze(request, api, store.freeze)
+    return await _freeze(request, api, store.freeze, by=request.principal.name)
 
 
 async def unfreeze_effects(request: CheckedRequest[None, FreezeAct], api: Api) -> Response:
     """Allow effects again."""
-    return await _freeze(request, api, store.unfreeze)
+    return await _freeze(request, api, store.unfreeze, by=request.principal.identity)
 
 
 async def _freeze(
-    request: CheckedRequest[None, FreezeAct], api: Api, act: Callable[..., Awaitable[object]]
+    request: CheckedRequest[None, FreezeAct],
+    api: Api,
+    act: Callable[..., Awaitable[object]],
+    *,
+    by: str | Identity,
 ) -> Response:
-    by, reason = request.principal.name, request.body.reason
+    reason = request.body.reason
 
     async def work(db: Database) -> None:
         await act(db, by=by, reason=reason)

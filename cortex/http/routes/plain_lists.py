@@ -2,11 +2,13 @@
 
 from typing import Final
 
+from cortex.domain.token import Role
 from cortex.http.framework.resource import list_all, list_by_name
 from cortex.http.framework.tenancy import Tenancy
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.job_types import TYPES
 from cortex.view.resources.patches import PATCHES
+from cortex.view.resources.people import PEOPLE
 from cortex.view.resources.quotas import QUOTAS
 from cortex.view.resources.runners import RUNNERS
 from cortex.view.resources.specs import AGENTS, FLOWS
@@ -26,6 +28,12 @@ ROUTES: Final = (
     ),
     list_by_name(
         QUOTAS, summary="List quotas and their usage, by name.", tenancy=Tenancy.INSTALLATION
+    ),
+    list_by_name(
+        PEOPLE,
+        summary="List people and what proves them, by name.",
+        role=Role.ADMIN,
+        tenancy=Tenancy.INSTALLATION,
     ),
     list_all(
         PATCHES,

@@ -17,6 +17,7 @@ from cortex.postgres.session import Session
 from cortex.store import approvals, jobs, specs, tasks
 from cortex.store.approvals import VoteResult
 from cortex.store.specs import SpecKind
+from tests.support.people import enrolled, user
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import new_id
 from tests.support.servers.postgres import sql
@@ -129,7 +130,10 @@ class Askers:
         return self.call(approvals.show, request if isinstance(request, UUID) else request.id)
 
     def decide(self, request: ApprovalRequest, **fields: Any) -> VoteResult:
-        """Let a person decide."""
+        """Let a person decide: `by` is an identity, or the name of somebody who may."""
+        by = fields.get("by", "ana")
+        if isinstance(by, str):
+            fields["by"] = enrolled(self.dsn, by) if request.risk == "CRITICAL" else user(by)
         (result,) = self.call(approvals.decide, [a_verdict(request, **fields)])
         return result
 
@@ -146,14 +150,13 @@ def a_verdict(request: ApprovalRequest, **fields: Any) -> Vote:
     defaults: dict[str, Any] = {
         "approval_id": request.id,
         "is_approved": True,
-        "by": "ana",
+        "by": user("ana"),
         "seen": request.digest,
         "reason": None if is_approved else "no",
         "confirm": last_digits(request.id) if is_approved else None,
         "channel": "cli",
     }
-    given = defaults | fields
-    return Vote(**{"credential": f"token:{given['by'].casefold()}"} | given)
+    return Vote(**defaults | fields)
 
 
 def facts(dsn: str, approval_id: UUID) -> list[tuple[str, dict[str, Any]]]:

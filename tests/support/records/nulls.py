@@ -45,6 +45,7 @@ from cortex.store.background.runners import LastRun, RunnerRuns
 from cortex.store.codes import Code
 from cortex.store.specs import SpecKind
 from tests.support.life import Life
+from tests.support.people import user
 from tests.support.records import dead_letters as failed_jobs
 from tests.support.records.approvals import Askers, a_verdict
 from tests.support.records.effects import Doers
@@ -372,7 +373,7 @@ def fill(call: Session, dsn: str) -> None:
     call(queues.pause, "mail", by="ana", reason="deploy")
     call(queues.make_strict, "letters", by="ana", reason="in order")
     budget = Budget(scope=Scope.AGENT, subject="researcher", unit=Unit.USD, period=Period.RUN)
-    call(budgets.put, budget, limit=Decimal(1), by="ana", reason="")
+    call(budgets.put, budget, limit=Decimal(1), by=user("ana"), reason="")
     sql(dsn, _USE, str(running.lease.job_id))
     call(drains.request, doers.pod_id, by="ana", reason="new kernel")
     life.job(JOB_TYPE, queue_name="mail")

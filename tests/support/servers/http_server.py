@@ -34,6 +34,7 @@ from cortex.store import tokens
 from tests.support.counting import CountingPort
 from tests.support.eventually import WITHIN_S
 from tests.support.hall import JOB_TYPES, Hall
+from tests.support.people import user
 from tests.support.records.rows import seeded_random
 
 LOOPBACK = "127.0.0.0/8,::1"
@@ -103,7 +104,7 @@ class HttpServer:
                 digest=digest,
                 roles=[Role(role) for role in roles],
                 expires_s=expires_s,
-                by="the test",
+                by=user("the test"),
                 tenant=tenant,
             )
 

@@ -29,6 +29,7 @@ from cortex_tui.backend.store import StoreBackend
 from cortex_tui.key_table import KeyTable
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
+from tests.support.people import user
 from tests.support.records.job_rows import a_listed_job
 from tests.support.servers.postgres import run_asyncio
 from tests.support.terminal.tui_approvals import FakeApprovals
@@ -468,7 +469,7 @@ async def sitting(
     **session: Any,
 ) -> AsyncIterator[Seat]:
     """Run the app on a fake cluster until the first jobs are shown."""
-    known: dict[str, Any] = {"actor": "ana", "credential": "os:1@test", "clock": cluster.clock}
+    known: dict[str, Any] = {"identity": user("ana"), "clock": cluster.clock}
     known["recall_s"] = 0.0
     app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
     # Textual paints nothing for 50 ms after a change of screens, by a clock that no test moves.

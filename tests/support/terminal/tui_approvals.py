@@ -12,6 +12,7 @@ from cortex.domain.approvals.approval import Approval, ApprovalHead
 from cortex.domain.approvals.vote import Vote, checked, refusal
 from cortex.domain.canonical import parse
 from cortex.domain.errors import ConflictError, CortexError
+from cortex.domain.people import Identity
 from cortex.store.approvals import InboxRow, VoteResult
 from cortex_tui.backend.approvals import StoreApprovals, in_brief
 from cortex_tui.clock import Clock
@@ -94,8 +95,7 @@ class FakeApprovals(StoreApprovals):
     async def waiting(
         self,
         *,
-        by: str,  # noqa: ARG002 -- the protocol's
-        credential: str,  # noqa: ARG002 -- the protocol's
+        by: Identity,  # noqa: ARG002 -- the protocol's
         also: Sequence[UUID],
         limit: int,  # noqa: ARG002 -- the protocol's
     ) -> Sequence[InboxRow]:
@@ -156,7 +156,7 @@ class FakeApprovals(StoreApprovals):
         if vote.is_approved and row.agreed + 1 < row.people:
             self.change(vote.approval_id, agreed=row.agreed + 1, has_agreed=True)
             return VoteResult(outcome="agreed", agreed_count=row.agreed + 1)
-        self.end(vote.approval_id, "APPROVED" if vote.is_approved else "DENIED", vote.by)
+        self.end(vote.approval_id, "APPROVED" if vote.is_approved else "DENIED", vote.by.name)
         return VoteResult(outcome="approved" if vote.is_approved else "denied", agreed_count=1)
 
     def _ask(self, what: str) -> None:

@@ -10,6 +10,7 @@ import attrs
 
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.people import Identity
 from cortex.domain.quota import Quota
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
@@ -146,16 +147,16 @@ class FakeEffects(StoreEffects):
             raise NotFoundError(f"effect {effect_id} does not exist")
         return self.rows[effect_id]
 
-    async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
+    async def resolve(self, effect_id: UUID, said: Resolution, *, by: Identity, reason: str) -> str:
         self._ask("resolve")
         row = self.rows[effect_id]
         if row.status is not EffectStatus.UNKNOWN:
             text = f"{row.resolved_by} has said that already: {row.resolution}"
             raise ConflictError(f"effect {effect_id} is {row.status}: {text}")
         self.rows[effect_id] = attrs.evolve(
-            row, status=AFTER[said], resolution=said, resolved_by=by, resolved_reason=reason
+            row, status=AFTER[said], resolution=said, resolved_by=by.name, resolved_reason=reason
         )
-        self.acted.append(("resolve", effect_id, said, by, reason))
+        self.acted.append(("resolve", effect_id, said, by.name, reason))
         return f"{said.value}: its job goes on now"
 
     async def frozen(self) -> FreezeState:
@@ -170,9 +171,9 @@ class FakeEffects(StoreEffects):
         )
         return "effects are frozen: no pod begins one"
 
-    async def unfreeze(self, *, by: str, reason: str) -> str:
+    async def unfreeze(self, *, by: Identity, reason: str) -> str:
         self._ask("unfreeze")
-        self.acted.append(("unfreeze", by, reason))
+        self.acted.append(("unfreeze", by.name, reason))
         if not self.freeze_seen.is_frozen:
             raise ConflictError("effects are not frozen")
         self.freeze_seen = attrs.evolve(self.freeze_seen, is_frozen=False)

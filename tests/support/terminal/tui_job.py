@@ -11,6 +11,7 @@ import attrs
 
 from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.errors import ConflictError, NotFoundError
+from cortex.domain.people import Identity
 from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
 from cortex.store.jobs import ShownJob
 from cortex.store.screen_head import Head
@@ -131,11 +132,11 @@ class FakeJob(StoreJob):
         self.ears.append(ear)
         return ear
 
-    async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
+    async def raise_budget(self, name: str, *, to: Decimal, by: Identity) -> str:
         self.ask("raise_budget")
         if self.limits.get(name, to) > to:
             raise ConflictError(f"budget {name} is ${self.limits[name]} already")
-        self.raised.append((name, to, by))
+        self.raised.append((name, to, by.name))
         return f"{name} is ${to}"
 
     def _steps(self, job_id: UUID) -> list[WatchedStep]:

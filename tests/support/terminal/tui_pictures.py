@@ -21,6 +21,7 @@ from cortex_tui.app import CortexApp
 from cortex_tui.backend.store import StoreBackend
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
+from tests.support.people import user
 from tests.support.picture_cluster import SAYING, Cluster
 from tests.support.servers.postgres import (
     SharedPostgres,
@@ -84,8 +85,8 @@ async def _picture(
     db = await open_database(Profile(dsn=dsn, connections_max=2), rng=random.Random(1))
     try:
         app = CortexApp(
-            Session(actor="ana", credential="os:1@test", clock=clock, place="demo"),
-            StoreBackend(db, credential="os:7@test"),
+            Session(identity=user("ana"), clock=clock, place="demo"),
+            StoreBackend(db, credential="os:7"),
         )
         async with app.run_test(size=(WIDTH, lines)) as pilot:
             seat = _Seat(app, pilot, clock, dsn)

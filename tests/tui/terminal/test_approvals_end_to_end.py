@@ -16,6 +16,7 @@ from cortex_tui.clock import SystemClock
 from cortex_tui.screens.approvals import ApprovalsScreen
 from cortex_tui.session import Session
 from tests.support.eventually import eventually_asyncio
+from tests.support.people import user
 from tests.support.records.approvals import Askers, facts
 from tests.support.terminal.tui import Seat, on_asyncio
 
@@ -142,8 +143,7 @@ async def at_terminal(dsn: str, actor: str) -> AsyncIterator[Seat]:
     db = await open_database(profile, rng=random.Random(1))
     try:
         app = CortexApp(
-            Session(actor=actor, credential="os:1@test", clock=clock),
-            StoreBackend(db, credential="os:7@test"),
+            Session(identity=user(actor), clock=clock), StoreBackend(db, credential="os:7")
         )
         async with app.run_test(size=(120, 40)) as pilot:
             yield Seat(app, pilot, clock)  # type: ignore[arg-type]

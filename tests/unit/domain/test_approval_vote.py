@@ -30,11 +30,16 @@ from cortex.domain.errors import (
     RejectedError,
     UsageError,
 )
+from cortex.domain.people import Identity
+from tests.support.people import user
 from tests.support.records.approvals import SCHEMA
 from tests.support.records.store_rows import NOW, an_approval
 
 EDITED = canonical({"amount": 9, "customer": "cus_88"})
 ID = UUID("01980000-0000-7000-8000-00000000ab12")
+
+
+READER = Identity.with_link("ana", link=b"")
 
 
 def a_row(**fields: Any) -> Approval:
@@ -46,8 +51,7 @@ def a_vote(row: Approval, **fields: Any) -> Vote:
     said: dict[str, Any] = {
         "approval_id": row.id,
         "is_approved": True,
-        "by": "ana",
-        "credential": "token:1",
+        "by": user("ana"),
         "seen": row.digest,
         "channel": "api",
     }
@@ -78,9 +82,9 @@ def test_a_link_decides_low_and_med_of_one_person_only(
 ) -> None:
     row = a_row(risk=Risk(risk), people=people)
     assert why_sign_in(row) == why
-    said = {"is_approved": is_approved, "reason": "no", "confirm": None, "credential": None}
+    said = {"is_approved": is_approved, "reason": "no", "confirm": None, "by": READER}
     if why is None:
-        assert counted(row, **said).credential is None
+        assert counted(row, **said).by == READER
     else:
         with pytest.raises(ForbiddenError, match=f"a link is not enough to decide .*: it {why}"):
             counted(row, **said)
@@ -89,7 +93,7 @@ def test_a_link_decides_low_and_med_of_one_person_only(
 def test_a_link_is_refused_also_after_the_end() -> None:
     row = a_row(risk=Risk.HIGH, status=ApprovalStatus.EXPIRED)
     with pytest.raises(ForbiddenError):
-        counted(row, credential=None)
+        counted(row, by=READER)
 
 
 # --- what they must type
@@ -175,7 +179,7 @@ def test_request_without_a_schema_cannot_be_edited() -> None:
 def test_edit_needs_a_credential_and_an_approval() -> None:
     row = a_row()
     with pytest.raises(VoteError, match="sign in to change") as caught:
-        counted(row, credential=None, edited=EDITED)
+        counted(row, by=READER, edited=EDITED)
     assert caught.value.field == "arguments"
     with pytest.raises(UsageError, match="a denial edits no arguments"):
         counted(row, is_approved=False, reason="no", edited=EDITED)

@@ -7,6 +7,7 @@ from uuid import UUID
 from cortex.domain.approvals.approval import Approval
 from cortex.domain.approvals.vote import Vote
 from cortex.domain.errors import ConflictError
+from cortex.domain.people import Identity
 from cortex.postgres.database import Database
 from cortex.store import approvals
 from cortex.store.approvals import InboxRow, VoteResult
@@ -22,12 +23,10 @@ class StoreApprovals:
         self._db = db
 
     async def waiting(
-        self, *, by: str, credential: str, also: Sequence[UUID], limit: int
+        self, *, by: Identity, also: Sequence[UUID], limit: int
     ) -> Sequence[InboxRow]:
         """Read the most urgent open requests, and some by their ids; in no order."""
-        return await approvals.waiting(
-            self._db, by=by, credential=credential, also=also, limit=limit
-        )
+        return await approvals.waiting(self._db, by=by, also=also, limit=limit)
 
     async def decided(self, *, limit: int) -> Sequence[InboxRow]:
         """Read closed requests, the last closed first."""

@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from cortex.domain.effect import EffectStatus, Resolution
+from cortex.domain.people import Identity
 from cortex.domain.quota import Quota
 from cortex.postgres.database import Database
 from cortex.store import breakers, effects, quotas
@@ -37,7 +38,7 @@ class StoreEffects:
     async def show(self, effect_id: UUID) -> EffectDetail:
         return await effects.show(self._db, effect_id)
 
-    async def resolve(self, effect_id: UUID, said: Resolution, *, by: str, reason: str) -> str:
+    async def resolve(self, effect_id: UUID, said: Resolution, *, by: Identity, reason: str) -> str:
         """Record the outcome of an unknown effect; return what follows for its job.
 
         Raises `ConflictError` with the decision that came first.
@@ -54,7 +55,7 @@ class StoreEffects:
         await breakers.freeze(self._db, by=by, reason=reason)
         return "effects are frozen: no pod begins one"
 
-    async def unfreeze(self, *, by: str, reason: str) -> str:
+    async def unfreeze(self, *, by: Identity, reason: str) -> str:
         """Allow effects again; return the outcome."""
         await breakers.unfreeze(self._db, by=by, reason=reason)
         return "effects may begin again"

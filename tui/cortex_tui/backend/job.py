@@ -10,6 +10,7 @@ import orjson
 
 from cortex.domain.budget import Budget, worded
 from cortex.domain.errors import CortexError
+from cortex.domain.people import Identity
 from cortex.postgres.database import Database
 from cortex.store import budgets, job_screen, jobs, steps
 from cortex.store.job_screen import JobLook, StepDetail, WatchedStep
@@ -87,7 +88,7 @@ class StoreJob:
             self._db.profile, job_id, heard=heard, on_status=on_status, among=self.listeners
         )
 
-    async def raise_budget(self, name: str, *, to: Decimal, by: str) -> str:
+    async def raise_budget(self, name: str, *, to: Decimal, by: Identity) -> str:
         """Raise a limit; return the outcome."""
         change = await budgets.raise_limit(self._db, name, to=to, by=by, reason=REASON)
         woken_count = change.woken_count

@@ -62,9 +62,7 @@ class ApprovalsLoader:
         if tab is Tab.DECIDED:
             rows = await approvals.decided(limit=ROWS_MAX)
         else:
-            rows = await approvals.waiting(
-                by=session.actor, credential=session.credential, also=also, limit=ROWS_MAX
-            )
+            rows = await approvals.waiting(by=session.identity, also=also, limit=ROWS_MAX)
         if tab is not inbox.tab:
             return True
         is_news = inbox.take(rows)

@@ -138,8 +138,7 @@ class Decider:
         return [
             Vote(
                 approval_id=each.id,
-                by=session.actor,
-                credential=session.credential,
+                by=session.identity,
                 seen=each.digest,
                 channel=CHANNEL,
                 **vote,

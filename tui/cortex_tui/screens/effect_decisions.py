@@ -44,7 +44,7 @@ async def resolve(
 
     `typed`: the return value of the strip's `expect`.
     """
-    effects, by = context.backend.effects, context.session.actor
+    effects, by = context.backend.effects, context.session.identity
     try:
         row = await effects.show(effect_id)
     except CortexError as error:
@@ -77,7 +77,7 @@ async def resolve(
 
 def freeze(context: AppContext, strip: StripLine, *, is_frozen: bool, acted: Acted) -> None:
     """Ask whether to freeze the effects of all pods, or to unfreeze them."""
-    effects, by = context.backend.effects, context.session.actor
+    effects, identity = context.backend.effects, context.session.identity
     text = (
         "let effects begin again in all pods"
         if is_frozen
@@ -85,13 +85,17 @@ def freeze(context: AppContext, strip: StripLine, *, is_frozen: bool, acted: Act
     )
 
     def act(reason: str) -> Action:
-        change = effects.unfreeze if is_frozen else effects.freeze
+        async def change() -> str:
+            if is_frozen:
+                return await effects.unfreeze(by=identity, reason=reason)
+            return await effects.freeze(by=identity.name, reason=reason)
+
         command = ("freeze", "off") if is_frozen else ("freeze", "on")
         agreed = ("--yes",) if is_frozen else ()
         return Action(
             question=text,
             command=(*command, *because(reason), *agreed),
-            work=_then(lambda: change(by=by, reason=reason), acted),
+            work=_then(change, acted),
         )
 
     propose(context, strip, text, act, verb=SET_QUOTA)

@@ -14,6 +14,7 @@ from cortex.domain.dead_letter import DECISIONS, DeadLetterState
 from cortex.domain.errors import CortexError
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import HEIR
+from cortex.domain.people import Identity
 from cortex.domain.safe import safe
 from cortex.domain.waiting import EffectWait
 from cortex.store.job_screen import WatchedBudget, WatchedJob
@@ -203,7 +204,7 @@ def raise_budget(context: AppContext, strip: StripLine, row: WatchedJob | None) 
         strip.show(refusal, "warn")
         return
     limit, unit = budget.limit_amount, budget.unit
-    by = context.session.actor
+    by = context.session.identity
     question = AmountQuestion(
         safe(f"raise {budget.name} from {worded(limit, unit)}"),
         why_not=lambda amount: _why_not(amount, limit=limit, unit=unit),
@@ -218,7 +219,7 @@ def raise_budget(context: AppContext, strip: StripLine, row: WatchedJob | None) 
     strip.ask(question, answered)
 
 
-def _raising(context: AppContext, budget: WatchedBudget, to: Decimal, *, by: str) -> Action:
+def _raising(context: AppContext, budget: WatchedBudget, to: Decimal, *, by: Identity) -> Action:
     name = budget.name
     return Action(
         question=f"raise {name} to {worded(to, budget.unit)}",

@@ -1,0 +1,331 @@
+"""Who decides is a person: not a pod, not a tool with its address, and nobody twice."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+from uuid import UUID
+
+import asyncpg
+import pytest
+from attrs import frozen
+
+from cortex.domain.budget import Budget
+from cortex.domain.errors import ConflictError, ForbiddenError, RejectedError, UsageError
+from cortex.domain.names import check_name, skeleton
+from cortex.domain.people import Identity
+from cortex.domain.token import Role
+from cortex.postgres.database import Profile
+from cortex.postgres.session import Session
+from cortex.store import approvals, breakers, budgets, people, tokens
+from tests.support.logins import login_with, name_of
+from tests.support.people import enrolled, uid_of, user
+from tests.support.records.approvals import Askers, a_verdict
+from tests.support.records.rows import new_id
+from tests.support.servers.kept_sessions import kept_session
+from tests.support.servers.postgres import sql
+
+ID: Final = "'00000000-0000-0000-0000-000000000001'"
+ME: Final = json.dumps({"uid": 0, "user": "root", "skeleton": "root"})
+"""What a command passes along without a token: it proves nothing to a pod's login."""
+
+
+@frozen
+class Scene:
+    """A database with a request that waits, effects that are frozen, and a budget."""
+
+    owner: str
+    pod: str
+    """The same database by a login with the rights of pods, and no others."""
+    askers: Askers
+    request: UUID
+
+
+@pytest.fixture(scope="module")
+def scene(shared_database: str) -> Iterator[Scene]:
+    with (
+        login_with(shared_database, "cortex_runtime") as pod,
+        kept_session(Profile(dsn=shared_database, hot_path=True)) as call,
+    ):
+        askers = Askers(call, shared_database)
+        request = askers.asked(risk="HIGH")
+        enrolled(shared_database, "ana", Role.ADMIN)
+        call(breakers.freeze, by="ana", reason="an audit")
+        budget = Budget.parse("tenant:default:usd:day")
+        call(budgets.put, budget, limit=1, by=user("root"), reason="")  # type: ignore[arg-type]
+        yield Scene(shared_database, pod, askers, request.id)
+
+
+# --- What the role of pods may not write, read or call. <request> is a request that waits.
+
+WRITES: Final = [
+    "UPDATE cortex.approval SET status = 'APPROVED', decided_by = 'ana', decided_at = now()",
+    "UPDATE cortex.approval SET arguments = '[]', digest = sha256('[]')",
+    "UPDATE cortex.approval SET people = 1",
+    "UPDATE cortex.approval SET requested_with = 'token:x'",
+    "UPDATE cortex.approval SET expires_at = 'infinity'",
+    "DELETE FROM cortex.approval",
+    "INSERT INTO cortex.approval (id) VALUES (<id>)",
+    (
+        "INSERT INTO cortex.approval_vote (approval_id, person, digest, channel) "
+        "VALUES ('<request>', 'ana', sha256('x'), 'cli')"
+    ),
+    "UPDATE cortex.approval_vote SET person = 'bo'",
+    "DELETE FROM cortex.approval_vote",
+    "INSERT INTO cortex.person (name, skeleton, created_by) VALUES ('eve', 'eve', 'eve')",
+    "UPDATE cortex.person SET name = 'eve'",
+    "INSERT INTO cortex.person_credential VALUES ('os:0', <id>, 'eve')",
+    "UPDATE cortex.person_credential SET credential = 'db:eve'",
+    (
+        "INSERT INTO cortex.api_token (id, name, person_id, digest, roles, created_by) "
+        "SELECT <id>, 'eve', id, sha256('x'), '{admin}', 'eve' FROM cortex.person LIMIT 1"
+    ),
+    "UPDATE cortex.api_token SET roles = '{admin}'",
+    "UPDATE cortex.api_token SET digest = sha256('x')",
+    "UPDATE cortex.api_token SET expires_at = NULL",
+    "UPDATE cortex.api_token SET revoked_at = NULL, revoked_by = NULL",
+    "INSERT INTO cortex.api_session (digest, token_id, expires_at) SELECT sha256('x'), <id>, now()",
+    "DELETE FROM cortex.api_session",
+    "UPDATE cortex.budget SET limit_amount = 1000000",
+    "DELETE FROM cortex.budget",
+    "INSERT INTO cortex.budget (scope) VALUES ('tenant')",
+    "UPDATE cortex.effect SET resolution = 'applied', resolved_by = 'ana'",
+    "UPDATE cortex.effect SET approval_id = '<request>'",
+    "UPDATE cortex.breaker SET state = 'CLOSED', forced_by = NULL WHERE name = 'effects:all'",
+    "UPDATE cortex.breaker SET open_until = now() WHERE name = 'effects:all'",
+    "UPDATE cortex.breaker SET name = 'effects:none' WHERE name = 'effects:all'",
+    "DELETE FROM cortex.breaker WHERE name = 'effects:all'",
+    (
+        "INSERT INTO cortex.fact (type, subtype, source, data) "
+        "VALUES ('lifecycle', 'approval_approved', 'approval:<request>', '{\"by\": \"ana\"}')"
+    ),
+    (
+        "INSERT INTO cortex.fact (type, subtype, source, data) "
+        "VALUES ('lifecycle', 'token_created', 'token:eve', '{}')"
+    ),
+]
+READS: Final = [
+    "SELECT digest FROM cortex.api_token",
+    "SELECT t FROM cortex.api_token t",
+    "SELECT digest FROM cortex.api_session",
+    "SELECT token_digest FROM cortex.approval",
+    "SELECT spent_digest FROM cortex.approval",
+    "SELECT * FROM cortex.approval",
+]
+CALLS: Final = [
+    "SELECT cortex.decide('<request>', true, '<me>', sha256('x'), '', 'cli', NULL, NULL, NULL)",
+    "SELECT cortex.link_approval('<request>', sha256('x'), '<me>', '')",
+    "SELECT cortex.resolve_effect('<request>', 'applied', '<me>', '', NULL)",
+    "SELECT cortex.create_token(<id>, 'eve', 'e', sha256('x'), '{admin}', NULL, '<me>', '', NULL)",
+    "SELECT cortex.revoke_token((SELECT id FROM cortex.api_token LIMIT 1), '<me>', '')",
+    "SELECT cortex.add_person('eve', 'eve', ARRAY['os:0'], '<me>', '')",
+    "SELECT cortex.switch_person('ana', false, '<me>', '')",
+    "SELECT cortex.lift_freeze('<me>', '')",
+    "SELECT cortex.raise_budget('tenant:default:usd:day', 9, '<me>', '')",
+    "SELECT cortex.put_budget('tenant', 'default', 'usd', 'day', 9, '<me>', '', false)",
+    "SELECT cortex.remove_budget('tenant:default:usd:day', '<me>', '')",
+]
+INNER: Final = [
+    "SELECT cortex.person_of('<me>', 'admin', false)",
+    "SELECT cortex.person_of_user('<me>')",
+    "SELECT cortex.found_person('eve', 'eve', 'eve')",
+    "SELECT cortex.holder_of_digest(sha256('x'))",
+]
+BECOMING: Final = [
+    "SET ROLE cortex_operator",
+    "SET ROLE cortex_owner",
+    "SET ROLE postgres",
+    "SET SESSION AUTHORIZATION postgres",
+    "GRANT cortex_operator TO current_user",
+    "CREATE FUNCTION cortex.mine() RETURNS int LANGUAGE sql RETURN 1",
+    "CREATE OR REPLACE FUNCTION cortex.caller_is_owner() RETURNS bool LANGUAGE sql RETURN true",
+    "ALTER TABLE cortex.approval DISABLE TRIGGER ALL",
+]
+
+
+def filled(attempt: str, scene: Scene) -> str:
+    for place, text in (("<request>", str(scene.request)), ("<id>", ID), ("<me>", ME)):
+        attempt = attempt.replace(place, text)
+    return attempt
+
+
+@pytest.mark.parametrize("attempt", [*WRITES, *READS, *CALLS, *INNER, *BECOMING])
+@pytest.mark.parametrize("as_role", ["", "&role=cortex_runtime"])
+def test_the_login_of_a_pod_is_refused(scene: Scene, attempt: str, as_role: str) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        sql(f"{scene.pod}{as_role}", filled(attempt, scene))
+
+
+@pytest.mark.parametrize("attempt", [*WRITES, *READS, *INNER])
+def test_a_session_with_the_role_of_pods_is_refused_direct_writes(
+    scene: Scene, attempt: str
+) -> None:
+    """The owner's commands take the role of pods, too: what people do goes by functions."""
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        sql(f"{scene.owner}&role=cortex_runtime", filled(attempt, scene))
+
+
+def test_a_pods_login_passes_on_what_a_caller_proves(scene: Scene) -> None:
+    by = enrolled(scene.owner, "li")
+    request = scene.askers.asked(risk="LOW")
+    with kept_session(Profile(dsn=scene.pod)) as call:
+        with pytest.raises(ForbiddenError, match="may not act for a person") as caught:
+            call(approvals.decide, [a_verdict(request)])
+        assert f"GRANT cortex_operator TO {name_of(scene.pod)}" in str(caught.value.hint)
+        (result,) = call(approvals.decide, [a_verdict(request, by=by)])
+    assert result.outcome == "approved"
+    assert scene.askers.row(request).decided_by == "li"
+
+
+# --- Credentials that are not valid, or lack the right.
+
+
+def proofs(scene: Scene) -> dict[str, Identity]:
+    call = scene.askers.call
+    admin = user("root")
+    revoked, off = enrolled(scene.owner, "revoked"), enrolled(scene.owner, "off")
+    for each in call(tokens.page, name="revoked"):
+        call(tokens.revoke, each.id, by=admin, reason="")
+    if call(people.show, "off").disabled_at is None:
+        call(people.switch, "off", is_enabled=False, by=admin, reason="")
+    unknown = Identity.signed_in("ana", token_id=new_id(), digest=bytes(32))
+    return {
+        "unknown": unknown,
+        "revoked": revoked,
+        "disabled": off,
+        "viewer": enrolled(scene.owner, "vi", Role.VIEWER),
+        "operator": enrolled(scene.owner, "op", Role.OPERATOR),
+        "submitter": enrolled(scene.owner, "su", Role.SUBMITTER),
+        "metrics": enrolled(scene.owner, "me", Role.METRICS),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["unknown", "revoked", "disabled", "viewer", "operator", "submitter", "metrics"]
+)
+def test_a_credential_without_the_right_decides_nothing(scene: Scene, kind: str) -> None:
+    by = proofs(scene)[kind]
+    with pytest.raises(ForbiddenError):
+        scene.askers.call(approvals.decide, [a_verdict(scene.askers.asked(), by=by)])
+    assert scene.askers.row(scene.request).status == "PENDING"
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.APPROVER, Role.OPERATOR])
+def test_only_an_admin_makes_tokens_and_people(scene: Scene, role: Role) -> None:
+    by = enrolled(scene.owner, f"a {role.value}", role)
+    call = scene.askers.call
+    with pytest.raises(ForbiddenError, match="needs the role admin"):
+        call(people.add, "eve", credentials=["os:0"], by=by, reason="")
+    with pytest.raises(ForbiddenError, match="needs the role admin"):
+        call(
+            tokens.create,
+            token_id=new_id(),
+            name="eve",
+            digest=bytes(31) + b"1",
+            roles=[Role.ADMIN],
+            expires_s=None,
+            by=by,
+        )
+
+
+# --- One person counts once.
+
+
+def second(scene: Scene, how: str) -> Identity:
+    """Another credential of li, who has agreed by a token."""
+    call: Session = scene.askers.call
+    if how == "another token":
+        return enrolled(scene.owner, "li", number=2)
+    if how == "a label":
+        first = enrolled(scene.owner, "li")
+        assert first.digest is not None
+        return Identity.signed_in("li", token_id=new_id(), digest=first.digest, label="kim")
+    call(people.add, "li", credentials=[f"os:{uid_of('li')}"], by=user("root"), reason="")
+    return user("li")
+
+
+@pytest.mark.parametrize("how", ["another token", "a label", "the operating system's user"])
+def test_one_person_agrees_once(scene: Scene, how: str) -> None:
+    request = scene.askers.asked(people=2)
+    assert scene.askers.decide(request, by=enrolled(scene.owner, "li")).outcome == "agreed"
+    refused = scene.askers.refused(request, by=second(scene, how))
+    assert "you have agreed" in refused.message
+
+
+def test_an_operating_system_user_is_one_person_on_every_host(scene: Scene) -> None:
+    request = scene.askers.asked(people=2)
+    here = user("hosted")
+    assert here.user is not None
+    there = Identity.from_system(type(here.user)(uid=here.user.uid, name="other", host="there"))
+    assert scene.askers.decide(request, by=here).outcome == "agreed"
+    assert "you have agreed" in scene.askers.refused(request, by=there).message
+
+
+def test_a_mapped_login_is_that_person_whatever_it_says(scene: Scene) -> None:
+    with login_with(scene.owner, "cortex_operator") as dsn, kept_session(Profile(dsn=dsn)) as call:
+        first = scene.askers.asked(risk="CRITICAL")
+        with pytest.raises(ForbiddenError, match="belongs to no person"):
+            call(approvals.decide, [a_verdict(first)])
+        scene.askers.call(
+            people.add, "dora", credentials=[f"db:{name_of(dsn)}"], by=user("root"), reason=""
+        )
+        (result,) = call(approvals.decide, [a_verdict(first, by=user("root"))])
+        assert result.outcome == "agreed"
+        with pytest.raises(ConflictError, match="you have agreed"):
+            call(approvals.decide, [a_verdict(first, by=user("li"))])
+        assert [vote.person for vote in scene.askers.row(first).votes] == ["dora"]
+
+
+# --- Names that an eye can confuse.
+
+CONFUSED: Final = [
+    "\u0430na",  # Cyrillic a
+    "an\u0430",
+    "\u0251na",  # Latin alpha
+    "\uff41\uff4e\uff41",  # full width
+    "\U0001d41a\U0001d427\U0001d41a",  # mathematical bold
+    "ANA",
+    "a\u200bna",  # zero width
+    "ana\u202e",
+    " ana",
+    "ana (bo)",
+    "\u03b1na",  # Greek
+]
+
+
+@pytest.mark.parametrize("name", CONFUSED)
+def test_a_name_that_can_be_confused_is_refused(scene: Scene, name: str) -> None:
+    with pytest.raises((UsageError, RejectedError)):
+        scene.askers.call(people.add, name, credentials=[], by=user("root"), reason="")
+    with pytest.raises((UsageError, RejectedError)):
+        scene.askers.call(
+            tokens.create,
+            token_id=new_id(),
+            name=name,
+            digest=bytes(30) + b"22",
+            roles=[Role.VIEWER],
+            expires_s=None,
+            by=user("root"),
+        )
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [("root", "r00t"), ("mia", "rnia"), ("Ian", "lan"), ("cop", "\u0441\u043e\u0440")],
+)
+def test_lookalikes_have_one_skeleton(one: str, other: str) -> None:
+    assert skeleton(one) == skeleton(other)
+
+
+@pytest.mark.parametrize(
+    "name", ["ana", "Jos\u00e9", "\u0410\u043d\u043d\u0430", "\u7530\u4e2d ana", "O'Neil"]
+)
+def test_honest_names_are_accepted(name: str) -> None:
+    check_name(name)
+
+
+def test_an_operating_system_user_does_not_become_somebody_by_name(scene: Scene) -> None:
+    enrolled(scene.owner, "zoe")
+    request = scene.askers.asked()
+    refused: Any = scene.askers.refused(request, by=user("zoe"))
+    assert "belongs to no person" in refused.message
+    assert refused.hint == f"say whose it is: cortex people add NAME --os {uid_of('zoe')}"
