@@ -281,6 +281,7 @@ CREATE INDEX job_waits_for_quota ON cortex.job_record USING btree (waiting_on, s
 CREATE INDEX job_status ON cortex.job_record USING btree (status, created_at, id);
 CREATE INDEX job_agent ON cortex.job_record USING btree (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 CREATE INDEX job_tenant ON cortex.job_record USING btree (tenant, created_at, id) WHERE tenant <> 'default'::text;
+CREATE INDEX job_unfinished ON cortex.job_record USING btree (tenant) WHERE tenant <> 'default'::text AND (status = ANY (ARRAY['PENDING'::cortex.job_status, 'RUNNING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
 GRANT INSERT, SELECT, UPDATE ON cortex.job_record TO cortex_runtime;
@@ -1430,6 +1431,9 @@ BEGIN
         PERFORM cortex.refuse_for_submitter(ids, types, payloads);
     END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
+    IF array_remove(tenants, NULL) <> '{}' AND EXISTS (SELECT FROM cortex.tenant_cap) THEN
+        PERFORM cortex.refuse_over_cap(ids, types, tenants, payloads);
+    END IF;
     IF array_remove(agents, NULL) <> '{}' THEN
         SELECT n INTO wrong FROM unnest(agents) AS n
         WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;
@@ -2252,6 +2256,68 @@ BEGIN
     END LOOP;
     UPDATE cortex.quota_use u SET used = u.used + n.amount
     FROM unnest(ids, began, amounts) AS n(id, began_at, amount) WHERE u.quota_id = n.id AND u.began_at = n.began_at;
+END $function$;
+
+-- How many jobs a tenant may have that have not ended, and how many bytes their payloads: a submit beyond it is refused.
+CREATE TABLE cortex.tenant_cap (
+    tenant text NOT NULL,  -- The tenant.
+    jobs_max integer NOT NULL,  -- Most jobs that have not ended: each submit counts that far.
+    bytes_max bigint,  -- Most bytes of their payloads, as stored; null: any number.
+    changed_by text NOT NULL,  -- Who changed it last.
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    reason text NOT NULL,  -- Why.
+    CONSTRAINT tenant_cap_pkey PRIMARY KEY (tenant),
+    CONSTRAINT default_has_no_cap CHECK (tenant <> 'default'::text),
+    CONSTRAINT tenant_cap_bytes_max_check CHECK (bytes_max >= 1),
+    CONSTRAINT tenant_cap_changed_by_check CHECK (length(changed_by) >= 1 AND length(changed_by) <= 200),
+    CONSTRAINT tenant_cap_jobs_max_check CHECK (jobs_max >= 1 AND jobs_max <= 100000),
+    CONSTRAINT tenant_cap_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100)
+);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.tenant_cap TO cortex_runtime;
+GRANT SELECT ON cortex.tenant_cap TO cortex_reader;
+
+-- Refuses a batch with which a tenant would have more jobs that have not ended, or more bytes of payloads, than its cap.
+CREATE FUNCTION cortex.refuse_over_cap(ids uuid[], types text[], tenants text[], payloads jsonb[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+DECLARE
+    capped record;
+    jobs bigint;
+    bytes bigint;
+BEGIN
+    FOR capped IN
+        SELECT c.tenant, c.jobs_max, c.bytes_max, n.jobs, n.bytes FROM cortex.tenant_cap c JOIN (
+            SELECT s.tenant, count(*) AS jobs, sum(pg_column_size(coalesce(s.payload, '{}'))) AS bytes
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(tenants) AS tenant,
+                         unnest(payloads) AS payload) s
+            -- People must be asked and told; and what was submitted before is no job more.
+            WHERE s.type NOT IN ('send_notification', 'approval_notify', 'bulk')
+              AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = s.id)
+            GROUP BY s.tenant) n ON n.tenant = c.tenant
+        ORDER BY c.tenant
+    LOOP
+        -- One at a time, to the end of the transaction: those at once would not see each other's jobs.
+        PERFORM pg_advisory_xact_lock(hashtextextended('cortex.tenant_cap ' || capped.tenant, 0));
+        IF capped.bytes_max IS NULL THEN
+            SELECT count(*), 0 INTO jobs, bytes FROM (
+                SELECT FROM cortex.job_record j WHERE j.tenant = capped.tenant AND j.tenant <> 'default'
+                  AND j.status IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL') LIMIT capped.jobs_max) w;
+        ELSE
+            SELECT count(*), coalesce(sum(w.size), 0) INTO jobs, bytes FROM (
+                SELECT pg_column_size(j.payload) AS size FROM cortex.job_record j
+                WHERE j.tenant = capped.tenant AND j.tenant <> 'default'
+                  AND j.status IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL') LIMIT capped.jobs_max) w;
+        END IF;
+        IF jobs + capped.jobs > capped.jobs_max OR bytes + capped.bytes > capped.bytes_max THEN
+            RAISE EXCEPTION 'tenant "%" has % of at most % jobs that have not ended%', capped.tenant, jobs, capped.jobs_max,
+                coalesce(format(', with %s of at most %s bytes', bytes, capped.bytes_max), '')
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'tenant_cap',
+                      HINT = 'submit again when some have ended, or raise it: cortex quotas cap';
+        END IF;
+    END LOOP;
 END $function$;
 
 -- Calls with an outside result: intent before, outcome after. A PENDING effect may or may not have been applied.

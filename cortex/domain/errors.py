@@ -167,6 +167,15 @@ class TransientError(CortexError):
         self.retry_after_s = retry_after_s
 
 
+class CapReachedError(TransientError):
+    """The tenant has as many unfinished jobs, or bytes of payloads, as its cap permits.
+
+    The same submit may succeed when some have ended.
+    """
+
+    code = "cap_reached"
+
+
 class OutcomeUnknownError(UnavailableError):
     """The connection broke after COMMIT may have been sent: check whether the write happened."""
 

@@ -22,6 +22,7 @@ from typing import Final
 import asyncpg
 
 from cortex.domain.errors import (
+    CapReachedError,
     ConflictError,
     CortexError,
     ForbiddenError,
@@ -65,8 +66,10 @@ _OF_PAYLOADS = frozenset({"payload_size", "payload_fits"})
 _BY_CONSTRAINT: Final[Mapping[str | None, type[CortexError]]] = {
     "id_of_another_job": ConflictError,
     "key_of_another_request": KeyReusedError,
+    "tenant_cap": CapReachedError,
 }
-"""A submit whose id names another job, or whose idempotency key was used for another one."""
+"""A submit whose id names another job, whose idempotency key was used for another one, or that is
+beyond the cap of its tenant."""
 
 _WAYS_OUT = {
     Trouble.DISK_FULL: "make room on the disk of the server",

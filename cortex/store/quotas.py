@@ -8,10 +8,11 @@ from decimal import Decimal
 
 import attrs
 
-from cortex.domain.errors import NotFoundError
+from cortex.domain.errors import NotFoundError, UsageError
+from cortex.domain.job import DEFAULT_TENANT
 from cortex.domain.quota import Period, Quota
 from cortex.postgres.database import Database, Record
-from cortex.store.rows import rows_of
+from cortex.store.rows import row_of, rows_of
 
 
 @attrs.frozen(kw_only=True)
@@ -90,6 +91,63 @@ async def forget(db: Database, *, kept_s: float, limit: int) -> int:
     """Delete usage of hours and days that began this many seconds ago; return how many."""
     row = await db.fetch_one("quotas.forget", kept_s, limit)
     return row["count"] if row else 0
+
+
+# --- caps of tenants
+
+
+@attrs.frozen(kw_only=True)
+class Cap:
+    """How many jobs of a tenant may be unfinished, and how many bytes their payloads."""
+
+    tenant: str
+    jobs_max: int
+    bytes_max: int | None
+
+
+@attrs.frozen(kw_only=True)
+class CapRow:
+    """A cap, and what counts towards it; counted no further than the cap of jobs."""
+
+    name: str
+    """The tenant."""
+    jobs: int
+    jobs_max: int
+    bytes: int
+    bytes_max: int | None
+    changed_by: str
+    changed_at: datetime
+    reason: str
+    now: datetime = attrs.field(eq=False)
+
+
+async def cap(
+    db: Database, tenant: str, *, jobs_max: int, bytes_max: int | None, by: str, reason: str
+) -> Cap:
+    """Set the cap of a tenant, new or not. Raises `UsageError` for the default tenant."""
+    if tenant == DEFAULT_TENANT:
+        raise UsageError(
+            f"the tenant {DEFAULT_TENANT} has no cap", hint="submit jobs to cap for another tenant"
+        )
+    row = await db.fetch_one("quotas.cap", tenant, jobs_max, bytes_max, by, reason)
+    if row is None:
+        raise AssertionError("quotas.cap always returns one row")
+    return row_of(Cap, row)
+
+
+async def uncap(db: Database, tenant: str, *, by: str, reason: str) -> Cap:
+    """Remove the cap of a tenant. Raises `NotFoundError`."""
+    row = await db.fetch_one("quotas.uncap", tenant, by, reason)
+    if row is None:
+        raise NotFoundError(f"tenant {tenant!r} has no cap", hint="list them: cortex quotas caps")
+    return row_of(Cap, row)
+
+
+async def caps(
+    db: Database, *, after: str = "", limit: int = 100, tenant: str | None = None
+) -> list[CapRow]:
+    """Return the caps of tenants by name, or that of one."""
+    return rows_of(CapRow, await db.fetch("quotas.caps", after, limit, tenant))
 
 
 def _change(row: Record) -> QuotaChange:

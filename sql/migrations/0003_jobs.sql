@@ -257,6 +257,9 @@ CREATE INDEX job_status ON cortex.job_record (status, created_at, id);
 CREATE INDEX job_agent ON cortex.job_record (agent_id, created_at, id) WHERE agent_id IS NOT NULL;
 -- Lists of one tenant's jobs. Jobs of the tenant that all have who name none pay nothing for it.
 CREATE INDEX job_tenant ON cortex.job_record (tenant, created_at, id) WHERE tenant <> 'default';
+-- What the cap of a tenant is compared with.
+CREATE INDEX job_unfinished ON cortex.job_record (tenant)
+    WHERE tenant <> 'default' AND status IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL');
 -- The list of jobs in RETRY by due time. The id makes pages exact when many are due at the same instant.
 CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at, id) WHERE status = 'RETRY';
 CREATE INDEX job_waits_for_person ON cortex.job_record (suspended_at)

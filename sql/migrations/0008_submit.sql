@@ -190,6 +190,9 @@ BEGIN
         PERFORM cortex.refuse_for_submitter(ids, types, payloads);
     END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
+    IF array_remove(tenants, NULL) <> '{}' AND EXISTS (SELECT FROM cortex.tenant_cap) THEN
+        PERFORM cortex.refuse_over_cap(ids, types, tenants, payloads);
+    END IF;
     IF array_remove(agents, NULL) <> '{}' THEN
         SELECT n INTO wrong FROM unnest(agents) AS n
         WHERE n IS NOT NULL AND NOT EXISTS (SELECT FROM cortex.agent a WHERE a.name = n) LIMIT 1;

@@ -101,3 +101,66 @@ END $$;
 COMMENT ON FUNCTION cortex.take_quota IS
     'Takes one effect from all quotas of its tool, or from none and returns the quota that stops it: quota (wait), '
     'never, or no_amount. What it took before counts for the rest of that hour or day.';
+
+-- ------------------------------------------------------------------ caps of tenants
+
+CREATE TABLE cortex.tenant_cap (
+    tenant text PRIMARY KEY CHECK (length(tenant) BETWEEN 1 AND 100),
+    jobs_max int NOT NULL CHECK (jobs_max BETWEEN 1 AND 100000),
+    bytes_max bigint CHECK (bytes_max >= 1),
+    changed_by text NOT NULL CHECK (length(changed_by) BETWEEN 1 AND 200),
+    changed_at timestamptz NOT NULL DEFAULT cortex.now(),
+    reason text NOT NULL,
+    CONSTRAINT default_has_no_cap CHECK (tenant <> 'default')
+);
+COMMENT ON TABLE cortex.tenant_cap IS
+    'How many jobs a tenant may have that have not ended, and how many bytes their payloads: a submit beyond it is refused.';
+COMMENT ON COLUMN cortex.tenant_cap.tenant IS 'The tenant.';
+COMMENT ON COLUMN cortex.tenant_cap.jobs_max IS 'Most jobs that have not ended: each submit counts that far.';
+COMMENT ON COLUMN cortex.tenant_cap.bytes_max IS 'Most bytes of their payloads, as stored; null: any number.';
+COMMENT ON COLUMN cortex.tenant_cap.changed_by IS 'Who changed it last.';
+COMMENT ON COLUMN cortex.tenant_cap.changed_at IS 'When.';
+COMMENT ON COLUMN cortex.tenant_cap.reason IS 'Why.';
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.tenant_cap TO cortex_runtime;
+
+CREATE FUNCTION cortex.refuse_over_cap(ids uuid[], types text[], tenants text[], payloads jsonb[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    capped record;
+    jobs bigint;
+    bytes bigint;
+BEGIN
+    FOR capped IN
+        SELECT c.tenant, c.jobs_max, c.bytes_max, n.jobs, n.bytes FROM cortex.tenant_cap c JOIN (
+            SELECT s.tenant, count(*) AS jobs, sum(pg_column_size(coalesce(s.payload, '{}'))) AS bytes
+            FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(tenants) AS tenant,
+                         unnest(payloads) AS payload) s
+            -- People must be asked and told; and what was submitted before is no job more.
+            WHERE s.type NOT IN ('send_notification', 'approval_notify', 'bulk')
+              AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = s.id)
+            GROUP BY s.tenant) n ON n.tenant = c.tenant
+        ORDER BY c.tenant
+    LOOP
+        -- One at a time, to the end of the transaction: those at once would not see each other's jobs.
+        PERFORM pg_advisory_xact_lock(hashtextextended('cortex.tenant_cap ' || capped.tenant, 0));
+        IF capped.bytes_max IS NULL THEN
+            SELECT count(*), 0 INTO jobs, bytes FROM (
+                SELECT FROM cortex.job_record j WHERE j.tenant = capped.tenant AND j.tenant <> 'default'
+                  AND j.status IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL') LIMIT capped.jobs_max) w;
+        ELSE
+            SELECT count(*), coalesce(sum(w.size), 0) INTO jobs, bytes FROM (
+                SELECT pg_column_size(j.payload) AS size FROM cortex.job_record j
+                WHERE j.tenant = capped.tenant AND j.tenant <> 'default'
+                  AND j.status IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL') LIMIT capped.jobs_max) w;
+        END IF;
+        IF jobs + capped.jobs > capped.jobs_max OR bytes + capped.bytes > capped.bytes_max THEN
+            RAISE EXCEPTION 'tenant "%" has % of at most % jobs that have not ended%', capped.tenant, jobs, capped.jobs_max,
+                coalesce(format(', with %s of at most %s bytes', bytes, capped.bytes_max), '')
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'tenant_cap',
+                      HINT = 'submit again when some have ended, or raise it: cortex quotas cap';
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION cortex.refuse_over_cap IS
+    'Refuses a batch with which a tenant would have more jobs that have not ended, or more bytes of payloads, than its cap.';

@@ -66,3 +66,43 @@ WITH old AS MATERIALIZED (
     WHERE u.quota_id = old.quota_id AND u.began_at = old.began_at RETURNING u.quota_id
 )
 SELECT count(*) AS count FROM gone;
+
+-- name: cap
+-- Sets the cap of a tenant, new or existing. $1 tenant, $2 most jobs, $3 most bytes or null, $4 who, $5 why. Locks: the
+-- cap. Records who set it and why. Returns it.
+WITH put AS (
+    INSERT INTO cortex.tenant_cap (tenant, jobs_max, bytes_max, changed_by, reason) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (tenant) DO UPDATE
+    SET jobs_max = excluded.jobs_max, bytes_max = excluded.bytes_max, changed_by = excluded.changed_by,
+        changed_at = cortex.now(), reason = excluded.reason
+    RETURNING *
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'cap_set', 'tenant:' || tenant,
+           jsonb_build_object('by', $4::text, 'reason', $5::text, 'jobs', jobs_max, 'bytes', bytes_max)
+    FROM put
+)
+SELECT tenant, jobs_max, bytes_max FROM put;
+
+-- name: uncap
+-- Removes the cap of a tenant. $1 tenant, $2 who, $3 why. Locks: the cap. Records who removed it and why. Returns it.
+WITH gone AS (
+    DELETE FROM cortex.tenant_cap WHERE tenant = $1 RETURNING *
+), fact AS (
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'cap_removed', 'tenant:' || tenant, jsonb_build_object('by', $2::text, 'reason', $3::text)
+    FROM gone
+)
+SELECT tenant, jobs_max, bytes_max FROM gone;
+
+-- name: caps
+-- Caps of tenants by name, and how many jobs count towards each. $1 after this tenant, $2 limit, $3 a tenant or null for
+-- all.
+SELECT c.tenant AS name, c.jobs_max, c.bytes_max, c.changed_by, c.changed_at, c.reason, u.jobs, u.bytes, cortex.now() AS now
+FROM (SELECT * FROM cortex.tenant_cap WHERE tenant > $1 AND ($3::text IS NULL OR tenant = $3) ORDER BY tenant LIMIT $2) c
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, coalesce(sum(w.size), 0)::bigint AS bytes FROM (
+        SELECT pg_column_size(j.payload) AS size FROM cortex.job_record j
+        WHERE j.tenant = c.tenant AND j.tenant <> 'default'
+          AND j.status IN ('PENDING', 'RUNNING', 'RETRY', 'WAITING_FOR_APPROVAL') LIMIT c.jobs_max) w) u
+ORDER BY c.tenant;

@@ -15,9 +15,10 @@ SELECT * FROM cortex.revoke_token($1, $2::jsonb, $3);
 SELECT * FROM cortex.use_token($1);
 
 -- name: valid
--- Those of these tokens that are valid now. $1 ids. Locks: none.
-SELECT id FROM cortex.api_token
-WHERE id = ANY ($1::uuid[]) AND revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true);
+-- Those of these tokens that are valid now, as their people are. $1 ids. Locks: none.
+SELECT t.id FROM cortex.api_token t JOIN cortex.person p ON p.id = t.person_id
+WHERE t.id = ANY ($1::uuid[]) AND t.revoked_at IS NULL AND coalesce(t.expires_at > cortex.now(), true)
+  AND p.disabled_at IS NULL;
 
 -- name: exist
 -- Whether there is any valid token. Locks: none.

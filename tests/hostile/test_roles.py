@@ -85,6 +85,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "cortex.schedule_pod": {READER: "S", RUNTIME: "DIS"},
     "cortex.stream_channel": {READER: "S", RUNTIME: "S"},
     "cortex.subscription": {READER: "S", RUNTIME: "DISU"},
+    "cortex.tenant_cap": {READER: "S", RUNTIME: "DISU"},
     "cortex.timeout_event": {READER: "S", RUNTIME: "IS"},
     "cortex.timeout_event_id_seq": {},
     "cortex.tool_set": {READER: "S", RUNTIME: "IS"},

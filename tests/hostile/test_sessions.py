@@ -24,6 +24,8 @@ ENDS: Final = {
     "revoked": "UPDATE cortex.api_token SET revoked_at = cortex.now(), revoked_by = 'li' "
     "WHERE digest = $1",
     "expired": "UPDATE cortex.api_token SET expires_at = cortex.now() WHERE digest = $1",
+    "of one disabled": "UPDATE cortex.person SET disabled_at = cortex.now(), disabled_by = 'li' "
+    "WHERE id = (SELECT person_id FROM cortex.api_token WHERE digest = $1)",
 }
 """What another pod, or a command, writes."""
 
@@ -42,7 +44,7 @@ def ended(server: HttpServer, token: str, how: str) -> float:
 
 @pytest.mark.parametrize("how", ENDS)
 def test_a_stream_ends_with_its_token(server: HttpServer, job: str, how: str) -> None:
-    token = server.token("viewer")
+    token = server.token("viewer", name=f"follower {how}")
     path = f"/v1/jobs/{job}/events"
     with follow((server.host, server.port), path, token=token) as events:
         assert next(iter(events)).name == "state"
@@ -55,7 +57,7 @@ def test_a_stream_ends_with_its_token(server: HttpServer, job: str, how: str) ->
 
 @pytest.mark.parametrize("how", ENDS)
 def test_a_wait_ends_with_its_token(server: HttpServer, job: str, how: str) -> None:
-    token, other = server.token("viewer"), server.token("viewer", name="li")
+    token, other = server.token("viewer", name=f"waiter {how}"), server.token("viewer", name="li")
     answers: dict[str, Answered] = {}
 
     def wait(token: str, wait_ms: int) -> None:
@@ -75,7 +77,7 @@ def test_a_wait_ends_with_its_token(server: HttpServer, job: str, how: str) -> N
 
 @pytest.mark.parametrize("how", ENDS)
 def test_a_session_ends_with_its_token(server: HttpServer, how: str) -> None:
-    token = server.token("approver")
+    token = server.token("approver", name=f"reader {how}")
     cookie = server.post(
         "/sign-in", body=f"token={token}".encode(), headers={"Sec-Fetch-Site": "same-origin"}
     ).headers["set-cookie"]

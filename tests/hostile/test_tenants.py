@@ -3,30 +3,38 @@
 Each route of the API has a row. The tenant acme asks; the records of bolt are what it must not get.
 """
 
+import asyncio
 import http.client
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
+import asyncpg
 import attrs
 import pytest
 
+from cortex.domain.errors import CapReachedError
 from cortex.http.framework.cursor import cursor_of
 from cortex.http.framework.route import Route
 from cortex.http.framework.tenancy import PARAMS, Tenancy
 from cortex.http.routes import ALL
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
+from cortex.store import jobs
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.dead_letters import fail
 from tests.support.records.effects import Doers
+from tests.support.records.factories import a_submission
 from tests.support.records.rows import new_id
 from tests.support.servers.http_server import Answered, HttpServer
 from tests.support.servers.kept_sessions import kept_session
-from tests.support.servers.postgres import sql
+from tests.support.servers.postgres import run_asyncio, sql
 
 WHY: Final = {"reason": "because"}
+CAPPED: Final = """
+    INSERT INTO cortex.tenant_cap VALUES ($1, 1000, NULL, 'ana', now(), 'capped ' || $1)
+"""
 SCHEDULED: Final = """
     INSERT INTO cortex.schedule (name, cron, zone, type, origin, changed_by, tenant)
     VALUES ('nightly-' || $1, '0 3 * * *', 'UTC', 'work', 'file', 'ana', $1)
@@ -52,6 +60,7 @@ class Records:
     schedule: str
     budget: str
     fact: str
+    cap: str
 
     def of(self, tenancy: Tenancy) -> str:
         """The record that a path of this tenancy names."""
@@ -73,7 +82,7 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
     (letter,) = fail(dsn, submitted={"tenant": tenant})
     publish = "SELECT cortex.publish('app.made', '{}', tenant => $1) AS id"
     (message,) = sql(dsn, publish, tenant)
-    for query in (SCHEDULED, BUDGETED):
+    for query in (SCHEDULED, BUDGETED, CAPPED):
         sql(dsn, query, tenant)
     sql(
         dsn,
@@ -99,6 +108,7 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
         schedule=f"nightly-{tenant}",
         budget=f"tenant:{tenant}:usd:day",
         fact=f"made:{tenant}",
+        cap=f"capped {tenant}",
     )
 
 
@@ -178,6 +188,7 @@ LISTS: Final = {
     "GET /v1/effects": ("", "?tool=pay", "?job_id={foreign.worker}"),
     "GET /v1/facts": ("", "?job_id={foreign.job}", "?type=lifecycle", "?source=made:bolt"),
     "GET /v1/budgets": ("",),
+    "GET /v1/caps": ("",),
     "GET /v1/schedules": ("",),
     "GET /v1/outbox": ("", "?subscription=all", "?topic=app.*"),
 }  # fmt: skip
@@ -381,15 +392,15 @@ def test_a_job_key_of_one_tenant_replaces_no_job_of_another(
 
 def test_an_idempotency_key_of_one_tenant_answers_no_other(world: World) -> None:
     bolt = world.server.token("admin", name="ana", tenant="bolt")
-    jobs = []
+    ids = []
     for token in (world.token, bolt, world.token_of_all, world.token):
         headers = {"Idempotency-Key": "import-1"}
         body = {"type": "work"}
         submitted = world.server.post("/v1/jobs", token=token, json_body=body, headers=headers)
         assert submitted.status == 201, submitted
-        jobs.append(submitted.json["id"])
-    assert len(set(jobs[:3])) == 3
-    assert jobs[3] == jobs[0]
+        ids.append(submitted.json["id"])
+    assert len(set(ids[:3])) == 3
+    assert ids[3] == ids[0]
 
 
 def test_an_idempotency_key_of_a_login_is_of_a_tenant(shared_database: str) -> None:
@@ -398,6 +409,77 @@ def test_an_idempotency_key_of_a_login_is_of_a_tenant(shared_database: str) -> N
         sql(shared_database, submit, tenant)[0]["id"] for tenant in ("acme", "bolt", "acme")
     )
     assert first == again != other
+
+
+# --- caps
+
+
+@pytest.fixture
+def capped(shared_database: str) -> Iterator[str]:
+    """A tenant that may have three unfinished jobs and 1,000 bytes of payloads."""
+    name = f"capped-{new_id()}"
+    cap = "INSERT INTO cortex.tenant_cap VALUES ($1, 3, 1000, 'ana', now(), 'test')"
+    sql(shared_database, cap, name)
+    yield name
+    sql(shared_database, "DELETE FROM cortex.tenant_cap WHERE tenant = $1", name)
+
+
+SUBMIT: Final = "SELECT cortex.submit_job('work', $2, tenant => $1, id => $3) AS id"
+
+
+def test_a_cap_refuses_jobs_until_some_have_ended(shared_database: str, capped: str) -> None:
+    ids = [new_id() for _ in range(3)]
+    for each in ids:
+        sql(shared_database, SUBMIT, capped, "{}", each)
+    with pytest.raises(asyncpg.CheckViolationError, match="has 3 of at most 3 jobs"):
+        sql(shared_database, SUBMIT, capped, "{}", new_id())
+    sql(shared_database, SUBMIT, capped, "{}", ids[0])  # again, as after a lost reply
+    sql(shared_database, SUBMIT, "bolt", "{}", new_id())
+    sql(shared_database, "UPDATE cortex.job_record SET status = 'CANCELLED', cancelled_by = 'ana', "
+        "worker_job_id = NULL WHERE id = $1", ids[0])  # fmt: skip
+    sql(shared_database, SUBMIT, capped, "{}", new_id())
+
+
+def test_a_cap_of_bytes_refuses_large_payloads(shared_database: str, capped: str) -> None:
+    large = json.dumps({"text": "".join(chr(32 + n % 90) for n in range(600))})
+    sql(shared_database, SUBMIT, capped, large, new_id())
+    with pytest.raises(asyncpg.CheckViolationError, match="of at most 1000 bytes"):
+        sql(shared_database, SUBMIT, capped, large, new_id())
+
+
+def test_a_batch_beyond_the_cap_is_refused_whole(store: Session, capped: str) -> None:
+    batch = [a_submission(tenant=capped) for _ in range(4)]
+    with pytest.raises(CapReachedError) as caught:
+        store(jobs.submit, batch)
+    assert caught.value.code == "cap_reached"
+    assert store(jobs.submit, batch[:3]) == {each.id for each in batch[:3]}
+
+
+def test_submits_at_once_do_not_exceed_the_cap(shared_database: str, capped: str) -> None:
+    async def one() -> bool:
+        connection = await asyncpg.connect(shared_database)
+        try:
+            await connection.execute(SUBMIT, capped, "{}", new_id())
+        except asyncpg.CheckViolationError:
+            return False
+        finally:
+            await connection.close()
+        return True
+
+    async def eight() -> list[bool]:
+        return await asyncio.gather(*(one() for _ in range(8)))
+
+    assert sum(run_asyncio(eight)) == 3
+
+
+def test_the_api_answers_beyond_the_cap_with_429(world: World, capped: str) -> None:
+    token = world.server.token("operator", tenant=capped)
+    answers = [
+        world.server.post("/v1/jobs", token=token, json_body={"type": "work"}) for _ in range(4)
+    ]
+    assert [each.status for each in answers] == [201, 201, 201, 429]
+    assert answers[3].json["code"] == "cap_reached"
+    assert int(answers[3].headers["retry-after"]) >= 1
 
 
 # --- the pages

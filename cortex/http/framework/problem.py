@@ -121,6 +121,7 @@ STATUSES: Final[tuple[tuple[type[CortexError], HTTPStatus], ...]] = (
     (errors.RejectedError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (errors.TimedOutError, HTTPStatus.GATEWAY_TIMEOUT),
     (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.CapReachedError, HTTPStatus.TOO_MANY_REQUESTS),
     (errors.TransientError, HTTPStatus.SERVICE_UNAVAILABLE),
     (errors.SchemaError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
@@ -132,6 +133,10 @@ _ASK_AGAIN: Final = (
     errors.SchemaError,
     KeyPendingError,
 )
+
+
+_WAITS_S: Final[Mapping[type[CortexError], int]] = {errors.CapReachedError: 5}
+"""Seconds after which it may be asked again; else 1."""
 
 
 def status_of(error: CortexError) -> HTTPStatus:
@@ -148,7 +153,7 @@ def response_to(error: CortexError, *, instance: str | None = None) -> Response:
         return fault(instance=instance)
     headers = dict(error.headers) if isinstance(error, RefusedError) else {}
     if isinstance(error, _ASK_AGAIN):
-        wait_s = getattr(error, "retry_after_s", None) or 1
+        wait_s = getattr(error, "retry_after_s", None) or _WAITS_S.get(type(error), 1)
         headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
     tells_where = "://" in error.message  # do not reveal the address of the database
     problem = Problem(

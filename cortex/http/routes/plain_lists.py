@@ -9,7 +9,7 @@ from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.job_types import TYPES
 from cortex.view.resources.patches import PATCHES
 from cortex.view.resources.people import PEOPLE
-from cortex.view.resources.quotas import QUOTAS
+from cortex.view.resources.quotas import CAPS, QUOTAS
 from cortex.view.resources.runners import RUNNERS
 from cortex.view.resources.specs import AGENTS, FLOWS
 from cortex.view.resources.subscriptions import SUBSCRIPTIONS
@@ -34,6 +34,11 @@ ROUTES: Final = (
         summary="List people and what proves them, by name.",
         role=Role.ADMIN,
         tenancy=Tenancy.INSTALLATION,
+    ),
+    list_by_name(
+        CAPS,
+        summary="List caps of tenants, and what counts towards them.",
+        tenancy=Tenancy.FILTERED,
     ),
     list_all(
         PATCHES,

@@ -8,7 +8,7 @@ from cortex.domain.phrases import span
 from cortex.domain.quota import Quota
 from cortex.domain.safe import safe
 from cortex.store import quotas
-from cortex.store.quotas import QuotaRow
+from cortex.store.quotas import CapRow, QuotaRow
 from cortex.view.cells import Cell
 from cortex.view.phrases import age, day_time, since_s
 from cortex.view.resource import Field, NamedResource, on_demand, waiting_cell
@@ -70,4 +70,49 @@ QUOTAS: Final = NamedResource(
     empty="no quota is set: cortex quotas set TOOL --limit 20 --per hour --reason TEXT",
     page=quotas.page,
     unlisted=frozenset({"quota", "now", "limit_amount"}),
+)
+
+
+def _of(used: int, most: int | None) -> Cell:
+    if most is None:
+        return Cell(f"{used:,}", "dim")
+    style = "fail" if used >= most else "warn" if used >= float(NEARLY) * most else ""
+    return Cell(f"{used:,} of {most:,}", style)
+
+
+def _cap_changed(row: CapRow) -> Cell:
+    text = f"{age(since_s(row, row.changed_at))} by {row.changed_by}: {row.reason}"
+    return Cell(safe(text), "dim")
+
+
+CAPS: Final = NamedResource(
+    name="ListedCap",
+    noun="caps",
+    doc="A limit on the jobs of a tenant that have not ended, and on the bytes of their payloads.",
+    row=CapRow,
+    fields=(
+        Field(name="name", doc="the tenant", title="tenant", style="bold"),
+        Field(
+            name="jobs",
+            doc="that have not ended, counted up to the cap",
+            shown=lambda r: _of(r.jobs, r.jobs_max),
+            is_right=True,
+        ),
+        Field(
+            name="bytes",
+            doc="of their payloads, as stored",
+            shown=lambda r: _of(r.bytes, r.bytes_max),
+            is_right=True,
+        ),
+        Field(name="changed_at", title="set", shown=_cap_changed, least=12, is_spare=True),
+        *on_demand(
+            "jobs_max",
+            bytes_max="null: any number",
+            changed_by="the person who set it last",
+            reason="why",
+        ),
+    ),
+    empty="no tenant has a cap: cortex quotas cap TENANT --jobs 1000 --reason TEXT",
+    page=quotas.caps,
+    unlisted=frozenset({"now"}),
 )
