@@ -603,7 +603,10 @@ GRANT SELECT ON cortex.code_arguments TO cortex_reader;
 -- Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, beats, drains and is taken over by itself; people see the rows of one run as one pod.
 CREATE TABLE cortex.pod (
     id uuid NOT NULL,  -- Random boot id, never the host's name: a restarted pod is a new pod.
-    lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives.
+    lock_key bigint NOT NULL,  -- Key of the session advisory lock that it holds while it lives. It takes another key if a foreign login holds this one.
+    backend_pid integer,  -- The server process of the session that holds its lock; null for a pod behind a pooler. The lock counts as held only by it.
+    backend_start timestamptz,  -- When that process started, since its number may be used again; null if the owner of the schema may not read that of other logins.
+    backend_user oid,  -- The login of that session: no other login can pass for it.
     name text NOT NULL,  -- Host name and process id, for people only.
     version text NOT NULL,  -- Version of Cortex that it runs.
     state text NOT NULL DEFAULT 'READY'::text,  -- READY, DRAINING, STOPPED (drained and ended) or DEAD (taken over).
@@ -643,6 +646,7 @@ CREATE TABLE cortex.pod (
     CONSTRAINT pod_pkey PRIMARY KEY (id),
     CONSTRAINT pod_lock_key_key UNIQUE (lock_key),
     CONSTRAINT pod_code FOREIGN KEY (code_id) REFERENCES cortex.code(id),
+    CONSTRAINT backend_with_its_user CHECK ((backend_pid IS NULL) = (backend_user IS NULL)),
     CONSTRAINT drain_request_is_whole CHECK ((drain_requested_by IS NULL) = (drain_requested_at IS NULL) AND (drain_reason IS NULL) = (drain_requested_at IS NULL)),
     CONSTRAINT pod_confinement_check CHECK (confinement = ANY (ARRAY['bubblewrap'::text, 'landlock'::text, 'user'::text, 'none'::text, 'unsafe'::text])),
     CONSTRAINT pod_drain_reason_check CHECK (length(drain_reason) <= 500),
@@ -695,20 +699,44 @@ REVOKE EXECUTE ON FUNCTION cortex.holder_of(xid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.holder_of(xid) TO cortex_reader;
 
--- Pods marked alive whose session ended: their lock is free. A pod behind a pooler has no lock; only its silence shows that it died.
+-- When a process of the server started; null if there is none, or if the owner of the schema may not read it: it may with pg_read_all_stats.
+CREATE FUNCTION cortex.backend_start(backend integer)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT a.backend_start FROM pg_stat_get_activity(backend) a $function$;
+REVOKE EXECUTE ON FUNCTION cortex.backend_start(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.backend_start(integer) TO cortex_runtime;
+
+-- Pods whose registered session lives and holds their lock: the same server process, started at the same time, of the same login.
+CREATE FUNCTION cortex.connected_pods()
+ RETURNS SETOF uuid
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT p.id
+FROM pg_locks l
+JOIN cortex.pod p ON p.lock_key = (l.classid::bigint << 32) | l.objid::bigint AND p.backend_pid = l.pid
+JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid AND a.usesysid = p.backend_user
+    AND coalesce(a.backend_start = p.backend_start, true)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.connected_pods() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.connected_pods() TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.connected_pods() TO cortex_reader;
+
+-- Pods marked alive whose session ended. A pod behind a pooler has no session of its own; only its silence shows that it died.
 CREATE FUNCTION cortex.lost_pods()
  RETURNS SETOF uuid
  LANGUAGE sql
  STABLE
 AS $function$
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_catalog.pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-)
 SELECT p.id FROM cortex.pod p
-WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.lock_key NOT IN (SELECT key FROM held)
-  -- A pod that has just registered takes its lock next; after a start of the server all pods take theirs again.
+WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.id NOT IN (SELECT cortex.connected_pods())
+  -- After a start of the server all pods take their locks again.
   AND p.started_at < cortex.now() - interval '2 s'
   AND cortex.serving_since() < cortex.now() - interval '5 s' $function$;
 REVOKE EXECUTE ON FUNCTION cortex.lost_pods() FROM PUBLIC;
@@ -725,6 +753,30 @@ CREATE TABLE cortex.turn (
 ) WITH (fillfactor=50);
 GRANT INSERT, SELECT, UPDATE ON cortex.turn TO cortex_runtime;
 GRANT SELECT ON cortex.turn TO cortex_reader;
+
+-- Work that one process at a time does for all: while it does, its transaction has locked the row. Never changed.
+CREATE TABLE cortex.runner_turn (
+    name text NOT NULL,  -- Name of the work.
+    CONSTRAINT runner_turn_pkey PRIMARY KEY (name)
+);
+GRANT SELECT, UPDATE ON cortex.runner_turn TO cortex_runtime;
+
+-- Takes the turn of some work to the end of the transaction, without waiting; whether it was free.
+CREATE FUNCTION cortex.take_turn(work text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    PERFORM FROM cortex.runner_turn t WHERE t.name = work FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    IF NOT EXISTS (SELECT FROM cortex.runner_turn t WHERE t.name = work) THEN
+        RAISE EXCEPTION 'there is no turn %', work;
+    END IF;
+    RETURN false;
+END $function$;
 
 -- LATER: due in the future · QUEUED: waits for its turn in a named queue · STRANDED: has made way in a named queue, because no living pod can take it · READY: can be claimed · LOCKED: a pod has it.
 CREATE TYPE cortex_worker.task_state AS ENUM ('LATER', 'QUEUED', 'STRANDED', 'READY', 'LOCKED');
@@ -2745,7 +2797,7 @@ DECLARE
     expired int := 0;
 BEGIN
     -- One process at a time, so that two pods do not wait for each other's jobs.
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
+    IF NOT cortex.take_turn('expire_approvals') THEN
         RETURN NULL;
     END IF;
     FOR due IN
@@ -3312,13 +3364,8 @@ CREATE FUNCTION cortex.is_at_work(p cortex.pod)
 AS $function$
 SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
         p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-        -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
-        AND (p.liveness <> 'lock' OR EXISTS (
-            SELECT FROM pg_locks l
-            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-              AND l.objid::bigint = p.lock_key & 4294967295))
+        -- The last pod of a cluster has nobody who marks it dead: its session says so at once.
+        AND (p.liveness <> 'lock' OR p.id IN (SELECT cortex.connected_pods()))
     -- The pod of a tick, which the next tick follows.
     ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $function$;
 
@@ -3593,7 +3640,7 @@ DECLARE
     before jsonb;
     after jsonb;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.retention.set', 0));
+    PERFORM FROM cortex.runner_turn t WHERE t.name = 'retention.set' FOR NO KEY UPDATE;
     SELECT jsonb_build_object('completed_s', r.completed_s, 'failed_s', r.failed_s, 'facts_s', r.facts_s,
                               'archive', r.archive) INTO before
     FROM cortex.retention r;
@@ -3626,7 +3673,7 @@ DECLARE
     setting cortex.retention;
     is_moved boolean;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.retention', 0)) THEN
+    IF NOT cortex.take_turn('retention') THEN
         RETURN QUERY SELECT false, NULL::float8, NULL;
         RETURN;
     END IF;
@@ -4221,7 +4268,7 @@ DECLARE
     is_second boolean;
     passed int := 0;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.remind_approvals', 0)) THEN
+    IF NOT cortex.take_turn('remind_approvals') THEN
         RETURN NULL;
     END IF;
     FOR held IN
@@ -4545,15 +4592,11 @@ AS $function$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-), living AS MATERIALIZED (
+WITH living AS MATERIALIZED (
     SELECT p.code_id FROM cortex.pod p
     WHERE p.state = 'READY' AND $1 = ANY (p.job_types) AND p.drain_requested_at IS NULL
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
-      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
+      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.id IN (SELECT cortex.connected_pods()))
 )
 SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
        CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,

@@ -221,8 +221,7 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/schedules.sql",
-                "SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.schedules', 0)) "
-                "AS is_mine;",
+                "SELECT cortex.take_turn('schedules') AS is_mine;",
                 "SELECT true AS is_mine;",
             ),
             Patch(

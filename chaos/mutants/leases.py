@@ -116,13 +116,13 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/pods.sql",
-                "  AND NOT EXISTS (\n      SELECT FROM pg_locks l\n",
-                "  AND EXISTS (\n      SELECT FROM pg_locks l\n",
+                "  AND p.id NOT IN (SELECT cortex.connected_pods());\n",
+                "  AND p.id IN (SELECT cortex.connected_pods());\n",
             ),
             Patch(
                 "sql/queries/tasks.sql",
-                " AND pg_try_advisory_xact_lock($2)\n",
-                " AND $2::bigint IS NOT NULL\n",
+                " AND p.id NOT IN (SELECT cortex.connected_pods())\n    FOR NO KEY UPDATE",
+                "\n    FOR NO KEY UPDATE",
             ),
         ),
     ),

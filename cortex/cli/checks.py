@@ -171,6 +171,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     if pods:
         yield doctor.of_locks(pods)
         yield doctor.of_commands(pods)
+    yield doctor.of_access(call(store.open_to_all))
     if found := call(store.intruders):
         yield doctor.of_intruders(found)
     # Uses the pods' settings; those of this machine only if there is no pod.

@@ -66,7 +66,7 @@ class PodFacts:
 
 @attrs.frozen(kw_only=True)
 class IntruderFacts:
-    """A session that holds an advisory lock of pods although it is no pod."""
+    """A session that holds an advisory lock of pods although its login cannot be a pod's."""
 
     name: str
     pid: int

@@ -1,7 +1,7 @@
 """Migrations: numbered files of `sql/migrations`, forward only, applied once, in order.
 
-Safe when many pods start at once: those with migrations to apply queue at an advisory lock, and all
-but the first find nothing left to do. A pod with nothing to apply does not wait. A schema that is
+Safe when many pods start at once: those with migrations to apply queue at a lock, and all but the
+first find nothing left to do. A pod with nothing to apply does not wait. A schema that is
 newer than this code, or was made by other files, is refused and not changed.
 """
 
@@ -59,15 +59,18 @@ async def migrate(dsn: str, *, files: Sequence[Migration] | None = None) -> list
     connection = await Profile(dsn=dsn, role=None).connect()
     watchdog = asyncio.get_running_loop().call_later(BOUND_S, connection.terminate)
     try:
-        if await connection.fetchval(sql("migrations.is_begun")):
+        is_begun = await connection.fetchval(sql("migrations.is_begun"))
+        if is_begun:
             applied = await connection.fetch(sql("migrations.applied"))
             if not _pending(wanted, applied):
                 return []
         async with connection.transaction():
             # Waiting for another pod's migration may take as long as that migration takes.
             await connection.execute(sql("migrations.patience"))
-            await connection.execute(sql("migrations.lock"))
-            await connection.execute(sql("migrations.ensure_table"))
+            if not is_begun:
+                await connection.execute(sql("migrations.lock"))
+                await connection.execute(sql("migrations.ensure_table"))
+            await connection.execute(sql("migrations.lock_table"))
             applied = await connection.fetch(sql("migrations.applied"))
             pending = _pending(wanted, applied)
             for migration in pending:

@@ -74,8 +74,14 @@ async def living(db: Database) -> list[PodFacts]:
     ]
 
 
+async def open_to_all(db: Database) -> str | None:
+    """Return the quoted name of the database if every login of its server may connect to it."""
+    (row,) = await db.fetch("doctor.access")
+    return row["name"] if row["is_open"] else None
+
+
 async def intruders(db: Database) -> list[IntruderFacts]:
-    """Return the sessions that hold pods' advisory locks but cannot be pods."""
+    """Return the sessions that hold advisory locks of pods but cannot be pods."""
     return [
         IntruderFacts(name=row["name"], pid=row["pid"], what=row["what"])
         for row in await db.fetch("doctor.intruders", INTRUDERS_MAX)

@@ -69,10 +69,9 @@ class Vitals:
 
 @attrs.frozen(kw_only=True)
 class Suspect:
-    """A pod marked alive although its lock is free."""
+    """A pod marked alive although its session does not hold its lock."""
 
     id: UUID
-    lock_key: int
     name: str
     heartbeat_at: datetime
 
@@ -137,8 +136,11 @@ class PodRow:
         return self.drain_requested_at is not None or self.draining_at is not None
 
 
-async def register(db: Database, pod: Pod) -> None:
-    """Register a pod; repeating it changes nothing."""
+async def register(db: Database | Dedicated, pod: Pod) -> None:
+    """Register a pod, with the session that calls this if that holds the pod's lock.
+
+    Repeating it changes nothing but that session. Waits for a takeover of the pod, or raises.
+    """
     await db.fetch(
         "pods.register",
         pod.id,
@@ -160,10 +162,18 @@ async def register(db: Database, pod: Pod) -> None:
     )
 
 
-async def lock(session: Dedicated, lock_key: int) -> bool:
-    """Take the pod's session lock on its own connection; False while another session holds it."""
-    rows = await session.fetch("pods.lock", lock_key)
-    return bool(rows[0]["held"])
+@attrs.frozen(kw_only=True)
+class LockAttempt:
+    """Whether the lock is held now, and if not, whether a login that is not the pod's holds it."""
+
+    is_held: bool
+    is_foreign: bool
+
+
+async def lock(session: Dedicated, lock_key: int) -> LockAttempt:
+    """Take the pod's session lock on its own connection, unless another session holds it."""
+    (row,) = await session.fetch("pods.lock", lock_key)
+    return LockAttempt(is_held=row["is_held"], is_foreign=row["is_foreign"])
 
 
 async def beat(

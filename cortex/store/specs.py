@@ -88,7 +88,7 @@ async def apply(
 
     async def lock_and_apply(connection: Connection) -> Record | None:
         # Only a statement that begins after the lock sees a version that another session created.
-        await connection.fetch(sql("specs.lock"), kind, name)
+        await connection.fetch(sql("specs.lock"))
         return await connection.fetchrow(
             sql(query), *key, text.decode(), digest, by, reason, credential
         )

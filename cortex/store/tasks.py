@@ -193,7 +193,7 @@ class Takeover:
     """What was taken from a dead pod."""
 
     is_dead: bool
-    """Its lock was free at this third poll; if not, nothing was changed."""
+    """It had no session at this third poll; if it had one, nothing was changed."""
     is_done: bool
     """Nothing is left to take, and the pod is marked dead."""
     freed_count: int
@@ -209,7 +209,6 @@ async def take_over(
     db: Database,
     *,
     pod_id: UUID,
-    lock_key: int,
     deaths_max: int,
     limit: int,
     heartbeat_at: datetime | None = None,
@@ -218,7 +217,7 @@ async def take_over(
 
     Does nothing if it has sent a heartbeat after `heartbeat_at`.
     """
-    row = await db.fetch_one("tasks.take_over", pod_id, lock_key, deaths_max, limit, heartbeat_at)
+    row = await db.fetch_one("tasks.take_over", pod_id, deaths_max, limit, heartbeat_at)
     if row is None:
         raise AssertionError("tasks.take_over always returns one row")
     return Takeover(

@@ -260,11 +260,22 @@ def of_locks(pods: Sequence[PodFacts]) -> Finding:
     return ok("locks", text)
 
 
+def of_access(name: str | None) -> Finding:
+    """Whether only the roles of Cortex may connect; `name`: the database, if every login may."""
+    if name is None:
+        return ok("access", "only logins that were granted it may connect to the database")
+    fix = (
+        f"its owner runs: GRANT CONNECT ON DATABASE {name} TO cortex_runtime; "
+        f"REVOKE CONNECT, TEMPORARY ON DATABASE {name} FROM PUBLIC"
+    )
+    return warn("access", f"every login of the server may connect to database {name}", fix)
+
+
 def of_intruders(observed: Sequence[IntruderFacts]) -> Finding:
-    """Whether a session that belongs to no pod blocks pods; reports the first one."""
+    """Whether a session that belongs to no pod holds a lock of pods; reports the first one."""
     first = observed[0]
     more = f", {len(observed) - 1} more such" if len(observed) > 1 else ""
-    text = f"session {first.name} belongs to no pod and holds {first.what}{more}: pods wait for it"
+    text = f"session {first.name} belongs to no pod and holds {first.what}{more}"
     return fail("intruders", text, f"end it: SELECT pg_terminate_backend({first.pid})")
 
 

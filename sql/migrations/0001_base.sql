@@ -1,6 +1,6 @@
 -- Schemas, the role of pods, the clock, identifiers, and the guard of append-only tables.
 --
--- 0001 to 0027 are the baseline: the whole schema, by subject, each object written once. From the first release on, a
+-- 0001 to 0028 are the baseline: the whole schema, by subject, each object written once. From the first release on, a
 -- landed file is never edited: the migrator records its digest and refuses a database that has another text.
 
 CREATE SCHEMA IF NOT EXISTS cortex;  -- the migrator has created it for its own table

@@ -37,6 +37,9 @@ GRANT SELECT, INSERT ON cortex.code_arguments TO cortex_runtime;
 CREATE TABLE cortex.pod (
     id uuid PRIMARY KEY,
     lock_key bigint NOT NULL UNIQUE,
+    backend_pid int,
+    backend_start timestamptz,
+    backend_user oid,
     name text NOT NULL,
     version text NOT NULL,
     state text NOT NULL DEFAULT 'READY' CHECK (state IN ('READY', 'DRAINING', 'STOPPED', 'DEAD')),
@@ -73,6 +76,7 @@ CREATE TABLE cortex.pod (
     has_run boolean NOT NULL DEFAULT true,
     code_id int CONSTRAINT pod_code REFERENCES cortex.code,
     shown_id uuid NOT NULL GENERATED ALWAYS AS (coalesce(group_id, id)) STORED,
+    CONSTRAINT backend_with_its_user CHECK ((backend_pid IS NULL) = (backend_user IS NULL)),
     CONSTRAINT worker_of_a_group CHECK ((group_id IS NULL) = (worker IS NULL)),
     CONSTRAINT trouble_with_its_instant CHECK ((trouble IS NULL) = (trouble_at IS NULL)),
     CONSTRAINT drain_request_is_whole CHECK (
@@ -83,7 +87,14 @@ COMMENT ON TABLE cortex.pod IS
     'Every pod that ever started: one run of `cortex up`. With `--workers` each worker process has a row: it claims, '
     'beats, drains and is taken over by itself; people see the rows of one run as one pod.';
 COMMENT ON COLUMN cortex.pod.id IS 'Random boot id, never the host''s name: a restarted pod is a new pod.';
-COMMENT ON COLUMN cortex.pod.lock_key IS 'Key of the session advisory lock that it holds while it lives.';
+COMMENT ON COLUMN cortex.pod.lock_key IS
+    'Key of the session advisory lock that it holds while it lives. It takes another key if a foreign login holds this one.';
+COMMENT ON COLUMN cortex.pod.backend_pid IS
+    'The server process of the session that holds its lock; null for a pod behind a pooler. The lock counts as held only by it.';
+COMMENT ON COLUMN cortex.pod.backend_start IS
+    'When that process started, since its number may be used again; null if the owner of the schema may not read that of '
+    'other logins.';
+COMMENT ON COLUMN cortex.pod.backend_user IS 'The login of that session: no other login can pass for it.';
 COMMENT ON COLUMN cortex.pod.name IS 'Host name and process id, for people only.';
 COMMENT ON COLUMN cortex.pod.version IS 'Version of Cortex that it runs.';
 COMMENT ON COLUMN cortex.pod.state IS 'READY, DRAINING, STOPPED (drained and ended) or DEAD (taken over).';
@@ -164,24 +175,45 @@ COMMENT ON FUNCTION cortex.holder_of IS
     'The session that runs this transaction, as far as can be determined; null if it is over. A locked row names its '
     'transaction in xmax.';
 
+CREATE FUNCTION cortex.backend_start(backend int) RETURNS timestamptz
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT a.backend_start FROM pg_stat_get_activity(backend) a $$;
+COMMENT ON FUNCTION cortex.backend_start IS
+    'When a process of the server started; null if there is none, or if the owner of the schema may not read it: it may '
+    'with pg_read_all_stats.';
+
+CREATE FUNCTION cortex.connected_pods() RETURNS SETOF uuid
+    -- With the owner's rights, as cortex.backend_start. Every login may take every advisory lock, also the key of a pod
+    -- that has just died: so the lock counts only if it is held by the session that the pod has registered.
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT p.id
+FROM pg_locks l
+JOIN cortex.pod p ON p.lock_key = (l.classid::bigint << 32) | l.objid::bigint AND p.backend_pid = l.pid
+JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid AND a.usesysid = p.backend_user
+    AND coalesce(a.backend_start = p.backend_start, true)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) $$;
+COMMENT ON FUNCTION cortex.connected_pods IS
+    'Pods whose registered session lives and holds their lock: the same server process, started at the same time, of the '
+    'same login.';
+
 CREATE FUNCTION cortex.lost_pods() RETURNS SETOF uuid
     LANGUAGE sql STABLE AS $$
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_catalog.pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-)
 SELECT p.id FROM cortex.pod p
-WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.lock_key NOT IN (SELECT key FROM held)
-  -- A pod that has just registered takes its lock next; after a start of the server all pods take theirs again.
+WHERE p.state IN ('READY', 'DRAINING') AND p.liveness = 'lock' AND p.id NOT IN (SELECT cortex.connected_pods())
+  -- After a start of the server all pods take their locks again.
   AND p.started_at < cortex.now() - interval '2 s'
   AND cortex.serving_since() < cortex.now() - interval '5 s' $$;
 COMMENT ON FUNCTION cortex.lost_pods IS
-    'Pods marked alive whose session ended: their lock is free. A pod behind a pooler has no lock; only its silence '
-    'shows that it died.';
+    'Pods marked alive whose session ended. A pod behind a pooler has no session of its own; only its silence shows that '
+    'it died.';
 
-REVOKE EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods() TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION
+    cortex.serving_since(), cortex.holder_of(xid), cortex.backend_start(int), cortex.connected_pods(), cortex.lost_pods()
+    FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    cortex.serving_since(), cortex.holder_of(xid), cortex.backend_start(int), cortex.connected_pods(), cortex.lost_pods()
+    TO cortex_runtime;
 
 -- ------------------------------------------------------------------ periodic work
 
@@ -197,3 +229,32 @@ COMMENT ON COLUMN cortex.turn.ran_at IS 'When a process last did it.';
 COMMENT ON COLUMN cortex.turn.since IS 'Since when it was done without a gap, where that matters.';
 
 GRANT SELECT, INSERT, UPDATE ON cortex.turn TO cortex_runtime;
+
+-- Every login may take every advisory lock, and keep it. A row can be locked only by a role that may update it.
+CREATE TABLE cortex.runner_turn (
+    name text PRIMARY KEY
+);
+COMMENT ON TABLE cortex.runner_turn IS
+    'Work that one process at a time does for all: while it does, its transaction has locked the row. Never changed.';
+COMMENT ON COLUMN cortex.runner_turn.name IS 'Name of the work.';
+INSERT INTO cortex.runner_turn (name) VALUES
+    ('alarms'), ('budgets.sweep'), ('budgets.wake_next'), ('expire_approvals'), ('housekeeping'), ('remind_approvals'),
+    ('retention'), ('retention.set'), ('retries'), ('schedules'), ('schedules.names'), ('specs'), ('sweep_zombies'),
+    ('triage');
+
+GRANT SELECT, UPDATE ON cortex.runner_turn TO cortex_runtime;
+
+CREATE FUNCTION cortex.take_turn(work text) RETURNS boolean
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM cortex.runner_turn t WHERE t.name = work FOR NO KEY UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    IF NOT EXISTS (SELECT FROM cortex.runner_turn t WHERE t.name = work) THEN
+        RAISE EXCEPTION 'there is no turn %', work;
+    END IF;
+    RETURN false;
+END $$;
+COMMENT ON FUNCTION cortex.take_turn IS
+    'Takes the turn of some work to the end of the transaction, without waiting; whether it was free.';

@@ -249,7 +249,7 @@ DECLARE
     expired int := 0;
 BEGIN
     -- One process at a time, so that two pods do not wait for each other's jobs.
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.expire_approvals', 0)) THEN
+    IF NOT cortex.take_turn('expire_approvals') THEN
         RETURN NULL;
     END IF;
     FOR due IN

@@ -25,6 +25,6 @@ BEGIN
         on_expiry, status, token_by, created_at, expires_at, edited_by, decided_at, decided_by, channel, address,
         client, reason, requested_with, decided_with, decided_person) ON cortex.approval TO cortex_reader;
     GRANT EXECUTE ON FUNCTION
-        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.lost_pods(),
+        cortex.has_link(uuid), cortex.serving_since(), cortex.holder_of(xid), cortex.connected_pods(), cortex.lost_pods(),
         cortex.head(int) TO cortex_reader;
 END $$;

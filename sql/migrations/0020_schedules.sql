@@ -295,13 +295,8 @@ CREATE FUNCTION cortex.is_at_work(p cortex.pod) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE WHEN p.state IN ('READY', 'DRAINING') THEN
         p.heartbeat_at > cortex.now() - p.silent_after_s * interval '1 second'
-        -- The last pod of a cluster has nobody who marks it dead: its lock says so at once.
-        AND (p.liveness <> 'lock' OR EXISTS (
-            SELECT FROM pg_locks l
-            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-              AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-              AND l.objid::bigint = p.lock_key & 4294967295))
+        -- The last pod of a cluster has nobody who marks it dead: its session says so at once.
+        AND (p.liveness <> 'lock' OR p.id IN (SELECT cortex.connected_pods()))
     -- The pod of a tick, which the next tick follows.
     ELSE p.state = 'STOPPED' AND p.name LIKE 'tick %' AND p.ended_at > cortex.now() - interval '5 minutes' END $$;
 COMMENT ON FUNCTION cortex.is_at_work IS

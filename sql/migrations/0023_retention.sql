@@ -87,7 +87,7 @@ DECLARE
     before jsonb;
     after jsonb;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.retention.set', 0));
+    PERFORM FROM cortex.runner_turn t WHERE t.name = 'retention.set' FOR NO KEY UPDATE;
     SELECT jsonb_build_object('completed_s', r.completed_s, 'failed_s', r.failed_s, 'facts_s', r.facts_s,
                               'archive', r.archive) INTO before
     FROM cortex.retention r;
@@ -116,7 +116,7 @@ DECLARE
     setting cortex.retention;
     is_moved boolean;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.retention', 0)) THEN
+    IF NOT cortex.take_turn('retention') THEN
         RETURN QUERY SELECT false, NULL::float8, NULL;
         RETURN;
     END IF;

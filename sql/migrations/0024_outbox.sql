@@ -359,7 +359,7 @@ DECLARE
     is_second boolean;
     passed int := 0;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtextextended('cortex.remind_approvals', 0)) THEN
+    IF NOT cortex.take_turn('remind_approvals') THEN
         RETURN NULL;
     END IF;
     FOR held IN

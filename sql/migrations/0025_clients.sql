@@ -137,15 +137,11 @@ CREATE FUNCTION cortex.served_type(type text, is_exact boolean) RETURNS TABLE (
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-), living AS MATERIALIZED (
+WITH living AS MATERIALIZED (
     SELECT p.code_id FROM cortex.pod p
     WHERE p.state = 'READY' AND $1 = ANY (p.job_types) AND p.drain_requested_at IS NULL
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
-      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
+      AND (NOT $2 OR p.liveness = 'heartbeat' OR p.id IN (SELECT cortex.connected_pods()))
 )
 SELECT EXISTS (SELECT FROM living) AS is_served, t.timeout_s,
        CASE WHEN t.name IS NULL THEN ARRAY(SELECT o.name FROM cortex.job_type o ORDER BY o.name) ELSE '{}' END AS others,

@@ -22,7 +22,7 @@ WHERE (SELECT count(*) FROM task) >= 0 ORDER BY j.id FOR UPDATE OF j;
 SELECT * FROM cortex.decide($1, $2, $3::jsonb, $4, $5, $6, $7, $8, $9::json);
 
 -- name: expire
--- Closes requests that were not decided in time. $1 limit. Locks: an advisory lock, tried without waiting, so that one
+-- Closes requests that were not decided in time. $1 limit. Locks: its turn, tried without waiting, so that one
 -- process works at a time; per request the task, the job, the approval. Returns how many, whether another process was at
 -- it, and in how many seconds the first one expires of those that were open before.
 SELECT coalesce(expired, 0) AS count, expired IS NULL AS is_skipped,
@@ -33,7 +33,7 @@ SELECT coalesce(expired, 0) AS count, expired IS NULL AS is_skipped,
 FROM cortex.expire_approvals($1) AS expired;
 
 -- name: remind
--- Reminds of requests that have waited for half, or for nine tenths, of their time. $1 limit. Locks: an advisory lock,
+-- Reminds of requests that have waited for half, or for nine tenths, of their time. $1 limit. Locks: its turn,
 -- tried without waiting; the requests, skipping locked ones. Returns how many, whether another process was at it, and in
 -- how many seconds the next one is due of those that were open before.
 SELECT coalesce(reminded, 0) AS count, reminded IS NULL AS is_skipped,

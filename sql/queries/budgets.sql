@@ -13,10 +13,10 @@ SELECT cortex.settle($1, $2, $3, $4) AS booked;
 
 -- name: sweep
 -- Books calls as lost whose attempt is over and whose cost will stay unknown. $1 after this call, $2 how many to check.
--- Locks: an advisory lock, tried without waiting, so that one process works at a time; reservations (skipping locked),
+-- Locks: its turn, tried without waiting, so that one process works at a time; reservations (skipping locked),
 -- then uses of their budgets. Returns how many it booked, and the call to continue after; null at the end.
 WITH alone AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.sweep', 0)) AS is_alone
+    SELECT cortex.take_turn('budgets.sweep') AS is_alone
 ), looked AS MATERIALIZED (
     SELECT near.* FROM alone CROSS JOIN LATERAL (
         SELECT r.id, r.job_id, r.attempt, r.pod_id FROM cortex.reservation r
@@ -71,11 +71,11 @@ SELECT coalesce((SELECT cortex.wake(array_agg(id)) FROM waiting HAVING count(*) 
 
 -- name: wake_next
 -- Checks some jobs that wait for a budget, and gives a task to those whose budget now has room or is gone. $1, $2 after
--- this job: what it waits for, its id; $3 how many to check. Locks: an advisory lock, tried without waiting, so that
+-- this job: what it waits for, its id; $3 how many to check. Locks: its turn, tried without waiting, so that
 -- one process works at a time; the jobs that get a task (ordered, skipping locked). Returns how many got a task, and the
 -- job to continue after; null at the end.
 WITH alone AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.budgets.wake_next', 0)) AS is_alone
+    SELECT cortex.take_turn('budgets.wake_next') AS is_alone
 ), looked AS MATERIALIZED (
     SELECT near.* FROM alone CROSS JOIN LATERAL (
         SELECT j.id, j.waiting_on, coalesce(j.lineage_id, j.id) AS line FROM cortex.job_record j

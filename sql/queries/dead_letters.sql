@@ -124,8 +124,8 @@ LEFT JOIN cortex.agent a ON a.id = j.agent_id
 WHERE j.id = ANY ($1::uuid[]);
 
 -- name: lock_triage
--- Allows one triage at a time. Locks: an advisory lock to the end of the transaction.
-SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.triage', 0)) AS is_held;
+-- Allows one triage at a time. Locks: its turn, to the end of the transaction.
+SELECT cortex.take_turn('triage') AS is_held;
 
 -- name: unjudged
 -- Dead letters with a permanent cause that the triage has not handled, oldest first. $1 limit. Locks: none.

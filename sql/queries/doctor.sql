@@ -40,12 +40,7 @@ SELECT p.name, p.version, CASE WHEN bool_or(p.state = 'READY') THEN 'READY' ELSE
        CASE WHEN bool_and(p.hint_latency_ms IS NOT NULL) THEN max(p.hint_latency_ms) END AS hint_latency_ms,
        max(p.threads_lost) AS threads_lost, min(p.trouble) AS trouble, p.confinement, p.silent_after_s, p.zombie_s,
        max(extract(epoch FROM cortex.now() - p.heartbeat_at)::float8) AS silent_s,
-       bool_and(EXISTS (
-           SELECT FROM pg_locks l
-           WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-             AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-             AND l.objid::bigint = p.lock_key & 4294967295)) AS is_locked
+       bool_and(p.id IN (SELECT cortex.connected_pods())) AS is_locked
 FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING')
 GROUP BY p.shown_id, p.name, p.version, p.liveness, p.confinement, p.silent_after_s, p.zombie_s
 ORDER BY min(p.started_at) LIMIT $1;
@@ -61,18 +56,20 @@ SELECT count(*)::int AS count FROM (
     WHERE a.status = 'PENDING' AND NOT EXISTS (SELECT FROM cortex.approval_notice n WHERE n.approval_id = a.id)
     LIMIT $1) w;
 
+-- name: access
+-- The database, and whether every login of the server may connect to it. Needs no privilege.
+SELECT quote_ident(current_database()) AS name, has_database_privilege('public', current_database(), 'CONNECT') AS is_open;
+
 -- name: intruders
--- Sessions that hold a lock of the pods' turns or of a pod's liveness, although their users could not be a pod's. $1
--- limit. Anyone who may connect can take an advisory lock. Sessions of superusers are excluded: a superuser could be a
--- pod's user.
+-- Sessions that hold the advisory lock of migrations or of a pod's session, although their users could not be a pod's.
+-- They stop no pod, but no pod does that. $1 limit. Sessions of superusers are excluded: a superuser could be a pod's
+-- user.
 WITH held AS MATERIALIZED (
     SELECT l.pid, (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 ), known AS (
-    SELECT 'the turn of ' || substr(name, length('cortex.') + 1) AS what, hashtextextended(name, 0) AS key
-    FROM unnest(ARRAY['cortex.retries', 'cortex.triage', 'cortex.expire_approvals', 'cortex.schedules',
-                      'cortex.budgets.sweep', 'cortex.budgets.wake_next', 'cortex.migration']) AS name
+    SELECT 'the lock of migrations' AS what, hashtextextended('cortex.migration', 0) AS key
     UNION ALL
     SELECT 'the lock of pod ' || p.name, p.lock_key FROM cortex.pod p WHERE p.state IN ('READY', 'DRAINING')
 )

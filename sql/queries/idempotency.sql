@@ -33,8 +33,8 @@ UPDATE cortex.idempotency_key SET status = 'failed', error = $2
 WHERE scope = $3 AND key = $1 AND status = 'pending';
 
 -- name: lock_housekeeping
--- Allows one pass of housekeeping at a time. Locks: an advisory lock to the end of the transaction.
-SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.housekeeping', 0)) AS is_held;
+-- Allows one pass of housekeeping at a time. Locks: its turn, to the end of the transaction.
+SELECT cortex.take_turn('housekeeping') AS is_held;
 
 -- name: sweep
 -- Deletes expired keys, oldest first. $1 limit. Locks: their rows, skipping locked. Returns how many.

@@ -5,8 +5,13 @@ SET LOCAL statement_timeout = '110s'; SET LOCAL lock_timeout = '110s';
 SELECT set_config('transaction_timeout', '110s', true) WHERE current_setting('transaction_timeout', true) IS NOT NULL;
 
 -- name: lock
--- Allows one migration at a time in this database. Locks: an advisory lock to the end of the transaction.
+-- Allows one first migration at a time in this database. Locks: an advisory lock to the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended('cortex.migration', 0));
+
+-- name: lock_table
+-- Allows one migration at a time, of those who may change the record: any login may keep an advisory lock. Locks: the
+-- table, against writers, to the end of the transaction.
+LOCK TABLE cortex.migration IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: is_begun
 -- Whether there is a record of applied migrations. Locks: none.

@@ -32,21 +32,39 @@ FROM cortex.job_type t ORDER BY t.name;
 -- Registers a pod. $1 id, $2 lock key, $3 name, $4 version, $5 job types, $6 slots, $7 what shows that it lives,
 -- $8 how it confines the programs of agents, $9 the tools for them; its settings: $10 peer_check_s, $11 heartbeat_s,
 -- $12 zombie_s, $13 sweep_s; for a worker of several, else null: $14 their common id, $15 its number; $16 digest of
--- its code. A worker begins with the drain request that its pod has.
-INSERT INTO cortex.pod (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, peer_check_s,
+-- its code. A worker begins with the drain request that its pod has. A session that holds the lock is noted as the one
+-- whose end is the pod's death; called again after a reconnect. Locks: the pod, which a takeover may hold.
+INSERT INTO cortex.pod AS k (id, lock_key, name, version, job_types, slots, liveness, confinement, tools, peer_check_s,
                         heartbeat_s, zombie_s, sweep_s, group_id, worker, drain_requested_at, drain_requested_by,
-                        drain_reason, code_id)
+                        drain_reason, code_id, backend_pid, backend_start, backend_user)
 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, s.drain_requested_at, s.drain_requested_by,
-       s.drain_reason, (SELECT c.id FROM cortex.code c WHERE c.digest = $16)
+       s.drain_reason, (SELECT c.id FROM cortex.code c WHERE c.digest = $16),
+       own.pid, cortex.backend_start(own.pid), own.usesysid
 FROM (VALUES (0)) one LEFT JOIN LATERAL (
+    SELECT a.pid, a.usesysid FROM pg_locks l JOIN pg_stat_get_activity(pg_backend_pid()) a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (l.classid::bigint << 32) | l.objid::bigint = $2) own ON true
+LEFT JOIN LATERAL (
     SELECT p.drain_requested_at, p.drain_requested_by, p.drain_reason FROM cortex.pod p
     WHERE p.shown_id = $14 AND p.state IN ('READY', 'DRAINING') AND p.drain_requested_at IS NOT NULL
     LIMIT 1) s ON true
-ON CONFLICT (id) DO NOTHING;
+ON CONFLICT (id) DO UPDATE
+-- Another heartbeat, so that a takeover that has begun to suspect the pod begins anew.
+SET lock_key = excluded.lock_key, backend_pid = excluded.backend_pid, backend_start = excluded.backend_start,
+    backend_user = excluded.backend_user, heartbeat_at = cortex.now()
+WHERE excluded.backend_pid IS NOT NULL;
 
 -- name: lock
--- Takes the pod's session lock, the sign that it lives. $1 lock key. Returns whether it was free.
-SELECT pg_try_advisory_lock($1) AS held;
+-- Takes the pod's session lock, the sign that it lives. $1 lock key. Returns whether it was free, and if not, whether
+-- another login than this one holds it.
+SELECT t.is_held, NOT t.is_held AND EXISTS (
+    SELECT FROM pg_locks l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (l.classid::bigint << 32) | l.objid::bigint = $1::bigint
+      AND a.usesysid <> (SELECT o.usesysid FROM pg_stat_get_activity(pg_backend_pid()) o)) AS is_foreign
+FROM (SELECT pg_try_advisory_lock($1::bigint) AS is_held) t;
 
 -- name: beat
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,
@@ -112,22 +130,17 @@ RETURNING id;
 
 -- name: ended_owners
 -- Pods that ended although they still own jobs: a claim was in flight. $1 the calling pod's id.
-SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
+SELECT p.id, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.id <> $1 AND p.state NOT IN ('READY', 'DRAINING') AND p.id IN (
     SELECT t.locked_by FROM cortex_worker.task t WHERE t.state = 'LOCKED');
 
 -- name: without_lock
--- Pods marked alive whose session lock is free, although they can hold one. $1 the calling pod's id. Empty until the
--- server has served for $2 seconds: before that, all locks are new.
-SELECT p.id, p.lock_key, p.name, p.heartbeat_at FROM cortex.pod p
+-- Pods marked alive whose session does not hold their lock, although they can hold one. $1 the calling pod's id. Empty
+-- until the server has served for $2 seconds: before that, all locks are new.
+SELECT p.id, p.name, p.heartbeat_at FROM cortex.pod p
 WHERE p.state IN ('READY', 'DRAINING') AND p.id <> $1 AND p.liveness = 'lock'
   AND cortex.serving_since() < cortex.now() - $2::float8 * interval '1 second'
-  AND NOT EXISTS (
-      SELECT FROM pg_locks l
-      WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-        AND l.objid::bigint = p.lock_key & 4294967295);
+  AND p.id NOT IN (SELECT cortex.connected_pods());
 
 -- name: retire_silent
 -- Marks pods dead that have been silent for long and own no job. $1 seconds of silence. They may have run jobs after

@@ -10,7 +10,7 @@ FROM cortex.retention r;
 SELECT cortex.set_retention($1::bigint, $2::bigint, $3::bigint, $4::text, $5::text, $6::text)::text AS before;
 
 -- name: turn
--- Takes the turn of deleting to the end of the transaction. Locks: an advisory lock, if it is free; the setting, once a minute.
+-- Takes the turn of deleting to the end of the transaction. Locks: that turn, if it is free; the setting, once a minute.
 SELECT is_mine, held_s, archive FROM cortex.retention_turn();
 
 -- name: jobs

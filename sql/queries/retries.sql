@@ -1,12 +1,12 @@
 -- name: due
--- Gives a task to each due job in RETRY. $1 limit. Locks: an advisory lock to the end of the statement, the jobs
+-- Gives a task to each due job in RETRY. $1 limit. Locks: its turn to the end of the statement, the jobs
 -- (skipping locked ones). One process works at a time; any other is skipped. A job that waits for a breaker is due
 -- once it has closed, and otherwise stays, except for one that may probe it. Of the jobs that wait for a quota, as many
 -- are due as it has room for, also early if it was changed meanwhile. Returns how many tasks were made, whose insert
 -- notifies the pods; whether it was skipped; whether any job waited for a breaker or a quota; and in how many seconds the
 -- first one became due of all jobs that were in RETRY before.
 WITH RECURSIVE turn AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.retries', 0)) AS is_mine
+    SELECT cortex.take_turn('retries') AS is_mine
 ), waited AS (
     -- Walks the distinct names of breakers and quotas by index, one probe per name.
     (SELECT waiting_on AS name FROM cortex.job_record

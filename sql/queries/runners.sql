@@ -68,8 +68,8 @@ SELECT name, interval_s, first_at, started_at, duration_s, items, error, holder,
 FROM cortex.runner ORDER BY name;
 
 -- name: alarms_turn
--- One caller at a time watches. Locks: an advisory lock to the end of the transaction, if it is free.
-SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.alarms', 0)) AS is_mine;
+-- One caller at a time watches. Locks: its turn to the end of the transaction, if it is free.
+SELECT cortex.take_turn('alarms') AS is_mine;
 
 -- name: stranded
 -- Keeps the list of work that no living pod can take, announces each kind of it once it has lasted for a while, and takes

@@ -1,6 +1,6 @@
 -- name: turn
--- One caller at a time fires schedules. Locks: an advisory lock to the end of the transaction, if it is free.
-SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.schedules', 0)) AS is_mine;
+-- One caller at a time fires schedules. Locks: its turn to the end of the transaction, if it is free.
+SELECT cortex.take_turn('schedules') AS is_mine;
 
 -- name: settle
 -- Notes which jobs of schedules have ended, or were deleted. Locks: the instants, skipping locked ones.
@@ -86,9 +86,9 @@ SELECT extract(epoch FROM min(s.due_at) FILTER (WHERE s.paused_at IS NULL) - cor
 FROM cortex.schedule s;
 
 -- name: lock_names
--- One caller at a time declares schedules, so that two cannot create the same one. Locks: an advisory lock to the end
--- of the transaction. Returns the time.
-SELECT cortex.now() AS now FROM (SELECT pg_advisory_xact_lock(hashtextextended('cortex.schedules.names', 0))) l;
+-- One caller at a time declares schedules, so that two cannot create the same one. Locks: its turn, to the end of the
+-- transaction. Returns the time.
+SELECT cortex.now() AS now FROM cortex.runner_turn WHERE name = 'schedules.names' FOR NO KEY UPDATE;
 
 -- name: hold
 -- A schedule, to change it in the same transaction. $1 name. Locks: the schedule.

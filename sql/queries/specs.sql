@@ -1,6 +1,6 @@
 -- name: lock
--- Allows one change of a series at a time. $1 kind, $2 name. Locks: an advisory lock to the end of the transaction.
-SELECT pg_advisory_xact_lock(hashtextextended('cortex.' || $1::text, 0) # hashtextextended($2, 0));
+-- Allows one change of agents and flows at a time. Locks: its turn, to the end of the transaction.
+SELECT FROM cortex.runner_turn WHERE name = 'specs' FOR NO KEY UPDATE;
 
 -- name: apply_agent
 -- Adds a version of an agent unless its newest is the same. $1 id for a new agent, $2 name, $3 specification,

@@ -478,12 +478,12 @@ SELECT s.id FROM suspended s CROSS JOIN requested LEFT JOIN hinted ON true;
 
 -- name: take_over
 -- Takes the jobs from a dead pod: releases them for others, and ends those with a cancellation request or whose key
--- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 its lock key, $3
--- consecutive deaths that fail a job, $4 limit, $5 its last heartbeat when it was seen without its lock, or null: if it
--- has sent one since, it lives, even if its lock is free again. Locks: the dead pod's advisory lock to the end of the
--- statement, tasks and their jobs (skipping locked), the pod, the breakers that it probed. The pod is finished, and
--- marked dead, when everything that it owned could be taken; its probes are free at once. Its death condemns none of
--- its jobs. A job that was running in $3 - 1 consecutive pod deaths without a step in between becomes a suspect: it
+-- another job took. The task of a job that has ended, if one is left, is deleted. $1 dead pod id, $2 consecutive deaths
+-- that fail a job, $3 limit, $4 its last heartbeat when it was seen without its lock, or null: if it has sent one since,
+-- it lives, even if its session has ended again. Locks: the dead pod (skipped if locked), so that it can neither come back
+-- nor be taken over twice meanwhile; tasks and their jobs (skipping locked), the breakers that it probed. The pod is
+-- finished, and marked dead, when everything that it owned could be taken; its probes are free at once. Its death condemns none of
+-- its jobs. A job that was running in $2 - 1 consecutive pod deaths without a step in between becomes a suspect: it
 -- runs in its own process, whose death identifies the culprit. If the pod had stopped its jobs, or ended before it
 -- learned of them, its death is not counted.
 WITH dead AS MATERIALIZED (
@@ -492,11 +492,12 @@ WITH dead AS MATERIALIZED (
     FROM cortex.pod p
     -- A pod behind a pooler holds no lock: it may have come back to life.
     WHERE p.id = $1 AND (p.liveness = 'lock' OR p.state NOT IN ('READY', 'DRAINING'))
-      AND ($5::timestamptz IS NULL OR p.heartbeat_at = $5) AND pg_try_advisory_xact_lock($2)
+      AND ($4::timestamptz IS NULL OR p.heartbeat_at = $4) AND p.id NOT IN (SELECT cortex.connected_pods())
+    FOR NO KEY UPDATE SKIP LOCKED
 ), owned AS MATERIALIZED (
     SELECT t.job_id, t.attempt, dead.has_left
     FROM dead JOIN cortex_worker.task t ON t.state = 'LOCKED' AND t.locked_by = dead.id
-    ORDER BY t.job_id LIMIT $4 + 1
+    ORDER BY t.job_id LIMIT $3 + 1
 ), held AS MATERIALIZED (
     SELECT t.job_id, t.attempt, t.locked_at, t.heartbeat_at, t.config_id, t.checkpoint,
            t.checkpoint IS NOT NULL AS has_stepped,
@@ -508,11 +509,11 @@ WITH dead AS MATERIALIZED (
     FROM owned
     JOIN cortex_worker.task t ON t.job_id = owned.job_id AND t.attempt = owned.attempt AND t.locked_by = $1
     JOIN cortex.job_record j ON j.id = owned.job_id
-    ORDER BY owned.job_id LIMIT $4
+    ORDER BY owned.job_id LIMIT $3
     FOR UPDATE OF t, j SKIP LOCKED
 ), freed AS (
     UPDATE cortex_worker.task t
-    SET locked_by = NULL, is_suspect = held.deaths + 1 >= $3 OR held.process_deaths > 0,
+    SET locked_by = NULL, is_suspect = held.deaths + 1 >= $2 OR held.process_deaths > 0,
         attempts_spent = greatest(0, t.attempts_spent - 1),
         state = (CASE WHEN t.queue_name IS NULL THEN 'READY' ELSE 'QUEUED' END)::cortex_worker.task_state
     FROM held WHERE t.job_id = held.job_id AND NOT held.is_cancelled AND NOT held.is_finished
@@ -567,10 +568,10 @@ SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
 -- another task. The task of a job that has ended, if one is left, is deleted. Between two worker attempts a job's task
 -- is not locked: that is not such a job. $1 seconds of silence, $2 seconds since the last sweep of any pod, $3 a number
 -- from 0 to 1 for each of at most this many jobs: where between zero and the longest its pause lies. No job is swept
--- until the server has served for $1 seconds: before that, no pod could send a heartbeat. Locks: an advisory lock,
+-- until the server has served for $1 seconds: before that, no pod could send a heartbeat. Locks: its turn,
 -- tried without waiting, so that one process works at a time; the sweep's turn, tasks and their jobs (skipping locked).
 WITH alone AS MATERIALIZED (
-    SELECT pg_try_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)) AS is_alone
+    SELECT cortex.take_turn('sweep_zombies') AS is_alone
 ), turn AS (
     INSERT INTO cortex.turn AS r (name, ran_at)
     SELECT 'sweep', cortex.now() FROM alone
@@ -789,12 +790,7 @@ SELECT (SELECT count(*) FROM ended) AS count, (SELECT count(*) FROM hinted) AS h
 WITH dead AS MATERIALIZED (
     SELECT p.id FROM cortex.pod p
     WHERE p.id IN (SELECT t.locked_by FROM cortex_worker.task t WHERE t.state = 'LOCKED')
-      AND (p.state NOT IN ('READY', 'DRAINING') OR p.liveness = 'lock' AND NOT EXISTS (
-          SELECT FROM pg_locks l
-          WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND l.classid::bigint = (p.lock_key >> 32) & 4294967295
-            AND l.objid::bigint = p.lock_key & 4294967295))
+      AND (p.state NOT IN ('READY', 'DRAINING') OR p.liveness = 'lock' AND p.id NOT IN (SELECT cortex.connected_pods()))
 ), overdue AS MATERIALIZED (
     SELECT j.id, t.locked_by AS pod_id, t.heartbeat_at, j.xmax AS job_xmax, t.xmax AS task_xmax
     FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id

@@ -1,15 +1,12 @@
 -- name: facts
 -- Everything that explains why jobs are not running, in one snapshot. A silent pod does not count as living. $1 job
 -- ids, $2 how many tasks ahead of its own to count. Locks: none.
-WITH held AS MATERIALIZED (
-    -- Keys of the session locks by which pods show that they live.
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+WITH connected AS MATERIALIZED (
+    SELECT cortex.connected_pods() AS id
 ), living AS MATERIALIZED (
     SELECT p.shown_id, p.state, p.job_types, p.tools, p.slots, p.running, p.peer_check_s, coalesce(p.code_id, 0) AS code
     FROM cortex.pod p
-    WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.lock_key IN (SELECT key FROM held))
+    WHERE p.state IN ('READY', 'DRAINING') AND (p.liveness = 'heartbeat' OR p.id IN (SELECT id FROM connected))
       AND p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second'
 )
 SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry_count, j.max_retries, j.started_at,
@@ -18,7 +15,7 @@ SELECT cortex.now() AS now, j.id AS job_id, j.type, j.status, j.attempt, j.retry
        j.waiting_on,
        nullif(concat_ws(' ', j.checkpoint->>'seq', j.checkpoint->>'key'), '') AS step,
        cortex.running_step(t) AS running_step, t.state::text AS task_state, t.run_at AS task_run_at, t.attempts_spent, t.max_attempts,
-       p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.lock_key IN (SELECT key FROM held)
+       p.name AS pod, c.version AS code_version, CASE p.liveness WHEN 'lock' THEN p.id IN (SELECT id FROM connected)
             ELSE p.heartbeat_at >= cortex.now() - p.silent_after_s * interval '1 second' END AS pod_is_alive,
        p.silent_after_s, p.zombie_s, p.sweep_s, coalesce(p.threads_lost, 0) AS threads_lost,
        t.queue_name, qp.paused_by, qp.paused_at, qp.reason AS pause_reason, coalesce(head.job_id, begun.id) AS head_id,

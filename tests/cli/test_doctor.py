@@ -145,6 +145,7 @@ def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
             "pods",
             "runners",
             "retention",
+            "access",
             "recovery",
             "queue",
             "code",
@@ -157,7 +158,11 @@ def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
         "data from CORTEX_DATA, dsn from CORTEX_DSN, zombie_s from cortex.toml; the rest by default"
     )
     assert ended.code == 0
-    assert {"pods"} <= grades(ended, "warn") <= {"pods", "writes", "snapshots", "connections"}
+    assert (
+        {"pods"}
+        <= grades(ended, "warn")
+        <= {*("access", "pods", "writes", "snapshots", "connections")}
+    )
 
     life.failed()
     life.pod("pod-7")
@@ -256,15 +261,17 @@ HELD_FOR = """
 """
 
 
-def test_foreign_session_holding_a_runner_lock_is_a_failure(cortex: Cortex, plain_dsn: str) -> None:
+def test_foreign_session_holding_a_lock_of_pods_is_a_failure(
+    cortex: Cortex, plain_dsn: str
+) -> None:
     assert "intruders" not in checks(cortex("doctor", "--json"))
-    take = "SELECT pg_advisory_lock(hashtextextended('cortex.retries', 0))"
+    take = "SELECT pg_advisory_lock(hashtextextended('cortex.migration', 0))"
     with transaction(plain_dsn, take):
         ended = cortex("doctor", "--json")
         assert ended.code == UNHEALTHY
         found = checks(ended)["intruders"]
     assert found["grade"] == "FAIL"
-    assert "belongs to no pod and holds the turn of retries" in found["found"]
+    assert "belongs to no pod and holds the lock of migrations" in found["found"]
     assert "pg_terminate_backend" in found["fix"]
 
 

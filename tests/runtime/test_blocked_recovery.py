@@ -90,7 +90,7 @@ async def test_locked_job_of_a_dead_pod_is_reported_and_taken_later(
     await bench.port(pods.register, dead)
     (job_id,) = await bench.submit()
     await bench.port(tasks.claim, pod_id=dead.id, types=[JOB_TYPE], limit=1)
-    take = {"pod_id": dead.id, "lock_key": dead.lock_key, "deaths_max": 3, "limit": 10}
+    take = {"pod_id": dead.id, "deaths_max": 3, "limit": 10}
     with holding_task(database, job_id, table="cortex.job_record"):
         taken = await bench.port(tasks.take_over, **take)
         assert (taken.is_dead, taken.is_done, taken.count) == (True, False, 0)

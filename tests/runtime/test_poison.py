@@ -52,7 +52,6 @@ class Mortal:
             taken = await self.bench.port(
                 tasks.take_over,
                 pod_id=self.pod.id,
-                lock_key=self.pod.lock_key,
                 deaths_max=DEATHS_MAX,
                 limit=limit,
             )

@@ -16,21 +16,21 @@ from tests.support.holder import holding
 from tests.support.records.approvals import a_request, suspension
 from tests.support.records.dead_letters import fail
 from tests.support.records.factories import Bench, a_claim
-from tests.support.records.rows import assert_one_truth, seeded_random
+from tests.support.records.rows import assert_one_truth, hold_turns, seeded_random
 from tests.support.servers.postgres import sql
 
 LOCKS = {
-    "retries": ["cortex.retries"],
-    "expire_approvals": ["cortex.expire_approvals"],
-    "notifications": ["cortex.remind_approvals"],
-    "schedules": ["cortex.schedules"],
-    "dead_letters": ["cortex.triage"],
-    "alarms": ["cortex.alarms"],
-    "reconcile": ["cortex.budgets.sweep", "cortex.budgets.wake_next"],
-    "housekeeping": ["cortex.housekeeping"],
-    "retention": ["cortex.retention"],
+    "retries": ["retries"],
+    "expire_approvals": ["expire_approvals"],
+    "notifications": ["remind_approvals"],
+    "schedules": ["schedules"],
+    "dead_letters": ["triage"],
+    "alarms": ["alarms"],
+    "reconcile": ["budgets.sweep", "budgets.wake_next"],
+    "housekeeping": ["housekeeping"],
+    "retention": ["retention"],
 }
-"""The advisory locks of each runner that is a singleton."""
+"""The turns of each runner that is a singleton."""
 OTHERS = frozenset({"outbox", "sweep_zombies"})
 """All pods deliver; `test_sweeper` shows that one process sweeps."""
 
@@ -62,9 +62,7 @@ async def test_each_runner_ticks_without_a_pod(bench: Bench, database: str) -> N
 async def test_tick_is_skipped_while_another_process_ticks(bench: Bench, database: str) -> None:
     """Nothing waits: a pod that is stopped within its tick must not hold up the others."""
     fail(database, 3)
-    names = ", ".join(f"('{name}')" for each in LOCKS.values() for name in each)
-    lock = "SELECT count(pg_advisory_xact_lock(hashtextextended(name, 0)))"
-    with holding(database, f"{lock} FROM (VALUES {names}) AS locks(name)"):
+    with holding(database, hold_turns(*(name for each in LOCKS.values() for name in each))):
         for each in made(bench):
             assert each.name in LOCKS.keys() | OTHERS, "it needs a lock, or to be on all pods"
             result = await each.tick(TickBudget())

@@ -31,6 +31,7 @@ from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     history,
+    hold_turns,
     job_row,
     move_clock,
     new_id,
@@ -515,8 +516,7 @@ async def test_clock_set_back_does_not_extend_a_timeout(bench: Bench, database: 
 async def test_sweep_is_skipped_while_another_process_sweeps(bench: Bench, database: str) -> None:
     (claim,) = await bench.claimed()
     move_clock(database, ZOMBIE_S + 5)
-    lock = "SELECT count(pg_advisory_xact_lock(hashtextextended('cortex.sweep_zombies', 0)))"
-    with holding(database, lock, idle_in_transaction_session_timeout="0"):
+    with holding(database, hold_turns("sweep_zombies"), idle_in_transaction_session_timeout="0"):
         result = await a_sweeper(bench).tick(TickBudget())
     assert (result.items, result.is_skipped, result.next_s) == (0, True, SWEEP_S)
     assert job_row(database, claim.lease.job_id)["status"] == "RUNNING"

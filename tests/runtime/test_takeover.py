@@ -52,7 +52,8 @@ async def a_dead_pod(bench: Bench, *, job_count: int = 2) -> tuple[pods.Pod, lis
 async def holding_lock(bench: Bench, pod: pods.Pod) -> Dedicated:
     session = bench.port.dedicated(on_lost=lambda: None)
     await bench.port.cross(session.open)
-    assert await bench.port.cross(pods.lock, session, pod.lock_key)
+    assert (await bench.port.cross(pods.lock, session, pod.lock_key)).is_held
+    await bench.port.cross(pods.register, session, pod)
     return session
 
 
@@ -134,9 +135,7 @@ async def test_lock_regained_before_the_takeover_keeps_the_jobs(
     """The third look is part of the statement that takes the jobs."""
     dead, ids = await a_dead_pod(bench)
     session = await holding_lock(bench, dead)
-    taken = await bench.port(
-        tasks.take_over, pod_id=dead.id, lock_key=dead.lock_key, deaths_max=3, limit=10
-    )
+    taken = await bench.port(tasks.take_over, pod_id=dead.id, deaths_max=3, limit=10)
     assert (taken.is_dead, taken.freed_count) == (False, 0)
     assert job_row(database, ids[0])["task_state"] == "LOCKED"
     await bench.port.cross(session.close)
@@ -212,7 +211,7 @@ async def test_a_pod_behind_a_pooler_that_beats_again_keeps_its_jobs(
 ) -> None:
     """It was found among the ended ones a moment ago."""
     living, ids = await a_dead_pod(bench, job_count=1)
-    take = {"pod_id": living.id, "lock_key": living.lock_key, "deaths_max": 3, "limit": 10}
+    take = {"pod_id": living.id, "deaths_max": 3, "limit": 10}
     sql(database, "UPDATE cortex.pod SET liveness = 'heartbeat'")
     assert not (await bench.port(tasks.take_over, **take)).is_dead
     assert job_row(database, ids[0])["task_state"] == "LOCKED"

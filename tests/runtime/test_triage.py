@@ -17,7 +17,7 @@ from cortex.store.dead_letters import Resubmission
 from cortex.store.triage import Triaged
 from cortex.store.triage import triage as triage_once
 from tests.support.eventually import eventually_async
-from tests.support.holder import holding_task
+from tests.support.holder import holding, holding_task
 from tests.support.records.dead_letters import (
     cancelling,
     fail,
@@ -30,6 +30,7 @@ from tests.support.records.factories import Bench, a_lease
 from tests.support.records.receipts import a_change, a_receipt, a_work_tree, an_interruption
 from tests.support.records.rows import (
     assert_one_truth,
+    hold_turns,
     job_count,
     job_row,
     move_clock,
@@ -37,7 +38,7 @@ from tests.support.records.rows import (
     seeded_random,
     steps,
 )
-from tests.support.servers.postgres import has_session_locks, sql
+from tests.support.servers.postgres import sql
 
 Lines = list[MutableMapping[str, Any]]
 OUTAGE: dict[str, Any] = {
@@ -386,14 +387,13 @@ async def test_letter_cancelled_every_time_comes_after_the_others(
 
 async def test_one_pod_triages_at_a_time(bench: Bench, database: str) -> None:
     (job_id,) = fail(database, error_class="PERMANENT", error_code="forbidden")
-    session = bench.port.dedicated(on_lost=lambda: None)
-    await bench.port.cross(session.open)
-    lock = "SELECT pg_advisory_lock(hashtextextended('cortex.triage', 0))"
-    await bench.port.cross(session._connection.fetch, lock)  # type: ignore[union-attr]
-    await a_triage(bench).tick(TickBudget())
-    assert states(database, [job_id]) == ["OPEN"]
-    await bench.port.cross(session.close)
-    await eventually_async(lambda: not has_session_locks(database), what="the lock is free again")
+    with holding(database, hold_turns("triage")):
+        await a_triage(bench).tick(TickBudget())
+        assert states(database, [job_id]) == ["OPEN"]
+    session = (
+        "SELECT FROM pg_stat_activity WHERE query LIKE '%runner_turn%' AND state LIKE 'idle in%'"
+    )
+    await eventually_async(lambda: not sql(database, session), what="the turn is free again")
     await a_triage(bench).tick(TickBudget())
     assert states(database, [job_id]) == ["ESCALATED"]
 

@@ -12,7 +12,7 @@ from cortex.store import job_refresh, pods, pulse, screen_head
 from tests.sql.test_plans import explain
 from tests.support.records.effects import Doers
 from tests.support.records.nulls import fill
-from tests.support.records.rows import new_id, seeded_random
+from tests.support.records.rows import ATTACH, new_id, seeded_random
 from tests.support.servers.postgres import sql
 from tests.support.terminal.tui import on_asyncio
 
@@ -132,6 +132,7 @@ async def test_pod_whose_session_ended_is_shown_dead_at_once(database: str) -> N
         assert (head.pods_ready, head.pods_lost) == (3, 0), "their locks come next"
         await session.execute("UPDATE cortex.pod SET started_at = started_at - interval '1 minute'")
         await session.execute("SELECT pg_advisory_lock(11), pg_advisory_lock(-12)")
+        await session.execute(ATTACH, [11, -12])
         assert await states(db) == {"eu-1": "READY", "eu-2": "READY", "pooled": "READY"}
         await session.execute("SELECT pg_advisory_unlock_all()")  # as the server does at its end
         assert await states(db) == {"eu-1": "DEAD", "eu-2": "DEAD", "pooled": "READY"}

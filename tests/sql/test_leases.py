@@ -27,6 +27,7 @@ from cortex.postgres.session import Session, open_session
 from cortex.store import breakers, jobs, pods, retries, steps, tasks
 from tests.support.eventually import WITHIN_S
 from tests.support.records.rows import (
+    ATTACH,
     NoPause,
     assert_one_truth,
     attempts,
@@ -204,11 +205,12 @@ def test_only_a_pod_without_its_lock_is_taken_over(
     job_id = submit()
     claim(pod_id)
     sql(database, "UPDATE cortex.pod SET has_run = false")  # at its last heartbeat
-    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
+    asked: dict[str, Any] = {"pod_id": pod_id, "deaths_max": 3, "limit": 100}
 
     async def while_locked() -> None:
         holder = await asyncpg.connect(database)
         await holder.fetch("SELECT pg_advisory_lock($1)", LOCK_KEY)
+        await holder.execute(ATTACH, [LOCK_KEY])
         await asyncio.to_thread(take_nothing, database, asked, is_dead=False)
         await holder.close()
 
@@ -236,7 +238,7 @@ def test_pod_with_a_newer_heartbeat_keeps_its_jobs_without_a_lock(
     claim(pod_id)
     (suspect,) = store(pods.without_lock, caller=new_id(), settle_s=0.0)
     sql(database, "UPDATE cortex.pod SET heartbeat_at = cortex.now()")
-    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 9}
+    asked: dict[str, Any] = {"pod_id": pod_id, "deaths_max": 3, "limit": 9}
     assert not store(tasks.take_over, **asked, heartbeat_at=suspect.heartbeat_at).is_dead
     assert job_row(database, job_id)["task_state"] == "LOCKED"
     (suspect,) = store(pods.without_lock, caller=new_id(), settle_s=0.0)
@@ -255,7 +257,7 @@ def test_the_probe_of_a_breaker_is_free_once_its_pod_is_taken_over(
         _, probe = store(breakers.take_probe, name, pod_id=pod_id, lease_s=3_600.0)
         assert probe == 1
     versions = {row["name"]: row["version"] for row in sql(database, BREAKERS)}
-    store(tasks.take_over, pod_id=dead, lock_key=LOCK_KEY, deaths_max=3, limit=9)
+    store(tasks.take_over, pod_id=dead, deaths_max=3, limit=9)
     rows = {row["name"]: row for row in sql(database, BREAKERS)}
     assert (rows["llm:dead"]["probe_by"], rows["llm:alive"]["probe_by"]) == (None, alive)
     assert rows["llm:dead"]["version"] > max(versions.values()), "so that all pods learn it"
@@ -281,7 +283,7 @@ def test_the_jobs_of_a_dead_pod_are_taken_in_batches(
     for _ in range(5):
         submit()
     claim(pod_id)
-    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 2}
+    asked: dict[str, Any] = {"pod_id": pod_id, "deaths_max": 3, "limit": 2}
     taken = [store(tasks.take_over, **asked) for _ in range(3)]
     assert [t.freed_count for t in taken] == [2, 2, 1]
     assert [t.is_done for t in taken] == [False, False, True]
@@ -300,7 +302,7 @@ def test_locked_task_of_a_dead_pod_is_taken_on_the_next_pass(
     pod_id = enter_pod(LOCK_KEY)
     job_id = submit()
     claim(pod_id)
-    asked: dict[str, Any] = {"pod_id": pod_id, "lock_key": LOCK_KEY, "deaths_max": 3, "limit": 100}
+    asked: dict[str, Any] = {"pod_id": pod_id, "deaths_max": 3, "limit": 100}
 
     async def while_held() -> None:
         holder = await asyncpg.connect(database)
@@ -451,7 +453,7 @@ def test_the_task_of_a_job_that_has_ended_is_deleted(
     record = "SELECT * FROM cortex.job_record WHERE id = $1"
     before = dict(sql(database, record, job_id)[0])
     if by == "takeover":
-        taken = store(tasks.take_over, pod_id=pod_id, lock_key=LOCK_KEY, deaths_max=3, limit=9)
+        taken = store(tasks.take_over, pod_id=pod_id, deaths_max=3, limit=9)
         assert (taken.is_done, taken.freed_count, taken.cancelled_count) == (True, 0, 0)
     elif by == "sweep":
         move_clock(database, 2 * SILENT_S)

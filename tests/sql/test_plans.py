@@ -67,7 +67,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "pods.ended_owners": ((POD,), RUNNING),
     "tasks.orphans": ((POD, IDS), RUNNING),
     "tasks.locked": ((IDS,), BATCH),
-    "tasks.take_over": ((POD, LOCK_KEY, 3, BATCH, None), RUNNING),
+    "tasks.take_over": ((POD, 3, BATCH, None), RUNNING),
     "tasks.release": (
         (POD, IDS, ONES, ONES, [0.0] * BATCH, ["handed_back"] * BATCH, *[NOTHING] * 5),
         BATCH,

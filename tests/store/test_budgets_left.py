@@ -24,7 +24,7 @@ from tests.store.test_budgets import (
     wait_for,
 )
 from tests.support.records.factories import a_pod
-from tests.support.records.rows import NoPause, move_clock, new_id, seeded_random
+from tests.support.records.rows import NoPause, hold_turns, move_clock, new_id, seeded_random
 from tests.support.servers.postgres import run_asyncio, sql
 
 # --- calls that never end
@@ -132,9 +132,7 @@ def test_one_pod_sweeps_at_a_time_and_the_others_keep_their_place(
         other = await Profile(dsn=database).connect()
         try:
             async with other.transaction():
-                lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
-                for name in ("cortex.budgets.sweep", "cortex.budgets.wake_next"):
-                    await other.execute(lock, name)
+                await other.execute(hold_turns("budgets.sweep", "budgets.wake_next"))
                 swept = await budgets.sweep(db, limit=9, after=call_id)
                 assert swept == PartPass(count=0, is_skipped=True, after=call_id)
                 woken = await budgets.wake_next(db, limit=9, after=job)

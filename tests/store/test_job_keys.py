@@ -84,7 +84,7 @@ def is_handed_back(store: Session, lease: Lease) -> None:
 
 
 def loses_its_pod(store: Session, lease: Lease) -> None:
-    taken = store(tasks.take_over, pod_id=POD, lock_key=7, deaths_max=3, limit=10)
+    taken = store(tasks.take_over, pod_id=POD, deaths_max=3, limit=10)
     assert (taken.freed_count, taken.cancelled_count) == (0, 1)
 
 

@@ -194,7 +194,8 @@ def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) 
     store(pods.leave, gone.id)
 
     async def look(session: Dedicated) -> set[UUID]:
-        assert await pods.lock(session, living.lock_key)
+        assert (await pods.lock(session, living.lock_key)).is_held
+        await pods.register(session, living)
         suspects = await asyncio.to_thread(
             store, pods.without_lock, caller=looking.id, settle_s=0.0
         )
@@ -207,10 +208,11 @@ def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) 
 def test_every_key_is_recognised_in_the_servers_list_of_locks(
     store: Session, database: str, lock_key: int
 ) -> None:
-    store(pods.register, a_pod(lock_key=lock_key))
+    pod = a_pod(lock_key=lock_key)
 
     async def look(session: Dedicated) -> list[pods.Suspect]:
-        assert await pods.lock(session, lock_key)
+        assert (await pods.lock(session, lock_key)).is_held
+        await pods.register(session, pod)
         return await asyncio.to_thread(store, pods.without_lock, caller=new_id(), settle_s=0.0)
 
     assert on_session(database, look) == []

@@ -21,6 +21,7 @@ from tests.support.eventually import WITHIN_S
 from tests.support.records.factories import JOB_TYPE
 from tests.support.records.rows import (
     history,
+    hold_turns,
     job_row,
     move_clock,
     new_id,
@@ -367,9 +368,7 @@ def test_one_pod_polls_retries_at_a_time(
         db = await open_database(Profile(dsn=database, hot_path=True), rng=seeded_random())
         try:
             async with other.transaction():
-                await other.fetch(
-                    "SELECT pg_advisory_xact_lock(hashtextextended('cortex.retries', 0))"
-                )
+                await other.fetch(hold_turns("retries"))
                 return (await retries.due(db)).count
         finally:
             await db.close()

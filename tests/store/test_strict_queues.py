@@ -111,7 +111,7 @@ def test_handed_back_or_orphaned_job_keeps_its_strict_turn(
     operation = Release(lease=claimed.lease, outcome="handed_back", is_counted=False)
     store(tasks.release, pod_id=POD, operations=[operation])
     assert ids(claim(POD)) == [first]
-    assert store(tasks.take_over, pod_id=POD, lock_key=7, deaths_max=3, limit=10).freed_count == 1
+    assert store(tasks.take_over, pod_id=POD, deaths_max=3, limit=10).freed_count == 1
     assert ids(claim(POD)) == [first]
 
 

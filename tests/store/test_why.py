@@ -22,10 +22,11 @@ from tests.support.records.rows import move_clock, new_id, submit_many
 from tests.support.servers.postgres import sql
 
 
-async def hold(db: Database, lock_key: int) -> None:
+async def hold(db: Database, pod: pods.Pod) -> None:
     """Take a pod's lock on the connection that this session keeps."""
-    (row,) = await db.fetch("pods.lock", lock_key)
-    assert row["held"]
+    (row,) = await db.fetch("pods.lock", pod.lock_key)
+    assert row["is_held"]
+    await pods.register(db, pod)
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def enter(store: Session) -> Callable[..., pods.Pod]:
         pod = a_pod(**fields)
         store(pods.register, pod)
         if is_alive:
-            store(hold, pod.lock_key)
+            store(hold, pod)
         return pod
 
     return enter_one

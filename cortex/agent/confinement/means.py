@@ -3,6 +3,8 @@
 A program sees its job's workspace, which it may write, the folder that it starts in, the system's
 programs and the interpreter. It does not see the pod: neither its data, database, settings, tokens,
 processes nor network. `confined_child` imposes that and ends everything that the program started.
+
+Long because each means is a list of what one program sees.
 """
 
 import functools
@@ -15,8 +17,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 from shutil import which
@@ -25,6 +28,7 @@ from typing import Any, Final, Self
 import attrs
 
 from cortex.agent.confinement import child as confined_child
+from cortex.agent.confinement.kept_names import leftovers, quarantine
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
 from cortex.agent.confinement.writable import Ground, opened
 from cortex.domain.confinement import MEANS, NO_MEANS, WAY_OUT, Confinement
@@ -65,7 +69,11 @@ DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/ur
 WORLD_WRITABLE: Final = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")  # noqa: S108
 CHILD: Final = "/run/cortex/confined_child"
 # An allow-list: Cortex's own environment holds keys, tokens and the database's password.
-PASSED_ON: Final = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ")
+PASSED_ON: Final = re.compile(r"LANG|LANGUAGE|LC_[A-Z]+|TZ")
+# Of programs without confinement, and of git.
+PASSED_ON_UNCONFINED: Final = re.compile(
+    rf"{PASSED_ON.pattern}|PATH|HOME|TERM|TMPDIR|USER|LOGNAME|SHELL"
+)
 EASILY_KILLED: Final = (
     *("/bin/sh", "-c", 'echo 1000 > /proc/self/oom_score_adj; exec "$@"', "sh"),
 )
@@ -96,6 +104,8 @@ class Launch:
     """Passed on, and closed when the program has ended: the folder, and files for the program."""
     note: str = ""
     """Shown when the program has failed."""
+    after: Callable[[], str] = lambda: ""
+    """Called when nothing of the program runs any more; returns what the model is to know."""
 
     def argv(self, argv: list[str], *, control: int, report: int) -> list[str]:
         """Return the command to execute; the two descriptors are passed on."""
@@ -121,12 +131,39 @@ class Confiner:
         """Return the best means that works here. Blocks for some 30 ms at the first call."""
         return cls(means=Confinement.UNSAFE if is_unsafe else best_means(), hidden=hidden)
 
+    def environment(self) -> dict[str, str]:
+        """Return a program's environment, as people see it before they approve a command.
+
+        A confined program has a temporary folder besides, and settings that keep git and wget from
+        files of the machine.
+        """
+        if self.means is Confinement.UNSAFE:
+            return {k: v for k, v in os.environ.items() if PASSED_ON_UNCONFINED.fullmatch(k)}
+        python = _python()
+        shown = (*SYSTEM, *python.folders)
+        paths = [
+            path
+            for path in os.environ.get("PATH", os.defpath).split(os.pathsep)
+            if any(Path(path).is_relative_to(each) for each in shown)
+        ]
+        if python.bin not in paths:
+            paths.insert(0, python.bin)
+        passed = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+        return {**passed, "PATH": os.pathsep.join(paths), "TERM": "dumb"}
+
     def launch(
-        self, *, workspace: Path, folder: Path, has_network: bool, writes: bool = True
+        self,
+        *,
+        workspace: Path,
+        folder: Path,
+        has_network: bool,
+        writes: bool = True,
+        environment: Mapping[str, str] | None = None,
     ) -> Launch:
         """Prepare a start in `folder`, writable if `writes` and nothing speaks against it.
 
-        Blocks; raises `RejectedError` without a means.
+        `environment`: the one that people approved; None: the pod's. Blocks; raises `RejectedError`
+        without a means.
         """
         if self.means is Confinement.NONE:
             raise RejectedError(NO_MEANS, hint=WAY_OUT)
@@ -139,7 +176,13 @@ class Confiner:
                 ground = opened(folder, self.hidden)
                 held.callback(os.close, ground.number)
                 self._refuse_hidden(ground.real, workspace)
-            view = _View(workspace=workspace, folder=folder, hidden=self.hidden, ground=ground)
+            view = _View(
+                workspace=workspace,
+                folder=folder,
+                hidden=self.hidden,
+                ground=ground,
+                environment=self.environment() if environment is None else environment,
+            )
             view = attrs.evolve(view, writes=writes and self._may_write(ground))
             if os.geteuid() == 0:
                 hand_over(workspace, view.uid_of_root)
@@ -165,7 +208,8 @@ class Confiner:
             )
         note = "" if view.writes else f"folder {view.folder} is read-only: {why}"
         descriptors = (*launch.descriptors, view.ground.number)
-        return attrs.evolve(launch, descriptors=descriptors, note=note)
+        after = partial(_swept, view.ground, view.workspace) if view.writes else launch.after
+        return attrs.evolve(launch, descriptors=descriptors, note=note, after=after)
 
     def _may_write(self, ground: Ground | None) -> bool:
         if ground is None or ground.read_only is not None:
@@ -183,6 +227,16 @@ class Confiner:
             )
 
 
+def _swept(ground: Ground, workspace: Path) -> str:
+    """Move what a program may not leave in the folder to the workspace. Blocks."""
+    try:
+        found = leftovers(ground.path, ground.survey)
+        return quarantine(ground.number, str(workspace), found) if found else ""
+    except OSError as error:
+        _log.error("folder not searched", folder=str(ground.real), error=error.strerror)
+        return f"the folder could not be searched for names that are not allowed: {error.strerror}"
+
+
 @attrs.frozen(kw_only=True)
 class _View:
     """The view of the file system for one program."""
@@ -192,6 +246,7 @@ class _View:
     hidden: tuple[Path, ...]
     ground: Ground | None
     """The folder, open; None for the workspace and folders inside it."""
+    environment: Mapping[str, str]
     writes: bool = False
     """Programs may write there."""
     uid: int | None = None
@@ -297,7 +352,7 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     return Launch(
         prefix=(*arguments, "--", *python.command, CHILD),
         plan=plan,
-        environment=_environment(python, scratch="/tmp"),  # noqa: S108
+        environment=_environment(view, scratch="/tmp"),  # noqa: S108
         folder=Path("/"),
         descriptors=tuple(descriptors),
     )
@@ -350,7 +405,7 @@ def _by_landlock(view: _View, *, has_network: bool) -> Launch:
             ground=ground,
             scratch=[scratch.name],
         ),
-        environment=_environment(python, scratch=scratch.name),
+        environment=_environment(view, scratch=scratch.name),
         folder=view.folder,
         scratch=scratch,
     )
@@ -377,7 +432,7 @@ def _by_user(view: _View, *, has_network: bool) -> Launch:
                 "has_network": has_network,
             },
         ),
-        environment=_environment(python, scratch="/tmp"),  # noqa: S108
+        environment=_environment(view, scratch="/tmp"),  # noqa: S108
         folder=Path("/"),
     )
 
@@ -440,18 +495,9 @@ def _python() -> _Python:
     return _Python((str(program), "-I", "-S", "-B"), folders, str(base / "bin"))
 
 
-def _environment(python: _Python, *, scratch: str) -> dict[str, str]:
-    shown = (*SYSTEM, *python.folders)
-    paths = [
-        path
-        for path in os.environ.get("PATH", os.defpath).split(os.pathsep)
-        if any(Path(path).is_relative_to(each) for each in shown)
-    ]
-    if python.bin not in paths:
-        paths.insert(0, python.bin)
+def _environment(view: _View, *, scratch: str) -> dict[str, str]:
     return {
-        **{name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)},
-        "PATH": os.pathsep.join(paths),
+        **view.environment,
         "HOME": scratch,
         "TMPDIR": scratch,
         # Settings of the machine may hold passwords. Where programs see but cannot read them, git

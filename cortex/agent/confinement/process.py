@@ -7,7 +7,6 @@ because the pipes are read no longer than `DRAIN_S` after the child has gone.
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +28,6 @@ DRAIN_S = 0.5
 # A killed process ends at once unless the kernel holds it (a dead disk); then init takes it.
 REAP_S = 5.0
 READ_BYTES = 65_536
-# An allow-list: Cortex's own environment holds keys, tokens and the database's password.
-PASSED_ON = re.compile(r"PATH|HOME|LANG|LANGUAGE|LC_[A-Z]+|TERM|TZ|TMPDIR|USER|LOGNAME|SHELL")
 REPORT_BYTES = 4_096
 
 
@@ -114,7 +111,8 @@ async def run_confined(
 ) -> Completed:
     """Run `argv` as `run_process` does, but confined: nothing that it started is left afterwards.
 
-    Raises OSError if it cannot start.
+    Then what it may not leave in the folder moves away, also after a cancellation: that takes up to
+    a few seconds more in a large folder. Raises OSError if it cannot start.
     """
     with ExitStack() as held:
         held.callback(launch.end)
@@ -125,17 +123,24 @@ async def run_confined(
             with contextlib.suppress(BrokenPipeError):
                 os.write(to_control, word)
 
-        done = await _run(
-            launch.argv([*argv], control=control, report=report),
-            folder=launch.folder,
-            environment=launch.environment,
-            timeout_s=timeout_s,
-            output_max_bytes=output_max_bytes,
-            pass_fds=(control, report, *launch.descriptors),
-            umask=UMASK,
-            signal_soon=partial(send, word=END_SOON),
-            signal_now=partial(send, word=END_NOW),
-        )
+        note = ""
+        try:
+            done = await _run(
+                launch.argv([*argv], control=control, report=report),
+                folder=launch.folder,
+                environment=launch.environment,
+                timeout_s=timeout_s,
+                output_max_bytes=output_max_bytes,
+                pass_fds=(control, report, *launch.descriptors),
+                umask=UMASK,
+                signal_soon=partial(send, word=END_SOON),
+                signal_now=partial(send, word=END_NOW),
+            )
+        finally:
+            with trio.CancelScope(shield=True):
+                note = await trio.to_thread.run_sync(launch.after)
+        if note:
+            done = attrs.evolve(done, stderr=f"{done.stderr}\n[{note}]\n")
         os.set_blocking(from_report, False)
         with contextlib.suppress(BlockingIOError):
             return _reported(done, os.read(from_report, REPORT_BYTES), launch.note)

@@ -1,8 +1,8 @@
 """Decides whether and where an agent's programs may write in the folder that its job declares.
 
-They may write everywhere but in the folder's own repository (`.git`) and settings (`cortex.toml`).
-They may not write at all where that cannot be enforced, or where the pod or its user would run or
-trust the files.
+They may write everywhere but under the names that tools obey unasked: see `kept_names`. They may
+not write at all where that cannot be enforced, or where the pod or its user would run or trust the
+files.
 """
 
 import functools
@@ -16,10 +16,8 @@ from typing import Final
 
 import attrs
 
-KEPT: Final = (".git", "cortex.toml")
-"""Entries at the top of the folder that programs do not write."""
-FOLDERS_MAX: Final = 100_000
-"""A folder with more is not searched for repositories."""
+from cortex.agent.confinement.kept_names import FOLDERS_MAX, GIT, Survey, kept_name, survey
+
 MACHINE: Final = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/proc"),
     *("/run", "/sbin", "/sys", "/usr", "/var/spool"),
@@ -45,6 +43,7 @@ class Ground:
     owner: int
     read_only: str | None
     """The reason why it may not be written."""
+    survey: Survey
 
     @property
     def path(self) -> str:
@@ -53,12 +52,13 @@ class Ground:
     @property
     def kept(self) -> list[str]:
         """Existing entries that may not be written."""
-        return [each for each in KEPT if os.path.lexists(f"{self.path}/{each}")]
+        return sorted(each for each in self.survey.kept if "/" not in each)
 
     @property
     def others(self) -> list[str]:
         """All other entries at the top."""
-        return sorted(set(os.listdir(self.number)) - {*KEPT})  # noqa: PTH208 -- by its descriptor
+        names = os.listdir(self.number)  # noqa: PTH208 -- by its descriptor
+        return sorted(each for each in names if each not in self.survey.kept)
 
 
 def opened(folder: Path, hidden: Sequence[Path]) -> Ground:
@@ -67,7 +67,10 @@ def opened(folder: Path, hidden: Sequence[Path]) -> Ground:
     try:
         real = Path(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115 -- not a path on disk
         reason = _way(folder) or reason_against(real, hidden)
-        return Ground(number, real, os.fstat(number).st_uid, reason)
+        found = Survey(0, {}, {}) if reason is not None else survey(f"/proc/self/fd/{number}")
+        if reason is None:
+            reason = _repositories(real, found)
+        return Ground(number, real, os.fstat(number).st_uid, reason, found)
     except BaseException:
         os.close(number)
         raise
@@ -81,10 +84,7 @@ def reason_against(folder: Path, hidden: Sequence[Path]) -> str | None:
         return "it is part of the system"
     if (trusted := _trusted_in(folder)) is not None:
         return f"it contains {trusted}, which programs are run from"
-    for each in KEPT:
-        if (folder / each).is_symlink():
-            return f"its {each} is a symlink"
-    return _repositories(folder)
+    return None
 
 
 def _open(folder: Path) -> int:
@@ -124,20 +124,20 @@ def _trusted_in(folder: Path) -> str | None:
 _real = functools.lru_cache(1000)(os.path.realpath)
 
 
-def _repositories(folder: Path) -> str | None:
-    """Return which other repository a folder contains, or may be made to contain."""
+def _repositories(folder: Path, found: Survey) -> str | None:
+    """Return what keeps the names of `kept_names` from being kept in a folder."""
     for each in (folder, *folder.parents):
-        if os.path.lexists(each / ".git"):
-            if _has_gitlinks(each / ".git"):
+        if os.path.lexists(each / GIT):
+            if _has_gitlinks(each / GIT):
                 return f"the repository in {each} has submodules"
             break
-    for count, (here, folders, files) in enumerate(os.walk(folder)):
-        if here != str(folder) and (".git" in folders or ".git" in files):
-            return f"another repository is in {here}"
-        if ".git" in folders:
-            folders.remove(".git")
-        if count > FOLDERS_MAX:
-            return f"it has more than {FOLDERS_MAX:,} folders"
+    if found.is_too_large:
+        return f"it has more than {FOLDERS_MAX:,} folders"
+    for path in found.kept:
+        if "/" not in path and (folder / path).is_symlink():
+            return f"its {path} is a symlink"
+        if "/" in path and kept_name(path.rpartition("/")[2]) == GIT:
+            return f"another repository is in {folder / path.rpartition('/')[0]}"
     return None
 
 

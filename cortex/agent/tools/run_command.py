@@ -1,11 +1,10 @@
 """Runs a program."""
 
-import os
 from functools import partial
 
 import trio
 
-from cortex.agent.confinement.process import PASSED_ON, Completed, run_confined, run_process
+from cortex.agent.confinement.process import Completed, run_confined, run_process
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import InvalidValueError, RejectedError
@@ -42,12 +41,15 @@ async def run_command(
             f"run_command: timeout {timeout:g}",
             hint=f"more than 0, at most {COMMAND_TIMEOUT_MAX_S:g} seconds",
         )
+    environment = context.environment
+    if environment is None:
+        environment = context.confiner.environment()
     try:
         if context.confiner.means is Confinement.UNSAFE:
             return await run_process(
                 argv,
                 folder=context.folder,
-                environment={k: v for k, v in os.environ.items() if PASSED_ON.fullmatch(k)},
+                environment=environment,
                 timeout_s=timeout,
                 output_max_bytes=OUTPUT_MAX_BYTES,
             )
@@ -58,6 +60,7 @@ async def run_command(
                 folder=context.folder,
                 has_network=context.has_network,
                 writes=context.writes_folder,
+                environment=environment,
             )
         )
         return await run_confined(

@@ -82,6 +82,8 @@ class ToolContext:
     """Programs may use the pod's network."""
     writes_folder: bool = attrs.field(default=True, kw_only=True)
     """Programs may write in `folder`, unless another rule forbids it."""
+    environment: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)
+    """The environment of a program that people approved; None: nobody was asked."""
     _invocation: Invocation | None = attrs.field(default=None, kw_only=True)
     traceparent: str | None = attrs.field(default=None, kw_only=True)
     """Header of W3C Trace Context for what the tool calls; None: the job is in no trace."""

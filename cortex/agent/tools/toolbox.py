@@ -39,6 +39,8 @@ from cortex.durable.guarding import guard_of
 from cortex.durable.resources import Resources
 
 RULES_KEPT_MAX: Final = 1000
+FOLDER: Final = "folder"
+ENVIRONMENT: Final = "environment"
 
 
 @attrs.frozen
@@ -95,7 +97,14 @@ class Toolbox:
         of a remote tool is open, or when this failure opened it.
         """
         tool = self._tool(call.tool)
-        parsed = _parsed(tool, call.arguments, call.computed)
+        place = self._place(attempt, call) if tool is run_command else {}
+        given = {k: v for k, v in call.arguments.items() if k not in place or place[k] != v}
+        if changed := place.keys() & given.keys():
+            raise RejectedError(
+                f"{tool.name}: {min(changed)} is unknown, or not the one that people saw",
+                hint="a command runs in the folder and the environment of its job",
+            )
+        parsed = _parsed(tool, given, call.computed)
         effect = tool.effect_of(parsed)
         arguments = tool.canonical(parsed) if effect or tool.declared.mark.approve else {}
         rules = await self._rules(attempt)
@@ -113,10 +122,12 @@ class Toolbox:
         if tool is run_command and attempt.agent is not None:
             terms = CommandTerms.of(await attempt.agent_spec()).effect_terms(parsed.argv)
             arguments = tool.canonical(parsed)
+        if gate is None:
+            place = {}
         return ToolPlan(
-            arguments=arguments,
+            arguments={**arguments, **place},
             effect=terms,
-            gate=None if gate is None else _gate(gate, tool),
+            gate=None if gate is None else _gate(gate, tool, place),
             run=partial(
                 _run,
                 attempt,
@@ -125,10 +136,19 @@ class Toolbox:
                 parsed,
                 confiner=self.confiner,
                 is_effect=effect is not None,
+                environment=place.get(ENVIRONMENT),
             ),
             guard=guard_of(attempt, breaker, step=call.key),
             limit_s=call.timeout_s or tool.timeout_s,
         )
+
+    def _place(self, attempt: Attempt, call: ToolCall) -> dict[str, Any]:
+        """Return where a command would run, for people who approve it.
+
+        Neither they nor the model change it: another value is an argument that the tool lacks.
+        """
+        folder = call.folder or attempt.workspace
+        return {FOLDER: str(folder), ENVIRONMENT: self.confiner.environment()}
 
     async def keep(self, workspace: Path, name: str, text: str) -> str | None:
         """Keep a text in a file of a workspace; return its path there, None if it cannot be kept.
@@ -192,6 +212,7 @@ async def _run(
     *,
     confiner: Confiner,
     is_effect: bool,
+    environment: Mapping[str, str] | None,
 ) -> Any:
     """Call the tool in the job's workspace; its result fits into the record."""
     stored = await attempt.agent_spec()
@@ -208,6 +229,7 @@ async def _run(
         confiner=confiner,
         has_network=terms.network,
         writes_folder=terms.folder == "write",
+        environment=environment,
         invocation=invocation,
         traceparent=attempt.traceparent(call.key),
         notify=partial(_notify, attempt, call.key),
@@ -234,9 +256,14 @@ def _terms(tool: AnyTool, rule: EffectRule, resources: Resources) -> EffectTerms
     return EffectTerms(is_idempotent=rule.is_idempotent, reconcile=reconcile)
 
 
-def _gate(gate: PolicyGate, tool: AnyTool) -> Gate:
+def _gate(gate: PolicyGate, tool: AnyTool, place: Mapping[str, Any]) -> Gate:
     terms = attrs.asdict(gate, recurse=False)
-    return Gate(policy=terms.pop("reason"), schema=tool.input_schema, **terms)
+    schema = tool.input_schema
+    if place:
+        fixed = {name: {"enum": [value]} for name, value in place.items()}
+        schema = {**schema, "properties": {**schema["properties"], **fixed}}
+        schema["required"] = [*schema.get("required", ()), *place]
+    return Gate(policy=terms.pop("reason"), schema=schema, **terms)
 
 
 def _kept(workspace: Path, name: str, text: str) -> str:

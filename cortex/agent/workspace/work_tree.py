@@ -17,7 +17,8 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.agent.confinement.process import PASSED_ON, run_process
+from cortex.agent.confinement.means import PASSED_ON_UNCONFINED
+from cortex.agent.confinement.process import run_process
 from cortex.agent.workspace.artefacts import printable
 from cortex.agent.workspace.repository import owner_of, require_own
 from cortex.domain.errors import CortexError, RejectedError
@@ -279,7 +280,7 @@ async def _git(
 
 
 def _environment(filters: Sequence[str], *, is_at_home: bool) -> dict[str, str]:
-    passed = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
+    passed = {k: v for k, v in os.environ.items() if PASSED_ON_UNCONFINED.fullmatch(k)}
     # A relative part could run a git of the folder itself.
     parts = passed.get("PATH", os.defpath).split(os.pathsep)
     passed["PATH"] = os.pathsep.join(each for each in parts if each.startswith("/"))

@@ -16,6 +16,7 @@ On stop: no last heartbeat is needed: the pod marks itself STOPPED when its jobs
 import random
 from collections.abc import Callable
 
+import attrs
 import structlog
 import trio
 
@@ -80,7 +81,6 @@ class Heartbeat(Observer):
         try:
             async with trio.open_nursery() as nursery:
                 await self._lock()
-                await self._register()
                 await self._beat()
                 nursery.start_soon(self._fence)
                 task_status.started()
@@ -98,7 +98,7 @@ class Heartbeat(Observer):
         if not has_lock:
             self._self_fence.lost()
             await self._lock()
-        if not has_lock or self._self_fence.is_fenced:
+        elif self._self_fence.is_fenced:
             # It may have been asleep for so long that housekeeping has deleted its row.
             await self._register()
         await self._beat()
@@ -128,21 +128,32 @@ class Heartbeat(Observer):
             self._backoff.succeeded()
 
     async def _register(self) -> None:
-        """Write the pod's row unless it is there."""
+        """Write the pod's row, with the session that holds the lock, on that session itself.
+
+        Later statements of an older session cannot name that one again: it has ended.
+        """
         crash_point("before_register")
-        await self._port(pods.register, self._pod)
+        await self._port.cross(pods.register, self._session, self._pod)
         crash_point("after_register")
 
     async def _lock(self) -> None:
-        """Connect and take the lock; the server may notice the old session's end late."""
+        """Connect, take the lock, and register the session that holds it.
+
+        The server may notice the end of the old session late: that one is waited for. A session of
+        a foreign login is not: any login may take any advisory lock, so the pod takes another key.
+        """
         await self._port.open(self._session)
-        if self._port.is_pooled:
-            self._self_fence.locked()  # there is no lock to hold: only heartbeats show life
-            return
         tries = 0
-        while not await self._port.cross(pods.lock, self._session, self._pod.lock_key):
+        while not self._port.is_pooled:  # through one, there is no lock: only heartbeats show life
+            attempt = await self._port.cross(pods.lock, self._session, self._pod.lock_key)
+            if attempt.is_held:
+                break
             tries += 1
+            if attempt.is_foreign:
+                _log.warning("pod lock held by a foreign login", hint="cortex doctor names it")
+                self._pod = attrs.evolve(self._pod, lock_key=self._rng.getrandbits(63))
             await trio.sleep(LOCK_BACKOFF.pause_s(tries, rng=self._rng, least=0.5))
+        await self._register()
         self._self_fence.locked()
 
     async def _fence(self) -> None:

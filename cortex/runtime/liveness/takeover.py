@@ -1,10 +1,11 @@
 """Takes over the jobs of killed pods, within two seconds of their death.
 
-Reads: pods whose session locks are free. Writes: their tasks and jobs, by `tasks.take_over`.
-Invariants: a lock must be free at two polls at least 0.5 s apart, and once more inside the
-statement that takes the jobs. A heartbeat in between restarts the suspicion: a pod whose connection
-breaks again and again lives. A pod does not judge soon after the server's start or its own
-reconnect. A new pod has nothing to reconnect from, so it judges at once, but its polls are 1 s
+Reads: pods whose sessions ended. Writes: their tasks and jobs, by `tasks.take_over`.
+Invariants: a session counts only if it is the registered one and holds the pod's lock: no other
+login can keep a dead pod alive. It must be missing at two polls at least 0.5 s apart, and once more
+inside the statement that takes the jobs. A heartbeat in between restarts the suspicion: a pod whose
+connection breaks again and again lives. A pod does not judge soon after the server's start or its
+own reconnect. A new pod has nothing to reconnect from, so it judges at once, but its polls are 1 s
 apart: after a network outage it may start before the others have their locks again. Locked rows are
 taken once they are free; the sweeper reports them, see there.
 
@@ -90,7 +91,7 @@ class TakeOver(Runner):
         return self._poll_count > 0 and not self._suspected_since
 
     async def has_unjudged(self) -> bool:
-        """Return whether a pod's lock is free that cannot be judged yet: the server is new.
+        """Return whether a pod has no session that cannot be judged yet: the server is new.
 
         An embedded server starts with each tick: a tick that did not wait would never judge.
         """
@@ -125,7 +126,6 @@ class TakeOver(Runner):
             taken = await self._port(
                 tasks.take_over,
                 pod_id=dead.id,
-                lock_key=dead.lock_key,
                 deaths_max=self._deaths_max,
                 limit=BATCH_MAX,
                 heartbeat_at=dead.heartbeat_at,

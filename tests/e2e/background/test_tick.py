@@ -15,6 +15,7 @@ from tests.support.records.rows import (
     assert_one_truth,
     attempts,
     history,
+    hold_turns,
     job_count,
     job_row,
     move_clock,
@@ -197,8 +198,7 @@ def test_a_signal_ends_it_in_order_and_a_second_one_at_once(pods: Pods, gate: Pa
 def test_a_runner_that_fails_keeps_no_other_from_running(pods: Pods) -> None:
     sql(pods.dsn, "ALTER TABLE cortex.said RENAME COLUMN at TO said_at")
     job_id = submit(pods.dsn, "noop")
-    lock = "SELECT count(pg_advisory_xact_lock(hashtextextended('cortex.triage', 0)))"
-    with holding(pods.dsn, lock, idle_in_transaction_session_timeout="0"):
+    with holding(pods.dsn, hold_turns("triage"), idle_in_transaction_session_timeout="0"):
         done = pods.tick()
     assert done.exit_code == 1
     assert done.outcomes == ALL_OK | {"housekeeping": "failed", "dead_letters": "skipped"}

@@ -62,7 +62,7 @@ def terminate_others(dsn: str) -> None:
 @pytest.mark.parametrize("how", ["cut", "close"])
 def test_giving_the_connection_up_frees_its_lock(database: str, how: str) -> None:
     async def work(watched: Watched) -> None:
-        assert await pods.lock(watched.session, KEY)
+        assert (await pods.lock(watched.session, KEY)).is_held
         assert is_locked(database)
         if how == "cut":
             watched.session.cut()
@@ -78,10 +78,12 @@ def test_giving_the_connection_up_frees_its_lock(database: str, how: str) -> Non
 
 def test_lock_held_elsewhere_is_refused_without_waiting(database: str) -> None:
     async def work(watched: Watched) -> None:
-        assert await pods.lock(watched.session, KEY)
+        assert (await pods.lock(watched.session, KEY)).is_held
 
         async def second(other: Watched) -> None:
-            assert not await pods.lock(other.session, KEY)
+            assert await pods.lock(other.session, KEY) == pods.LockAttempt(
+                is_held=False, is_foreign=False
+            )
 
         await asyncio.to_thread(on_session, database, second)
 
@@ -96,14 +98,14 @@ def test_a_terminated_session_is_known_to_be_lost_at_once(database: str) -> None
         with pytest.raises(UnavailableError, match="not open"):
             await watched.session.fetch("pods.lock", KEY)
         await watched.session.open()
-        assert await pods.lock(watched.session, KEY)
+        assert (await pods.lock(watched.session, KEY)).is_held
 
     on_session(database, work)
 
 
 def test_opening_again_gives_the_old_connection_and_its_lock_up(database: str) -> None:
     async def work(watched: Watched) -> None:
-        assert await pods.lock(watched.session, KEY)
+        assert (await pods.lock(watched.session, KEY)).is_held
         await watched.session.open()
         await asyncio.to_thread(
             eventually, lambda: not is_locked(database), what="the lock is free"
@@ -174,7 +176,7 @@ def test_listener_receives_notifications(database: str) -> None:
 
 def test_a_refused_statement_keeps_the_connection_and_its_lock(database: str) -> None:
     async def work(watched: Watched) -> None:
-        assert await pods.lock(watched.session, KEY)
+        assert (await pods.lock(watched.session, KEY)).is_held
         with pytest.raises(CortexError):
             await watched.session.fetch("pods.lock", "no number")
         assert watched.session.is_open

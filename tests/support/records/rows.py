@@ -30,6 +30,21 @@ def seeded_random() -> Random:
     return Random(seed)
 
 
+ATTACH = """
+    UPDATE cortex.pod p
+    SET backend_pid = a.pid, backend_start = cortex.backend_start(a.pid), backend_user = a.usesysid
+    FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND p.lock_key = ANY ($1::bigint[])
+"""
+"""Registers the session that runs it as that of the pods with these lock keys, which it holds."""
+
+
+def hold_turns(*names: str) -> str:
+    """The statement that takes the turns of some work, to the end of its transaction."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    locked = f"SELECT FROM cortex.runner_turn WHERE name IN ({listed}) FOR UPDATE"
+    return f"SELECT count(*) FROM ({locked}) t"  # noqa: S608
+
+
 def as_runtime(dsn: str) -> str:
     """The address for sessions with the rights that a pod has."""
     return f"{dsn}&role=cortex_runtime"
