@@ -7,7 +7,7 @@ web page could make a pod fetch the cloud's metadata service or the database's n
 import ipaddress
 import os
 import socket
-from typing import Self
+from typing import Final, Self
 
 import attrs
 import trio
@@ -23,19 +23,53 @@ MEANING = (
     "addresses that are not public and that requests of jobs, tools and webhooks may reach: "
     "`HOST:PORT` as written in the URL, or a network such as `10.1.0.0/16`; separated by commas"
 )
-# Reserved ranges that `ipaddress` lacks or had wrong for a while.
-NOT_PUBLIC: tuple[Network, ...] = (
-    # A public number, but inside every Azure machine it answers with the machine's secrets.
-    ipaddress.IPv4Network("168.63.129.16/32"),
-    ipaddress.IPv4Network("192.0.0.0/24"),
-    ipaddress.IPv4Network("192.88.99.0/24"),
-    ipaddress.IPv6Network("::/96"),
-    ipaddress.IPv6Network("64:ff9b:1::/48"),
-    ipaddress.IPv6Network("3fff::/20"),
-    ipaddress.IPv6Network("5f00::/16"),
+# The tables follow IANA's registries of special-purpose addresses and of global unicast. They are not
+# those of `ipaddress.is_global`. That asks whether an address is globally reachable: it says yes to
+# 6to4 and to the servers of AS112, which answer inside a network too. And its table differs from one
+# patch release of Python to the next; this one refuses the same addresses on each.
+NOT_PUBLIC_IPV4: Final = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private
+            "100.64.0.0/10",  # between a provider and its customers
+            "127.0.0.0/8",  # loopback
+            "168.63.129.16/32",  # inside every Azure machine it answers with the machine's secrets
+            "169.254.0.0/16",  # link-local, with most metadata services
+            "172.16.0.0/12",  # private
+            "192.0.0.0/24",  # IETF protocols
+            "192.0.2.0/24",  # documentation
+            "192.31.196.0/24",  # AS112
+            "192.52.193.0/24",  # multicast relays (AMT)
+            "192.88.99.0/24",  # relays of 6to4
+            "192.168.0.0/16",  # private
+            "192.175.48.0/24",  # AS112
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/3",  # multicast, reserved, broadcast
+        ),
+    )
 )
-# An IPv4 address embedded in IPv6, which a NAT64 or a relay would translate back.
-NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that IANA has allocated for unicast. Outside of it are the forms that embed an IPv4 address:
+mapped, translated (SIIT) and NAT64."""
+NOT_PUBLIC_IPV6: Final = tuple(
+    map(
+        ipaddress.IPv6Network,
+        (
+            "2001::/23",  # IETF protocols: Teredo, benchmarks, ORCHID, AMT, AS112
+            "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4: leads to an IPv4 address
+            "2620:4f:8000::/48",  # AS112
+            "3fff::/20",  # documentation
+        ),
+    )
+)
+ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""Under any prefix, such an interface leads to the IPv4 address in the last 32 bits."""
+NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 @attrs.frozen
@@ -68,21 +102,24 @@ class AllowedAddresses:
         return cls.parse(os.environ.get(SETTING, ""))
 
     def permits(self, address: Address) -> bool:
-        return is_public(address) or any(address in network for network in self.networks)
+        """Return whether requests may reach it.
+
+        An exception for NAT64, which a network without IPv4 needs, opens only what IPv4 would.
+        """
+        if is_public(address):
+            return True
+        if not any(address in network for network in self.networks):
+            return False
+        return address not in NAT64 or self.permits(ipaddress.IPv4Address(address.packed[-4:]))
 
 
 def is_public(address: Address) -> bool:
-    """Return whether `address` belongs to the public internet, also in IPv4-in-IPv6 forms."""
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-        if inner is not None:
-            return is_public(inner)
-        if address.teredo is not None or address.is_site_local:
-            return False
-    is_reserved = address.is_multicast or any(address in network for network in NOT_PUBLIC)
-    return address.is_global and not is_reserved
+    """Return whether `address` belongs to the public internet, on every version of Python."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in NOT_PUBLIC_IPV4)
+    if address not in GLOBAL_UNICAST or any(address in network for network in NOT_PUBLIC_IPV6):
+        return False
+    return int(address) >> 32 & 0xFFFF_FFFF not in ISATAP
 
 
 async def resolve(host: str, port: int, allowed: AllowedAddresses) -> tuple[str, ...]:
