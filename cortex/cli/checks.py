@@ -18,7 +18,7 @@ from cortex.domain.dead_letter import DeadLetterState
 from cortex.domain.errors import CortexError
 from cortex.postgres import migrate
 from cortex.postgres.database import Profile
-from cortex.postgres.dsn import redact
+from cortex.postgres.dsn import redact, remote_tls
 from cortex.postgres.session import Session, open_session, run_alone
 from cortex.store import breakers, pulse, tasks
 from cortex.store import doctor as store
@@ -121,6 +121,8 @@ def _of_server(address: str) -> Iterator[Finding]:
         ahead_s = (began_ms + took_ms / 2) / 1000 - observed.now.timestamp()
         text = f"Postgres {observed.version} at {redact(address)}, answers in {took_ms:.1f}ms"
         yield ok("database", text)
+        if mode := remote_tls(address):
+            yield doctor.of_tls(mode)
         yield doctor.of_writes(observed.server)
         yield doctor.of_clock(ahead_s)
         yield doctor.of_connections(observed.server)

@@ -23,10 +23,10 @@ MEANING = (
     "addresses that are not public and that requests of jobs, tools and webhooks may reach: "
     "`HOST:PORT` as written in the URL, or a network such as `10.1.0.0/16`; separated by commas"
 )
-# The tables follow IANA's registries of special-purpose addresses and of global unicast. They are not
-# those of `ipaddress.is_global`. That asks whether an address is globally reachable: it says yes to
-# 6to4 and to the servers of AS112, which answer inside a network too. And its table differs from one
-# patch release of Python to the next; this one refuses the same addresses on each.
+# The tables follow IANA's registries of special-purpose addresses and of global unicast, and not
+# `ipaddress.is_global`. That asks whether an address is globally reachable: it says yes to 6to4 and
+# to the servers of AS112, which answer inside a network too. And its table differs between patch
+# releases of Python; this one refuses the same addresses on each.
 NOT_PUBLIC_IPV4: Final = tuple(
     map(
         ipaddress.IPv4Network,

@@ -13,7 +13,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import asyncpg
 import attrs
@@ -21,7 +21,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from cortex.domain import redaction
 from cortex.domain.errors import UnavailableError
-from cortex.postgres.dsn import hosts, names_server, redact
+from cortex.postgres.dsn import hosts, names_server, redact, required_tls
 from cortex.postgres.queries import sql
 
 # --- What the driver need not query: array types that are the same in every Postgres.
@@ -174,6 +174,8 @@ class Target:
     """One of several hosts."""
     server: SessionAttribute | None = None
     """The server's required role; None: as in the address."""
+    tls: Literal["require"] | None = None
+    """The `sslmode`; None: as in the address."""
 
     async def open(
         self, kind: type[Connection], settings: Mapping[str, str], *, statements_max: int
@@ -189,6 +191,7 @@ class Target:
             max_cached_statement_lifetime=0,
             connection_class=kind,
             target_session_attrs=self.server,
+            ssl=self.tls,
         )
         return opened
 
@@ -198,15 +201,23 @@ async def connect(
 ) -> Connection:
     """Open a connection within the bound; raises what the driver raises.
 
+    A server on another machine is reached with TLS unless the address or PGSSLMODE says otherwise.
     Of several hosts, each is tried in order with its share of the time; the first that accepts
     writes is used, unless the address asks for another. `is_pooled`: None to find out, which makes
     a connection without prepared statements. If it is False and there is a pooler now, raises
     `UnavailableError`.
     """
-    several = [{"host": host, "port": port} for host, port in hosts(dsn)]
+    several: list[dict[str, Any]] = [{"host": host, "port": port} for host, port in hosts(dsn)]
     server = SessionAttribute.read_write if several and not names_server(dsn) else None
     *others, last = [
-        Target(dsn=dsn, settings=settings, place=place, server=server) for place in several or [{}]
+        Target(
+            dsn=dsn,
+            settings=settings,
+            place=place,
+            server=server,
+            tls=required_tls(dsn, host=place.get("host")),
+        )
+        for place in several or [{}]
     ]
     share_s = bound_s / (len(others) + 1)
     for target in others:

@@ -1,8 +1,10 @@
 """Connection strings: displayed without their password, and kept out of the process list."""
 
+import ipaddress
 import os
 import re
 import sys
+from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from cortex.domain.errors import UsageError
@@ -60,6 +62,63 @@ def names_server(dsn: str) -> bool:
     """Return whether the address says which of several servers is wanted."""
     parts = _split(dsn)
     return parts is not None and "target_session_attrs" in dict(parse_qsl(parts.query))
+
+
+def required_tls(dsn: str, *, host: str | None = None) -> Literal["require"] | None:
+    """Return the `sslmode` for an address that names none: `require`, or None for this machine.
+
+    `host`: one of several. Raises `UsageError` for a service, whose file may name another mode.
+    """
+    if _named_tls(dsn):
+        return None
+    named = _named(dsn)
+    if named is None or "service" in named or os.environ.get("PGSERVICE"):
+        raise UsageError(
+            f"{redact(dsn)} leaves its sslmode open",
+            hint="name it in the address, such as ?sslmode=verify-full",
+        )
+    return None if all(map(is_local, [host] if host else _hosts_of(dsn))) else "require"
+
+
+def remote_tls(dsn: str) -> str | None:
+    """Return the `sslmode` of an address of another machine; None for this one."""
+    if all(map(is_local, _hosts_of(dsn))):
+        return None
+    return _named_tls(dsn) or "require"
+
+
+def _named_tls(dsn: str) -> str | None:
+    return (_named(dsn) or {}).get("sslmode") or os.environ.get("PGSSLMODE") or None
+
+
+def _named(dsn: str) -> dict[str, str] | None:
+    parts = _split(dsn)
+    return None if parts is None else dict(parse_qsl(parts.query))
+
+
+def _hosts_of(dsn: str) -> list[str]:
+    """Return the hosts as the driver finds them; none: a socket or loopback of its choice."""
+    if several := hosts(dsn):
+        return [host for host, _ in several]
+    parts = _split(dsn)
+    netloc = "" if parts is None else unquote(parts.netloc.rpartition("@")[2])
+    match = _HOST.fullmatch(netloc)
+    written = (match and match[1]) or (_named(dsn) or {}).get("host") or os.environ.get("PGHOST")
+    return written.split(",") if written else []
+
+
+def is_local(host: str) -> bool:
+    """Return whether what is sent to it stays on this machine: a socket folder, or loopback.
+
+    A name is never resolved: the next resolver may know it differently.
+    """
+    name = host.strip("[]").lower().rstrip(".")
+    if not name or name.startswith(("/", "@")) or name in {"localhost", "ip6-localhost"}:
+        return True
+    try:
+        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def redact(dsn: str) -> str:

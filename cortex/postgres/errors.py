@@ -77,6 +77,8 @@ _WAYS_OUT = {
 }
 """Used when the server gives no hint."""
 
+_NO_TLS: Final = "rejected SSL upgrade"
+"""In the driver's message; it has no error of its own for that."""
 _MIGRATE = "migrate it first: cortex migrate"
 
 
@@ -185,7 +187,7 @@ def unanswered(bound_s: float) -> OutcomeUnknownError:
     )
 
 
-def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR0911 -- a table
+def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: C901, PLR0911 -- a table
     """Translate an error of connecting to `target`; nothing was sent yet."""
     if isinstance(error, asyncpg.InvalidCatalogNameError):
         return NotFoundError(f"{target}: {_line(error)}", hint="create the database first")
@@ -216,6 +218,13 @@ def of_connect(error: Exception, *, target: str) -> CortexError:  # noqa: PLR091
         is_safe = isinstance(error, asyncpg.ClientConfigurationError) and "URI" not in str(error)
         reason = f": {_line(error)}" if is_safe else ""
         return UsageError(f"{target} is not an address to connect to{reason}")
+    if isinstance(error, ConnectionError) and _NO_TLS in str(error):
+        return UnavailableError(
+            f"{target} offers no TLS, which a server on another machine needs (sslmode=require)",
+            hint="turn ssl on in the server, or accept that all is sent in the clear: "
+            "add sslmode=disable to the address",
+            trouble=Trouble.UNREACHABLE,
+        )
     if is_connection_loss(error) or isinstance(error, OSError):
         return UnavailableError(
             f"cannot reach the database at {target}: {_break(error)}",

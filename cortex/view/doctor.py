@@ -260,6 +260,16 @@ def of_locks(pods: Sequence[PodFacts]) -> Finding:
     return ok("locks", text)
 
 
+def of_tls(mode: str) -> Finding:
+    """Whether the way to a server on another machine is encrypted, and its certificate checked."""
+    if mode == "verify-full":
+        return ok("tls", "encrypted, and the server's certificate is checked (sslmode=verify-full)")
+    fix = "add sslmode=verify-full&sslrootcert=FILE to the address, FILE with the server's CA"
+    if mode in {"disable", "allow", "prefer"}:
+        return warn("tls", f"the server need not encrypt: sslmode={mode}", fix)
+    return warn("tls", f"encrypted, but who the server is goes unchecked: sslmode={mode}", fix)
+
+
 def of_access(name: str | None) -> Finding:
     """Whether only the roles of Cortex may connect; `name`: the database, if every login may."""
     if name is None:
