@@ -29,6 +29,7 @@ import attrs
 
 from cortex.agent.confinement import child as confined_child
 from cortex.agent.confinement.kept_names import leftovers, quarantine
+from cortex.agent.confinement.secret_paths import secret_paths
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
 from cortex.agent.confinement.writable import Ground, opened
 from cortex.domain.confinement import MEANS, NO_MEANS, WAY_OUT, Confinement
@@ -125,6 +126,8 @@ class Confiner:
 
     means: Confinement
     hidden: tuple[Path, ...] = ()
+    hides_secrets: bool = True
+    """Files with declared secrets are hidden, too."""
 
     @classmethod
     def chosen(cls, *, hidden: tuple[Path, ...] = (), is_unsafe: bool = False) -> Self:
@@ -172,14 +175,17 @@ class Confiner:
         with ExitStack() as held:
             self._refuse_hidden(folder, workspace)
             ground = None
+            secrets = secret_paths((folder, workspace)) if self.hides_secrets else ()
+            if inside := [each for each in secrets if each.is_relative_to(workspace.resolve())]:
+                raise RejectedError(f"{inside[0]} holds a declared secret: no program sees it")
             if not folder.is_relative_to(workspace):
-                ground = opened(folder, self.hidden)
+                ground = opened(folder, self.hidden, secrets)
                 held.callback(os.close, ground.number)
                 self._refuse_hidden(ground.real, workspace)
             view = _View(
                 workspace=workspace,
                 folder=folder,
-                hidden=self.hidden,
+                hidden=(*self.hidden, *secrets),
                 ground=ground,
                 environment=self.environment() if environment is None else environment,
             )
@@ -313,6 +319,12 @@ class _View:
         return marshal.dumps(plan).hex()
 
 
+def _in_system(view: _View, python: "_Python", *, has_network: bool) -> list[Path]:
+    """Return the hidden paths among the files of the machine that programs see."""
+    shown = [*SYSTEM, *_etc(has_network=has_network), *python.folders]
+    return [each for each in view.hidden if any(map(each.is_relative_to, shown)) and each.exists()]
+
+
 def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     program = which("bwrap", path=os.environ.get("PATH", os.defpath)) or "bwrap"
     python = _python()
@@ -338,6 +350,9 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     etc = [each for each in map(Path, _etc(has_network=has_network)) if each.exists()]
     for each in (*(str(path) for path in etc if path.is_dir()), *python.folders):
         arguments += [*_way(each), "--ro-bind", each, each]
+    for hidden in _in_system(view, python, has_network=has_network):
+        arguments += ["--tmpfs"] if hidden.is_dir() else ["--ro-bind", "/dev/null"]
+        arguments.append(str(hidden))
     arguments += _folder_for_bubblewrap(view)
     arguments += [*_way(view.workspace), "--bind", str(view.workspace), str(view.workspace)]
     families = ["inet", "inet6", "netlink", *([] if has_network else ["unix"])]
@@ -386,6 +401,11 @@ def _way(path: str | Path) -> Iterator[str]:
 
 def _by_landlock(view: _View, *, has_network: bool) -> Launch:
     python = _python()
+    if in_system := _in_system(view, python, has_network=has_network):
+        raise RejectedError(
+            f"{in_system[0]} must not be seen, and Landlock cannot hide it",
+            hint="keep it elsewhere, or install bubblewrap",
+        )
     scratch = _scratch(view.uid)
     rules: dict[str, list[str]] = {
         "read": [*SYSTEM, *_etc(has_network=has_network), *python.folders],
@@ -585,7 +605,7 @@ def works(means: Confinement) -> bool:
         if os.geteuid() == 0:  # tempfile's own folder is closed to the user of the program
             Path(made).chmod(0o711)
         try:
-            launch = Confiner(means=means).launch(
+            launch = Confiner(means=means, hides_secrets=False).launch(
                 workspace=workspace, folder=workspace, has_network=False
             )
             report, complaint = _probe(launch)
