@@ -33,6 +33,7 @@ from cortex.domain.errors import (
     RejectedError,
     UsageError,
 )
+from cortex.domain.key_shapes import masked_value
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import guard_of
@@ -242,6 +243,8 @@ async def _run(
         resources=attempt.services.resources,
     )
     result = await attempt.services.meter.timed(tool.name, invoke)
+    if call.said is not None:  # a model asked: it is text, and no code computes with it
+        result = masked_value(result)
     return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
 
 

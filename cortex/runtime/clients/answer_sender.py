@@ -31,6 +31,7 @@ from cortex.domain.answer_text import AnswerPiece, Message, PollHint, payloads
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
+from cortex.domain.key_shapes import masked
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
 from cortex.durable.progress import PartialAnswer
 from cortex.postgres.bridge import Port
@@ -205,7 +206,7 @@ def _pieces(lease: Lease, key: str, answer: PartialAnswer, *, after: int) -> lis
             call=answer.call,
             offset=offset,
             end=offset + len(text),
-            text=storable(redact(text)),
+            text=storable(masked(redact(text))),
         )
         for at, cut in answer.since(after)
         for offset, text in [_whole_words(at, cut, is_torn=at > after)]
