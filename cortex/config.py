@@ -307,6 +307,9 @@ class Settings:
             "project": False,
         },
     )
+    workspace_mb: int = _count(
+        1024, 1, 1_048_576, "disk space of one job's workspace, in MiB", project=False
+    )
     code_version: str | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_text),

@@ -23,6 +23,7 @@ WIDENING = {
     "http_proxies": '"0.0.0.0/0"',
     "app": '"evil.py"',
     "isolated_mb": "1048576",
+    "workspace_mb": "1048576",
     "isolated_cpu_s": "1000000",
     "logs_s": "60",
     "outbox_sent_s": "0",

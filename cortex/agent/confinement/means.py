@@ -29,6 +29,7 @@ import attrs
 
 from cortex.agent.confinement import child as confined_child
 from cortex.agent.confinement.kept_names import leftovers, quarantine
+from cortex.agent.confinement.quota import WRITABLE_MIN, Quota, used_by
 from cortex.agent.confinement.secret_paths import secret_paths
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
 from cortex.agent.confinement.writable import Ground, opened
@@ -162,11 +163,12 @@ class Confiner:
         has_network: bool,
         writes: bool = True,
         environment: Mapping[str, str] | None = None,
+        quota: Quota | None = None,
     ) -> Launch:
         """Prepare a start in `folder`, writable if `writes` and nothing speaks against it.
 
-        `environment`: the one that people approved; None: the pod's. Blocks; raises `RejectedError`
-        without a means.
+        `environment`: the one that people approved; None: the pod's. `quota`: of the workspace; one
+        that is exceeded already may not grow. Blocks; raises `RejectedError` without a means.
         """
         if self.means is Confinement.NONE:
             raise RejectedError(NO_MEANS, hint=WAY_OUT)
@@ -188,6 +190,7 @@ class Confiner:
                 hidden=(*self.hidden, *secrets),
                 ground=ground,
                 environment=self.environment() if environment is None else environment,
+                quota=Quota() if quota is None else quota,
             )
             view = attrs.evolve(view, writes=writes and self._may_write(ground))
             if os.geteuid() == 0:
@@ -253,6 +256,7 @@ class _View:
     ground: Ground | None
     """The folder, open; None for the workspace and folders inside it."""
     environment: Mapping[str, str]
+    quota: Quota
     writes: bool = False
     """Programs may write there."""
     uid: int | None = None
@@ -299,6 +303,14 @@ class _View:
             files = int(usage.f_files * DISC_FREE_PART)
             keep[disc] = (min(DISC_FREE, int(total * DISC_FREE_PART)), files)
         limits = dict(LIMITS)
+        used = used_by(self.workspace, files_max=self.quota.files_max)
+        left = self.quota.bytes_max - used.bytes
+        limits["FSIZE"] = min(limits["FSIZE"], max(left, WRITABLE_MIN))
+        quota = (
+            str(self.workspace),
+            max(self.quota.bytes_max, used.bytes),
+            max(self.quota.files_max, used.files),
+        )
         if self.shares_user and not (self.uid is None and is_inside):
             limits["NPROC"] += _processes_of(os.geteuid() if self.uid is None else self.uid)
         plan = {
@@ -314,6 +326,7 @@ class _View:
             "nice": NICE,
             "memory": MEMORY_MAX,
             "discs": keep,
+            "quota": quota,
             **terms,
         }
         return marshal.dumps(plan).hex()

@@ -61,6 +61,7 @@ async def run_command(
                 has_network=context.has_network,
                 writes=context.writes_folder,
                 environment=environment,
+                quota=context.quota,
             )
         )
         return await run_confined(

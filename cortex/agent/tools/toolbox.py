@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from cortex.agent.confinement.means import Confiner
+from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import TOOL_NAME, AgentSpec
@@ -51,6 +52,8 @@ class Toolbox:
     tools: Mapping[str, AnyTool]
     confiner: Confiner = attrs.field(factory=Confiner.chosen)
     """Confines the programs that tools start."""
+    quota: Quota = attrs.field(factory=Quota)
+    """Of each job's workspace."""
     _kept_rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
         factory=dict, init=False, repr=False
     )
@@ -138,6 +141,7 @@ class Toolbox:
                 confiner=self.confiner,
                 is_effect=effect is not None,
                 environment=place.get(ENVIRONMENT),
+                quota=self.quota,
             ),
             guard=guard_of(attempt, breaker, step=call.key),
             limit_s=call.timeout_s or tool.timeout_s,
@@ -159,7 +163,11 @@ class Toolbox:
         with trio.move_on_after(WRITE_S):
             try:
                 return await trio.to_thread.run_sync(
-                    _kept, workspace, name, text, abandon_on_cancel=True
+                    partial(_kept, quota=self.quota),
+                    workspace,
+                    name,
+                    text,
+                    abandon_on_cancel=True,
                 )
             except (CortexError, OSError):
                 return None  # no room, or not ours: the model gets the text's beginning
@@ -214,6 +222,7 @@ async def _run(
     confiner: Confiner,
     is_effect: bool,
     environment: Mapping[str, str] | None,
+    quota: Quota,
 ) -> Any:
     """Call the tool in the job's workspace; its result fits into the record."""
     stored = await attempt.agent_spec()
@@ -231,6 +240,7 @@ async def _run(
         has_network=terms.network,
         writes_folder=terms.folder == "write",
         environment=environment,
+        quota=quota,
         invocation=invocation,
         traceparent=attempt.traceparent(call.key),
         notify=partial(_notify, attempt, call.key),
@@ -245,7 +255,7 @@ async def _run(
     result = await attempt.services.meter.timed(tool.name, invoke)
     if call.said is not None:  # a model asked: it is text, and no code computes with it
         result = masked_value(result)
-    return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
+    return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect, quota=quota)
 
 
 async def _notify(attempt: Attempt, step: str, payload: str, job_id: UUID) -> None:
@@ -269,8 +279,8 @@ def _gate(gate: PolicyGate, tool: AnyTool, place: Mapping[str, Any]) -> Gate:
     return Gate(policy=terms.pop("reason"), schema=schema, **terms)
 
 
-def _kept(workspace: Path, name: str, text: str) -> str:
-    return keep_text(_made(workspace, Secrets()), name, text)
+def _kept(workspace: Path, name: str, text: str, *, quota: Quota) -> str:
+    return keep_text(_made(workspace, Secrets()), name, text, quota=quota)
 
 
 def _made(folder: Path, agent_secrets: Secrets) -> Path:

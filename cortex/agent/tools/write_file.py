@@ -31,6 +31,7 @@ def write_file(context: ToolContext, path: str, content: str) -> Written:
     if ".git" in (part.lower() for part in (*outer, name)):
         # It configures what git runs, and may be a file that points to another repository.
         raise ForbiddenError(f"{path!r} is git's own", hint="git itself can change it")
+    context.quota.check(context.workspace, len(data), what=f"{path!r} cannot be written")
     with open_folder(context.workspace, tuple(outer), create=True) as folder:
         try:
             refuse_symlink(path, name, folder)
