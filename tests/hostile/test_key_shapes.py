@@ -102,7 +102,7 @@ def test_ordinary_text_is_not_masked(value: str) -> None:
     }
 
 
-def test_what_a_job_computes_with_is_not_masked() -> None:
+def test_values_that_a_job_computes_with_are_not_masked() -> None:
     """A step's result and its replay are the same, whatever shape the text has."""
     value = {"token": list(KEYS.values()), "password": "correct horse"}
     assert json.loads(encode(value, what="result")) == value
