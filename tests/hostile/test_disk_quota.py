@@ -15,7 +15,7 @@ from cortex.agent.tools.write_file import write_file
 from cortex.agent.workspace.fitting import fitted, keep_text
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import RejectedError
-from tests.support.pod_place import CASES, available
+from tests.support.pod_place import CASES, available, open_up
 from tests.support.records.rows import new_id
 
 MIB = 1 << 20
@@ -49,12 +49,6 @@ WRITING = {
         "had more than 500 files",
     ),
 }
-
-
-def open_up(folder: Path) -> None:
-    for each in (folder, *folder.parents):
-        if each.stat().st_uid == os.geteuid() and each != Path("/"):
-            each.chmod(each.stat().st_mode | 0o055)
 
 
 def run(means: Confinement, workspace: Path, script: str, quota: Quota = SMALL) -> Completed:

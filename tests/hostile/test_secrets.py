@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from cortex.domain.confinement import Confinement
 from cortex.domain.errors import ForbiddenError, RejectedError
 from cortex.http_client import secret_files
 from tests.support.knowing import forget_secrets
-from tests.support.pod_place import CASES, available
+from tests.support.pod_place import CASES, available, open_up
 from tests.support.records.rows import new_id
 
 VALUE = "s3cret-canary-7f3a91-only-here"
@@ -46,14 +45,6 @@ def fill(folder: Path) -> None:
     (folder / "link").symlink_to("token")
     (folder / "sub" / "hard").hardlink_to(folder / "token")
     (folder / "sub" / "deep" / "up").symlink_to("../../token")
-
-
-def open_up(folder: Path) -> None:
-    """Let another user pass to the folder and read it, as a root pod's programs must."""
-    for each in (folder.parent, *folder.parent.parents):
-        if each.stat().st_uid == os.geteuid() and each != Path("/"):
-            each.chmod(each.stat().st_mode | 0o055)
-    subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
 
 
 def declared(path: Path) -> Secrets:

@@ -28,6 +28,7 @@ from typing import Any, Final, Self
 import attrs
 
 from cortex.agent.confinement import child as confined_child
+from cortex.agent.confinement.interrupted import Mark
 from cortex.agent.confinement.kept_names import leftovers, quarantine
 from cortex.agent.confinement.quota import WRITABLE_MIN, Quota, used_by
 from cortex.agent.confinement.secret_paths import secret_paths
@@ -108,6 +109,8 @@ class Launch:
     """Shown when the program has failed."""
     after: Callable[[], str] = lambda: ""
     """Called when nothing of the program runs any more; returns what the model is to know."""
+    mark: Mark | None = None
+    """Says that a program runs in a folder that it may write."""
 
     def argv(self, argv: list[str], *, control: int, report: int) -> list[str]:
         """Return the command to execute; the two descriptors are passed on."""
@@ -119,6 +122,8 @@ class Launch:
             os.close(each)
         if self.scratch is not None:
             self.scratch.cleanup()
+        if self.mark is not None:
+            self.mark.end()
 
 
 @attrs.frozen(kw_only=True)
@@ -217,8 +222,12 @@ class Confiner:
             )
         note = "" if view.writes else f"folder {view.folder} is read-only: {why}"
         descriptors = (*launch.descriptors, view.ground.number)
-        after = partial(_swept, view.ground, view.workspace) if view.writes else launch.after
-        return attrs.evolve(launch, descriptors=descriptors, note=note, after=after)
+        launch = attrs.evolve(launch, descriptors=descriptors, note=note)
+        if not view.writes:
+            return launch
+        mark = Mark.made(view.workspace, view.ground.real, view.ground.survey)
+        after = partial(_swept, view.ground, view.workspace, mark)
+        return attrs.evolve(launch, after=after, mark=mark)
 
     def _may_write(self, ground: Ground | None) -> bool:
         if ground is None or ground.read_only is not None:
@@ -236,11 +245,13 @@ class Confiner:
             )
 
 
-def _swept(ground: Ground, workspace: Path) -> str:
+def _swept(ground: Ground, workspace: Path, mark: Mark) -> str:
     """Move what a program may not leave in the folder to the workspace. Blocks."""
     try:
         found = leftovers(ground.path, ground.survey)
-        return quarantine(ground.number, str(workspace), found) if found else ""
+        note = quarantine(ground.number, str(workspace), found) if found else ""
+        mark.is_settled = True
+        return note
     except OSError as error:
         _log.error("folder not searched", folder=str(ground.real), error=error.strerror)
         return f"the folder could not be searched for names that are not allowed: {error.strerror}"

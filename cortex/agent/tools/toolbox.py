@@ -12,6 +12,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.agent.confinement.interrupted import settle, settle_all
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
@@ -39,6 +40,9 @@ from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import guard_of
 from cortex.durable.resources import Resources
+from cortex.logger import Logger
+
+_log = Logger(__name__)
 
 RULES_KEPT_MAX: Final = 1000
 FOLDER: Final = "folder"
@@ -293,6 +297,8 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
             part.mkdir(mode=0o700 if part == folder else passable)
     if folder.is_symlink():
         raise ForbiddenError(f"workspace {folder} is a symlink", hint="remove it")
+    if note := settle(folder):
+        _log.warning("names in a folder moved after a pod's death", job=folder.name, note=note)
     # Made by a former version, or not closed to group and others yet.
     _close(folder.parent, passable)
     _close(folder, 0o700)
@@ -317,6 +323,7 @@ def close_workspaces(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode) or not _is_ours(status):
         return
     _close(folder, 0o711 if os.geteuid() == 0 else 0o700)
+    settle_all(folder)
     for each in folder.iterdir():
         if _is_workspace(each):
             with suppress(FileNotFoundError):
