@@ -2976,32 +2976,23 @@ CREATE UNLOGGED TABLE cortex.watch (
     pod_id uuid,  -- The pod that ran the job when the watch was last renewed; it has to send.
     asked_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When its newest follower joined: earlier output is sent again, since that follower lacks it.
     until timestamptz NOT NULL,  -- When it expires: its watcher renews it while it watches.
-    is_polled boolean NOT NULL DEFAULT false,  -- Its watcher receives no notifications: sent output is also stored for it.
     CONSTRAINT watch_pkey PRIMARY KEY (job_id, watcher)
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
 CREATE INDEX watch_pod ON cortex.watch USING btree (pod_id) WHERE pod_id IS NOT NULL;
 CREATE INDEX watch_until ON cortex.watch USING btree (until);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.watch TO cortex_runtime;
 
--- Output of models in the last seconds, for watchers that receive no notifications. Transient, lost in a crash.
+-- Output of models in the last seconds, for those who watch. Transient, lost in a crash.
 CREATE UNLOGGED TABLE cortex.said (
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of arrival; with two pods, the later output may arrive first.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was sent.
-    payload text NOT NULL,  -- As sent by NOTIFY.
+    payload text NOT NULL,  -- Pieces of answers, as JSON.
     CONSTRAINT said_pkey PRIMARY KEY (id),
     CONSTRAINT said_payload_check CHECK (octet_length(payload) < 8000)
 ) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
 CREATE INDEX said_at ON cortex.said USING btree (at);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.said TO cortex_runtime;
 GRANT SELECT ON cortex.said TO cortex_reader;
-
--- The notification channel of live output: one row, a random name.
-CREATE TABLE cortex.stream_channel (
-    name text NOT NULL DEFAULT 'cortex_stream_'::text || replace(gen_random_uuid()::text, '-'::text, ''::text),  -- Its name.
-    CONSTRAINT stream_channel_pkey PRIMARY KEY (name)
-);
-GRANT SELECT ON cortex.stream_channel TO cortex_runtime;
-GRANT SELECT ON cortex.stream_channel TO cortex_reader;
 
 -- What blocks a job: an approval, an unknown effect, a quota or the freeze; null for anything else.
 CREATE FUNCTION cortex.waits_for(waiting_on text)

@@ -84,7 +84,6 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "cortex.schedule": {READER: "S", RUNTIME: "DISU"},
     "cortex.schedule_instant": {READER: "S", RUNTIME: "ISU"},
     "cortex.schedule_pod": {READER: "S", RUNTIME: "DIS"},
-    "cortex.stream_channel": {READER: "S", RUNTIME: "S"},
     "cortex.subscription": {READER: "S", RUNTIME: "DISU"},
     "cortex.tenant_cap": {READER: "S", RUNTIME: "DISU"},
     "cortex.timeout_event": {READER: "S", RUNTIME: "IS"},

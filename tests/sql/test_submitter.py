@@ -81,7 +81,7 @@ def test_a_submitter_has_no_right_but_its_functions(database: str, web: str) -> 
     [
         "SELECT payload FROM cortex.job",
         "SELECT FROM cortex.waiting_client",
-        "SELECT FROM cortex.stream_channel",
+        "SELECT FROM cortex.said",
         "SELECT FROM cortex.idempotency_key",
         "SELECT FROM cortex_worker.task",
         "UPDATE cortex.job_record SET priority = -1",
