@@ -2518,9 +2518,26 @@ BEGIN
     END IF;
 END $function$;
 
--- Records a person's resolution of an effect: resolved, or why not: missing · not_unknown · again. Needs the role operator.
+-- Who has said that an approved call was not applied, so that it may be made again; append-only. It takes as many people as the approval.
+CREATE TABLE cortex.effect_vote (
+    effect_id uuid NOT NULL,  -- The effect.
+    call integer NOT NULL,  -- Which of its calls: calls_count at that time.
+    person_id uuid NOT NULL,  -- Who.
+    person text NOT NULL,  -- Their name, with the label beside it.
+    credential text NOT NULL,  -- What proved it.
+    reason text NOT NULL,  -- Their evidence.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    CONSTRAINT effect_vote_pkey PRIMARY KEY (effect_id, call, person_id),
+    CONSTRAINT effect_vote_person_check CHECK (length(person) >= 1 AND length(person) <= 200)
+);
+GRANT SELECT ON cortex.effect_vote TO cortex_runtime;
+GRANT SELECT ON cortex.effect_vote TO cortex_reader;
+
+CREATE TRIGGER effect_vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.effect_vote FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+-- Records a person's resolution of an effect: resolved · agreed (more people are needed), or why not: missing · not_unknown · again · shared_credential · own_request · agreed_before. Needs the role operator; that an approved call was not applied also needs the role approver, and as many people as the approval.
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, caller jsonb, why text, returned json)
- RETURNS TABLE(outcome text, is_let_go boolean)
+ RETURNS TABLE(outcome text, is_let_go boolean, votes integer, people integer)
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2531,22 +2548,52 @@ DECLARE
     held cortex.effect;
     lives boolean;
     who record;
+    approved record;
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
     SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', false;
+        RETURN QUERY SELECT 'missing', false, 0, 0;
         RETURN;
     END IF;
     PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
     SELECT j.finished_at IS NULL INTO lives FROM cortex.job_record j WHERE j.id = owner FOR UPDATE;
     SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
     IF held.job_id <> owner THEN
-        RETURN QUERY SELECT 'again', false;
+        RETURN QUERY SELECT 'again', false, 0, 0;
         RETURN;
     ELSIF held.status <> 'UNKNOWN' THEN
-        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN QUERY SELECT 'not_unknown', false, 0, 0;
         RETURN;
+    END IF;
+    SELECT * INTO approved FROM cortex.approval a WHERE a.id = held.approval_id;
+    IF FOUND AND said = 'not-applied' THEN
+        -- Then the call is made again: that needs the people whom the call itself needed.
+        SELECT * INTO who FROM cortex.person_of(caller, 'approver', true);
+        people := approved.people;
+        outcome := CASE
+            WHEN approved.risk = 'CRITICAL' AND NOT who.is_own THEN 'shared_credential'
+            WHEN cortex.is_own_request(approved.risk, held.lineage_id, approved.requested_by, approved.requested_with,
+                                       who.person_id, who.name, who.credential) THEN 'own_request' END;
+        IF outcome IS NULL THEN
+            INSERT INTO cortex.effect_vote (effect_id, call, person_id, person, credential, reason)
+            VALUES (of_effect, held.calls_count, who.person_id, who.name, who.credential, why) ON CONFLICT DO NOTHING;
+            outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
+        END IF;
+        votes := (SELECT count(*) FROM cortex.effect_vote v
+                  WHERE v.effect_id = of_effect AND v.call = held.calls_count);
+        IF outcome IS NULL AND votes < people THEN
+            INSERT INTO cortex.fact (
+                type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+            VALUES ('lifecycle', 'effect_agreed', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt,
+                    held.key, held.agent_id, held.agent_version,
+                    jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'resolution', said,
+                                       'tool', held.tool, 'people', people, 'agreed', votes));
+        END IF;
+        IF outcome IS NOT NULL OR votes < people THEN
+            RETURN QUERY SELECT coalesce(outcome, 'agreed'), false, votes, people;
+            RETURN;
+        END IF;
     END IF;
     UPDATE cortex.effect e
     SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
@@ -2560,8 +2607,9 @@ BEGIN
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
             held.agent_id, held.agent_version,
-            jsonb_build_object('by', who.name, 'reason', why, 'resolution', said, 'tool', held.tool));
-    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+            jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'resolution', said,
+                               'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id), votes, people;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.resolve_effect(uuid,text,jsonb,text,json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.resolve_effect(uuid,text,jsonb,text,json) TO cortex_runtime;
@@ -3749,6 +3797,8 @@ BEGIN
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
+    WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
     WHERE a.job_id = g.id AND o.approval_id = a.id;

@@ -49,6 +49,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "cortex.config_id_seq": {},
     "cortex.dead_letter": {READER: "S", RUNTIME: "Su"},
     "cortex.effect": {READER: "S", RUNTIME: "Siu"},
+    "cortex.effect_vote": {READER: "S", RUNTIME: "S"},
     "cortex.fact": {READER: "S", RUNTIME: "IS"},
     "cortex.fact_id_seq": {},
     "cortex.failing_subscription": {READER: "S", RUNTIME: "DISU"},
