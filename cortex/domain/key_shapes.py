@@ -154,6 +154,7 @@ CHARS_MIN: Final = 8
 """Shorter text has no key."""
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
 _MASKED: Final = "[masked "
+_MARK: Final = re.compile(r"\[masked [^\[\]\n]{1,60}, \d+ characters\]")
 _NAMED: Final = re.compile(
     r"password|passwd|passphrase|pwd|secret|key|token|authorization|cookie", re.IGNORECASE
 )
@@ -200,6 +201,12 @@ def masked(text: str) -> str:
                     text = pattern.sub(mark, text)
                     break
     return text
+
+
+def mask_in(text: str) -> str | None:
+    """Return the first mark that stands in place of a key; None if there is none."""
+    match = _MARK.search(text) if _MASKED in text else None
+    return None if match is None else match[0]
 
 
 def masked_value(value: Any) -> Any:

@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
+from cortex.agent.confinement.means import Confiner
 from cortex.agent.plain import raw_text
-from cortex.agent.tools.tool import tool
+from cortex.agent.tools.tool import ToolContext, tool
 from cortex.agent.tools.toolbox import Toolbox
+from cortex.agent.tools.write_file import write_file
 from cortex.cli.jobs.job_page import block
+from cortex.domain.confinement import Confinement
+from cortex.domain.errors import RejectedError
 from cortex.domain.key_shapes import NAMES, SHAPES, masked, masked_value
 from cortex.domain.log_line import kept_fields, kept_text, without_long_secrets
 from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import ToolCall
 from cortex.durable.codec import encode
 from tests.support.records.factories import a_context, a_tool_call
+from tests.support.records.rows import new_id
 
 KEYS = {shape.name: shape.example.replace(" ", "", 1) for shape in SHAPES}
 KEYS["private key"] = (
@@ -133,6 +138,21 @@ async def test_a_model_sees_and_the_record_keeps_masked_results(
     result = await plan.run(None)
     assert ("correct horse" in str(result)) is not is_of_model
     assert (KEYS["GitHub token"] in str(result)) is not is_of_model
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_no_file_gets_a_mark_in_place_of_a_key(tmp_path: Path, name: str) -> None:
+    """A model that copies what it has read would replace the key by the mark."""
+    context = ToolContext(
+        job_id=new_id(),
+        attempt=1,
+        call_id="1",
+        workspace=tmp_path,
+        confiner=Confiner(means=Confinement.NONE),
+    )
+    with pytest.raises(RejectedError, match="in place of a key"):
+        write_file.run(context, "copy", masked(f"url = {KEYS[name]}\n"))
+    assert list(tmp_path.iterdir()) == []
 
 
 FLOODS = {
