@@ -1268,6 +1268,27 @@ CREATE FUNCTION cortex.caller_submitted(submitted_with text)
  STABLE
 RETURN (submitted_with = ('db:'::text || (SESSION_USER)::text));
 
+-- Logins that submit jobs of one tenant, and see only those. Written by the owner of the schema.
+CREATE TABLE cortex.login_tenant (
+    login name NOT NULL,  -- The login, which Postgres authenticates.
+    tenant text NOT NULL,  -- Its tenant.
+    CONSTRAINT login_tenant_pkey PRIMARY KEY (login),
+    CONSTRAINT login_tenant_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100)
+);
+
+-- The only tenant whose jobs the caller submits and sees; null: all. That of the login, which no setting can change; of other logins the one to which the session keeps itself.
+CREATE FUNCTION cortex.caller_tenant()
+ RETURNS text
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT coalesce((SELECT l.tenant FROM cortex.login_tenant l WHERE l.login = session_user),
+                nullif(current_setting('cortex.tenant', true), '')) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.caller_tenant() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.caller_tenant() TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.caller_tenant() TO cortex_runtime;
+
 -- Refuses what a login without the rights of pods may not submit: types that act on the jobs of others, folders of pods, and the ids of jobs of other logins.
 CREATE FUNCTION cortex.refuse_for_submitter(ids uuid[], types text[], payloads jsonb[])
  RETURNS void
@@ -1478,9 +1499,18 @@ DECLARE
     new_ids uuid[];
     keyed record;
     other record;
+    own_tenant CONSTANT text := cortex.caller_tenant();
 BEGIN
     IF NOT cortex.caller_is_runtime() THEN
         PERFORM cortex.refuse_for_submitter(ids, types, payloads);
+    END IF;
+    IF own_tenant IS NOT NULL THEN
+        SELECT t INTO wrong FROM unnest(tenants) AS t WHERE t <> own_tenant LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'a job of tenant "%" may not be submitted: % is of tenant "%"', wrong, session_user, own_tenant
+                USING ERRCODE = 'insufficient_privilege', HINT = 'leave out the tenant';
+        END IF;
+        tenants := array_fill(own_tenant, ARRAY[cardinality(ids)]);
     END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(tenants, NULL) <> '{}' AND EXISTS (SELECT FROM cortex.tenant_cap) THEN
@@ -1644,7 +1674,7 @@ CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea, tenant text
 AS $function$
 DECLARE
     -- Each login has keys of its own, for each tenant.
-    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, 'default'));
+    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, cortex.caller_tenant(), 'default'));
     first record;
 BEGIN
     IF key !~ '^[!-~]{1,200}$' THEN
@@ -4534,6 +4564,7 @@ BEGIN
     SELECT j.id, wait_for_jobs.client, cortex.now() + least(lapse_s, 60) * interval '1 second'
     FROM (SELECT DISTINCT unnest(jobs) AS id) asked JOIN cortex.job_record j ON j.id = asked.id
     WHERE j.finished_at IS NULL AND (cortex.caller_is_runtime() OR cortex.caller_submitted(j.submitted_with))
+      AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
     ORDER BY j.id
     ON CONFLICT ON CONSTRAINT waiting_client_pkey DO UPDATE SET until = excluded.until;
 END $function$;
@@ -4566,6 +4597,7 @@ FROM (
     FROM unnest($1) WITH ORDINALITY AS asked(id, n)
     LEFT JOIN cortex.job j ON j.id = asked.id
         AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+        AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
     WHERE j.id IS NULL OR j.finished_at IS NOT NULL
        OR j.waiting_on = 'code'
 ) e;
@@ -4594,6 +4626,7 @@ SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS
 FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
 LEFT JOIN cortex.job j ON j.id = asked.job_id
     AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+    AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(r ORDER BY r.id) AS rows FROM (
         SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod, hc.version AS code_version

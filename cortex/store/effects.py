@@ -181,6 +181,7 @@ async def page(
 ) -> list[EffectRow]:
     """Return effects, newest first, older than `before`."""
     words = [status.value for status in statuses]
+    tenant = tenant or db.tenant
     if job_id is not None:
         rows = await db.fetch("effects.list_of_job", job_id, words, tool, before, limit, tenant)
     elif tool is not None:

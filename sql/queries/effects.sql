@@ -69,7 +69,7 @@ WITH edge AS MATERIALIZED (
          ORDER BY e.created_at DESC, e.id DESC LIMIT $3)
         UNION ALL
         (SELECT e.id, e.created_at FROM cortex.effect e
-         WHERE e.tenant = $4 AND e.tenant <> 'default' AND e.status = wanted.status
+         WHERE $4::text IS NOT NULL AND e.tenant = $4 AND e.tenant <> 'default' AND e.status = wanted.status
            AND (e.created_at, e.id) < (edge.at, edge.id)
          ORDER BY e.created_at DESC, e.id DESC LIMIT $3)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3
@@ -93,7 +93,7 @@ WITH edge AS MATERIALIZED (
          ORDER BY e.created_at DESC, e.id DESC LIMIT $4)
         UNION ALL
         (SELECT e.id, e.created_at FROM cortex.effect e
-         WHERE e.tenant = $5 AND e.tenant <> 'default' AND e.tool || '' = $1 AND e.status = wanted.status
+         WHERE $5::text IS NOT NULL AND e.tenant = $5 AND e.tenant <> 'default' AND e.tool || '' = $1 AND e.status = wanted.status
            AND (e.created_at, e.id) < (edge.at, edge.id)
          ORDER BY e.created_at DESC, e.id DESC LIMIT $4)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $4

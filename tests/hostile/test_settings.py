@@ -21,6 +21,7 @@ WIDENING = {
     "public_url": '"https://evil.example"',
     "http_folders": '"/"',
     "http_proxies": '"0.0.0.0/0"',
+    "tenant": '"bolt"',
     "app": '"evil.py"',
     "isolated_mb": "1048576",
     "workspace_mb": "1048576",
