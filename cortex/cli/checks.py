@@ -20,7 +20,7 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact, remote_tls
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, pulse, tasks
+from cortex.store import breakers, people, pulse, tasks
 from cortex.store import doctor as store
 from cortex.store.background import retention, runners, schedules, subscriptions
 from cortex.view import doctor
@@ -158,6 +158,7 @@ def _of_schema(address: str, settings: Settings) -> Iterator[Finding]:
 
 
 def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
+    yield doctor.of_logins(call(people.deciding_pods))
     pods = call(store.living)
     figures = call(pulse.figures)
     ran = call(runners.page)

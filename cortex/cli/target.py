@@ -24,8 +24,7 @@ def settings_from(options: Options, **flags: Any) -> Settings:
 
     Raises `UsageError` that names the source, the setting and the value.
     """
-    common = {"dsn": options.dsn, "data": options.data, "tenant": options.tenant}
-    settings = load(common | flags)
+    settings = load({"dsn": options.dsn, "data": options.data, **flags})
     if settings.dsn is not None:
         dsn.check(settings.dsn, source=_source_of_dsn(options))
     return settings
@@ -76,10 +75,8 @@ def _is_there(path: Path) -> bool:
 @contextmanager
 def session(options: Options) -> Iterator[Session]:
     """Open the database for a command; it must exist and be migrated."""
-    settings = settings_from(options)
-    with database(settings, must_exist=True) as address:
-        profile = Profile(dsn=address, connections_max=1, tenant=settings.tenant)
-        with open_session(profile) as opened:
+    with database(settings_from(options), must_exist=True) as address:
+        with open_session(Profile(dsn=address, connections_max=1)) as opened:
             yield opened
 
 

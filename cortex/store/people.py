@@ -87,5 +87,32 @@ async def switch(db: Database, name: str, *, is_enabled: bool, by: Identity, rea
     return await show(db, name)
 
 
+@attrs.frozen(kw_only=True)
+class Login:
+    """The database login of a session."""
+
+    login: str
+    may_decide: bool
+    """It may act as a person without a token: the owner's, or a member of cortex_operator."""
+
+
+async def login(db: Database) -> Login:
+    row = await db.fetch_one("people.login")
+    if row is None:
+        raise AssertionError("people.login always answers")
+    return row_of(Login, row)
+
+
+async def deciding_pods(db: Database) -> list[str]:
+    """Return the logins of running pods that may act as people."""
+    return [row["login"] for row in await db.fetch("people.deciding_pods")]
+
+
+async def has_submitted(db: Database, credential: str | None, job_id: UUID) -> bool:
+    """Return whether the person with this credential submitted a job, by any credential."""
+    row = await db.fetch_one("people.has_submitted", credential, job_id)
+    return bool(row and row["has_submitted"])
+
+
 def _missing(name: str) -> NotFoundError:
     return NotFoundError(f"person {name!r} does not exist", hint="list them: cortex people ls")

@@ -109,6 +109,15 @@ def of_clock(ahead_s: float) -> Finding:
     return warn("clock", text, fix)
 
 
+def of_logins(logins: Sequence[str]) -> Finding:
+    """Whether a pod runs with a login that may do what only people may."""
+    if not logins:
+        return ok("logins", "no pod may decide approvals or make tokens")
+    names = safe(", ".join(logins))
+    fix = "run pods with a login that is only a member of cortex_runtime: docs/guides/databases.md"
+    return warn("logins", f"pods connect as {names}, which may decide approvals", fix)
+
+
 def of_connections(server: ServerFacts) -> Finding:
     """Whether enough connections are free for one more pod."""
     left = server.connections_max - server.connections_used

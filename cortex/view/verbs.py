@@ -34,7 +34,7 @@ class Verb:
     has_dry_run: bool = False
 
 
-SUBMIT_JOB: Final = Verb(command="jobs submit", reason="Stored with the job.")
+SUBMIT_JOB: Final = Verb(command="jobs submit", role=Role.SUBMITTER, reason="Stored with the job.")
 CANCEL_JOB: Final = Verb(
     command="jobs cancel", reason="Stored in the job's history.", asks=ALWAYS, has_dry_run=True
 )

@@ -217,7 +217,7 @@ COMMENT ON COLUMN cortex.job_record.has_open IS 'It has had effects or approvals
 COMMENT ON COLUMN cortex.job_record.was_suspect IS
     'Its task was a suspect when it started to wait; its next task is one, unless it has made a step.';
 COMMENT ON COLUMN cortex.job_record.submitted_with IS
-    'The credential that submitted it: os:UID@HOST, token:ID or db:LOGIN; null for jobs older than credentials.';
+    'The credential that submitted it: os:UID, token:ID or db:LOGIN.';
 COMMENT ON COLUMN cortex.job_record.process_deaths IS
     'Processes of its own that died while running it, with their pods alive, consecutively and without a step in '
     'between: the poison guard.';

@@ -13,7 +13,6 @@
 --   effect.job_id, lineage_id        PENDING or UNKNOWN blocks, as a person may have to resolve it; else deleted with it
 --   approval.job_id, lineage_id      PENDING blocks, as does a link that still shows the outcome (a week); else deleted
 --   approval_vote                    deleted with its approval
---   effect_vote                      deleted with its effect
 --   dead_letter.job_id               unresolved blocks: a retry continues the job; else deleted with it
 --   dead_letter.retried_as           same lineage
 --   budget.subject (scope job)       blocks: the budget counts this lineage
@@ -152,8 +151,9 @@ COMMENT ON FUNCTION cortex.retention_limit IS
 -- ------------------------------------------------------------------ jobs
 
 CREATE FUNCTION cortex.retired(roots uuid[]) RETURNS SETOF uuid
-    -- By index for each job, whatever the planner knew about the tables when it made the plan.
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+    -- By index for each job, whatever the planner knew about the tables when it made the plan. With the owner's rights:
+    -- pods do not read digests of links.
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     done CONSTANT timestamptz := cortex.retention_limit('COMPLETED');
@@ -181,6 +181,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.retired IS
     'Those of these first jobs whose whole lineage may be deleted now: old enough, and nothing refers to it.';
+REVOKE EXECUTE ON FUNCTION cortex.retired(uuid[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.retired(uuid[]) TO cortex_runtime;
 
 CREATE FUNCTION cortex.delete_jobs(gone uuid[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -192,8 +194,6 @@ BEGIN
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
-    DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
-    WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
     WHERE a.job_id = g.id AND o.approval_id = a.id;

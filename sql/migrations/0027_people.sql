@@ -703,6 +703,23 @@ CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact
         NEW.subtype IN (
             'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved',
             'token_created', 'token_revoked', 'signed_in', 'person_created', 'person_mapped', 'person_disabled',
-            'person_enabled', 'budget_set', 'budget_raised', 'budget_removed')
+            'person_enabled')
         AND NOT cortex.writes_as_owner())
     EXECUTE FUNCTION cortex.fact_is_of_people();
+
+CREATE FUNCTION cortex.step_was_decided() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM cortex.approval a JOIN cortex.job_record j ON j.id = NEW.job_id
+        WHERE a.id::text = NEW.output->>'approval_id' AND a.lineage_id = coalesce(j.lineage_id, j.id) AND a.key = NEW.key
+          AND a.status = CASE NEW.output->>'is_approved' WHEN 'true' THEN 'APPROVED' ELSE 'DENIED' END)
+    THEN
+        RAISE EXCEPTION 'step % of job % is a decision that nobody has made', NEW.key, NEW.job_id
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NEW;
+END $$;
+-- A replay believes a recorded step. Other steps pay nothing for it.
+CREATE TRIGGER job_step_was_decided BEFORE INSERT ON cortex.job_step
+    FOR EACH ROW WHEN (NEW.kind = 'approval') EXECUTE FUNCTION cortex.step_was_decided();

@@ -93,8 +93,13 @@ FROM (
     UNION ALL
     SELECT 6, 'effect', to_json(e), e.job_id, 0 FROM job JOIN cortex.effect e ON e.job_id = job.id
     UNION ALL
-    SELECT 7, 'approval', (SELECT json_object_agg(c.key, c.value) FROM json_each(to_json(a)) c
-                           WHERE c.key NOT IN ('token_digest', 'spent_digest')), a.job_id, a.seq
+    -- Every column that pods may read: not the digests of links.
+    SELECT 7, 'approval', (SELECT to_json(c) FROM (SELECT
+               a.id, a.seq, a.job_id, a.lineage_id, a.attempt, a.key, a.tool, a.tenant, a.agent_id, a.agent_version,
+               a.requested_by, a.asked, a.asked_digest, a.arguments, a.digest, a.schema, a.version, a.risk, a.effect,
+               a.reversible, a.policy, a.said, a.people, a.on_deny, a.on_expiry, a.status, a.token_by, a.created_at,
+               a.expires_at, a.edited_by, a.decided_at, a.decided_by, a.decided_person, a.channel, a.address, a.client,
+               a.reason, a.requested_with, a.decided_with, a.brief, a.remind_at) c), a.job_id, a.seq
     FROM job JOIN cortex.approval a ON a.job_id = job.id
     UNION ALL
     SELECT 8, 'approval_vote', to_json(v), a.job_id, a.seq
@@ -105,9 +110,6 @@ FROM (
     SELECT 10, 'fact', to_json(f), f.job_id, f.id FROM job JOIN cortex.fact f ON f.job_id = job.id
     UNION ALL
     SELECT 11, 'log_line', to_json(l), l.job_id, l.id FROM job JOIN cortex.log_line l ON l.job_id = job.id
-    UNION ALL
-    SELECT 12, 'effect_vote', to_json(v), e.job_id, v.call
-    FROM job JOIN cortex.effect e ON e.job_id = job.id JOIN cortex.effect_vote v ON v.effect_id = e.id
 ) line
 ORDER BY line.nth > 1, line.job_id, line.nth, line.seq;
 

@@ -24,3 +24,15 @@ WHERE r.rolname = $1 AND n.nspname = 'cortex' AND has_schema_privilege(r.oid, n.
 -- name: has_written
 -- Whether the present transaction has written, or locked rows; no lock.
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL;
+
+-- name: make_pod_login
+-- Creates the login of the embedded server's pods, a member of cortex_runtime only, unless it exists. Locks: an advisory
+-- lock to the end of the statement, so that two pods do not create it at once.
+DO $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('cortex.pod_login', 0));
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_pod') THEN
+        CREATE ROLE cortex_pod LOGIN;
+        GRANT cortex_runtime TO cortex_pod;
+    END IF;
+END $$;

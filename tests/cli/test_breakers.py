@@ -10,6 +10,7 @@ from cortex.domain.failure import Failure, FailureClass
 from cortex.store import breakers
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.records.rows import move_clock
 
 
@@ -84,12 +85,12 @@ def test_person_opens_and_closes_a_breaker(cortex: Cortex, life: Life) -> None:
     )
     assert opened.code == 0
     (row,) = opened.document["breakers"]
-    assert (row["state"], row["forced_by"], row["forced_reason"]) == ("OPEN", "ana", "bills")
+    assert (row["state"], row["forced_by"], row["forced_reason"]) == ("OPEN", me("ana"), "bills")
     closed = cortex("breakers", "close", "llm:claude", "--reason", "paid", "--yes")
     assert closed.code == 0
     assert "CLOSED" in closed.out
     assert reasons(life, "llm:claude") == [
-        ("breaker_forced_open", "ana", "bills"),
+        ("breaker_forced_open", me("ana"), "bills"),
         ("breaker_forced_closed", getpass.getuser(), "paid"),
     ]
 
@@ -97,16 +98,18 @@ def test_person_opens_and_closes_a_breaker(cortex: Cortex, life: Life) -> None:
 def test_a_person_opens_for_some_time(cortex: Cortex, life: Life) -> None:
     ask = ("breakers", "open", "llm:claude", "--reason", "deploy", "--as", "ana", "--yes")
     (row,) = cortex(*ask, "--for", "30m", "--json").document["breakers"]
-    assert row["forced_by"] == "ana"
+    assert row["forced_by"] == me("ana")
     assert 1700 < row["probe_in_s"] <= 1800
     shown = cortex("breakers", "ls").out
-    assert re.search(r'held open by ana until \d\d:\d\dZ "deploy"', shown), shown
+    assert re.search(rf'held open by {re.escape(me("ana"))} until \d\d:\d\dZ "deploy"', shown), (
+        shown
+    )
     for wrong, output in (("soon", "is not a time such as"), ("60d", "1 second to 30 days")):
         ended = cortex(*ask, "--for", wrong)
         assert (ended.code, output in ended.err) == (2, True), ended.err
     move_clock(life.dsn, 1801)
     shown = cortex("breakers", "ls").out
-    assert "was held open by ana until" in shown
+    assert f"was held open by {me('ana')} until" in shown
     assert "the next call tries it" in shown
 
 

@@ -9,6 +9,7 @@ from cortex.domain.job import BULK
 from cortex.domain.phrases import short_id
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.pods import Pods
 from tests.support.records.dead_letters import fail, letter
 from tests.support.records.rows import job_count, job_row, submit, submit_many
@@ -145,7 +146,7 @@ def test_jobs_are_cancelled_counted_and_kept_in_the_record(
     assert done.code == 0, done.err
     document = done.document
     assert (document["count"], document["failed_count"], document["left_count"]) == (31, 0, 0)
-    assert job_row(life.dsn, bad)["cancelled_by"] == "ana"
+    assert job_row(life.dsn, bad)["cancelled_by"] == me("ana")
     again = cortex(*CANCEL, *key).document
     assert (again["replayed"], again["job"], again["count"]) == (True, document["job"], 31)
     assert len(operations(life.dsn)) == 2
@@ -165,7 +166,7 @@ def test_bulk_cancel_leaves_jobs_submitted_during_the_question(
     terminal.type("y\r")
     assert terminal.end() == 0, terminal.text
     assert "1 cancelled, 1 had ended meanwhile" in terminal.text
-    assert job_row(life.dsn, other)["cancelled_by"] == "ana"
+    assert job_row(life.dsn, other)["cancelled_by"] == me("ana")
     assert job_row(life.dsn, later)["status"] == "PENDING"
 
 
@@ -180,7 +181,7 @@ def test_letters_are_retried_and_discarded(cortex: Cortex, database: str, pods: 
     assert job_count(database, "origin_id IS NOT NULL") == 40
     assert letter(database, other)["state"] == "OPEN"
     found = letter(database, min(ids))
-    assert (found["resolved_by"], found["reason"]) == ("ana", "mended")
+    assert (found["resolved_by"], found["reason"]) == (me("ana"), "mended")
     done = cortex("dead", "discard", "--code", "job_failed", *fast, "-o", "name")
     assert done.out == "21\n"
     assert letter(database, other)["state"] == "DISCARDED"
@@ -213,5 +214,5 @@ def test_cancelled_operation_reports_its_progress(cortex: Cortex, life: Life, po
     (job_id,) = operations(life.dsn)
     assert cortex("jobs", "cancel", str(job_id), "--yes", "--as", "li").code == 0
     assert terminal.end() == 5, terminal.text
-    assert f"job {job_id} is CANCELLED: cancelled by li" in terminal.text
+    assert f"job {job_id} is CANCELLED: cancelled by {me('li')}" in terminal.text
     assert "not begun" in terminal.text

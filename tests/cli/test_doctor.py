@@ -142,6 +142,7 @@ def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
         *(
             "notifications",
             "schema",
+            "logins",
             "pods",
             "runners",
             "retention",

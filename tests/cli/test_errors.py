@@ -29,7 +29,7 @@ SECRET = "hunter2"
         ),
         (
             "tokens create --name ana",
-            "missing option '--role': viewer, approver, operator, admin",
+            "missing option '--role': metrics, submitter, viewer, approver, operator, admin",
             "see: cortex tokens create --help",
         ),
     ],

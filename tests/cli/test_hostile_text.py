@@ -82,6 +82,8 @@ READS: dict[str, list[Way]] = {
     "breakers ls": [lambda _: []],
     "dead ls": [lambda _: [], lambda _: ["--each"], lambda _: ["--type", HOSTILE]],
     "dead show": [lambda r: [r.failed[0]]],
+    "people ls": [lambda _: [], lambda _: ["--after", HOSTILE]],
+    "people show": [lambda _: [HOSTILE]],
     "tokens ls": [lambda _: ["--all"], lambda _: ["--name", HOSTILE]],
     "approvals ls": [lambda _: [], lambda _: ["--all"]],
     "approvals show": [lambda r: [r.approvals[0]], lambda _: [HOSTILE]],
@@ -156,6 +158,9 @@ ACTS: dict[str, list[Way]] = {
         lambda _: [f"tool:far {HOSTILE}", "--yes", *WHY],
     ],
     "tokens create": [lambda _: ["--name", HOSTILE, "--role", "viewer", *WHY[2:]]],
+    "people add": [lambda _: [HOSTILE, *WHY], lambda _: ["li", "--login", HOSTILE[:60], *WHY]],
+    "people disable": [lambda _: [HOSTILE, "--yes", *WHY]],
+    "people enable": [lambda _: [HOSTILE, "--yes", *WHY]],
     "tokens revoke": [lambda _: [HOSTILE, "--yes", *WHY]],
     "approvals approve": [
         lambda r: [r.approvals.pop(), "--yes", *WHY],

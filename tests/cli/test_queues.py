@@ -4,6 +4,7 @@ import json
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.records.rows import submit
 
 
@@ -13,11 +14,11 @@ def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
     done = cortex("queues", "pause", "mail", "--reason", "deploy", "--as", "ana", "--json")
     (paused,) = done.document["queues"]
     assert (paused["queue"], paused["state"], paused["ready"]) == ("mail", "paused", 1)
-    assert (paused["paused_by"], paused["reason"]) == ("ana", "deploy")
+    assert (paused["paused_by"], paused["reason"]) == (me("ana"), "deploy")
 
     output = cortex("why", str(job_id), "--json").document
     assert output["cause"] == "paused"
-    assert "paused by ana: deploy" in output["sentence"]
+    assert f"paused by {me('ana')}: deploy" in output["sentence"]
     assert output["ways_out"] == ["cortex queues resume mail"]
 
     terminal = cortex.on_terminal("queues", "ls", columns=120, env={"NO_COLOR": "1"})
@@ -25,14 +26,14 @@ def test_a_queue_is_paused_and_resumed(cortex: Cortex, life: Life) -> None:
     lines = {line.split()[0]: " ".join(line.split()) for line in terminal.text.splitlines()}
     assert list(lines) == ["queue", "default", "mail"]
     assert lines["default"].startswith("default ● open 1 0 0")
-    assert "◆ paused by ana" in lines["mail"]
+    assert f"◆ paused by {me('ana')}" in lines["mail"]
     assert '"deploy"' in lines["mail"]
 
     (resumed,) = cortex("queues", "resume", "mail", "--as", "ben", "--json").document["queues"]
     assert (resumed["state"], resumed["paused_by"]) == ("open", None)
     rows = life.sql("SELECT subtype, data FROM cortex.fact WHERE source = 'queue:mail' ORDER BY id")
     acts = [(row["subtype"], json.loads(row["data"])["by"]) for row in rows]
-    assert acts == [("queue_paused", "ana"), ("queue_resumed", "ben")]
+    assert acts == [("queue_paused", me("ana")), ("queue_resumed", me("ben"))]
 
 
 def test_repeated_pause_or_resume_is_reported_and_changes_nothing(
@@ -43,7 +44,7 @@ def test_repeated_pause_or_resume_is_reported_and_changes_nothing(
     cortex("queues", "pause", "default", "--reason", "one", "--as", "ana")
     again = cortex("queues", "pause", "default", "--reason", "two", "--as", "ben", "--json")
     (row,) = again.document["queues"]
-    assert (row["queue"], row["paused_by"], row["reason"]) == ("default", "ana", "one")
+    assert (row["queue"], row["paused_by"], row["reason"]) == ("default", me("ana"), "one")
     assert "was paused already" in again.err
 
 

@@ -9,6 +9,7 @@ from cortex.store import facts
 from cortex.view.phrases import NOTHING
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.records.effects import Doers
 
 WHY = ("--reason", "a test")
@@ -44,7 +45,7 @@ def test_quotas_are_set_listed_and_removed(cortex: Cortex, doers: Doers) -> None
     assert list(rows) == ["pay:amount:day", "send_mail:calls:hour"]
     row = rows["pay:amount:day"]
     assert (row["limit"], row["used"], row["waiting_jobs"]) == (500.0, 480.0, 1)
-    assert (row["unit"], row["argument"], row["changed_by"]) == ("EUR", "amount", "ana")
+    assert (row["unit"], row["argument"], row["changed_by"]) == ("EUR", "amount", me("ana"))
     terminal = cortex.on_terminal("quotas", "ls", columns=130, env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     pay, mail = (" ".join(line.split()) for line in terminal.text.splitlines()[1:3])

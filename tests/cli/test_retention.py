@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 
 WHY = ("--reason", "a test", "--yes")
 
@@ -22,7 +23,7 @@ def test_retention_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
         400 * 86400,
     )
     assert (document["archive"], document["changed_by"], document["reason"]) == (
-        *("/srv/old", "ana"),
+        *("/srv/old", me("ana")),
         "a test",
     )
     shown = cortex("retention", "show").out.splitlines()
@@ -31,14 +32,14 @@ def test_retention_is_set_shown_and_unset(cortex: Cortex, life: Life) -> None:
         "facts older than 400d",
         "failed and cancelled jobs are kept",
         "copies go to /srv/old",
-        "set by ana: a test",
+        f"set by {me('ana')}: a test",
     ]
     assert cortex("retention", "unset", "--reason", "enough").code == 0
     assert cortex("retention", "show", "--json").document["is_set"] is False
     facts = cortex("facts", "--source", "retention", "--json").document["facts"]
     assert {each["subtype"] for each in facts} == {"retention_set", "retention_unset"}
     page = cortex("facts", "--source", "retention").out
-    assert "by ana · none → archive /srv/old, completed 30d, facts 400d: a test" in page
+    assert f"by {me('ana')} · none → archive /srv/old, completed 30d, facts 400d: a test" in page
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
+from tests.support.people import me
 from tests.support.pods import Pod, Pods, Ran, run_cli
 from tests.support.records.rows import (
     assert_one_truth,
@@ -143,7 +144,7 @@ def test_approved_call_runs_exactly_once(office: Office) -> None:
     effect = sql(office.dsn, "SELECT * FROM cortex.effect WHERE approval_id = $1", approval_id)[0]
     assert effect["status"] == "COMPLETED"
     again = office.cli("approvals", "approve", str(approval_id), "--yes", "--json")
-    assert "already approved by ana" in again.refused(exit_code=5)["message"]
+    assert f"already approved by {me('ana')}" in again.refused(exit_code=5)["message"]
     assert_one_truth(office.dsn)
 
 
@@ -163,7 +164,7 @@ def test_edited_arguments_run(office: Office) -> None:
     assert office.refunds() == [("cus_88", 9)]
     assert office.last_result(job_id) == '"refunded 9.0 to cus_88"'
     kept = "SELECT arguments, edited_by FROM cortex.approval"
-    assert tuple(sql(office.dsn, kept)[0]) == ('{"amount":9,"customer":"cus_88"}', "ana")
+    assert tuple(sql(office.dsn, kept)[0]) == ('{"amount":9,"customer":"cus_88"}', me("ana"))
 
 
 @pytest.mark.parametrize(
@@ -180,9 +181,9 @@ def test_denial_goes_to_the_model_or_fails_the_job(office: Office, rule: str, st
     assert row["status"] == status
     assert office.refunds() == []
     if status == "FAILED":
-        assert row["error_message"] == "refund was denied by li: not this customer"
+        assert row["error_message"] == f"refund was denied by {me('li')}: not this customer"
     else:
-        assert "refund was denied by li: not this customer" in office.last_result(job_id)
+        assert f"refund was denied by {me('li')}: not this customer" in office.last_result(job_id)
 
 
 @pytest.mark.parametrize(

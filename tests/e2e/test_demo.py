@@ -18,6 +18,7 @@ from chaos.cluster.fork_server import Process
 from cortex.postgres.embedded.install import packaged
 from cortex.postgres.embedded.socket import Postmaster
 from tests.support.eventually import WITHIN_S, eventually
+from tests.support.people import me
 from tests.support.pods import FORKS
 from tests.support.pty_screen import PtyScreen
 from tests.support.servers.postgres import remove_servers, sql
@@ -171,7 +172,9 @@ def test_demo_is_approved_in_the_terminal_ui(demo: Demo) -> None:
         assert run.end() == 0, run.text
         screen.type("q")
         assert screen.end() == 0
-    assert re.match(r"send_mail approved by li on tui after \d", run.value_of("decided"))
+    assert re.match(
+        rf"send_mail approved by {re.escape(me('li'))} on tui after \d", run.value_of("decided")
+    )
     assert [mail["To"] for mail in demo.mails()] == [BOTH]
 
 
@@ -181,7 +184,10 @@ def test_denied_or_expired_demo_ends_and_sends_nothing(demo: Demo) -> None:
     demo.command(run.value_of("or", containing=" deny "), "--as", "ana")
     assert run.end() == 6, run.text
     decided = run.value_of("decided")
-    assert re.match(r"send_mail denied by ana on cli after \S+( \S+)?: not to customers;", decided)
+    assert re.match(
+        rf"send_mail denied by {re.escape(me('ana'))} on cli after \S+( \S+)?: not to customers;",
+        decided,
+    )
     assert decided.endswith("; nothing was sent")
     assert "failed " not in run.text.split("decided")[1]
     run = demo.run()
@@ -213,7 +219,9 @@ def test_interrupted_demo_waits_at_the_same_request_and_sends_once(demo: Demo) -
     assert not demo.mails()
     demo.command(how, "--yes", "--as", "ana")
     assert last.end() == 0, last.text
-    assert re.match(r"send_mail approved by ana on cli after \d", last.value_of("decided"))
+    assert re.match(
+        rf"send_mail approved by {re.escape(me('ana'))} on cli after \d", last.value_of("decided")
+    )
     (mail,) = demo.mails()
     assert mail["To"] == BOTH
     assert Path(last.value_of("mail")).read_bytes()

@@ -21,6 +21,7 @@ from tests.support.logins import login_with, name_of
 from tests.support.people import enrolled, uid_of, user
 from tests.support.records.approvals import Askers, a_verdict
 from tests.support.records.rows import new_id
+from tests.support.servers.http_server import HttpServer
 from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import sql
 
@@ -103,6 +104,15 @@ WRITES: Final = [
         "VALUES ('lifecycle', 'token_created', 'token:eve', '{}')"
     ),
 ]
+DECIDED: Final = """
+    INSERT INTO cortex.job_step (
+        job_id, attempt, seq, kind, key, digest, started_at, finished_at, output)
+    SELECT job_id, 1, 1, 'approval', key, '', now(), now(),
+           json_build_object('approval_id', id, 'is_approved', true)
+    FROM cortex.approval WHERE id = '<request>'
+"""
+"""A step that says that it was approved: a replay would believe it."""
+WRITES.append(DECIDED)
 READS: Final = [
     "SELECT digest FROM cortex.api_token",
     "SELECT t FROM cortex.api_token t",
@@ -329,3 +339,48 @@ def test_an_operating_system_user_does_not_become_somebody_by_name(scene: Scene)
     refused: Any = scene.askers.refused(request, by=user("zoe"))
     assert "belongs to no person" in refused.message
     assert refused.hint == f"say whose it is: cortex people add NAME --os {uid_of('zoe')}"
+
+
+# --- The roles of tokens that see least.
+
+OWN: Final = ["", "/result?wait_ms=0", "/history", "/steps", "/events", "/logs"]
+"""What a submitter reads of a job."""
+
+
+@pytest.mark.parametrize("path", OWN)
+def test_a_submitter_reads_only_the_jobs_of_their_person(server: HttpServer, path: str) -> None:
+    mine = server.token("submitter", name="sub one")
+    made = server.post("/v1/jobs", token=mine, json_body={"type": "look_up"})
+    assert made.status == 201, made.json
+    job = f"/v1/jobs/{made.json['id']}{path}"
+    again = server.token("submitter", name="sub one")
+    if path != "/events":  # which goes on until the job ends
+        assert {server.get(job, token=each).status for each in (mine, again)} <= {200, 202}
+    other = server.token("submitter", name="sub two")
+    assert server.get(job, token=other).status == 404
+    assert server.get(job, token=server.token("metrics", name="scraper")).status == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "execute_tool", "payload": {"tool": "x"}},
+        {"type": "approval_notify", "payload": {"approval": "x"}},
+        {"type": "look_up", "key": "of somebody"},
+        {"type": "run_agent", "agent": "a", "payload": {"folder": "/"}},
+    ],
+)
+def test_a_submitter_does_not_submit_what_acts_on_others(
+    server: HttpServer, body: dict[str, Any]
+) -> None:
+    token = server.token("submitter", name="sub one")
+    assert server.post("/v1/jobs", token=token, json_body=body).status == 403
+
+
+def test_only_admins_see_the_credentials_of_decisions(server: HttpServer, scene: Scene) -> None:
+    request = scene.askers.asked()
+    scene.askers.decide(request, by=enrolled(scene.owner, "li"))
+    path = f"/v1/facts?source=approval:{request.id}"
+    for role, is_shown in (("viewer", False), ("operator", False), ("admin", True)):
+        (fact,) = server.get(path, token=server.token(role, name=f"f {role}")).json["facts"]
+        assert (fact["data"]["by"], "credential" in fact["data"]) == ("li", is_shown)

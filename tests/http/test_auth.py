@@ -49,6 +49,12 @@ def test_every_route_without_a_token_asks_for_one(server: HttpServer) -> None:
         assert output.headers["www-authenticate"] == 'Bearer realm="cortex"'
 
 
+def is_about_one_job(route: Route) -> bool:
+    """Whether a submitter reads it of the jobs that they submitted."""
+    is_reading = route.method is Method.GET and route.role is Role.VIEWER
+    return is_reading and route.tenancy is Tenancy.JOB
+
+
 def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> None:
     held = {role: server.token(role.value) for role in Role}
     for route in BY_TOKEN:
@@ -56,6 +62,8 @@ def test_every_route_refuses_a_token_without_its_role(server: HttpServer) -> Non
             output = server.ask(route.method.value, somewhere(route.path), token=token)
             if isinstance(route.role, Role) and may({role}, route.role):
                 assert output.status not in {401, 403}, (route.path, role)
+            elif role is Role.SUBMITTER and is_about_one_job(route):
+                assert refused(output, 404, "not_found"), route.path
             else:
                 assert refused(output, 403, "forbidden"), (route.path, role)
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
+import attrs
 import pytest
 
 from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.http.page.form import csrf_of
 from cortex.http.page.visitor import LINK_COOKIE
 from cortex.view.approval_facts import DENY_REASONS
+from tests.support.people import enrolled, user
 from tests.support.reader import (
     Reader,
     approver,
@@ -171,7 +173,7 @@ def test_link_cannot_decide_dangerous_requests(
 def test_critical_approval_on_the_page_takes_two_people(server: HttpServer, askers: Askers) -> None:
     request = askers.asked(risk="CRITICAL", submitted_by="li")
     confirm = request.id.hex[-4:]
-    ana, ana_too, li, kim = (approver(server, name) for name in ("ana", "Ana", "li", "kim"))
+    ana, ana_too, li, kim = (approver(server, name) for name in ("ana", "ana", "li", "kim"))
     own = li.answer(request, "approve", confirm=confirm)
     assert (
         own.status,
@@ -534,9 +536,10 @@ def test_text_of_jobs_and_models_stays_text(server: HttpServer, askers: Askers) 
         people=3,
     )
     edited = json.dumps({"b": MARKUP})
-    askers.decide(request, by=f"li {MARKUP}", reason=MARKUP, edited=edited)
+    li = attrs.evolve(enrolled(askers.dsn, "li"), label=MARKUP)
+    askers.decide(request, by=li, reason=MARKUP, edited=edited)
     digest = row_of(askers.call, request).digest
-    ana = approver(server, f"{TYPED[:60]} ana")
+    ana = approver(server, "ana")
     pages = [
         ana.look(request),
         ana.get("/approvals"),
@@ -545,7 +548,8 @@ def test_text_of_jobs_and_models_stays_text(server: HttpServer, askers: Askers) 
         ana.answer(request, "approve", reason=TYPED, confirm=TYPED[:9]),
         ana.answer(request, "review", draft=TYPED),
     ]
-    askers.decide(request, is_approved=False, by=MARKUP, reason=MARKUP, seen=digest)
+    bo = user("joe", label=MARKUP)
+    askers.decide(request, is_approved=False, by=bo, reason=MARKUP, seen=digest)
     pages += [
         ana.look(request),
         Reader(server).get(f"/sign-in?next={MARKUP[:20]}%22%3E%3Cscript%3E"),

@@ -23,6 +23,7 @@ from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.maintenance.reconciler import Reconciler
 from cortex.store import budgets, facts, pods, retries, tasks
 from tests.support.eventually import WITHIN_S, eventually_async
+from tests.support.people import user
 from tests.support.records.factories import JOB_TYPE, Bench, a_pod
 from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import NoPause, job_row, new_id
@@ -71,7 +72,7 @@ def a_caller(claim: Claim) -> Caller:
 
 
 async def limit(bench: Bench, budget: Budget, usd: str) -> None:
-    await bench.port(budgets.put, budget, limit=Decimal(usd), by="ana", reason="test")
+    await bench.port(budgets.put, budget, limit=Decimal(usd), by=user("ana"), reason="test")
 
 
 async def reserve(
@@ -389,7 +390,7 @@ async def test_reconciler_resumes_a_job_that_missed_the_raise(bench: Bench, data
     (claim,) = await bench.claimed()
     with pytest.raises(Suspended) as suspended:
         await reserve(a_purse(bench), claim)
-    await bench.port(budgets.raise_limit, RUN.name, to=Decimal(5), by="ana", reason="more")
+    await bench.port(budgets.raise_limit, RUN.name, to=Decimal(5), by=user("ana"), reason="more")
     waits = Suspend(
         lease=claim.lease,
         delay_s=None,

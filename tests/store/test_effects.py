@@ -26,8 +26,12 @@ def doers(store: Session, database: str) -> Doers:
 
 
 def resolve(doers: Doers, effect_id: UUID, said: str, **fields: Any) -> bool:
-    given = {"by": user("ana"), "reason": "looked", **fields}
-    return doers.call(effects.resolve, effect_id, Resolution(said), **given).job_goes_on
+    return doers.call(
+        effects.resolve,
+        effect_id,
+        Resolution(said),
+        **{"by": user("ana"), "reason": "looked", **fields},
+    )
 
 
 def test_the_first_intent_is_let_through_and_is_in_the_ledger(doers: Doers) -> None:

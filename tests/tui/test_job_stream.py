@@ -42,7 +42,8 @@ async def sit_until_done(dsn: str, job_id: UUID) -> None:
         db = await open_database(Profile(dsn=dsn), rng=seeded_random())
         stack.push_async_callback(db.close)
         app = CortexApp(
-            Session(identity=user("ana"), clock=SystemClock()), StoreBackend(db, credential="os:7")
+            Session(identity=user("ana", label="ana"), clock=SystemClock()),
+            StoreBackend(db, credential="os:7"),
         )
         await stack.enter_async_context(app.run_test(size=(120, 40)))
         app.context.open("job", job_id)

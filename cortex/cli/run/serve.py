@@ -26,9 +26,10 @@ from cortex.cli.target import database
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UnavailableError
+from cortex.postgres.database import Profile
 from cortex.postgres.errors import is_starting
 from cortex.postgres.migrate import migrate
-from cortex.postgres.session import run_alone
+from cortex.postgres.session import run, run_alone
 from cortex.runtime import deadman
 from cortex.runtime.isolation.fork_server import ForkServer
 from cortex.runtime.liveness.drain import Shutdown
@@ -37,6 +38,7 @@ from cortex.runtime.own_secrets import hide_credentials, hide_memory
 from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import PodParts
 from cortex.runtime.pod_ready import EVERYTHING, Intake, Ready, Worker
+from cortex.store import people
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 OUTPUTS: Final = (0, 1, 2)
@@ -216,6 +218,27 @@ async def _migrate(dsn: str) -> None:
         await trio.sleep(RECOVERY_POLL_S)
 
 
+async def _for_pods(dsn: str, settings: Settings) -> str:
+    """Return the address with the login of pods; warn of one that may do what people do."""
+    if settings.dsn is None:
+        from cortex.postgres.pod_login import make_pod_login
+
+        return await trio.to_thread.run_sync(
+            lambda: run_alone(lambda: make_pod_login(dsn)), abandon_on_cancel=True
+        )
+    profile = Profile(dsn=dsn, connections_max=1)
+    observed = await trio.to_thread.run_sync(
+        lambda: run(profile, people.login), abandon_on_cancel=True
+    )
+    if observed.may_decide:
+        _log.warning(
+            "the pod's login may decide approvals",
+            login=observed.login,
+            hint="run pods with a login that is only a member of cortex_runtime",
+        )
+    return dsn
+
+
 @asynccontextmanager
 async def _database(
     settings: Settings, starting: trio.CancelScope, signal_seen: Callable[[], int]
@@ -231,7 +254,7 @@ async def _database(
         # A hanging connection attempt is bounded; a signal does not wait for it.
         found = await trio.to_thread.run_sync(address, abandon_on_cancel=True)
         await _migrate(found)
-        dsn = found
+        dsn = await _for_pods(found, settings)
     if dsn is None:
         # The thread that prepares the database may hang; it gets no extra time.
         deadman.arm(deadman.GOODBYE_S, exit_code=128 + signal_seen())

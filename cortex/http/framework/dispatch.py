@@ -41,7 +41,14 @@ from cortex.http.framework.problem import (
     UnauthenticatedError,
 )
 from cortex.http.framework.route import PUBLIC, Method, Public, Route, SignIn
-from cortex.http.framework.tenancy import PARAMS, Tenancy, refuse_for_tenant, require_own
+from cortex.http.framework.tenancy import (
+    PARAMS,
+    Tenancy,
+    is_submitter,
+    refuse_for_tenant,
+    require_own,
+    require_submitted,
+)
 
 SIGN_IN_PATH: Final = "/sign-in"
 ADDRESS_RATE: Final = Rate(burst=4000, per_s=400)
@@ -182,6 +189,8 @@ class _Resource:
         if (named := PARAMS.get(route.tenancy)) is not None:
             name, kind = named
             await require_own(self._api.port, principal, kind, [requested.path[name]])
+            if _reads_own(route, principal):
+                await require_submitted(self._api.port, principal, requested.path[name])
         response = await route.handle(requested, self._api)
         is_confined = route.tenancy is not Tenancy.FILTERED or requested.tenant_use.is_read
         if principal.tenant is not None and not is_confined:
@@ -205,7 +214,11 @@ class _Resource:
         return principal
 
     def _check_right(self, route: Route, principal: Principal) -> None:
-        if isinstance(route.role, Role) and not principal.may(route.role):
+        if (
+            isinstance(route.role, Role)
+            and not principal.may(route.role)
+            and not _reads_own(route, principal)
+        ):
             raise ForbiddenError(
                 lacks(principal, route.role), hint="ask an admin for a token that has it"
             )
@@ -213,6 +226,12 @@ class _Resource:
             wait_s = self._buckets.take(principal.token_id)
             if wait_s > 0:
                 raise RateLimitedError("too many requests with this token", wait_s=wait_s)
+
+
+def _reads_own(route: Route, principal: Principal) -> bool:
+    """Whether the route reads one job, for a caller who may read those that they submitted."""
+    is_reading = route.method is Method.GET and route.role is Role.VIEWER
+    return is_reading and route.tenancy is Tenancy.JOB and is_submitter(principal)
 
 
 def _to_sign_in(request: Request) -> Response:

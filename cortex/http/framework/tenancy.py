@@ -13,9 +13,10 @@ from typing import Any, Final
 import attrs
 
 from cortex.domain.errors import ForbiddenError, NotFoundError
+from cortex.domain.token import Role
 from cortex.http.framework.principal import Principal
 from cortex.postgres.bridge import Port
-from cortex.store import tenants
+from cortex.store import people, tenants
 from cortex.store.tenants import Kind
 
 
@@ -73,6 +74,17 @@ async def require_own(port: Port, principal: Principal, kind: Kind, names: Seque
     for name in names:
         if name not in owned:
             raise NotFoundError(f"{kind} {name} does not exist")
+
+
+def is_submitter(principal: Principal) -> bool:
+    """Whether the caller reads only the jobs that they submitted."""
+    return principal.may(Role.SUBMITTER) and not principal.may(Role.VIEWER)
+
+
+async def require_submitted(port: Port, principal: Principal, job_id: Any) -> None:
+    """Raise `NotFoundError` for a job that another person submitted, or nobody."""
+    if not await port(people.has_submitted, principal.credential, job_id):
+        raise NotFoundError(f"{Kind.JOB} {job_id} does not exist")
 
 
 async def is_own(port: Port, principal: Principal | None, kind: Kind, name: Any) -> bool:

@@ -7,6 +7,7 @@ import attrs
 from starlette.responses import Response
 
 from cortex.domain.phrases import parse_span
+from cortex.domain.token import Role
 from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.cursor import limit_field
 from cortex.http.framework.resource import page_of, schema_of_page
@@ -14,11 +15,13 @@ from cortex.http.framework.route import answer, read
 from cortex.http.framework.shape import field, text, whole
 from cortex.http.framework.tenancy import Tenancy
 from cortex.store import facts
-from cortex.store.facts import FactType
+from cortex.store.facts import FactType, ListedFact
 from cortex.view.resources.facts import FACTS
 
 ID_MAX: Final = 10**18 - 1
 SOURCE_MAX: Final = 300
+_CREDENTIALS: Final = frozenset({"credential", "token_id"})
+"""Data of facts that only admins see."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,8 +53,15 @@ async def list_facts(request: CheckedRequest[FactsQuery, None], api: Api) -> Res
         tenant=request.tenant,
     )
     shown = rows[: query.limit]
+    if not request.principal.may(Role.ADMIN):
+        shown = [_without_credentials(row) for row in shown]
     following = shown[-1].id if len(rows) > query.limit else None
     return answer(page_of(FACTS, shown, next_before=following))
+
+
+def _without_credentials(row: ListedFact) -> ListedFact:
+    kept = {key: value for key, value in row.data.items() if key not in _CREDENTIALS}
+    return attrs.evolve(row, data=kept)
 
 
 ROUTES: Final = (

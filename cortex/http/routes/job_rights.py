@@ -1,12 +1,12 @@
 """Job types that need more than the role of the route, whoever starts such a job and however."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from cortex.domain.errors import ForbiddenError
-from cortex.domain.job import BEYOND_TENANT, BULK, EXECUTE_TOOL
+from cortex.domain.job import BEYOND_TENANT, BULK, EXECUTE_TOOL, RUN_AGENT
 from cortex.domain.token import Role
 from cortex.http.framework.api import Api
 from cortex.http.framework.principal import Principal
@@ -32,6 +32,23 @@ def require_right(job_type: str, principal: Principal) -> None:
         raise ForbiddenError(
             f"job type {job_type} needs a token with role {Role.ADMIN}", hint=REASONS[job_type]
         )
+
+
+def require_submission(
+    job_type: str, payload: Mapping[str, object], key: str | None, principal: Principal
+) -> None:
+    """Raise `ForbiddenError` for what a caller may not submit who may only submit."""
+    if principal.may(Role.OPERATOR):
+        return
+    if job_type in BEYOND_TENANT:
+        what, why = f"job type {job_type}", "it acts on the jobs of others"
+    elif job_type == RUN_AGENT and (named := {"folder", "within"} & payload.keys()):
+        what, why = f"payload.{min(named)} of {RUN_AGENT}", "it names a folder of the pods"
+    elif key is not None:
+        what, why = "a job key", "it replaces a waiting job, whoever submitted that"
+    else:
+        return
+    raise ForbiddenError(f"{what} needs a token with role {Role.OPERATOR}", hint=why)
 
 
 async def require_rights(job_ids: Sequence[UUID], principal: Principal, api: Api) -> None:

@@ -34,7 +34,7 @@ from cortex.http.framework.idempotent import headers_of, once
 from cortex.http.framework.route import answer, change
 from cortex.http.framework.shape import field, number, text, whole
 from cortex.http.framework.tenancy import Tenancy
-from cortex.http.routes.job_rights import require_right
+from cortex.http.routes.job_rights import require_right, require_submission
 from cortex.http.routes.jobs import JOB_PATH
 from cortex.postgres.database import Database
 from cortex.store import approvals, codes, jobs
@@ -93,6 +93,8 @@ async def submit_job(requested: CheckedRequest[None, JobSubmission], api: Api) -
     """Submit a job; for a used key, return the id of the first request."""
     refuse_bulk(requested.body.type, requested.body.queue)  # its requests have their own routes
     require_right(requested.body.type, requested.principal)
+    submitted = requested.body
+    require_submission(submitted.type, submitted.payload, submitted.key, requested.principal)
     body = attrs.evolve(requested.body, tenant=own_tenant(requested))
     new_id = api.chance.new_id()
     submission = await api.apart(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from cortex.domain.safe import safe
 from cortex.store import people
 from cortex.store.people import Person
 from cortex.view.cells import Cell
@@ -12,7 +13,7 @@ from cortex.view.resource import Field, NamedResource, aged, on_demand
 def _credentials(row: Person) -> Cell:
     tokens = "1 token" if row.tokens == 1 else f"{row.tokens} tokens" if row.tokens else ""
     shown = ", ".join(each for each in (*row.credentials, tokens) if each)
-    return Cell(shown) if shown else Cell("none", "dim")
+    return Cell(safe(shown)) if shown else Cell("none", "dim")
 
 
 def _state(row: Person) -> Cell:

@@ -7,6 +7,7 @@ from cortex.domain.policy import POLICIES
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S, eventually
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.records.rows import submit
 
 
@@ -138,7 +139,7 @@ def test_a_waiting_job_is_cancelled_at_once(cortex: Cortex, life: Life) -> None:
     (row,) = ended.document["jobs"]
     assert row == {"id": job_id, "status": "CANCELLED", "pod": None, "error": None}
     job = cortex("jobs", "show", job_id, "--json").document["job"]
-    assert (job["cancelled_by"], job["cancel_reason"]) == ("ana", "enough")
+    assert (job["cancelled_by"], job["cancel_reason"]) == (me("ana"), "enough")
 
 
 def test_a_running_job_is_left_to_its_pod(cortex: Cortex, life: Life) -> None:

@@ -10,6 +10,7 @@ from cortex.durable.registry import job
 from tests.support.command_line import Cortex
 from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
+from tests.support.people import me
 
 APP = '''
 from cortex.durable.context import Context
@@ -50,8 +51,8 @@ def test_the_reason_is_recorded_and_shown(cortex: Cortex, life: Life, key: tuple
         assert cortex(*submit).out.strip() == job_id
     facts = life.sql("SELECT subtype, job_id, data::text AS data FROM cortex.fact")
     assert [(row["subtype"], str(row["job_id"])) for row in facts] == [("job_submitted", job_id)]
-    assert json.loads(facts[0]["data"]) == {"by": "ana", "reason": "asked by finance"}
-    assert "by ana: asked by finance" in cortex("jobs", "show", job_id).out
+    assert json.loads(facts[0]["data"]) == {"by": me("ana"), "reason": "asked by finance"}
+    assert f"by {me('ana')}: asked by finance" in cortex("jobs", "show", job_id).out
 
 
 def test_without_a_reason_a_submission_is_in_its_history_alone(cortex: Cortex, life: Life) -> None:

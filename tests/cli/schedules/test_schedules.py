@@ -9,6 +9,7 @@ from cortex.store import facts
 from cortex.store.background.schedule_ticks import fire_due
 from tests.support.command_line import Cortex
 from tests.support.life import Life
+from tests.support.people import me
 from tests.support.records.rows import stop_clock
 from tests.support.servers.postgres import sql
 
@@ -50,7 +51,7 @@ def test_schedules_are_applied_listed_and_removed(cortex: Cortex, cluster: Life)
     assert (row["state"], row["cron"], row["zone"]) == ("unserved", "0 3 * * *", "Europe/Berlin")
     assert (row["arguments"], row["overlap"]) == ({"urls": ["a", "b"]}, "queue")
     assert (row["backfill_s"], row["jitter_s"], row["instant_as"]) == (21600, 60, "day")
-    assert (row["changed_by"], row["reason"], row["origin"]) == ("ana", "a test", "file")
+    assert (row["changed_by"], row["reason"], row["origin"]) == (me("ana"), "a test", "file")
     gone = cortex("schedules", "rm", "digest", *WHY, "--yes", "--json")
     assert gone.document["name"] == "digest"
     assert listed(cortex) == {}
@@ -171,7 +172,7 @@ def test_a_person_pauses_resumes_and_triggers(cortex: Cortex, cluster: Life) -> 
     assert cortex("schedules", "pause", "digest").code == 2
     assert cortex("schedules", "pause", "digest", "--reason", "deploy", "--as", "li").code == 0
     row = listed(cortex)["digest"]
-    assert (row["state"], row["paused_by"], row["pause_reason"]) == ("paused", "li", "deploy")
+    assert (row["state"], row["paused_by"], row["pause_reason"]) == ("paused", me("li"), "deploy")
     again = cortex("schedules", "pause", "digest", *WHY)
     assert (again.code, "is paused already" in again.err) == (5, True)
     job_id = cortex("schedules", "trigger", "digest", *WHY, "-o", "name").out.strip()

@@ -469,7 +469,7 @@ async def sitting(
     **session: Any,
 ) -> AsyncIterator[Seat]:
     """Run the app on a fake cluster until the first jobs are shown."""
-    known: dict[str, Any] = {"identity": user("ana"), "clock": cluster.clock}
+    known: dict[str, Any] = {"identity": user("ana", label="ana"), "clock": cluster.clock}
     known["recall_s"] = 0.0
     app = CortexApp(Session(**known | session), cluster, keys=keys, first=first)
     # Textual paints nothing for 50 ms after a change of screens, by a clock that no test moves.

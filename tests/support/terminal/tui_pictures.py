@@ -85,7 +85,7 @@ async def _picture(
     db = await open_database(Profile(dsn=dsn, connections_max=2), rng=random.Random(1))
     try:
         app = CortexApp(
-            Session(identity=user("ana"), clock=clock, place="demo"),
+            Session(identity=user("ana", label="ana"), clock=clock, place="demo"),
             StoreBackend(db, credential="os:7"),
         )
         async with app.run_test(size=(WIDTH, lines)) as pilot:
@@ -130,11 +130,8 @@ class _Seat:
         )
         for payload in payloads([said]):
             while SAYING[:20] not in self.text:  # repeat until there is a listener
-                say = """
-                    WITH s AS (INSERT INTO cortex.said (payload) VALUES ($1))
-                    SELECT pg_notify('cortex_stream', '')
-                """
-                await asyncio.to_thread(sql, self.dsn, say, payload)
+                notify = "SELECT pg_notify(name, $1) FROM cortex.stream_channel"
+                await asyncio.to_thread(sql, self.dsn, notify, payload)
                 await self.pilot.pause(0.1)
         await self.pilot.press("k", "k")
         await self.shows("ana")

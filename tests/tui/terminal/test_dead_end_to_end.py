@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
+from tests.support.people import me
 from tests.support.pods import Pods
 from tests.support.pty_screen import PtyScreen
 from tests.support.records.dead_letters import fail
@@ -58,7 +59,7 @@ def test_a_killed_terminal_leaves_the_act_going_on(
     eventually(lambda: job_count(database, done) == 1, what="it is done")
     assert job_count(database, "origin_id IS NOT NULL") == LETTERS
     (row,) = sql(database, "SELECT DISTINCT resolved_by, reason FROM cortex.dead_letter")
-    assert tuple(row) == ("ana", "provider back")
+    assert tuple(row) == (me("ana"), "provider back")
     with at_dead(cortex) as screen:
         screen.type("\t")
         screen.until(lambda text: "bulk" in text and "✓ done" in text, what="what came of it")
