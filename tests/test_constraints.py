@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -25,6 +26,35 @@ def test_constraints_contain_only_names_versions_and_hashes() -> None:
     assert head == "# Written by .ci/lock."
     assert PIN.sub("", rest) == "", RENEW
     assert len(pins()) == len(PIN.findall(TEXT))
+
+
+HASHED: Final = (
+    ".ci/audit.txt",
+    "packaging/wheel/requirements.txt",
+    "packaging/binary/requirements.txt",
+    "packaging/binary/tools.txt",
+)
+
+
+@pytest.mark.parametrize("path", HASHED)
+def test_every_list_of_packages_has_hashes(path: str) -> None:
+    text = (ROOT / path).read_text("utf-8")
+    lines = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
+    assert PIN.sub("", lines) == "", RENEW
+    assert path in (ROOT / ".ci" / "audit").read_text("utf-8"), "it is audited"
+
+
+def test_a_package_from_a_checkout_has_the_versions_of_the_gate() -> None:
+    text = (ROOT / "packaging" / "wheel" / "requirements.txt").read_text("utf-8")
+    shipped = {canonicalize_name(name): version for name, version in PIN.findall(text)}
+    assert shipped.items() <= pins().items(), RENEW
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = document["project"]["optional-dependencies"]
+    wanted = [
+        *(*document["project"]["dependencies"], *extras["embedded"], *extras["otel"]),
+        *document["build-system"]["requires"],
+    ]
+    assert {canonicalize_name(Requirement(each).name) for each in wanted} <= shipped.keys()
 
 
 def test_every_requirement_is_pinned_within_its_bounds() -> None:

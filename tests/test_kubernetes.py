@@ -137,8 +137,9 @@ def test_no_container_may_more_than_it_needs() -> None:
         )
         assert rights["capabilities"] == {"drop": ["ALL"]}
         assert {each["secretRef"]["name"] for each in container["envFrom"]} == {"cortex"}
-        assert "memory" in container["resources"]["limits"]
-        assert {"cpu", "memory"} == container["resources"]["requests"].keys()
+        storage = "ephemeral-storage"
+        assert {"memory", storage} == container["resources"]["limits"].keys()
+        assert {"cpu", "memory", storage} == container["resources"]["requests"].keys()
 
 
 def test_the_chart_uses_all_its_values_and_no_others() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import plistlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -38,6 +39,17 @@ def test_the_image_is_configured_by_the_last_stage_of_the_dockerfile() -> None:
     assert config["Healthcheck"]["Test"] == ["CMD", "/usr/bin/cortex", "doctor", "--quick"]
     assert config["Healthcheck"]["Timeout"] == 10_000_000_000
     assert config["Labels"]["org.opencontainers.image.version"] == cortex.__version__
+
+
+def test_the_image_is_built_on_a_base_by_digest_with_bubblewrap() -> None:
+    dockerfile = (ROOT / "image" / "Dockerfile").read_text("utf-8")
+    (base,) = re.findall(r"^ARG BASE=(.+)$", dockerfile, re.MULTILINE)
+    assert re.fullmatch(r"debian:bookworm-slim@sha256:[0-9a-f]{64}", base)
+    assert re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE) == ["$BASE", "scratch"]
+    (packages,) = re.findall(
+        r"--include=(\S+) bookworm", (ROOT / "image" / "root").read_text("utf-8")
+    )
+    assert "bubblewrap" in packages.split(",")
 
 
 def locked(name: str) -> dict[str, str]:
