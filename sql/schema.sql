@@ -3426,7 +3426,8 @@ CREATE TABLE cortex.runner (
     run_count bigint NOT NULL DEFAULT 0,  -- Runs so far, failed ones too.
     item_count bigint NOT NULL DEFAULT 0,  -- Items handled so far.
     error_count bigint NOT NULL DEFAULT 0,  -- Failed runs so far.
-    skip_count bigint NOT NULL DEFAULT 0,  -- Runs skipped so far because another process held its lock.
+    skip_count bigint NOT NULL DEFAULT 0,  -- Runs skipped so far because another process held its turn.
+    skipped_in_a_row bigint NOT NULL DEFAULT 0,  -- Those since a run was last recorded, by any process.
     busy_s double precision NOT NULL DEFAULT 0,  -- Time that all runs took so far.
     CONSTRAINT runner_pkey PRIMARY KEY (name),
     CONSTRAINT runner_error_check CHECK (length(error) <= 2000),

@@ -342,6 +342,12 @@ def of_breakers(unwell: Sequence[str]) -> Finding:
     return warn("breakers", f"not closed: {_names(unwell)}", "see why: cortex breakers ls")
 
 
+KEPT_TURNS: Final = (
+    "find it: SELECT cortex.holder_of(xmax) FROM cortex.runner_turn WHERE xmax <> 0; "
+    "end it: SELECT pg_terminate_backend(PID)"
+)
+
+
 def of_runners(rows: Sequence[RunnerRow]) -> Finding:
     """Whether background work is done, and succeeds."""
     check = "runners"
@@ -349,6 +355,11 @@ def of_runners(rows: Sequence[RunnerRow]) -> Finding:
     failing = [row for row in rows if row.error is not None]
     if late:
         fix = "see why: cortex runners ls; nothing runs them without a pod or cortex tick"
+        if skipped := [row.name for row in rows if row.is_late and row.skipped_in_a_row]:
+            text = (
+                f"are skipped by every process, since a session keeps their turn: {_names(skipped)}"
+            )
+            return fail(check, text, KEPT_TURNS)
         return fail(check, f"have not succeeded for five intervals: {_names(late)}", fix)
     if failing:
         text = f"the last run failed: {_names([row.name for row in failing])}"

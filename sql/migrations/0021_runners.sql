@@ -15,6 +15,7 @@ CREATE TABLE cortex.runner (
     item_count bigint NOT NULL DEFAULT 0,
     error_count bigint NOT NULL DEFAULT 0,
     skip_count bigint NOT NULL DEFAULT 0,
+    skipped_in_a_row bigint NOT NULL DEFAULT 0,
     busy_s float8 NOT NULL DEFAULT 0,
     CONSTRAINT runner_last_run CHECK (
         (started_at IS NULL) = (duration_s IS NULL) AND (started_at IS NULL) = (items IS NULL)
@@ -35,7 +36,8 @@ COMMENT ON COLUMN cortex.runner.late_at IS 'Since when it is recorded as late: i
 COMMENT ON COLUMN cortex.runner.run_count IS 'Runs so far, failed ones too.';
 COMMENT ON COLUMN cortex.runner.item_count IS 'Items handled so far.';
 COMMENT ON COLUMN cortex.runner.error_count IS 'Failed runs so far.';
-COMMENT ON COLUMN cortex.runner.skip_count IS 'Runs skipped so far because another process held its lock.';
+COMMENT ON COLUMN cortex.runner.skip_count IS 'Runs skipped so far because another process held its turn.';
+COMMENT ON COLUMN cortex.runner.skipped_in_a_row IS 'Those since a run was last recorded, by any process.';
 COMMENT ON COLUMN cortex.runner.busy_s IS 'Time that all runs took so far.';
 
 CREATE FUNCTION cortex.late_from(succeeded_at timestamptz, first_at timestamptz, interval_s float8) RETURNS timestamptz

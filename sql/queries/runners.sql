@@ -16,9 +16,10 @@ WITH given AS MATERIALIZED (
 ), kept AS (
     INSERT INTO cortex.runner AS r (
         name, interval_s, started_at, duration_s, items, error, holder, succeeded_at, run_count, item_count,
-        error_count, skip_count, busy_s)
+        error_count, skip_count, skipped_in_a_row, busy_s)
     SELECT name, interval_s, started_at, duration_s, items, error, CASE WHEN started_at IS NOT NULL THEN $1 END,
-           succeeded_at, run_count, item_count, error_count, skip_count, busy_s
+           succeeded_at, run_count, item_count, error_count, skip_count,
+           CASE WHEN run_count = 0 THEN skip_count ELSE 0 END, busy_s
     FROM given
     ON CONFLICT (name) DO UPDATE
     SET interval_s = excluded.interval_s,
@@ -39,8 +40,10 @@ WITH given AS MATERIALIZED (
                        THEN cortex.now() ELSE r.late_at END,
         run_count = r.run_count + excluded.run_count, item_count = r.item_count + excluded.item_count,
         error_count = r.error_count + excluded.error_count, skip_count = r.skip_count + excluded.skip_count,
+        skipped_in_a_row = CASE WHEN excluded.run_count = 0 THEN r.skipped_in_a_row + excluded.skip_count ELSE 0 END,
         busy_s = r.busy_s + excluded.busy_s
-    RETURNING name, interval_s, coalesce(succeeded_at, first_at) AS since, error, late_at = cortex.now() AS is_newly_late
+    RETURNING name, interval_s, coalesce(succeeded_at, first_at) AS since, error, skipped_in_a_row,
+              late_at = cortex.now() AS is_newly_late
 ), others AS MATERIALIZED (
     SELECT name FROM cortex.runner
     WHERE late_at IS NULL AND name <> ALL ($2::text[])
@@ -48,12 +51,13 @@ WITH given AS MATERIALIZED (
     ORDER BY name FOR UPDATE SKIP LOCKED
 ), late AS (
     UPDATE cortex.runner r SET late_at = cortex.now() FROM others WHERE r.name = others.name
-    RETURNING r.name, r.interval_s, coalesce(r.succeeded_at, r.first_at) AS since, r.error
+    RETURNING r.name, r.interval_s, coalesce(r.succeeded_at, r.first_at) AS since, r.error, r.skipped_in_a_row
 ), newly AS MATERIALIZED (
     SELECT name, jsonb_build_object(
-        'runner', name, 'interval_s', interval_s, 'since', since, 'error', error, 'tenant', 'default') AS data
-    FROM (SELECT name, interval_s, since, error FROM kept WHERE is_newly_late
-          UNION ALL SELECT name, interval_s, since, error FROM late) either
+        'runner', name, 'interval_s', interval_s, 'since', since, 'error', error,
+        'skipped', nullif(skipped_in_a_row, 0), 'tenant', 'default') AS data
+    FROM (SELECT name, interval_s, since, error, skipped_in_a_row FROM kept WHERE is_newly_late
+          UNION ALL SELECT name, interval_s, since, error, skipped_in_a_row FROM late) either
 ), fact AS (
     INSERT INTO cortex.fact (type, subtype, source, data)
     SELECT 'lifecycle', 'runner_late', 'runner:' || name, data FROM newly
@@ -63,7 +67,7 @@ SELECT name, cortex.announce('runner.late', name, jsonb_strip_nulls(data)) FROM 
 -- name: list
 -- All runners by name: their last run and totals. Locks: none.
 SELECT name, interval_s, first_at, started_at, duration_s, items, error, holder, succeeded_at, run_count, item_count,
-       error_count, skip_count, busy_s, cortex.late_from(succeeded_at, first_at, interval_s) < cortex.now() AS is_late,
+       error_count, skip_count, skipped_in_a_row, busy_s, cortex.late_from(succeeded_at, first_at, interval_s) < cortex.now() AS is_late,
        cortex.now() AS now
 FROM cortex.runner ORDER BY name;
 

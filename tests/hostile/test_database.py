@@ -5,10 +5,12 @@ may wait for such a lock for ever, and nobody can pass for a pod that died.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from uuid import UUID
 
 import asyncpg
+import attrs
 import pytest
 import trio
 
@@ -24,12 +26,15 @@ from cortex.runtime.liveness.heartbeat import Heartbeat
 from cortex.runtime.maintenance.runners import Means, runners
 from cortex.runtime.self_fence import SelfFence
 from cortex.store import doctor, pods, tasks
+from cortex.store.background import runners as record
+from cortex.store.background.runners import LastRun, RunnerRuns
+from cortex.view.doctor import of_runners
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding
 from tests.support.logins import login_with
 from tests.support.records.factories import VITALS, Bench, a_pod
 from tests.support.records.faulty_port import FaultyPort
-from tests.support.records.rows import ATTACH, new_id, seeded_random
+from tests.support.records.rows import ATTACH, hold_turns, new_id, seeded_random
 from tests.support.servers.postgres import SharedPostgres, migrate, run_asyncio, sql
 
 CLOSED = "permission denied for database"
@@ -256,3 +261,44 @@ def test_a_foreign_login_cannot_lock_a_turn(shared_database: str, role: str, att
 
     with login_with(shared_database, role) as dsn, pytest.raises(REFUSED):
         run_asyncio(lambda: in_transaction(dsn))
+
+
+def test_a_runner_that_is_only_skipped_turns_bad_and_recovers(
+    shared_database: str, store: Session
+) -> None:
+    """Also when a session that may lock turns keeps one: a pod that hangs, a forgotten console."""
+    skipped = attrs.evolve(RUN, last=None, succeeded_ago_s=None, run_count=0, skip_count=7)
+    sql(shared_database, "DELETE FROM cortex.runner")
+    with holding(shared_database, hold_turns("triage"), idle_in_transaction_session_timeout="0"):
+        assert not sql(shared_database, "SELECT WHERE cortex.take_turn('triage')")
+        store(record.record, [RUN], holder="pod")
+        sql(shared_database, "UPDATE cortex.runner SET succeeded_at = now() - interval '1 hour'")
+        assert store(record.record, [skipped], holder="pod") == ["dead_letters"], "it is an alarm"
+        assert store(record.record, [skipped], holder="pod") == []
+        (row,) = store(record.page)
+        assert (row.is_late, row.skipped_in_a_row) == (True, 14)
+        finding = of_runners([row])
+        assert (finding.grade.value, "keeps their turn" in finding.found) == ("FAIL", True)
+        assert str(finding.fix).startswith("find it: SELECT cortex.holder_of(xmax)")
+        query = "SELECT cortex.holder_of(xmax) AS who FROM cortex.runner_turn WHERE xmax <> 0"
+        assert any(row["who"] for row in sql(shared_database, query)), "as the finding says"
+    query = "SELECT data FROM cortex.fact WHERE source = 'runner:dead_letters' ORDER BY id DESC"
+    fact = sql(shared_database, query)[0]
+    assert json.loads(fact["data"])["skipped"] == 7
+    store(record.record, [RUN], holder="pod")
+    (row,) = store(record.page)
+    assert (row.is_late, row.skipped_in_a_row) == (False, 0)
+    assert of_runners([row]).grade.value == "ok"
+
+
+RUN = RunnerRuns(
+    name="dead_letters",
+    interval_s=30.0,
+    last=LastRun(ago_s=0.0, duration_s=0.1, items=0, error=None),
+    succeeded_ago_s=0.0,
+    run_count=1,
+    item_count=0,
+    error_count=0,
+    skip_count=0,
+    busy_s=0.1,
+)

@@ -52,7 +52,7 @@ PAYLOAD_KEYS: Final[Mapping[str, frozenset[str]]] = {
             *("jobs", "count", "for_s", "heartbeat_at", "holder", "held_by", "tenant"),
         ),
         "effect.unknown": ("effect", "job", "agent", "tenant", "tool", "step", "why"),
-        "runner.late": ("runner", "interval_s", "since", "error", "tenant"),
+        "runner.late": ("runner", "interval_s", "since", "error", "skipped", "tenant"),
         "auth.failed": ("source", "code", "job", "agent", "tenant", "error"),
     }.items()
 }

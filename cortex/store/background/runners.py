@@ -64,6 +64,8 @@ class RunnerRow:
     item_count: int
     error_count: int
     skip_count: int
+    skipped_in_a_row: int
+    """Since a run was last recorded, by any process."""
     busy_s: float
     is_late: bool
     """It has not succeeded for five intervals."""

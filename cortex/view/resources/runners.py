@@ -63,6 +63,12 @@ FIELDS: Final[Sequence[Field[RunnerRow]]] = (
         title="skipped",
         is_spare=True,
     ),
+    counted(
+        "skipped_in_a_row",
+        doc="those since a run was last recorded, by any process",
+        title="in a row",
+        is_spare=True,
+    ),
     Field(
         name="holder",
         doc="the process that ran it",

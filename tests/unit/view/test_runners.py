@@ -29,6 +29,7 @@ def row(name: str = "retries", **fields: Any) -> RunnerRow:
         "item_count": 3,
         "error_count": 0,
         "skip_count": 0,
+        "skipped_in_a_row": 0,
         "busy_s": 1.0,
         "is_late": False,
         "now": NOW,
