@@ -23,7 +23,7 @@ import attrs
 import platformdirs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.policy import CODE_WAIT_S
+from cortex.domain.policy import CODE_WAIT_S, NAME_MAX
 from cortex.settings_file import read_settings
 
 PREFIX: Final = "CORTEX_"
@@ -109,6 +109,13 @@ def _full_paths(_: object, __: "attrs.Attribute[Any]", value: str | None) -> Non
     for word in [] if value is None else value.split(os.pathsep):
         if not Path(word).is_absolute():
             raise UsageError(f"setting http_folders has {word!r}, which is not a full path")
+
+
+def _tenant(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None and not (value.isprintable() and 0 < len(value) <= NAME_MAX):
+        raise UsageError(
+            f"setting tenant is {value[:120]!r}, not a line of 1 to {NAME_MAX} characters"
+        )
 
 
 def _networks(_: object, __: "attrs.Attribute[Any]", value: str | None) -> None:
@@ -273,6 +280,19 @@ class Settings:
             "project": False,
         },
     )
+    tenant: str | None = attrs.field(
+        default=None,
+        converter=attrs.converters.optional(_text),
+        validator=_tenant,
+        metadata={
+            "doc": (
+                "tenant whose jobs and records commands and the terminal UI show, find, change and "
+                "submit; none: all, and `default` for what is submitted"
+            ),
+            "kind": "text",
+            "project": False,
+        },
+    )
     http_proxies: str | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_text),
@@ -306,6 +326,9 @@ class Settings:
             "kind": "true or false",
             "project": False,
         },
+    )
+    workspace_mb: int = _count(
+        1024, 1, 1_048_576, "disk space of one job's workspace, in MiB", project=False
     )
     code_version: str | None = attrs.field(
         default=None,

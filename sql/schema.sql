@@ -1268,6 +1268,27 @@ CREATE FUNCTION cortex.caller_submitted(submitted_with text)
  STABLE
 RETURN (submitted_with = ('db:'::text || (SESSION_USER)::text));
 
+-- Logins that submit jobs of one tenant, and see only those. Written by the owner of the schema.
+CREATE TABLE cortex.login_tenant (
+    login name NOT NULL,  -- The login, which Postgres authenticates.
+    tenant text NOT NULL,  -- Its tenant.
+    CONSTRAINT login_tenant_pkey PRIMARY KEY (login),
+    CONSTRAINT login_tenant_tenant_check CHECK (length(tenant) >= 1 AND length(tenant) <= 100)
+);
+
+-- The only tenant whose jobs the caller submits and sees; null: all. That of the login, which no setting can change; of other logins the one to which the session keeps itself.
+CREATE FUNCTION cortex.caller_tenant()
+ RETURNS text
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT coalesce((SELECT l.tenant FROM cortex.login_tenant l WHERE l.login = session_user),
+                nullif(current_setting('cortex.tenant', true), '')) $function$;
+REVOKE EXECUTE ON FUNCTION cortex.caller_tenant() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.caller_tenant() TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.caller_tenant() TO cortex_runtime;
+
 -- Refuses what a login without the rights of pods may not submit: types that act on the jobs of others, folders of pods, and the ids of jobs of other logins.
 CREATE FUNCTION cortex.refuse_for_submitter(ids uuid[], types text[], payloads jsonb[])
  RETURNS void
@@ -1484,9 +1505,18 @@ DECLARE
     new_ids uuid[];
     keyed record;
     other record;
+    own_tenant CONSTANT text := cortex.caller_tenant();
 BEGIN
     IF NOT cortex.caller_is_runtime() THEN
         PERFORM cortex.refuse_for_submitter(ids, types, payloads);
+    END IF;
+    IF own_tenant IS NOT NULL THEN
+        SELECT t INTO wrong FROM unnest(tenants) AS t WHERE t <> own_tenant LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'a job of tenant "%" may not be submitted: % is of tenant "%"', wrong, session_user, own_tenant
+                USING ERRCODE = 'insufficient_privilege', HINT = 'leave out the tenant';
+        END IF;
+        tenants := array_fill(own_tenant, ARRAY[cardinality(ids)]);
     END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(tenants, NULL) <> '{}' AND EXISTS (SELECT FROM cortex.tenant_cap) THEN
@@ -1650,7 +1680,7 @@ CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea, tenant text
 AS $function$
 DECLARE
     -- Each login has keys of its own, for each tenant.
-    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, 'default'));
+    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, cortex.caller_tenant(), 'default'));
     first record;
 BEGIN
     IF key !~ '^[!-~]{1,200}$' THEN
@@ -2524,9 +2554,26 @@ BEGIN
     END IF;
 END $function$;
 
--- Records a person's resolution of an effect: resolved, or why not: missing · not_unknown · again. Needs the role operator.
+-- Who has said that an approved call was not applied, so that it may be made again; append-only. It takes as many people as the approval.
+CREATE TABLE cortex.effect_vote (
+    effect_id uuid NOT NULL,  -- The effect.
+    call integer NOT NULL,  -- Which of its calls: calls_count at that time.
+    person_id uuid NOT NULL,  -- Who.
+    person text NOT NULL,  -- Their name, with the label beside it.
+    credential text NOT NULL,  -- What proved it.
+    reason text NOT NULL,  -- Their evidence.
+    at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
+    CONSTRAINT effect_vote_pkey PRIMARY KEY (effect_id, call, person_id),
+    CONSTRAINT effect_vote_person_check CHECK (length(person) >= 1 AND length(person) <= 200)
+);
+GRANT SELECT ON cortex.effect_vote TO cortex_runtime;
+GRANT SELECT ON cortex.effect_vote TO cortex_reader;
+
+CREATE TRIGGER effect_vote_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.effect_vote FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+-- Records a person's resolution of an effect: resolved · agreed (more people are needed), or why not: missing · not_unknown · again · shared_credential · own_request · agreed_before. Needs the role operator; that an approved call was not applied also needs the role approver, and as many people as the approval.
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, caller jsonb, why text, returned json)
- RETURNS TABLE(outcome text, is_let_go boolean)
+ RETURNS TABLE(outcome text, is_let_go boolean, votes integer, people integer)
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2537,22 +2584,52 @@ DECLARE
     held cortex.effect;
     lives boolean;
     who record;
+    approved record;
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
     SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', false;
+        RETURN QUERY SELECT 'missing', false, 0, 0;
         RETURN;
     END IF;
     PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
     SELECT j.finished_at IS NULL INTO lives FROM cortex.job_record j WHERE j.id = owner FOR UPDATE;
     SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
     IF held.job_id <> owner THEN
-        RETURN QUERY SELECT 'again', false;
+        RETURN QUERY SELECT 'again', false, 0, 0;
         RETURN;
     ELSIF held.status <> 'UNKNOWN' THEN
-        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN QUERY SELECT 'not_unknown', false, 0, 0;
         RETURN;
+    END IF;
+    SELECT * INTO approved FROM cortex.approval a WHERE a.id = held.approval_id;
+    IF FOUND AND said = 'not-applied' THEN
+        -- Then the call is made again: that needs the people whom the call itself needed.
+        SELECT * INTO who FROM cortex.person_of(caller, 'approver', true);
+        people := approved.people;
+        outcome := CASE
+            WHEN approved.risk = 'CRITICAL' AND NOT who.is_own THEN 'shared_credential'
+            WHEN cortex.is_own_request(approved.risk, held.lineage_id, approved.requested_by, approved.requested_with,
+                                       who.person_id, who.name, who.credential) THEN 'own_request' END;
+        IF outcome IS NULL THEN
+            INSERT INTO cortex.effect_vote (effect_id, call, person_id, person, credential, reason)
+            VALUES (of_effect, held.calls_count, who.person_id, who.name, who.credential, why) ON CONFLICT DO NOTHING;
+            outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
+        END IF;
+        votes := (SELECT count(*) FROM cortex.effect_vote v
+                  WHERE v.effect_id = of_effect AND v.call = held.calls_count);
+        IF outcome IS NULL AND votes < people THEN
+            INSERT INTO cortex.fact (
+                type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+            VALUES ('lifecycle', 'effect_agreed', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt,
+                    held.key, held.agent_id, held.agent_version,
+                    jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'resolution', said,
+                                       'tool', held.tool, 'people', people, 'agreed', votes));
+        END IF;
+        IF outcome IS NOT NULL OR votes < people THEN
+            RETURN QUERY SELECT coalesce(outcome, 'agreed'), false, votes, people;
+            RETURN;
+        END IF;
     END IF;
     UPDATE cortex.effect e
     SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
@@ -2566,8 +2643,9 @@ BEGIN
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
             held.agent_id, held.agent_version,
-            jsonb_build_object('by', who.name, 'reason', why, 'resolution', said, 'tool', held.tool));
-    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+            jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'resolution', said,
+                               'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id), votes, people;
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.resolve_effect(uuid,text,jsonb,text,json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.resolve_effect(uuid,text,jsonb,text,json) TO cortex_runtime;
@@ -2982,32 +3060,23 @@ CREATE UNLOGGED TABLE cortex.watch (
     pod_id uuid,  -- The pod that ran the job when the watch was last renewed; it has to send.
     asked_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When its newest follower joined: earlier output is sent again, since that follower lacks it.
     until timestamptz NOT NULL,  -- When it expires: its watcher renews it while it watches.
-    is_polled boolean NOT NULL DEFAULT false,  -- Its watcher receives no notifications: sent output is also stored for it.
     CONSTRAINT watch_pkey PRIMARY KEY (job_id, watcher)
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
 CREATE INDEX watch_pod ON cortex.watch USING btree (pod_id) WHERE pod_id IS NOT NULL;
 CREATE INDEX watch_until ON cortex.watch USING btree (until);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.watch TO cortex_runtime;
 
--- Output of models in the last seconds, for watchers that receive no notifications. Transient, lost in a crash.
+-- Output of models in the last seconds, for those who watch. Transient, lost in a crash.
 CREATE UNLOGGED TABLE cortex.said (
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of arrival; with two pods, the later output may arrive first.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was sent.
-    payload text NOT NULL,  -- As sent by NOTIFY.
+    payload text NOT NULL,  -- Pieces of answers, as JSON.
     CONSTRAINT said_pkey PRIMARY KEY (id),
     CONSTRAINT said_payload_check CHECK (octet_length(payload) < 8000)
 ) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000);
 CREATE INDEX said_at ON cortex.said USING btree (at);
 GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.said TO cortex_runtime;
 GRANT SELECT ON cortex.said TO cortex_reader;
-
--- The notification channel of live output: one row, a random name.
-CREATE TABLE cortex.stream_channel (
-    name text NOT NULL DEFAULT 'cortex_stream_'::text || replace(gen_random_uuid()::text, '-'::text, ''::text),  -- Its name.
-    CONSTRAINT stream_channel_pkey PRIMARY KEY (name)
-);
-GRANT SELECT ON cortex.stream_channel TO cortex_runtime;
-GRANT SELECT ON cortex.stream_channel TO cortex_reader;
 
 -- What blocks a job: an approval, an unknown effect, a quota or the freeze; null for anything else.
 CREATE FUNCTION cortex.waits_for(waiting_on text)
@@ -3767,6 +3836,8 @@ BEGIN
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
+    WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
     WHERE a.job_id = g.id AND o.approval_id = a.id;
@@ -4502,6 +4573,7 @@ BEGIN
     SELECT j.id, wait_for_jobs.client, cortex.now() + least(lapse_s, 60) * interval '1 second'
     FROM (SELECT DISTINCT unnest(jobs) AS id) asked JOIN cortex.job_record j ON j.id = asked.id
     WHERE j.finished_at IS NULL AND (cortex.caller_is_runtime() OR cortex.caller_submitted(j.submitted_with))
+      AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
     ORDER BY j.id
     ON CONFLICT ON CONSTRAINT waiting_client_pkey DO UPDATE SET until = excluded.until;
 END $function$;
@@ -4534,6 +4606,7 @@ FROM (
     FROM unnest($1) WITH ORDINALITY AS asked(id, n)
     LEFT JOIN cortex.job j ON j.id = asked.id
         AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+        AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
     WHERE j.id IS NULL OR j.finished_at IS NOT NULL
        OR j.waiting_on = 'code'
 ) e;
@@ -4562,6 +4635,7 @@ SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS
 FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
 LEFT JOIN cortex.job j ON j.id = asked.job_id
     AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+    AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(r ORDER BY r.id) AS rows FROM (
         SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod, hc.version AS code_version

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP
 from cortex.domain.classification import class_name
+from cortex.domain.key_shapes import masked
 from cortex.domain.redaction import redact, storable
 from cortex.durable import pydantic_models
 from cortex.durable.class_fields import field_names, has_fields
@@ -38,7 +39,7 @@ def raw_text(value: object) -> str:
         text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
     except MisfitError:
         text = _shown(value)
-    data = storable(redact(text)[:RAW_MAX_BYTES]).encode()
+    data = storable(masked(redact(text))[:RAW_MAX_BYTES]).encode()
     return data[:RAW_MAX_BYTES].decode(errors="ignore")
 
 

@@ -60,6 +60,7 @@ class Options(NamedTuple):
     headers: bool = True
     color: str = "auto"
     no_input: bool = False
+    tenant: str | None = None
 
     def refuse_columns(self, message: str) -> None:
         """Raise `UsageError` with the message if columns were chosen: the command has no table."""
@@ -143,6 +144,7 @@ def common_options() -> list[click.Option]:
             help="auto, always or never.",
         ),
         _option("--no-input", is_flag=True, help="Never prompt."),
+        _option("--tenant", metavar="NAME", help="Keep to what is this tenant's [all]."),
         _option("--debug", is_flag=True, help="Show tracebacks."),
     ]
 
@@ -299,7 +301,9 @@ class Command(click.Command):
         """The fields of its table: shells complete their names, others are refused."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [*super().get_params(ctx), *self.common]
+        own = super().get_params(ctx)
+        taken = {name for each in own for name in each.opts}
+        return [*own, *(each for each in self.common if taken.isdisjoint(each.opts))]
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(HELP_NAMES)
@@ -331,9 +335,11 @@ class Command(click.Command):
             with formatter.section("Examples"):
                 for line in lines:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
-        own = [p for p in self.get_params(ctx) if p not in self.common]
+        params = self.get_params(ctx)
+        own = [p for p in params if p not in self.common]
         write_section(formatter, "Options", _records(ctx, own))
-        write_section(formatter, "On every command", _records(ctx, self.common))
+        common = [p for p in params if p in self.common]
+        write_section(formatter, "On every command", _records(ctx, common))
 
 
 class Unknown(click.UsageError):

@@ -43,7 +43,9 @@ class StartingPod:
         settings = settings_from(options)
         self._await_data(settings)
         with database(settings, must_exist=True) as address, ExitStack() as stack:
-            yield self._opened(stack, Profile(dsn=address, connections_max=1))
+            yield self._opened(
+                stack, Profile(dsn=address, connections_max=1, tenant=settings.tenant)
+            )
 
     def _opened(self, stack: ExitStack, profile: Profile) -> Session:
         while True:

@@ -24,7 +24,8 @@ def settings_from(options: Options, **flags: Any) -> Settings:
 
     Raises `UsageError` that names the source, the setting and the value.
     """
-    settings = load({"dsn": options.dsn, "data": options.data, **flags})
+    common = {"dsn": options.dsn, "data": options.data, "tenant": options.tenant}
+    settings = load(common | flags)
     if settings.dsn is not None:
         dsn.check(settings.dsn, source=_source_of_dsn(options))
     return settings
@@ -75,8 +76,10 @@ def _is_there(path: Path) -> bool:
 @contextmanager
 def session(options: Options) -> Iterator[Session]:
     """Open the database for a command; it must exist and be migrated."""
-    with database(settings_from(options), must_exist=True) as address:
-        with open_session(Profile(dsn=address, connections_max=1)) as opened:
+    settings = settings_from(options)
+    with database(settings, must_exist=True) as address:
+        profile = Profile(dsn=address, connections_max=1, tenant=settings.tenant)
+        with open_session(profile) as opened:
             yield opened
 
 

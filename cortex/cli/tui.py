@@ -17,6 +17,7 @@ from cortex.cli.target import database, settings_from
 from cortex.config import Settings
 from cortex.domain.errors import UsageError
 from cortex.domain.people import Identity
+from cortex.domain.safe import safe
 
 if TYPE_CHECKING:
     from cortex_tui.beside import PodBeside
@@ -93,10 +94,11 @@ def show(
     from cortex_tui.run import run
 
     terminal = stdout_terminal(options.color)
+    place = "local" if settings.dsn is None else _place(address)
     return run(
         address,
         identity=identity,
-        place="local" if settings.dsn is None else _place(address),
+        place=place if settings.tenant is None else f"{place}, tenant {safe(settings.tenant)}",
         is_read_only=is_read_only,
         is_ascii=is_ascii or terminal.is_ascii,
         has_color=terminal.has_color,
@@ -108,6 +110,7 @@ def show(
         is_debug=options.debug,
         report=_report,
         pod=pod,
+        tenant=settings.tenant,
     )
 
 

@@ -39,16 +39,17 @@ class Client:
         self.dead = DeadLetters(core, loop)
 
     @classmethod
-    async def connect(cls, dsn: str, *, connections: int = 4) -> Self:
+    async def connect(cls, dsn: str, *, connections: int = 4, tenant: str | None = None) -> Self:
         """Connect to the database of your pods, in asyncio or trio.
 
         At most `connections` calls use the database at a time; one more connection waits for the
-        ends of jobs. Raises `UsageError`, `UnavailableError`, `SchemaError` for a database without
-        Cortex or of another version, and `ForbiddenError` for a login without rights.
+        ends of jobs. A client of one `tenant` submits its jobs, and sees and changes no others.
+        Raises `UsageError`, `UnavailableError`, `SchemaError` for a database without Cortex or of
+        another version, and `ForbiddenError` for a login without rights.
         """
         loop = current_loop()
         try:
-            core = await loop.run(partial(Core.open, dsn, connections=connections))
+            core = await loop.run(partial(Core.open, dsn, connections=connections, tenant=tenant))
         except BaseException:
             loop.stop()
             raise

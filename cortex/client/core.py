@@ -71,7 +71,7 @@ class Core:
     _served: dict[str, tuple[float, ServedType]] = attrs.field(factory=dict)
 
     @classmethod
-    async def open(cls, dsn: str, *, connections: int) -> "Core":
+    async def open(cls, dsn: str, *, connections: int, tenant: str | None = None) -> "Core":
         """Connect, and find out what the login may do.
 
         Raises `UsageError` for an address that is none, `UnavailableError` without an answer,
@@ -87,7 +87,7 @@ class Core:
         plain = Profile(dsn=dsn, role=None, connections_max=connections, application=APPLICATION)
         found, is_pooled = await _rights(plain)
         _check_rights(found)
-        profile = attrs.evolve(plain, role=found.role, is_pooled=is_pooled)
+        profile = attrs.evolve(plain, role=found.role, is_pooled=is_pooled, tenant=tenant)
         db = await open_database(profile, rng=chance.rng)
         try:
             check_applied(await db.fetch("migrations.applied"))

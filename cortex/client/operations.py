@@ -18,6 +18,7 @@ from cortex.store import approvals, dead_letters, job_pages, jobs
 from cortex.store.approvals import VoteResult
 from cortex.store.jobs import Cancellation, ListedJob
 from cortex.store.people import system_user
+from cortex.store.tenants import Kind, require_own
 
 LIMIT_MAX: Final = 1_000
 CHANNEL: Final = "client"
@@ -43,6 +44,7 @@ def checked_limit(limit: int) -> int:
 
 async def cancel(core: Core, job_id: UUID, *, by: str | None, reason: str) -> Cancellation:
     core.require_all("cancel jobs")
+    await require_own(core.db, Kind.JOB, [job_id])
     return await jobs.cancel(core.db, job_id, by=checked_name(core, by), reason=reason)
 
 
@@ -88,6 +90,7 @@ async def decide(
     if not isinstance(shown, ApprovalRow):
         name = str(shown)
         shown = await approvals.show(core.db, await approvals.find(core.db, name))
+    await require_own(core.db, Kind.APPROVAL, [shown.id])
     label = None if by is None else checked_name(core, by)
     vote = Vote(
         approval_id=shown.id,
@@ -120,9 +123,9 @@ async def retry_dead(
     Those before the refused one are retried.
     """
     core.require_all("retry dead letters")
-    wanted = dead_letters.resubmissions(
-        [job_id_of(each) for each in job_ids], new_id=core.chance.new_id, rate=1_000
-    )
+    ids = [job_id_of(each) for each in job_ids]
+    await require_own(core.db, Kind.JOB, ids)
+    wanted = dead_letters.resubmissions(ids, new_id=core.chance.new_id, rate=1_000)
     name = checked_name(core, by)
     done = await dead_letters.resubmit(
         core.db,

@@ -29,11 +29,13 @@ class SyncClient:
     See `Client` for rights, arguments and errors.
     """
 
-    def __init__(self, dsn: str, *, connections: int = 4) -> None:
+    def __init__(self, dsn: str, *, connections: int = 4, tenant: str | None = None) -> None:
         """Connect; raises as `Client.connect`."""
         self._loop = ThreadLoop()
         try:
-            self._core = self._loop.call(partial(Core.open, dsn, connections=connections))
+            self._core = self._loop.call(
+                partial(Core.open, dsn, connections=connections, tenant=tenant)
+            )
         except BaseException:
             self._loop.stop()
             raise

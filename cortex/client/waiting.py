@@ -245,8 +245,9 @@ class Waits:
                 wait.is_read.set()
 
     def _hear(self, job_ids: list[UUID]) -> None:
-        self._ended.update(job_ids)
-        self._wake.set()
+        if known := self._waits.keys() & set(job_ids):
+            self._ended |= known
+            self._wake.set()
 
 
 def _batches(job_ids: Iterable[UUID]) -> list[Sequence[UUID]]:

@@ -10,6 +10,7 @@ import orjson
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.hot import hot
 from cortex.domain.job import Claim, Lease
+from cortex.domain.key_shapes import is_secret_name, masked, masked_value
 from cortex.domain.redaction import begun_in, redact, storable
 
 MESSAGE_CHARS_MAX: Final = 8_000
@@ -138,10 +139,10 @@ def kept_text(text: str, *, limit: int = MESSAGE_CHARS_MAX, length: int | None =
     """
     length = len(text) if length is None else length
     if length <= limit:
-        clean = storable(redact(text))
+        clean = storable(masked(redact(text)))
         return clean if len(clean) <= limit else clean[:limit]
     begun = text[: limit + LOOKAHEAD_CHARS]
-    begun = storable(redact(begun[: len(begun) - begun_in(begun)]))
+    begun = storable(masked(redact(begun[: len(begun) - begun_in(begun)])))
     return f"{begun[:limit]}… ({length:,} characters)"
 
 
@@ -150,7 +151,7 @@ def without_long_secrets(text: str) -> str:
 
     Such as a private key, of which no line would be recognised.
     """
-    return redact(text) if "\n" in text[:-1] else text
+    return masked(redact(text)) if "\n" in text[:-1] else text
 
 
 def kept_fields(fields: Mapping[str, Any] | None) -> str | None:
@@ -163,7 +164,7 @@ def kept_fields(fields: Mapping[str, Any] | None) -> str | None:
     kept: dict[str, Any] = {}
     size = 0
     for name, value in fields.items():
-        shown = _plain(value)
+        shown = _plain(masked_value({name: value})[name] if is_secret_name(str(name)) else value)
         size += len(name) + (len(shown) if isinstance(shown, str) else 16)
         if len(kept) == FIELDS_MAX or size > FIELDS_CHARS_MAX:
             kept["…"] = f"{len(fields) - len(kept)} more fields"
@@ -181,7 +182,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and -_INT_MAX < value < _INT_MAX:
         return int(value)
     if isinstance(value, dict | list | tuple):
-        text = _json(value)
+        text = _json(masked_value(value))
         if text is not None and len(text) <= FIELD_CHARS_MAX and kept_text(text) == text:
             return orjson.loads(text)
     return kept_text(value if isinstance(value, str) else shown(value), limit=FIELD_CHARS_MAX)

@@ -21,6 +21,7 @@ from urllib.parse import quote, quote_plus
 from attrs import frozen
 
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.key_shapes import masked
 
 VALUE_CHARS_MIN: Final = 8
 """Shorter values occur in ordinary text: redacting them would garble it."""
@@ -282,8 +283,11 @@ def storable(text: str) -> str:
 
 
 def clean_text(text: str, *, limit: int = TEXT_MAX) -> str:
-    """Return text that Postgres can store, cut at `limit` characters; no secret is cut in half."""
-    visible = storable(redact(text))
+    """Return text for people that Postgres can store, cut at `limit` characters.
+
+    No secret is cut in half, and keys of others are masked.
+    """
+    visible = storable(masked(redact(text)))
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 

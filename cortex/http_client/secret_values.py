@@ -17,6 +17,7 @@ import attrs
 
 from cortex.domain import redaction
 from cortex.domain.errors import ForbiddenError, InvalidValueError, RejectedError, UsageError
+from cortex.http_client import secret_files
 from cortex.http_client.proxies import Origin
 
 SETTING: Final = "CORTEX_HTTP_SECRETS"
@@ -87,6 +88,14 @@ class SecretPlace:
         return f"secret {name} on pod {socket.gethostname()}:{os.getpid()}: {self}"
 
 
+def secret_files_known() -> Mapping[str, frozenset[tuple[int, int]]]:
+    """Return device and inode of each file that holds a declared secret, by its path. Blocks.
+
+    Raises `UsageError` if the operator's permissions cannot be read.
+    """
+    return secret_files.known(PermittedSecrets.of_environment().files)
+
+
 def header_value(name: str, value: str) -> str:
     """Return a secret that fits into a header; an error of the HTTP layer would quote it."""
     if not (value.isascii() and value.isprintable()):
@@ -132,6 +141,11 @@ class PermittedSecrets:
                 ) from None
         return cls({reference: frozenset(each) for reference, each in hosts.items()})
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of the references to files."""
+        return tuple(each.removeprefix("file:") for each in self.hosts if each.startswith("file:"))
+
     def is_in(self, value: str) -> bool:
         """Return whether a header's value is a reference, behind a word such as Bearer or not."""
         return _IN_HEADER.fullmatch(value) is not None
@@ -169,7 +183,9 @@ def _of_file(file_name: str, place: str) -> str:
         # Without O_NONBLOCK a named pipe would block the open until it has a writer.
         file = os.open(file_name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            is_file = stat.S_ISREG(os.fstat(file).st_mode)
+            status = os.fstat(file)
+            secret_files.note(file_name, status)
+            is_file = stat.S_ISREG(status.st_mode)
             content = os.read(file, VALUE_BYTES_MAX + 1) if is_file else b""
         finally:
             os.close(file)

@@ -107,6 +107,8 @@ class Profile:
     """The sessions' name on the server: distinguishes those of one pod from another's."""
     is_pooled: bool | None = None
     """A pooler lends out sessions; None: unknown until connecting finds out."""
+    tenant: str | None = None
+    """The only tenant whose records the sessions list, find and submit; None: all."""
 
     @classmethod
     def of_pod(cls, dsn: str, name: str) -> Self:
@@ -119,6 +121,8 @@ class Profile:
         role = {"role": self.role} if self.role else {}
         looking = {connections.READ_ONLY: "on"} if self.is_read_only else {}
         named = {"application_name": self.application[:APPLICATION_CHARS_MAX]}
+        if self.tenant is not None:
+            named["cortex.tenant"] = self.tenant
         return (
             named | SESSION_SETTINGS | (HOT_PATH_SETTINGS if self.hot_path else {}) | looking | role
         )
@@ -179,6 +183,11 @@ class Database:
         self._given_back = asyncio.Event()
         self._content_until = float("-inf")
         self._is_closed = False
+
+    @property
+    def tenant(self) -> str | None:
+        """The only tenant whose records are listed, found and submitted; None: all."""
+        return self.profile.tenant
 
     async def fetch(self, query: str, *args: object) -> list[Record]:
         """Run one named statement in its own transaction and return its rows."""

@@ -13,6 +13,7 @@ import trio
 
 import cortex
 from cortex.agent.confinement.means import Confiner
+from cortex.agent.confinement.quota import BYTES_MAX, Quota
 from cortex.agent.models import providers
 from cortex.agent.models.client import ModelClient
 from cortex.agent.models.providers import ModelTrouble, Provider
@@ -75,12 +76,13 @@ def standard_parts(
     api_key: str | None = None,
     hidden: tuple[Path, ...] = (),
     is_unsafe: bool = False,
+    workspace_bytes: int = BYTES_MAX,
     code_version: str = CORTEX_VERSION,
 ) -> PodParts:
     """Return the parts of an ordinary pod: built-in and the apps' own jobs and tools, real models.
 
     `hidden`: paths that no program of an agent may see, besides the folder around the workspaces;
-    `is_unsafe`: programs are not confined.
+    `is_unsafe`: programs are not confined; `workspace_bytes`: how much disk a job may take.
 
     Raises `UsageError` when an app defines a job type or a tool whose name is taken.
     """
@@ -99,7 +101,7 @@ def standard_parts(
     return PodParts(
         registry=registry,
         client=provider.client,
-        tools=Toolbox(tools, confiner),
+        tools=Toolbox(tools, confiner, Quota(workspace_bytes)),
         workspaces=workspaces,
         confinement=confiner.means,
         code_version=code_version,

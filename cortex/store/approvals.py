@@ -280,7 +280,9 @@ async def pending(
     db: Database, *, after: UUID | None = None, limit: int = 100, tenant: str | None = None
 ) -> list[ApprovalRow]:
     """Return waiting requests: the most dangerous first, then the first to expire."""
-    return [_row(row) for row in await db.fetch("approvals.pending", after, limit, tenant)]
+    return [
+        _row(row) for row in await db.fetch("approvals.pending", after, limit, tenant or db.tenant)
+    ]
 
 
 async def page(
@@ -293,7 +295,10 @@ async def page(
 ) -> list[ApprovalRow]:
     """Return requests, newest first."""
     words = [status.value for status in statuses]
-    return [_row(row) for row in await db.fetch("approvals.list", words, before, limit, tenant)]
+    return [
+        _row(row)
+        for row in await db.fetch("approvals.list", words, before, limit, tenant or db.tenant)
+    ]
 
 
 async def changes(
@@ -392,13 +397,13 @@ async def waiting(
     db: Database, *, by: Identity, also: Sequence[UUID], limit: int
 ) -> list[InboxRow]:
     """Return waiting requests, the most urgent ones, and some by their ids; in no order."""
-    rows = await db.fetch("inbox.waiting", limit, by.document(), list(also), by.name)
+    rows = await db.fetch("inbox.waiting", limit, by.document(), list(also), by.name, db.tenant)
     return rows_of(InboxRow, rows)
 
 
 async def decided(db: Database, *, limit: int) -> list[InboxRow]:
     """Return requests that no longer wait, latest first."""
-    return rows_of(InboxRow, await db.fetch("inbox.decided", limit))
+    return rows_of(InboxRow, await db.fetch("inbox.decided", limit, db.tenant))
 
 
 async def arguments(

@@ -297,7 +297,7 @@ async def page(
 
     `tenant`: only the budgets of this tenant itself.
     """
-    return rows_of(BudgetRow, await db.fetch("budgets.list", after, limit, tenant))
+    return rows_of(BudgetRow, await db.fetch("budgets.list", after, limit, tenant or db.tenant))
 
 
 async def _put(

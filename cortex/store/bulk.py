@@ -26,7 +26,7 @@ from cortex.domain.bulk import (
     BulkVerb,
 )
 from cortex.domain.errors import CortexError, NotFoundError, UsageError
-from cortex.domain.job import BULK, JobStatus
+from cortex.domain.job import BULK, DEFAULT_TENANT, JobStatus
 from cortex.domain.job_filter import JobFilter, Refusal, parse_filter, why_not_cancel
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.errors import is_called_off, is_locked
@@ -81,6 +81,8 @@ async def choose(db: Database, job_id: UUID, request: BulkRequest) -> BulkChoice
     row = await db.fetch_one("bulk.submitter", job_id)
     if row is None or row["submitted_by"] is None:
         raise UsageError("a bulk operation is done in the name of its submitter, and it has none")
+    if request.tenant is None and row["tenant"] != DEFAULT_TENANT:
+        request = attrs.evolve(request, tenant=row["tenant"])  # of a session that keeps to it
     chosen = await _choose(db, request, before=request.counted_at or row["created_at"])
     slice_max = {BulkVerb.CANCEL: CHANGE_BATCH, BulkVerb.DISCARD: DISCARD_BATCH}
     most = slice_max.get(request.verb, RESUBMIT_BATCH if chosen.failed else CHANGE_BATCH)

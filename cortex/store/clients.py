@@ -79,9 +79,19 @@ async def submit_once(db: Database, job: Submission, *, key: str, by: str | None
 
 
 async def listen(session: Dedicated, client: UUID, ended: Callable[[list[UUID]], None]) -> None:
-    """Call `ended` with jobs of this client as soon as they have ended. Raises as `listen`."""
-    channel = f"cortex_client_{client.hex}"
-    await session.listen(channel, lambda text: ended([UUID(each) for each in text.split(",")]))
+    """Call `ended` with jobs of this client as soon as they may have ended. Raises as `listen`.
+
+    Any login may notify: read the jobs.
+    """
+    await session.listen(f"cortex_client_{client.hex}", lambda text: ended(_ids_in(text)))
+
+
+def _ids_in(text: str) -> list[UUID]:
+    """Return the ids in a payload; none if it is not one of ours."""
+    try:
+        return [UUID(each) for each in text.split(",")]
+    except ValueError:
+        return []
 
 
 async def wait(session: Dedicated, *, client: UUID, job_ids: Sequence[UUID]) -> None:

@@ -216,7 +216,7 @@ async def groups(
         which.is_unresolved,
         limit,
         looked_max,
-        which.tenant,
+        which.tenant or db.tenant,
     )
     return rows_of(DeadLetterGroup, rows)
 
@@ -226,7 +226,12 @@ async def page(
 ) -> list[DeadLetter]:
     """Return dead letters, newest first, older than that of the job `before`."""
     rows = await db.fetch(
-        "dead_letters.page", *_arguments(which), which.is_unresolved, before, limit, which.tenant
+        "dead_letters.page",
+        *_arguments(which),
+        which.is_unresolved,
+        before,
+        limit,
+        which.tenant or db.tenant,
     )
     return rows_of(DeadLetter, rows)
 
@@ -235,7 +240,7 @@ async def newest_of(
     db: Database, fingerprint: str, *, looked_max: int, limit: int
 ) -> NewestLetters:
     """Return the dead letters of one error among the newest unresolved ones, newest first."""
-    rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit)
+    rows = await db.fetch("dead_letters.newest_of", fingerprint, looked_max, limit, db.tenant)
     return NewestLetters(rows_of(DeadLetter, rows), is_all=all(row["is_all"] for row in rows))
 
 
@@ -243,7 +248,9 @@ async def choose(
     db: Database, which: JobFilter, *, limit: int, through: UUID | None = None
 ) -> list[UUID]:
     """Return the jobs of dead letters to operate on, oldest first, none after `through`."""
-    rows = await db.fetch("dead_letters.choose", *_arguments(which), limit, through, which.tenant)
+    rows = await db.fetch(
+        "dead_letters.choose", *_arguments(which), limit, through, which.tenant or db.tenant
+    )
     return [row["job_id"] for row in rows]
 
 

@@ -7,11 +7,13 @@ from uuid import UUID
 
 import attrs
 
+from cortex.domain.approvals.vote import unmet
 from cortex.domain.canonical import parse
 from cortex.domain.effect import EffectStatus, Resolution
 from cortex.domain.errors import ConflictError, NotFoundError
 from cortex.domain.job import EffectIntent, EffectReport, IntentReply, JobStatus, OpenEffect
 from cortex.domain.people import Identity
+from cortex.domain.phrases import short_id
 from cortex.postgres.database import Database, Record
 from cortex.store.references import by_name
 from cortex.store.rows import from_json, row_of
@@ -56,6 +58,10 @@ class EffectDetail(EffectRow):
     job_type: str
     step: int | None
     """Number of its step, once that is recorded."""
+    people: int | None
+    """How many people approved the call: as many must say that it was not applied."""
+    agreed_by: list[str]
+    """Who has said so of its last call."""
     result: Any
     """The result that a person entered."""
     output: Any
@@ -78,6 +84,17 @@ class EffectResolved:
     job_status: JobStatus
     resolution: Resolution
     job_goes_on: bool
+    people_missing: int = 0
+    """How many more people must say the same before it counts."""
+
+
+@attrs.frozen(kw_only=True)
+class Resolved:
+    """What a person's resolution has changed."""
+
+    job_goes_on: bool = False
+    people_missing: int = 0
+    """How many more people must say the same; 0: it counts."""
 
 
 async def intend(
@@ -164,6 +181,7 @@ async def page(
 ) -> list[EffectRow]:
     """Return effects, newest first, older than `before`."""
     words = [status.value for status in statuses]
+    tenant = tenant or db.tenant
     if job_id is not None:
         rows = await db.fetch("effects.list_of_job", job_id, words, tool, before, limit, tenant)
     elif tool is not None:
@@ -181,11 +199,12 @@ async def resolve(
     by: Identity,
     reason: str,
     result: str | None = None,
-) -> bool:
-    """Record a person's resolution of an unknown effect; return whether its job continues.
+) -> Resolved:
+    """Record a person's resolution of an unknown effect.
 
-    `result`: JSON text of its result, if it was applied. Raises `NotFoundError`, and
-    `ConflictError` if the effect is not unknown.
+    `result`: JSON text of its result, if it was applied. Raises `NotFoundError`, `ForbiddenError`
+    without the roles, and `ConflictError` if the effect is not unknown, or this person may not say
+    so alone or at all.
     """
     while True:
         row = await db.fetch_one(
@@ -195,15 +214,19 @@ async def resolve(
             raise AssertionError("cortex.resolve_effect always answers")
         match row["outcome"]:
             case "resolved":
-                return bool(row["is_let_go"])
+                return Resolved(job_goes_on=bool(row["is_let_go"]))
+            case "agreed":
+                return Resolved(people_missing=row["people"] - row["votes"])
             case "missing":
                 raise NotFoundError(
                     f"effect {effect_id} does not exist", hint="list them: cortex effects ls"
                 )
             case "again":  # a job that continues this one has just taken it along
                 continue
-            case _:
+            case "not_unknown":
                 raise await _not_unknown(db, effect_id)
+            case refusal:
+                raise unmet(refusal, f"effect {short_id(effect_id)}")
 
 
 async def resolve_and_show(
@@ -216,7 +239,7 @@ async def resolve_and_show(
     result: str | None,
 ) -> EffectResolved:
     """Record it as `resolve` does; return the state of the effect and its job."""
-    goes_on = await resolve(db, effect_id, resolution, by=by, reason=reason, result=result)
+    done = await resolve(db, effect_id, resolution, by=by, reason=reason, result=result)
     effect = await show(db, effect_id)
     return EffectResolved(
         id=effect.id,
@@ -225,7 +248,8 @@ async def resolve_and_show(
         job_id=effect.job_id,
         job_status=effect.job_status,
         resolution=resolution,
-        job_goes_on=goes_on,
+        job_goes_on=done.job_goes_on,
+        people_missing=done.people_missing,
     )
 
 

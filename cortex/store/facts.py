@@ -178,7 +178,9 @@ async def page(
     Only those of a source, a job or a tenant, if one is given; none before an id that does not
     exist.
     """
-    rows = await db.fetch("facts.page", list(types), since_s, before, limit, source, job_id, tenant)
+    rows = await db.fetch(
+        "facts.page", list(types), since_s, before, limit, source, job_id, tenant or db.tenant
+    )
     return rows_of(ListedFact, rows)
 
 
@@ -196,7 +198,7 @@ async def costs(
     db: Database, *, by: CostGroup, since_s: float, limit: int = 1000
 ) -> tuple[list[CostRow], CostRow]:
     """Return the usage of model calls by group, most expensive or newest first, and in total."""
-    total, *groups = await db.fetch("facts.costs", by.value, since_s, limit)
+    total, *groups = await db.fetch("facts.costs", by.value, since_s, limit, db.tenant)
     return rows_of(CostRow, groups), row_of(CostRow, total)
 
 

@@ -51,6 +51,7 @@ async def guarded(
     was used for another request, `UsageError` for an invalid key.
     """
     name = checked_key(key)
+    tenant = tenant or db.tenant
     scope = "" if tenant is None else f"tenant:{tenant}"
 
     async def once(connection: Connection) -> GuardedResponse | CortexError:

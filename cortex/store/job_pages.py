@@ -148,6 +148,7 @@ async def _page_due(
     way: WayIn | None,
 ) -> JobPage:
     """Return a page in the order of reading, the nearest to its place first."""
+    which = _own(db, which)
     if JobStatus.RETRY not in (which.statuses or _implied(which)):
         return JobPage(jobs=[], next=None, is_short=False)
     is_looked_for = attrs.evolve(which, states=()) != ALL or which.state_patterns is not None
@@ -180,6 +181,7 @@ async def _page(
     way: WayIn | None,
 ) -> JobPage:
     """Return a page in the order of reading, the nearest to its place first."""
+    which = _own(db, which)
     if way is None:
         way = await way_in(db, which)
     looked_max = LOOKED_MAX if _is_looked_for(which, way) else limit + 1
@@ -205,6 +207,11 @@ async def _page(
         way.tenant,
     )
     return _page_of(rows, at="created_at", looked_max=looked_max, limit=limit)
+
+
+def _own(db: Database, which: JobFilter) -> JobFilter:
+    """Return the filter for the tenant to which the session keeps."""
+    return which if which.tenant is not None else attrs.evolve(which, tenant=db.tenant)
 
 
 def _span(which: JobFilter, place: JobCursor | None) -> tuple[object, ...]:

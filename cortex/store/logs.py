@@ -12,6 +12,7 @@ from cortex.domain.errors import UsageError
 from cortex.domain.log_line import Level, LogLine
 from cortex.postgres.database import Database
 from cortex.store.rows import rows_of, unless_all_null
+from cortex.store.tenants import Kind, owned
 
 PLACES_MAX: Final = 20
 """Attempts of one job from which late lines are still read."""
@@ -106,7 +107,11 @@ class LogTail:
         if len(rows) < limit:
             self._passed.append((now, newest))
         self.mark(rows, now=now)
-        return rows
+        if db.tenant is None:
+            return rows
+        jobs = list({row.job_id for row in rows})
+        own = await owned(db, Kind.JOB, jobs, tenant=db.tenant)
+        return [row for row in rows if row.job_id in own]
 
     def mark(self, rows: Sequence[LogRow], *, now: float) -> None:
         """Note lines that were read elsewhere, too."""
@@ -186,6 +191,11 @@ async def page(
     limit: int = 100,
 ) -> list[LogRow]:
     """Return the newest lines of all jobs, the newest first, not older than this many seconds."""
+    if db.tenant is not None:
+        own, _ = await page_of_tenant(
+            db, db.tenant, least=least, since_s=since_s, before=before, limit=limit
+        )
+        return own
     return rows_of(LogRow, await db.fetch("logs.page", least.value, since_s, before, limit))
 
 

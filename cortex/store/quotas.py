@@ -147,7 +147,7 @@ async def caps(
     db: Database, *, after: str = "", limit: int = 100, tenant: str | None = None
 ) -> list[CapRow]:
     """Return the caps of tenants by name, or that of one."""
-    return rows_of(CapRow, await db.fetch("quotas.caps", after, limit, tenant))
+    return rows_of(CapRow, await db.fetch("quotas.caps", after, limit, tenant or db.tenant))
 
 
 def _change(row: Record) -> QuotaChange:

@@ -5,10 +5,12 @@ detects a dead connection. Any asyncio process may do so::
 
     session = Dedicated(profile, on_lost=...)
     await session.open()
-    await watches.listen(session, hear)  # hear: cortex.domain.answer_text.messages_of
+    await watches.listen(session, hint)
     await watches.watch(session, watcher=my_id, job_ids=[job_id])  # again each RENEW_S
+    known = await watches.said(session, known)  # after each hint
 
-Behind a pooler, listening is impossible: poll `said` instead.
+A notification only hints that there is more to read: any login may send one. Behind a pooler,
+listening is impossible: poll `said` without hints.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -24,8 +26,11 @@ from cortex.postgres.dedicated import Dedicated
 RENEW_S: Final = 10.0
 LAPSE_S: Final = 30.0
 """Two renewals may be lost."""
+CHANNEL: Final = "cortex_stream"
 SAID_KEPT_S: Final = 5.0
-"""For watchers that poll: many times their interval."""
+"""Many times the interval of a watcher that polls."""
+SAID_APART_S: Final = 0.05
+"""Least pause between two reads of one watcher, however many hints come."""
 SAID_MAX: Final = 1_000
 """Payloads at once, some 8 MB; older ones are a gap."""
 FORGET_MAX: Final = 1_000
@@ -36,14 +41,11 @@ class Watched:
     left_s: float
     asked_at: datetime
     """When its newest follower joined, which lacks earlier output."""
-    is_polled: bool = False
-    """One of its watchers receives no notifications."""
 
 
-async def listen(session: Dedicated, hear: Callable[[str], None]) -> None:
-    """Subscribe to the output of watched jobs. Raises as `Dedicated.listen`."""
-    (row,) = await session.fetch("watches.channel")
-    await session.listen(row["name"], hear)
+async def listen(session: Dedicated, on_hint: Callable[[], None]) -> None:
+    """Call `on_hint` when there may be output of watched jobs. Raises as `Dedicated.listen`."""
+    await session.listen(CHANNEL, lambda _: on_hint())
 
 
 async def watch(
@@ -53,9 +55,7 @@ async def watch(
 
     `new`: those of the jobs with a new follower, which lacks earlier output.
     """
-    await session.fetch(
-        "watches.watch", watcher, list(job_ids), LAPSE_S, list(new), session.is_pooled
-    )
+    await session.fetch("watches.watch", watcher, list(job_ids), LAPSE_S, list(new))
 
 
 async def unwatch(session: Dedicated, *, watcher: UUID, job_ids: Sequence[UUID]) -> None:
@@ -66,21 +66,15 @@ async def unwatch(session: Dedicated, *, watcher: UUID, job_ids: Sequence[UUID])
 async def of_pod(db: Database, pod_id: UUID) -> dict[UUID, Watched]:
     """Return which of a pod's jobs are watched."""
     rows = await db.fetch("watches.of_pod", pod_id)
-    return {
-        row["job_id"]: Watched(
-            left_s=row["left_s"], asked_at=row["asked_at"], is_polled=row["is_polled"]
-        )
-        for row in rows
-    }
+    return {row["job_id"]: Watched(left_s=row["left_s"], asked_at=row["asked_at"]) for row in rows}
 
 
-async def send(db: Database, payloads: Sequence[str], *, is_polled: bool = False) -> None:
-    """Send the result of `cortex.domain.answer_text.payloads` to all listeners.
+async def send(db: Database, payloads: Sequence[str]) -> None:
+    """Store the result of `cortex.domain.answer_text.payloads`, and hint at it to all listeners.
 
-    Every send briefly takes a database-wide lock: send few, full payloads. `is_polled`: also store
-    them for watchers that poll.
+    Every send briefly takes a database-wide lock: send few, full payloads.
     """
-    await db.fetch("watches.send", list(payloads), is_polled)
+    await db.fetch("watches.send", list(payloads))
 
 
 async def said(session: Dedicated, known: Collection[int]) -> dict[int, str | None]:

@@ -43,8 +43,29 @@ def remark(row: EffectRow) -> str:
     return row.why or ""
 
 
+def people_missing(count: int) -> str:
+    """Say how many more people must say that an approved call was not applied."""
+    return "1 more person must say the same" if count == 1 else f"{count} more people must say so"
+
+
+def agreed_text(effect: EffectDetail) -> str:
+    """Say who has said that an approved call was not applied, of how many; "" if nobody has."""
+    if not effect.agreed_by or effect.people is None:
+        return ""
+    names = ", ".join(effect.agreed_by)
+    return f"not applied, says {names}: {len(effect.agreed_by)} of {effect.people} people"
+
+
 def prospects(effect: EffectDetail) -> dict[Resolution, str]:
     """Describe the consequence of each resolution of an unknown effect."""
+    found = _prospects(effect)
+    if effect.people is not None and len(effect.agreed_by) + 1 < effect.people:
+        missing = effect.people - len(effect.agreed_by) - 1
+        found[Resolution.NOT_APPLIED] = f"{people_missing(missing)} before the call is made again"
+    return found
+
+
+def _prospects(effect: EffectDetail) -> dict[Resolution, str]:
     if not effect.job_status.is_terminal:
         return {
             Resolution.APPLIED: "the job goes on with its --result and does not call again",

@@ -16,6 +16,25 @@ CREATE FUNCTION cortex.caller_submitted(submitted_with text) RETURNS boolean
 COMMENT ON FUNCTION cortex.caller_submitted IS
     'Whether a job with this credential was submitted by the caller''s login, which no setting can change.';
 
+CREATE TABLE cortex.login_tenant (
+    login name PRIMARY KEY,
+    tenant text NOT NULL CHECK (length(tenant) BETWEEN 1 AND 100)
+);
+COMMENT ON TABLE cortex.login_tenant IS
+    'Logins that submit jobs of one tenant, and see only those. Written by the owner of the schema.';
+COMMENT ON COLUMN cortex.login_tenant.login IS 'The login, which Postgres authenticates.';
+COMMENT ON COLUMN cortex.login_tenant.tenant IS 'Its tenant.';
+
+CREATE FUNCTION cortex.caller_tenant() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce((SELECT l.tenant FROM cortex.login_tenant l WHERE l.login = session_user),
+                nullif(current_setting('cortex.tenant', true), '')) $$;
+COMMENT ON FUNCTION cortex.caller_tenant IS
+    'The only tenant whose jobs the caller submits and sees; null: all. That of the login, which no setting can change; of '
+    'other logins the one to which the session keeps itself.';
+REVOKE EXECUTE ON FUNCTION cortex.caller_tenant FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.caller_tenant TO cortex_runtime;
+
 CREATE FUNCTION cortex.refuse_for_submitter(ids uuid[], types text[], payloads jsonb[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -188,9 +207,18 @@ DECLARE
     new_ids uuid[];
     keyed record;
     other record;
+    own_tenant CONSTANT text := cortex.caller_tenant();
 BEGIN
     IF NOT cortex.caller_is_runtime() THEN
         PERFORM cortex.refuse_for_submitter(ids, types, payloads);
+    END IF;
+    IF own_tenant IS NOT NULL THEN
+        SELECT t INTO wrong FROM unnest(tenants) AS t WHERE t <> own_tenant LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'a job of tenant "%" may not be submitted: % is of tenant "%"', wrong, session_user, own_tenant
+                USING ERRCODE = 'insufficient_privilege', HINT = 'leave out the tenant';
+        END IF;
+        tenants := array_fill(own_tenant, ARRAY[cardinality(ids)]);
     END IF;
     -- Each check runs over the rows only if the arrays as a whole do not show already that they pass.
     IF array_remove(tenants, NULL) <> '{}' AND EXISTS (SELECT FROM cortex.tenant_cap) THEN
@@ -351,7 +379,7 @@ CREATE FUNCTION cortex.first_submit(key text, id uuid, digest bytea, tenant text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- Each login has keys of its own, for each tenant.
-    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, 'default'));
+    own CONSTANT text := format('db:%I:%s', session_user, coalesce(tenant, cortex.caller_tenant(), 'default'));
     first record;
 BEGIN
     IF key !~ '^[!-~]{1,200}$' THEN

@@ -178,8 +178,34 @@ COMMENT ON FUNCTION cortex.intend IS
     'Permission for an attempt to call, or the reason against it: go · recheck: called before, with no recorded '
     'outcome · done · abandoned · diverged (with the arguments and the tool of the open call) · frozen · quota · never · no_amount · unapproved · lost.';
 
+-- ------------------------------------------------------------------ people's resolutions
+
+CREATE TABLE cortex.effect_vote (
+    effect_id uuid NOT NULL,
+    call int NOT NULL,
+    person_id uuid NOT NULL,
+    person text NOT NULL CHECK (length(person) BETWEEN 1 AND 200),
+    credential text NOT NULL,
+    reason text NOT NULL,
+    at timestamptz NOT NULL DEFAULT cortex.now(),
+    PRIMARY KEY (effect_id, call, person_id)
+);
+COMMENT ON TABLE cortex.effect_vote IS
+    'Who has said that an approved call was not applied, so that it may be made again; append-only. It takes as many '
+    'people as the approval.';
+COMMENT ON COLUMN cortex.effect_vote.effect_id IS 'The effect.';
+COMMENT ON COLUMN cortex.effect_vote.call IS 'Which of its calls: calls_count at that time.';
+COMMENT ON COLUMN cortex.effect_vote.person_id IS 'Who.';
+COMMENT ON COLUMN cortex.effect_vote.person IS 'Their name, with the label beside it.';
+COMMENT ON COLUMN cortex.effect_vote.credential IS 'What proved it.';
+COMMENT ON COLUMN cortex.effect_vote.reason IS 'Their evidence.';
+COMMENT ON COLUMN cortex.effect_vote.at IS 'When.';
+CREATE TRIGGER effect_vote_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.effect_vote
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+GRANT SELECT ON cortex.effect_vote TO cortex_runtime;
+
 CREATE FUNCTION cortex.resolve_effect(of_effect uuid, said text, caller jsonb, why text, returned json)
-    RETURNS TABLE (outcome text, is_let_go boolean)
+    RETURNS TABLE (outcome text, is_let_go boolean, votes int, people int)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -187,22 +213,52 @@ DECLARE
     held cortex.effect;
     lives boolean;
     who record;
+    approved record;
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
     SELECT e.job_id INTO owner FROM cortex.effect e WHERE e.id = of_effect;
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 'missing', false;
+        RETURN QUERY SELECT 'missing', false, 0, 0;
         RETURN;
     END IF;
     PERFORM FROM cortex_worker.task t WHERE t.job_id = owner FOR UPDATE;
     SELECT j.finished_at IS NULL INTO lives FROM cortex.job_record j WHERE j.id = owner FOR UPDATE;
     SELECT * INTO held FROM cortex.effect e WHERE e.id = of_effect FOR UPDATE;
     IF held.job_id <> owner THEN
-        RETURN QUERY SELECT 'again', false;
+        RETURN QUERY SELECT 'again', false, 0, 0;
         RETURN;
     ELSIF held.status <> 'UNKNOWN' THEN
-        RETURN QUERY SELECT 'not_unknown', false;
+        RETURN QUERY SELECT 'not_unknown', false, 0, 0;
         RETURN;
+    END IF;
+    SELECT * INTO approved FROM cortex.approval a WHERE a.id = held.approval_id;
+    IF FOUND AND said = 'not-applied' THEN
+        -- Then the call is made again: that needs the people whom the call itself needed.
+        SELECT * INTO who FROM cortex.person_of(caller, 'approver', true);
+        people := approved.people;
+        outcome := CASE
+            WHEN approved.risk = 'CRITICAL' AND NOT who.is_own THEN 'shared_credential'
+            WHEN cortex.is_own_request(approved.risk, held.lineage_id, approved.requested_by, approved.requested_with,
+                                       who.person_id, who.name, who.credential) THEN 'own_request' END;
+        IF outcome IS NULL THEN
+            INSERT INTO cortex.effect_vote (effect_id, call, person_id, person, credential, reason)
+            VALUES (of_effect, held.calls_count, who.person_id, who.name, who.credential, why) ON CONFLICT DO NOTHING;
+            outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
+        END IF;
+        votes := (SELECT count(*) FROM cortex.effect_vote v
+                  WHERE v.effect_id = of_effect AND v.call = held.calls_count);
+        IF outcome IS NULL AND votes < people THEN
+            INSERT INTO cortex.fact (
+                type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
+            VALUES ('lifecycle', 'effect_agreed', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt,
+                    held.key, held.agent_id, held.agent_version,
+                    jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'resolution', said,
+                                       'tool', held.tool, 'people', people, 'agreed', votes));
+        END IF;
+        IF outcome IS NOT NULL OR votes < people THEN
+            RETURN QUERY SELECT coalesce(outcome, 'agreed'), false, votes, people;
+            RETURN;
+        END IF;
     END IF;
     UPDATE cortex.effect e
     SET status = CASE WHEN said = 'applied' THEN 'COMPLETED' WHEN said = 'give-up' THEN 'ABANDONED'
@@ -216,12 +272,14 @@ BEGIN
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
     VALUES ('lifecycle', 'effect_resolved', 'effect:' || of_effect, held.tenant, held.job_id, held.attempt, held.key,
             held.agent_id, held.agent_version,
-            jsonb_build_object('by', who.name, 'reason', why, 'resolution', said, 'tool', held.tool));
-    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id);
+            jsonb_build_object('by', who.name, 'credential', who.credential, 'reason', why, 'resolution', said,
+                               'tool', held.tool));
+    RETURN QUERY SELECT 'resolved', lives AND cortex.let_go(held.job_id), votes, people;
 END $$;
 COMMENT ON FUNCTION cortex.resolve_effect IS
-    'Records a person''s resolution of an effect: resolved, or why not: missing · not_unknown · again. Needs the role '
-    'operator.';
+    'Records a person''s resolution of an effect: resolved · agreed (more people are needed), or why not: missing · '
+    'not_unknown · again · shared_credential · own_request · agreed_before. Needs the role operator; that an approved call '
+    'was not applied also needs the role approver, and as many people as the approval.';
 REVOKE EXECUTE ON FUNCTION cortex.resolve_effect(uuid, text, jsonb, text, json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.resolve_effect(uuid, text, jsonb, text, json) TO cortex_runtime;
 

@@ -1,4 +1,5 @@
--- Live output: who watches which job, and a short-lived copy for watchers that cannot receive notifications.
+-- Live output: who watches which job, and the output of the last seconds. A notification only says that there is more:
+-- any login may listen to any channel.
 
 -- Unlogged: watchers renew their rows every few seconds, and after a crash there are no watchers.
 CREATE UNLOGGED TABLE cortex.watch (
@@ -7,7 +8,6 @@ CREATE UNLOGGED TABLE cortex.watch (
     pod_id uuid,
     asked_at timestamptz NOT NULL DEFAULT cortex.now(),
     until timestamptz NOT NULL,
-    is_polled boolean NOT NULL DEFAULT false,
     PRIMARY KEY (job_id, watcher)
 ) WITH (
     fillfactor = 50,
@@ -22,7 +22,6 @@ COMMENT ON COLUMN cortex.watch.pod_id IS 'The pod that ran the job when the watc
 COMMENT ON COLUMN cortex.watch.asked_at IS
     'When its newest follower joined: earlier output is sent again, since that follower lacks it.';
 COMMENT ON COLUMN cortex.watch.until IS 'When it expires: its watcher renews it while it watches.';
-COMMENT ON COLUMN cortex.watch.is_polled IS 'Its watcher receives no notifications: sent output is also stored for it.';
 CREATE INDEX watch_pod ON cortex.watch (pod_id) WHERE pod_id IS NOT NULL;
 CREATE INDEX watch_until ON cortex.watch (until);
 
@@ -36,20 +35,10 @@ CREATE UNLOGGED TABLE cortex.said (
     autovacuum_vacuum_threshold = 2000          -- short-lived rows: vacuum by count, not by share
 );
 COMMENT ON TABLE cortex.said IS
-    'Output of models in the last seconds, for watchers that receive no notifications. Transient, lost in a crash.';
+    'Output of models in the last seconds, for those who watch. Transient, lost in a crash.';
 COMMENT ON COLUMN cortex.said.id IS 'Order of arrival; with two pods, the later output may arrive first.';
 COMMENT ON COLUMN cortex.said.at IS 'When it was sent.';
-COMMENT ON COLUMN cortex.said.payload IS 'As sent by NOTIFY.';
+COMMENT ON COLUMN cortex.said.payload IS 'Pieces of answers, as JSON.';
 CREATE INDEX said_at ON cortex.said (at);
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.watch, cortex.said TO cortex_runtime;
-
--- Postgres lets each login listen to each channel whose name it knows: of the one with the output of models, only those
--- who may read jobs know the name.
-CREATE TABLE cortex.stream_channel (
-    name text PRIMARY KEY DEFAULT 'cortex_stream_' || replace(gen_random_uuid()::text, '-', '')
-);
-COMMENT ON TABLE cortex.stream_channel IS 'The notification channel of live output: one row, a random name.';
-COMMENT ON COLUMN cortex.stream_channel.name IS 'Its name.';
-INSERT INTO cortex.stream_channel DEFAULT VALUES;
-GRANT SELECT ON cortex.stream_channel TO cortex_runtime;

@@ -13,6 +13,7 @@
 --   effect.job_id, lineage_id        PENDING or UNKNOWN blocks, as a person may have to resolve it; else deleted with it
 --   approval.job_id, lineage_id      PENDING blocks, as does a link that still shows the outcome (a week); else deleted
 --   approval_vote                    deleted with its approval
+--   effect_vote                      deleted with its effect
 --   dead_letter.job_id               unresolved blocks: a retry continues the job; else deleted with it
 --   dead_letter.retried_as           same lineage
 --   budget.subject (scope job)       blocks: the budget counts this lineage
@@ -194,6 +195,8 @@ BEGIN
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
+    WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.approval_vote o USING unnest(gone) AS g(id), cortex.approval a
     WHERE a.job_id = g.id AND o.approval_id = a.id;

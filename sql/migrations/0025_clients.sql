@@ -49,6 +49,7 @@ BEGIN
     SELECT j.id, wait_for_jobs.client, cortex.now() + least(lapse_s, 60) * interval '1 second'
     FROM (SELECT DISTINCT unnest(jobs) AS id) asked JOIN cortex.job_record j ON j.id = asked.id
     WHERE j.finished_at IS NULL AND (cortex.caller_is_runtime() OR cortex.caller_submitted(j.submitted_with))
+      AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
     ORDER BY j.id
     ON CONFLICT ON CONSTRAINT waiting_client_pkey DO UPDATE SET until = excluded.until;
 END $$;
@@ -78,6 +79,7 @@ FROM (
     FROM unnest($1) WITH ORDINALITY AS asked(id, n)
     LEFT JOIN cortex.job j ON j.id = asked.id
         AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+        AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
     WHERE j.id IS NULL OR j.finished_at IS NOT NULL
        OR j.waiting_on = 'code'
 ) e;
@@ -101,6 +103,7 @@ SELECT asked.n::int AS n, j.status::text AS status, j.finished_at IS NOT NULL AS
 FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS asked(job_id, history_id, ended_attempt, seq, claimed_attempt, n)
 LEFT JOIN cortex.job j ON j.id = asked.job_id
     AND ((SELECT cortex.caller_is_runtime()) OR cortex.caller_submitted(j.submitted_with))
+    AND j.tenant = coalesce((SELECT cortex.caller_tenant()), j.tenant)
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(r ORDER BY r.id) AS rows FROM (
         SELECT h.id, h.previous, h.new, h.attempt, h.at, h.metadata, hp.name AS pod, hc.version AS code_version
@@ -169,6 +172,6 @@ BEGIN
     GRANT USAGE ON SCHEMA cortex TO cortex_submitter;
     GRANT SELECT ON cortex.migration TO cortex_submitter;
     GRANT EXECUTE ON FUNCTION
-        cortex.submit_jobs, cortex.first_submit, cortex.wait_for_jobs, cortex.job_results, cortex.job_events,
+        cortex.caller_tenant, cortex.submit_jobs, cortex.first_submit, cortex.wait_for_jobs, cortex.job_results, cortex.job_events,
         cortex.served_type TO cortex_submitter;
 END $$;

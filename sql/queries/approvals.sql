@@ -118,7 +118,7 @@ WITH page AS (
          ORDER BY created_at DESC, id DESC LIMIT $3)
         UNION ALL
         (SELECT id, created_at FROM cortex.approval
-         WHERE tenant = $4 AND tenant <> 'default' AND status = wanted.status
+         WHERE $4::text IS NOT NULL AND tenant = $4 AND tenant <> 'default' AND status = wanted.status
            AND (created_at, id) < (coalesce(b.created_at, 'infinity'), coalesce(b.id, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
          ORDER BY created_at DESC, id DESC LIMIT $3)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3

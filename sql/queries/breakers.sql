@@ -25,7 +25,7 @@ WITH saved AS (
     INSERT INTO cortex.fact (type, subtype, source, data)
     SELECT 'lifecycle', change.subtype, saved.name, $18::jsonb FROM saved, unnest($17::text[]) AS change(subtype)
 ), hinted AS (
-    SELECT pg_notify('cortex_breaker', name) FROM saved WHERE $19::bool
+    SELECT pg_notify('cortex_breaker', '') FROM saved WHERE $19::bool
 )
 SELECT saved.version FROM saved LEFT JOIN hinted ON true;
 

@@ -1,6 +1,6 @@
 -- name: submitter
--- Who submitted a bulk operation and when, and the present. $1 job id. Locks: none.
-SELECT j.submitted_by, j.submitted_with, j.created_at, coalesce(j.lineage_id, j.id) AS id, cortex.now() AS now
+-- Who submitted a bulk operation and when, for which tenant, and the present. $1 job id. Locks: none.
+SELECT j.submitted_by, j.submitted_with, j.created_at, j.tenant, coalesce(j.lineage_id, j.id) AS id, cortex.now() AS now
 FROM cortex.job j WHERE j.id = $1;
 
 -- name: progress

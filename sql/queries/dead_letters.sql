@@ -262,7 +262,7 @@ WITH looked AS MATERIALIZED (
     UNION ALL
     (SELECT d.job_id, d.fingerprint, d.created_at, d.state
      FROM cortex.dead_letter d
-     WHERE {matching} AND d.tenant = $20 AND d.tenant <> 'default'
+     WHERE {matching} AND $20::text IS NOT NULL AND d.tenant = $20 AND d.tenant <> 'default'
        AND (NOT $17::bool OR d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
 ), found AS (
@@ -285,11 +285,17 @@ ORDER BY f.last_at DESC, f.fingerprint;
 
 -- name: newest_of
 -- Dead letters of one error among the newest undecided ones, newest first. $1 fingerprint, $2 most dead letters to
--- read, $3 limit. `is_all`: there is no unread dead letter.
+-- read, $3 limit, $4 a tenant or null for all. `is_all`: there is no unread dead letter.
 WITH looked AS MATERIALIZED (
-    SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
-    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
-    ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2
+    -- Only one of the two is read.
+    (SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
+     WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') AND $4::text IS NULL
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2)
+    UNION ALL
+    (SELECT d.job_id, d.fingerprint FROM cortex.dead_letter d
+     WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+       AND $4::text IS NOT NULL AND d.tenant = $4
+     ORDER BY d.created_at DESC, d.job_id DESC LIMIT $2)
 )
 SELECT {letter}, (SELECT count(*) FROM looked) < $2 AS is_all
 FROM (SELECT l.job_id FROM looked l WHERE l.fingerprint = $1 LIMIT $3) found
@@ -316,7 +322,7 @@ WITH edge AS MATERIALIZED (
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)
     UNION ALL
     (SELECT d.* FROM cortex.dead_letter d
-     WHERE {matching} AND d.tenant = $20 AND d.tenant <> 'default'
+     WHERE {matching} AND $20::text IS NOT NULL AND d.tenant = $20 AND d.tenant <> 'default'
        AND (NOT $17::bool OR d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED'))
        AND ($18::uuid IS NULL OR (d.created_at, d.job_id) < (SELECT e.created_at, e.job_id FROM edge e))
      ORDER BY d.created_at DESC, d.job_id DESC LIMIT $19)

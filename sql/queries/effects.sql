@@ -41,7 +41,10 @@ ORDER BY e.created_at, e.id;
 
 -- name: show
 -- One effect in full, with the output of its step: its result, or what the model received. $1 id.
-SELECT e.*, a.name AS agent, j.status AS job_status, j.type AS job_type, s.seq AS step, s.output, cortex.now() AS now
+SELECT e.*, a.name AS agent, j.status AS job_status, j.type AS job_type, s.seq AS step, s.output,
+       ARRAY(SELECT v.person FROM cortex.effect_vote v
+             WHERE v.effect_id = e.id AND v.call = e.calls_count ORDER BY v.at) AS agreed_by,
+       (SELECT p.people FROM cortex.approval p WHERE p.id = e.approval_id) AS people, cortex.now() AS now
 FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id LEFT JOIN cortex.job j ON j.id = e.job_id
 LEFT JOIN cortex.job_step s ON s.job_id = e.job_id AND s.key = e.key
 WHERE e.id = $1;
@@ -66,7 +69,7 @@ WITH edge AS MATERIALIZED (
          ORDER BY e.created_at DESC, e.id DESC LIMIT $3)
         UNION ALL
         (SELECT e.id, e.created_at FROM cortex.effect e
-         WHERE e.tenant = $4 AND e.tenant <> 'default' AND e.status = wanted.status
+         WHERE $4::text IS NOT NULL AND e.tenant = $4 AND e.tenant <> 'default' AND e.status = wanted.status
            AND (e.created_at, e.id) < (edge.at, edge.id)
          ORDER BY e.created_at DESC, e.id DESC LIMIT $3)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $3
@@ -90,7 +93,7 @@ WITH edge AS MATERIALIZED (
          ORDER BY e.created_at DESC, e.id DESC LIMIT $4)
         UNION ALL
         (SELECT e.id, e.created_at FROM cortex.effect e
-         WHERE e.tenant = $5 AND e.tenant <> 'default' AND e.tool || '' = $1 AND e.status = wanted.status
+         WHERE $5::text IS NOT NULL AND e.tenant = $5 AND e.tenant <> 'default' AND e.tool || '' = $1 AND e.status = wanted.status
            AND (e.created_at, e.id) < (edge.at, edge.id)
          ORDER BY e.created_at DESC, e.id DESC LIMIT $4)) found
     ORDER BY found.created_at DESC, found.id DESC LIMIT $4

@@ -43,7 +43,7 @@ WITH edge AS MATERIALIZED (
         UNION ALL
         SELECT each.* FROM unnest($1::text[]) AS wanted(type) CROSS JOIN LATERAL (
             SELECT * FROM cortex.fact f
-            WHERE f.tenant = $7 AND f.tenant <> 'default' AND f.type = wanted.type AND f.at >= (SELECT since FROM edge)
+            WHERE $7::text IS NOT NULL AND f.tenant = $7 AND f.tenant <> 'default' AND f.type = wanted.type AND f.at >= (SELECT since FROM edge)
               AND ($5::text IS NULL OR f.source = $5)
               AND (f.at, f.id) < ((SELECT at FROM edge), (SELECT id FROM edge))
             ORDER BY f.at DESC, f.id DESC LIMIT $4) each
@@ -91,7 +91,8 @@ SELECT * FROM (
 ORDER BY f.at, f.id;
 
 -- name: costs
--- The usage of model calls, by group. $1 agent, model, tenant, job or day; $2 seconds back, $3 limit of groups.
+-- The usage of model calls, by group. $1 agent, model, tenant, job or day; $2 seconds back, $3 limit of groups, $4 a
+-- tenant or null for all.
 -- "again": calls whose response was not kept, or whose step a later call of the job repeated. Returns the total over
 -- all groups first, then the most expensive groups, or the newest days.
 WITH call AS (
@@ -106,6 +107,7 @@ WITH call AS (
                OR lead(f.id) OVER (PARTITION BY f.job_id, f.step ORDER BY f.id) IS NOT NULL AS is_again
     FROM cortex.fact f
     WHERE f.type = 'cost' AND f.at >= cortex.now() - $2::float8 * interval '1 second'
+      AND ($4::text IS NULL OR f.tenant = $4)
 ), counted AS (
     -- Zero usage costs nothing, whatever the model's price.
     SELECT c.*, input + output + cache_read + cache_write AS tokens,

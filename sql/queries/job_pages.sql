@@ -51,7 +51,7 @@ WITH edge AS MATERIALIZED (
         UNION ALL
         SELECT found.* FROM edge CROSS JOIN LATERAL (
             SELECT j.id, j.created_at FROM cortex.job_record j
-            WHERE j.tenant = $27::text AND j.tenant <> 'default'
+            WHERE $27::text IS NOT NULL AND j.tenant = $27 AND j.tenant <> 'default'
               AND j.created_at > edge.low AND j.created_at < edge.high
               AND (j.created_at, j.id) < (edge.at, edge.id)
             ORDER BY j.created_at DESC, j.id DESC LIMIT $16) found
@@ -134,7 +134,7 @@ WITH edge AS MATERIALIZED (
         UNION ALL
         SELECT found.* FROM edge CROSS JOIN LATERAL (
             SELECT j.id, j.created_at FROM cortex.job_record j
-            WHERE j.tenant = $27::text AND j.tenant <> 'default'
+            WHERE $27::text IS NOT NULL AND j.tenant = $27 AND j.tenant <> 'default'
               AND j.created_at > edge.low AND j.created_at < edge.high
               AND (j.created_at, j.id) > (edge.at, edge.id)
             ORDER BY j.created_at, j.id LIMIT $16) found

@@ -210,17 +210,19 @@ ORDER BY o.seq DESC LIMIT $7;
 
 -- name: unsent
 -- Messages that failed, the newest first, then those under way or waiting, the oldest first; without their contents.
--- $1 most of each.
+-- $1 most of each, $2 a tenant or null for all.
 (SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
         o.lost_count, o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
- FROM (SELECT * FROM cortex.outbox WHERE status = 'FAILED' ORDER BY seq DESC LIMIT $1) o
+ FROM (SELECT * FROM cortex.outbox WHERE status = 'FAILED' AND ($2::text IS NULL OR tenant = $2)
+       ORDER BY seq DESC LIMIT $1) o
  LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
  ORDER BY o.seq DESC)
 UNION ALL
 (SELECT o.seq, o.id, o.topic, o.key, o.tenant, o.subscription, o.escalated_from, o.status, o.attempts,
         o.lost_count, o.available_at, o.is_parked, o.locked_until, o.last_error, o.created_at, o.finished_at, p.name AS pod, s.channel, cortex.now() AS now
  FROM (SELECT waiting.* FROM unnest(ARRAY['PROCESSING', 'PENDING']) AS wanted(status) CROSS JOIN LATERAL (
-           SELECT * FROM cortex.outbox u WHERE u.status = wanted.status ORDER BY u.seq LIMIT $1) waiting
+           SELECT * FROM cortex.outbox u WHERE u.status = wanted.status AND ($2::text IS NULL OR u.tenant = $2)
+           ORDER BY u.seq LIMIT $1) waiting
        ORDER BY waiting.seq LIMIT $1) o
  LEFT JOIN cortex.pod p ON p.id = o.locked_by LEFT JOIN cortex.subscription s ON s.name = o.subscription
  ORDER BY o.seq);

@@ -19,7 +19,7 @@ WITH before AS MATERIALIZED (
                               'before', (SELECT limit_amount FROM before))
     FROM put
 ), hinted AS (
-    SELECT pg_notify('cortex_breaker', 'quota:' || name) FROM put  -- who waits for it is looked at at once
+    SELECT pg_notify('cortex_breaker', '') FROM put  -- who waits for it is looked at at once
 )
 SELECT put.name, put.limit_amount AS after, (SELECT limit_amount FROM before) AS before
 FROM put LEFT JOIN hinted ON true;
@@ -37,7 +37,7 @@ WITH gone AS (
            jsonb_build_object('by', $2::text, 'reason', $3::text, 'before', limit_amount)
     FROM gone
 ), hinted AS (
-    SELECT pg_notify('cortex_breaker', 'quota:' || name) FROM gone
+    SELECT pg_notify('cortex_breaker', '') FROM gone
 )
 SELECT gone.name, gone.limit_amount AS before FROM gone LEFT JOIN hinted ON true;
 

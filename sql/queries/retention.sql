@@ -110,6 +110,9 @@ FROM (
     SELECT 10, 'fact', to_json(f), f.job_id, f.id FROM job JOIN cortex.fact f ON f.job_id = job.id
     UNION ALL
     SELECT 11, 'log_line', to_json(l), l.job_id, l.id FROM job JOIN cortex.log_line l ON l.job_id = job.id
+    UNION ALL
+    SELECT 12, 'effect_vote', to_json(v), e.job_id, v.call
+    FROM job JOIN cortex.effect e ON e.job_id = job.id JOIN cortex.effect_vote v ON v.effect_id = e.id
 ) line
 ORDER BY line.nth > 1, line.job_id, line.nth, line.seq;
 

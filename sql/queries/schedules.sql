@@ -115,7 +115,7 @@ WITH put AS (
            jsonb_build_object('by', $15::text, 'reason', $16::text, 'cron', cron, 'zone', zone, 'type', type)
     FROM put
 ), hinted AS (
-    SELECT pg_notify('cortex_breaker', 'schedule:' || name) FROM put
+    SELECT pg_notify('cortex_breaker', '') FROM put
 )
 SELECT put.name FROM put LEFT JOIN hinted ON true;
 
@@ -162,7 +162,7 @@ WITH resumed AS (
            jsonb_build_object('by', $4::text, 'reason', $5::text)
     FROM resumed
 ), hinted AS (
-    SELECT pg_notify('cortex_breaker', 'schedule:' || name) FROM resumed
+    SELECT pg_notify('cortex_breaker', '') FROM resumed
 )
 SELECT resumed.name FROM resumed LEFT JOIN hinted ON true;
 

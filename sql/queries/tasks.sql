@@ -553,7 +553,7 @@ WITH dead AS MATERIALIZED (
 ), hinted AS (
     SELECT pg_notify('cortex_task', 'queued')
     FROM (SELECT FROM (SELECT id FROM moved UNION ALL SELECT job_id FROM gone) m LIMIT 1) m
-    UNION ALL SELECT pg_notify('cortex_breaker', name) FROM given_back
+    UNION ALL SELECT pg_notify('cortex_breaker', '') FROM given_back
 )
 SELECT (SELECT count(*) FROM dead) = 1 AS is_dead,
        (SELECT count(*) FROM buried) = 1 AS is_done,

@@ -1,11 +1,6 @@
--- name: channel
--- The channel to listen to.
-SELECT name FROM cortex.stream_channel;
-
 -- name: watch
 -- Starts or renews the watches of one watcher, and notifies the pods that run the jobs; deletes a few expired ones. $1
--- watcher, $2 job ids, $3 seconds until they expire, $4 those of the jobs that have a new follower, $5 whether the
--- watcher receives no notifications. Locks: its watches, and unlocked expired ones. Returns how many pods were
+-- watcher, $2 job ids, $3 seconds until they expire, $4 those of the jobs that have a new follower. Locks: its watches, and unlocked expired ones. Returns how many pods were
 -- notified.
 WITH lapsed AS (
     SELECT job_id, watcher FROM cortex.watch
@@ -13,9 +8,9 @@ WITH lapsed AS (
 ), cleared AS (
     DELETE FROM cortex.watch w USING lapsed l WHERE w.job_id = l.job_id AND w.watcher = l.watcher
 ), kept AS (
-    INSERT INTO cortex.watch AS w (job_id, watcher, pod_id, until, is_polled)
+    INSERT INTO cortex.watch AS w (job_id, watcher, pod_id, until)
     SELECT j.id, $1, CASE WHEN j.status::text = 'RUNNING' THEN j.pod_id END,
-           cortex.now() + $3::float8 * interval '1 second', $5
+           cortex.now() + $3::float8 * interval '1 second'
     FROM unnest($2::uuid[]) AS asked(id) JOIN cortex.job j ON j.id = asked.id
     ORDER BY j.id
     ON CONFLICT (job_id, watcher) DO UPDATE
@@ -36,22 +31,17 @@ SELECT count(pg_notify('cortex_control', p.pod_id::text)) AS hint_count
 FROM (SELECT DISTINCT pod_id FROM gone WHERE pod_id IS NOT NULL) p;
 
 -- name: of_pod
--- The watched jobs of a pod: for how many more seconds, since when by the newest follower, and whether by a watcher
--- that receives no notifications. $1 pod id.
-SELECT job_id, extract(epoch FROM max(until) - cortex.now())::float8 AS left_s, max(asked_at) AS asked_at,
-       bool_or(is_polled) AS is_polled
+-- The watched jobs of a pod: for how many more seconds, and since when by the newest follower. $1 pod id.
+SELECT job_id, extract(epoch FROM max(until) - cortex.now())::float8 AS left_s, max(asked_at) AS asked_at
 FROM cortex.watch WHERE pod_id = $1 AND until > cortex.now() GROUP BY job_id;
 
 -- name: send
--- Sends output of models to all listeners, in one transaction. $1 payloads of less than 8000 bytes, $2 whether to store
--- them for watchers that receive no notifications. Locks: the lock of all notifications, at commit, which does not wait
--- for the disk: this output matters only briefly.
+-- Stores output of models for all watchers, and notifies them that there is some. $1 payloads of less than 8000 bytes.
+-- Locks: the lock of all notifications, at commit, which does not wait for the disk: this output matters only briefly.
 WITH kept AS (
-    INSERT INTO cortex.said (payload) SELECT payload FROM unnest($1::text[]) AS payload WHERE $2::bool
+    INSERT INTO cortex.said (payload) SELECT payload FROM unnest($1::text[]) AS payload RETURNING id
 )
-SELECT count(pg_notify((SELECT name FROM cortex.stream_channel), payload)) AS count,
-       set_config('synchronous_commit', 'off', true)
-FROM unnest($1::text[]) AS payload;
+SELECT pg_notify('cortex_stream', max(id)::text), set_config('synchronous_commit', 'off', true) FROM kept;
 
 -- name: said
 -- Output stored in the last seconds, the newest in order of arrival. $1 seconds, $2 known ids: without their payloads,

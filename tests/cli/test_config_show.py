@@ -16,6 +16,7 @@ EXAMPLES = dict.fromkeys(NAMES, "60") | {
     "dsn": "postgresql://u@db/x",
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
+    "http_proxies": "127.0.0.1,10.1.0.0/16",
     "isolated_mb": "100",
     "kill_s": "63",
     "public_url": "https://cortex.example.org",

@@ -18,6 +18,7 @@ from cortex.domain.argument_check import misfits
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.control_flow import Suspended
 from tests.support.agent_turns import Script, calls, says
+from tests.support.pod_place import open_up
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
 
@@ -94,9 +95,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     folder = tmp_path / "folder"
     folder.mkdir(mode=0o755)
-    for each in tmp_path.parents:
-        if each.owner() == tmp_path.owner():
-            each.chmod(0o755)
+    open_up(folder)
     return Job(tmp_path / "workspaces", folder)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cortex.agent.confinement.interrupted import settle
 from cortex.agent.confinement.kept_names import (
     FOLDERS_MAX,
     KEPT,
@@ -17,6 +18,7 @@ from cortex.agent.confinement.kept_names import (
     survey,
 )
 from cortex.domain.confinement import Confinement
+from tests.support.eventually import eventually
 from tests.support.pod_place import AS_ROOT, Place, available
 
 CREATING = {
@@ -185,6 +187,30 @@ def test_a_change_of_what_exists_below_is_reported(
     if is_written(means):
         assert "changed, although programs may not: old/.envrc, old/.vscode" in done["stderr"]
         assert moved(place) == []
+
+
+def test_a_dead_pods_folder_is_searched_later(
+    confined_as_me: tuple[Confinement, Place],
+) -> None:
+    """Its program ends with it, and nobody looks then: the job's next tool call does."""
+    means, place = confined_as_me
+    folder = prepared(place)
+    (folder / "old" / ".envrc").write_text("mine")
+    if not is_written(means):
+        pytest.skip("the folder is read-only")
+    script = "echo evil > work/.envrc; echo kept > work/result; mkdir old2/.git; sleep 100"
+    with place.started(means, "sh", "-c", script, folder=folder) as running:
+        eventually((folder / "old2" / ".git").exists, what="the program has written")
+        assert settle(place.workspace) == ""  # its pod lives
+        running.kill()
+        running.wait()
+    assert forbidden(folder) != []
+    note = settle(place.workspace)
+    assert "old2/.git, work/.envrc" in note
+    assert forbidden(folder) == [f"{folder}/old/.envrc"]
+    assert (folder / "work" / "result").read_text() == "kept\n"
+    assert settle(place.workspace) == ""
+    assert not list(place.workspace.parent.glob("*.running"))
 
 
 def test_ordinary_work_is_not_touched(confined_as_me: tuple[Confinement, Place]) -> None:

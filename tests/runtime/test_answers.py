@@ -307,9 +307,8 @@ async def test_lost_connection_is_replaced_without_a_gap(stage: Stage, database:
         terminated = sql(
             database,
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND query ILIKE '%cortex.watch%' "
-            "AND pid <> pg_backend_pid() AND pid IN (SELECT pid FROM pg_stat_activity "
-            "WHERE query ILIKE '%lapsed%')",
+            "WHERE datname = current_database() AND query ILIKE '%SELECT s.id, s.payload%' "
+            "AND pid <> pg_backend_pid()",
         )
         assert len(terminated) == 1
         stage.say("q", "two ")
@@ -397,7 +396,11 @@ async def test_foreign_notification_is_ignored(
     job_id = await stage.ask("q")
     async with stage.feeds.follow(job_id) as feed:
         await eventually_async(lambda: stage.listener._kept, what="it watches")
-        sql(database, "SELECT pg_notify(name, 'hello') FROM cortex.stream_channel")
+        sql(
+            database,
+            "WITH s AS (INSERT INTO cortex.said (payload) VALUES ('hello')) "
+            "SELECT pg_notify('cortex_stream', '')",
+        )
         stage.say("q", "hello ")
         await heard(feed, "hello ")
     assert any(line["event"] == "message of another version" for line in log_lines)

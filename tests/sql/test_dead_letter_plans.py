@@ -30,7 +30,7 @@ LOOKED, LIMIT = 1000, 1000
 STATEMENTS: dict[str, tuple[object, ...]] = {
     "dead_letters.groups": (None, *NONE, True, LIMIT, LOOKED, None),
     "dead_letters.page": (None, *NONE, True, None, LIMIT, None),
-    "dead_letters.newest_of": ("error7", LOOKED, LIMIT),
+    "dead_letters.newest_of": ("error7", LOOKED, LIMIT, None),
     "dead_letters.choose": (OF_ERROR, *NONE, LIMIT, None, None),
 }
 

@@ -32,7 +32,7 @@ FUNCTIONS = {
 """The statements inside of `feed.results` and `feed.since`."""
 STATEMENTS = {
     "watches.of_pod": ((POD,), 3 * BATCH),
-    "watches.watch": ((POD, IDS, 30.0, IDS, False), 4 * BATCH),
+    "watches.watch": ((POD, IDS, 30.0, IDS), 4 * BATCH),
     "watches.unwatch": ((POD, IDS), BATCH),
     "watches.said": ((5.0, [1, 2], BATCH), BATCH),
     "watches.forget": ((10.0, BATCH), BATCH),

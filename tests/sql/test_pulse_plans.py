@@ -63,7 +63,7 @@ def test_pulse_reads_only_the_end_of_the_history(database: str) -> None:
         "pulse.recent": recent,
         "pulse.errors": (20_000.0, CALLS),
         "pulse.attention": (SHOWN,),
-        "dead_letters.newest_of": ("x1", LETTERS, ERRORS),
+        "dead_letters.newest_of": ("x1", LETTERS, ERRORS, None),
         "dead_letters.groups": (*[None] * 16, False, ERRORS, LETTERS, None),
         "dead_letters.page": (*[None] * 16, False, None, LETTERS, None),
         "dead_letters.known": (1000, LETTERS),

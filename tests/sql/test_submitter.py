@@ -67,6 +67,7 @@ def test_a_submitter_has_no_right_but_its_functions(database: str, web: str) -> 
         assert not sql(database, RIGHTS, name_of(web), row["name"]), row["name"]
     found = {row["name"] for row in sql(database, DEFINERS, name_of(web))}
     assert found == {
+        "caller_tenant",
         "first_submit",
         "job_events",
         "job_results",
@@ -81,7 +82,7 @@ def test_a_submitter_has_no_right_but_its_functions(database: str, web: str) -> 
     [
         "SELECT payload FROM cortex.job",
         "SELECT FROM cortex.waiting_client",
-        "SELECT FROM cortex.stream_channel",
+        "SELECT FROM cortex.said",
         "SELECT FROM cortex.idempotency_key",
         "SELECT FROM cortex_worker.task",
         "UPDATE cortex.job_record SET priority = -1",

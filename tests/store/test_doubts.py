@@ -63,9 +63,10 @@ class Pod:
         self.suspend(claim, waiting_on=f"effect:{effect_id}", unknown=unknown)
 
     def resolve(self, effect_id: UUID, said: Resolution) -> bool:
-        return self.store(
+        done = self.store(
             effects.resolve, effect_id, said, by=user("ana"), reason="seen", result="7"
         )
+        return done.job_goes_on
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ EXAMPLES = {
     "http": "127.0.0.1:8080",
     "http_folders": "/srv/a:/srv/b",
     "http_proxies": "127.0.0.1,10.1.0.0/16",
+    "tenant": "acme",
     "public_url": "https://cortex.example.org",
     "zombie_s": 200,
     "isolated_mb": 100,

@@ -61,11 +61,13 @@ def run(
     is_debug: bool,
     report: Callable[[str], object],
     pod: PodBeside | None = None,
+    tenant: str | None = None,
 ) -> int:
     """Run until the operator quits; return the exit code. Raises `CortexError` before it starts.
 
     The code is 128 + n for signal n: SIGHUP when the terminal is gone. `pod` receives the signals.
-    `report` gets a line for each interrupted action, once the shell has the terminal again.
+    `report` gets a line for each interrupted action, once the shell has the terminal again. Only
+    records of the `tenant` are listed and found, if there is one.
     """
     keys = read_keys(keys_file)
     session = Session(
@@ -83,8 +85,7 @@ def run(
     )
 
     async def main() -> int:
-        # A poll is one of few statements: prepared once, by index, like the runtime's.
-        profile = Profile(dsn=dsn, hot_path=True, connections_max=CONNECTIONS_MAX, bound_s=BOUND_S)
+        profile = _profile(dsn, tenant)
         if is_read_only:
             profile = await read_only_profile(profile)
             session.is_reader = profile.role == READER_ROLE
@@ -124,6 +125,17 @@ async def _hinted(app: CortexApp, profile: Profile) -> AsyncIterator[None]:
         hearing.cancel()
         with suppress(asyncio.CancelledError):
             await hearing
+
+
+def _profile(dsn: str, tenant: str | None) -> Profile:
+    # A poll is one of few statements: prepared once, by index, like the runtime's.
+    return Profile(
+        dsn=dsn,
+        hot_path=True,
+        connections_max=CONNECTIONS_MAX,
+        bound_s=BOUND_S,
+        tenant=tenant,
+    )
 
 
 async def _opened(profile: Profile, *, is_read_only: bool) -> Database:

@@ -20,6 +20,7 @@ import resource
 import select
 import stat
 import sys
+from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than everything else
@@ -30,6 +31,10 @@ if TYPE_CHECKING:  # typing takes longer to import than everything else
 END_SOON, END_NOW = b"T", b"K"
 POLL_MS = 100
 """Between two checks of the memory and the disk."""
+COUNT_S, COUNT_SHARE = 1.0, 20.0
+"""Between two counts of a folder: at least this long, and this multiple of the time of a count."""
+COUNTED_BYTES = 64 << 20
+"""When the disk has that much less, it is counted at once."""
 FIRST = 3
 """The first descriptor after the standard streams."""
 SIGKILL, SIGPIPE, SIGTERM, SIGSTOP, SIGXFSZ = 9, 13, 15, 19, 25
@@ -357,9 +362,59 @@ def send(pid: int, number: int) -> None:
         return
 
 
+class Quota:
+    """How much disk a folder takes: counted now and then, and at once when the disk fills."""
+
+    def __init__(self, path: str, most: int, files_most: int) -> None:
+        self._path, self._most, self._files_most = path, most, files_most
+        self._next_s = 0.0
+        self._free = _free(path)[0]
+
+    def problem(self) -> str:
+        """Return why the program must end; nothing while it may go on."""
+        now_s = monotonic()
+        free = _free(self._path)[0]
+        if now_s < self._next_s and self._free - free < COUNTED_BYTES:
+            return ""
+        self._free = free
+        nbytes, files, unread = _used(self._path, self._files_most)
+        took_s = monotonic() - now_s
+        self._next_s = now_s + max(COUNT_S, COUNT_SHARE * took_s)
+        if unread:
+            return "ended: closed a folder of the workspace, so that its size is unknown"
+        if nbytes > self._most:
+            return f"ended: its job's workspace took more than {self._most >> 20:,} MiB"
+        if files > self._files_most:
+            return f"ended: its job's workspace had more than {self._files_most:,} files"
+        return ""
+
+
+def _used(path: str, files_most: int) -> "tuple[int, int, bool]":
+    """Return the bytes and the number of files below a folder, and whether some were unreadable."""
+    nbytes = files = 0
+    left = [path]
+    while left and files <= files_most:
+        try:
+            with os.scandir(left.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    try:
+                        nbytes += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            left.append(entry.path)
+                    except FileNotFoundError:
+                        continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return nbytes, files, True
+    return nbytes, files, False
+
+
 def supervise(plan: "Plan", pid: int, control: int, proc: int) -> "tuple[int, str]":
     """Wait for the program; return how it ended, and why it was ended."""
     family = Family(proc)
+    quota = Quota(*plan["quota"])
     free = {path: _free(path) for path in plan["discs"]}
     watch = select.poll()
     ended = os.pidfd_open(pid)
@@ -376,6 +431,8 @@ def supervise(plan: "Plan", pid: int, control: int, proc: int) -> "tuple[int, st
             send(-pid, SIGTERM)
         if family.holds_more_than(plan["memory"]):
             return -SIGKILL, f"ended: held more than {plan['memory'] >> 20:,} MiB of memory"
+        if problem := quota.problem():
+            return -SIGKILL, problem
         for path, (nbytes, files) in free.items():
             least, least_files = plan["discs"][path]
             now, files_now = _free(path)

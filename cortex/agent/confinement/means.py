@@ -28,7 +28,10 @@ from typing import Any, Final, Self
 import attrs
 
 from cortex.agent.confinement import child as confined_child
+from cortex.agent.confinement.interrupted import Mark
 from cortex.agent.confinement.kept_names import leftovers, quarantine
+from cortex.agent.confinement.quota import WRITABLE_MIN, Quota, used_by
+from cortex.agent.confinement.secret_paths import secret_paths
 from cortex.agent.confinement.syscall_filter import ARCHITECTURES, filter_program
 from cortex.agent.confinement.writable import Ground, opened
 from cortex.domain.confinement import MEANS, NO_MEANS, WAY_OUT, Confinement
@@ -106,6 +109,8 @@ class Launch:
     """Shown when the program has failed."""
     after: Callable[[], str] = lambda: ""
     """Called when nothing of the program runs any more; returns what the model is to know."""
+    mark: Mark | None = None
+    """Says that a program runs in a folder that it may write."""
 
     def argv(self, argv: list[str], *, control: int, report: int) -> list[str]:
         """Return the command to execute; the two descriptors are passed on."""
@@ -117,6 +122,8 @@ class Launch:
             os.close(each)
         if self.scratch is not None:
             self.scratch.cleanup()
+        if self.mark is not None:
+            self.mark.end()
 
 
 @attrs.frozen(kw_only=True)
@@ -125,6 +132,8 @@ class Confiner:
 
     means: Confinement
     hidden: tuple[Path, ...] = ()
+    hides_secrets: bool = True
+    """Files with declared secrets are hidden, too."""
 
     @classmethod
     def chosen(cls, *, hidden: tuple[Path, ...] = (), is_unsafe: bool = False) -> Self:
@@ -159,11 +168,12 @@ class Confiner:
         has_network: bool,
         writes: bool = True,
         environment: Mapping[str, str] | None = None,
+        quota: Quota | None = None,
     ) -> Launch:
         """Prepare a start in `folder`, writable if `writes` and nothing speaks against it.
 
-        `environment`: the one that people approved; None: the pod's. Blocks; raises `RejectedError`
-        without a means.
+        `environment`: the one that people approved; None: the pod's. `quota`: of the workspace; one
+        that is exceeded already may not grow. Blocks; raises `RejectedError` without a means.
         """
         if self.means is Confinement.NONE:
             raise RejectedError(NO_MEANS, hint=WAY_OUT)
@@ -172,16 +182,20 @@ class Confiner:
         with ExitStack() as held:
             self._refuse_hidden(folder, workspace)
             ground = None
+            secrets = secret_paths((folder, workspace)) if self.hides_secrets else ()
+            if inside := [each for each in secrets if each.is_relative_to(workspace.resolve())]:
+                raise RejectedError(f"{inside[0]} holds a declared secret: no program sees it")
             if not folder.is_relative_to(workspace):
-                ground = opened(folder, self.hidden)
+                ground = opened(folder, self.hidden, secrets)
                 held.callback(os.close, ground.number)
                 self._refuse_hidden(ground.real, workspace)
             view = _View(
                 workspace=workspace,
                 folder=folder,
-                hidden=self.hidden,
+                hidden=(*self.hidden, *secrets),
                 ground=ground,
                 environment=self.environment() if environment is None else environment,
+                quota=Quota() if quota is None else quota,
             )
             view = attrs.evolve(view, writes=writes and self._may_write(ground))
             if os.geteuid() == 0:
@@ -208,8 +222,12 @@ class Confiner:
             )
         note = "" if view.writes else f"folder {view.folder} is read-only: {why}"
         descriptors = (*launch.descriptors, view.ground.number)
-        after = partial(_swept, view.ground, view.workspace) if view.writes else launch.after
-        return attrs.evolve(launch, descriptors=descriptors, note=note, after=after)
+        launch = attrs.evolve(launch, descriptors=descriptors, note=note)
+        if not view.writes:
+            return launch
+        mark = Mark.made(view.workspace, view.ground.real, view.ground.survey)
+        after = partial(_swept, view.ground, view.workspace, mark)
+        return attrs.evolve(launch, after=after, mark=mark)
 
     def _may_write(self, ground: Ground | None) -> bool:
         if ground is None or ground.read_only is not None:
@@ -227,11 +245,13 @@ class Confiner:
             )
 
 
-def _swept(ground: Ground, workspace: Path) -> str:
+def _swept(ground: Ground, workspace: Path, mark: Mark) -> str:
     """Move what a program may not leave in the folder to the workspace. Blocks."""
     try:
         found = leftovers(ground.path, ground.survey)
-        return quarantine(ground.number, str(workspace), found) if found else ""
+        note = quarantine(ground.number, str(workspace), found) if found else ""
+        mark.is_settled = True
+        return note
     except OSError as error:
         _log.error("folder not searched", folder=str(ground.real), error=error.strerror)
         return f"the folder could not be searched for names that are not allowed: {error.strerror}"
@@ -247,6 +267,7 @@ class _View:
     ground: Ground | None
     """The folder, open; None for the workspace and folders inside it."""
     environment: Mapping[str, str]
+    quota: Quota
     writes: bool = False
     """Programs may write there."""
     uid: int | None = None
@@ -293,6 +314,14 @@ class _View:
             files = int(usage.f_files * DISC_FREE_PART)
             keep[disc] = (min(DISC_FREE, int(total * DISC_FREE_PART)), files)
         limits = dict(LIMITS)
+        used = used_by(self.workspace, files_max=self.quota.files_max)
+        left = self.quota.bytes_max - used.bytes
+        limits["FSIZE"] = min(limits["FSIZE"], max(left, WRITABLE_MIN))
+        quota = (
+            str(self.workspace),
+            max(self.quota.bytes_max, used.bytes),
+            max(self.quota.files_max, used.files),
+        )
         if self.shares_user and not (self.uid is None and is_inside):
             limits["NPROC"] += _processes_of(os.geteuid() if self.uid is None else self.uid)
         plan = {
@@ -308,9 +337,16 @@ class _View:
             "nice": NICE,
             "memory": MEMORY_MAX,
             "discs": keep,
+            "quota": quota,
             **terms,
         }
         return marshal.dumps(plan).hex()
+
+
+def _in_system(view: _View, python: "_Python", *, has_network: bool) -> list[Path]:
+    """Return the hidden paths among the files of the machine that programs see."""
+    shown = [*SYSTEM, *_etc(has_network=has_network), *python.folders]
+    return [each for each in view.hidden if any(map(each.is_relative_to, shown)) and each.exists()]
 
 
 def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
@@ -338,6 +374,9 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
     etc = [each for each in map(Path, _etc(has_network=has_network)) if each.exists()]
     for each in (*(str(path) for path in etc if path.is_dir()), *python.folders):
         arguments += [*_way(each), "--ro-bind", each, each]
+    for hidden in _in_system(view, python, has_network=has_network):
+        arguments += ["--tmpfs"] if hidden.is_dir() else ["--ro-bind", "/dev/null"]
+        arguments.append(str(hidden))
     arguments += _folder_for_bubblewrap(view)
     arguments += [*_way(view.workspace), "--bind", str(view.workspace), str(view.workspace)]
     families = ["inet", "inet6", "netlink", *([] if has_network else ["unix"])]
@@ -386,6 +425,11 @@ def _way(path: str | Path) -> Iterator[str]:
 
 def _by_landlock(view: _View, *, has_network: bool) -> Launch:
     python = _python()
+    if in_system := _in_system(view, python, has_network=has_network):
+        raise RejectedError(
+            f"{in_system[0]} must not be seen, and Landlock cannot hide it",
+            hint="keep it elsewhere, or install bubblewrap",
+        )
     scratch = _scratch(view.uid)
     rules: dict[str, list[str]] = {
         "read": [*SYSTEM, *_etc(has_network=has_network), *python.folders],
@@ -585,7 +629,7 @@ def works(means: Confinement) -> bool:
         if os.geteuid() == 0:  # tempfile's own folder is closed to the user of the program
             Path(made).chmod(0o711)
         try:
-            launch = Confiner(means=means).launch(
+            launch = Confiner(means=means, hides_secrets=False).launch(
                 workspace=workspace, folder=workspace, has_network=False
             )
             report, complaint = _probe(launch)

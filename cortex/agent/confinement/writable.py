@@ -61,12 +61,17 @@ class Ground:
         return sorted(each for each in names if each not in self.survey.kept)
 
 
-def opened(folder: Path, hidden: Sequence[Path]) -> Ground:
-    """Open a folder and examine its contents. Blocks. Raises OSError."""
+def opened(folder: Path, hidden: Sequence[Path], secrets: Sequence[Path] = ()) -> Ground:
+    """Open a folder and examine its contents; `secrets`: files that must not be seen.
+
+    Blocks. Raises OSError.
+    """
     number = _open(folder)
     try:
         real = Path(os.readlink(f"/proc/self/fd/{number}"))  # noqa: PTH115 -- not a path on disk
         reason = _way(folder) or reason_against(real, hidden)
+        if reason is None and any(each.is_relative_to(real) for each in secrets):
+            reason = "it holds a declared secret"
         found = Survey(0, {}, {}) if reason is not None else survey(f"/proc/self/fd/{number}")
         if reason is None:
             reason = _repositories(real, found)

@@ -26,7 +26,8 @@ async def run_command(
     There is no shell: pipes, globs, && and variables are not interpreted; to use them, run
     ["sh", "-c", "…"]. The program has no input, no network unless you were given one, and only a
     minimal environment. It sees the working folder and the system's programs. It can write to the
-    working folder, but not to its .git, unless an error says that the folder is read-only; what it
+    working folder, unless an error says that the folder is read-only, but not under names that
+    tools obey unasked, such as .git, .envrc or .vscode: new ones are moved away afterwards. What it
     writes to the temporary folder is gone afterwards.
     Whatever it leaves running is ended with it. Of long output the middle is left out.
 
@@ -61,6 +62,7 @@ async def run_command(
                 has_network=context.has_network,
                 writes=context.writes_folder,
                 environment=environment,
+                quota=context.quota,
             )
         )
         return await run_confined(

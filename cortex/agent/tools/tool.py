@@ -31,6 +31,7 @@ import attrs
 import trio
 
 from cortex.agent.confinement.means import Confiner
+from cortex.agent.confinement.quota import Quota
 from cortex.agent.plain import plain, raw_text
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import TOOL_NAME
@@ -82,6 +83,8 @@ class ToolContext:
     """Programs may use the pod's network."""
     writes_folder: bool = attrs.field(default=True, kw_only=True)
     """Programs may write in `folder`, unless another rule forbids it."""
+    quota: Quota = attrs.field(factory=Quota, kw_only=True)
+    """How much the workspace may hold."""
     environment: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)
     """The environment of a program that people approved; None: nobody was asked."""
     _invocation: Invocation | None = attrs.field(default=None, kw_only=True)

@@ -12,7 +12,9 @@ from uuid import UUID
 import attrs
 import trio
 
+from cortex.agent.confinement.interrupted import settle, settle_all
 from cortex.agent.confinement.means import Confiner
+from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import TOOL_NAME, AgentSpec
@@ -33,10 +35,14 @@ from cortex.domain.errors import (
     RejectedError,
     UsageError,
 )
+from cortex.domain.key_shapes import masked_value
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import guard_of
 from cortex.durable.resources import Resources
+from cortex.logger import Logger
+
+_log = Logger(__name__)
 
 RULES_KEPT_MAX: Final = 1000
 FOLDER: Final = "folder"
@@ -50,6 +56,8 @@ class Toolbox:
     tools: Mapping[str, AnyTool]
     confiner: Confiner = attrs.field(factory=Confiner.chosen)
     """Confines the programs that tools start."""
+    quota: Quota = attrs.field(factory=Quota)
+    """Of each job's workspace."""
     _kept_rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
         factory=dict, init=False, repr=False
     )
@@ -137,6 +145,7 @@ class Toolbox:
                 confiner=self.confiner,
                 is_effect=effect is not None,
                 environment=place.get(ENVIRONMENT),
+                quota=self.quota,
             ),
             guard=guard_of(attempt, breaker, step=call.key),
             limit_s=call.timeout_s or tool.timeout_s,
@@ -158,7 +167,11 @@ class Toolbox:
         with trio.move_on_after(WRITE_S):
             try:
                 return await trio.to_thread.run_sync(
-                    _kept, workspace, name, text, abandon_on_cancel=True
+                    partial(_kept, quota=self.quota),
+                    workspace,
+                    name,
+                    text,
+                    abandon_on_cancel=True,
                 )
             except (CortexError, OSError):
                 return None  # no room, or not ours: the model gets the text's beginning
@@ -213,6 +226,7 @@ async def _run(
     confiner: Confiner,
     is_effect: bool,
     environment: Mapping[str, str] | None,
+    quota: Quota,
 ) -> Any:
     """Call the tool in the job's workspace; its result fits into the record."""
     stored = await attempt.agent_spec()
@@ -230,6 +244,7 @@ async def _run(
         has_network=terms.network,
         writes_folder=terms.folder == "write",
         environment=environment,
+        quota=quota,
         invocation=invocation,
         traceparent=attempt.traceparent(call.key),
         notify=partial(_notify, attempt, call.key),
@@ -242,7 +257,9 @@ async def _run(
         resources=attempt.services.resources,
     )
     result = await attempt.services.meter.timed(tool.name, invoke)
-    return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect)
+    if call.said is not None:  # a model asked: it is text, and no code computes with it
+        result = masked_value(result)
+    return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect, quota=quota)
 
 
 async def _notify(attempt: Attempt, step: str, payload: str, job_id: UUID) -> None:
@@ -266,8 +283,8 @@ def _gate(gate: PolicyGate, tool: AnyTool, place: Mapping[str, Any]) -> Gate:
     return Gate(policy=terms.pop("reason"), schema=schema, **terms)
 
 
-def _kept(workspace: Path, name: str, text: str) -> str:
-    return keep_text(_made(workspace, Secrets()), name, text)
+def _kept(workspace: Path, name: str, text: str, *, quota: Quota) -> str:
+    return keep_text(_made(workspace, Secrets()), name, text, quota=quota)
 
 
 def _made(folder: Path, agent_secrets: Secrets) -> Path:
@@ -280,6 +297,8 @@ def _made(folder: Path, agent_secrets: Secrets) -> Path:
             part.mkdir(mode=0o700 if part == folder else passable)
     if folder.is_symlink():
         raise ForbiddenError(f"workspace {folder} is a symlink", hint="remove it")
+    if note := settle(folder):
+        _log.warning("names in a folder moved after a pod's death", job=folder.name, note=note)
     # Made by a former version, or not closed to group and others yet.
     _close(folder.parent, passable)
     _close(folder, 0o700)
@@ -304,6 +323,7 @@ def close_workspaces(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode) or not _is_ours(status):
         return
     _close(folder, 0o711 if os.geteuid() == 0 else 0o700)
+    settle_all(folder)
     for each in folder.iterdir():
         if _is_workspace(each):
             with suppress(FileNotFoundError):

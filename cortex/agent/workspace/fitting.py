@@ -18,6 +18,7 @@ import trio
 from attrs import frozen
 from trio.lowlevel import RunVar
 
+from cortex.agent.confinement.quota import Quota
 from cortex.agent.plain import raw_text
 from cortex.agent.workspace.jail import open_file, open_folder, write_whole
 from cortex.domain.errors import CortexError, RejectedError, UnavailableError
@@ -38,7 +39,14 @@ _limiter: RunVar[trio.CapacityLimiter] = RunVar("writers of artefacts")
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.#-]+")
 
 
-async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = False) -> Any:
+async def fitted(
+    output: Any,
+    *,
+    workspace: Path,
+    key: str,
+    is_effect: bool = False,
+    quota: Quota | None = None,
+) -> Any:
     """Return `output` as JSON that fits the record, or a reference to a file with it.
 
     `{"artefact": path in the workspace, "bytes": …, "sha256": …, "beginning": first 4 kB}`: bytes
@@ -46,7 +54,8 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
     gives the same file. `key` is the step's. Text becomes a text file, anything else JSON; secrets
     are redacted in both.
 
-    Raises `InvalidValueError` for more than 64 MiB, and errors of writing. For an effect neither is
+    Raises `InvalidValueError` for more than 64 MiB, and errors of writing, such as for a workspace
+    that is full by its `quota`. For an effect neither is
     raised: "truncated" is its full size, "problem" why there is no file.
     """
     what = f"the output of tool call {key!r}"
@@ -61,7 +70,7 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
         with trio.move_on_after(WRITE_S, shield=is_effect):
             artefact = await in_thread(_artefact, text, key)
             details = artefact.details
-            await in_thread(artefact.write, workspace)
+            await in_thread(artefact.write, workspace, Quota() if quota is None else quota)
             return {"artefact": artefact.path, **details}
         raise UnavailableError(f"{what} could not be written within {WRITE_S:g} seconds")
     except CortexError as error:
@@ -74,7 +83,7 @@ async def fitted(output: Any, *, workspace: Path, key: str, is_effect: bool = Fa
         }
 
 
-def keep_text(workspace: Path, name: str, text: str) -> str:
+def keep_text(workspace: Path, name: str, text: str, *, quota: Quota | None = None) -> str:
     """Write a text to a file of the workspace, unless it is there; return its path. Blocks.
 
     Raises `CortexError` if it cannot be written.
@@ -82,7 +91,7 @@ def keep_text(workspace: Path, name: str, text: str) -> str:
     data = text.encode()
     artefact = _Artefact(_path(name, data, "txt"), data, {})
     if not artefact.exists(workspace):
-        artefact.write(workspace)
+        artefact.write(workspace, Quota() if quota is None else quota)
     return artefact.path
 
 
@@ -100,7 +109,8 @@ class _Artefact:
             return os.fstat(file).st_size == len(self.data)
         return False
 
-    def write(self, workspace: Path) -> None:
+    def write(self, workspace: Path, quota: Quota) -> None:
+        quota.check(workspace, len(self.data), what=f"{self.path} cannot be written")
         *outer, name = self.path.split("/")
         try:
             with open_folder(workspace, tuple(outer), create=True) as folder:

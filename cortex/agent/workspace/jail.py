@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from cortex.domain.errors import ForbiddenError, InvalidValueError, NotFoundError, RejectedError
+from cortex.http_client.secret_values import secret_files_known
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK a named pipe would block the open until it has a writer.
@@ -77,14 +78,23 @@ def open_folder(root: Path, parts: tuple[str, ...], *, create: bool = False) -> 
 
 @contextlib.contextmanager
 def open_file(root: Path, path: str) -> Iterator[int]:
-    """Yield a descriptor of the regular file at `path` below `root`, for reading."""
+    """Yield a descriptor of the regular file at `path` below `root`, for reading.
+
+    Raises `ForbiddenError`, besides what `open_folder` raises, for a file with a declared secret.
+    """
     *outer, name = parts_of(path) or (".",)
     with open_folder(root, tuple(outer)) as folder:
         with _explained(path, name, folder):
             file = os.open(name, _FILE, dir_fd=folder)
         try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
                 raise RejectedError(f"{path!r} is not a file")
+            identity = status.st_dev, status.st_ino
+            if any(identity in each for each in secret_files_known().values()):
+                raise ForbiddenError(
+                    f"{path!r} holds a declared secret", hint="tools use it by its name"
+                )
             yield file
         finally:
             os.close(file)

@@ -15,6 +15,7 @@ from trio.lowlevel import RunVar
 
 from cortex.agent.workspace.artefacts import ArtefactScan, look_through
 from cortex.agent.workspace.work_tree import work_tree_state
+from cortex.domain.key_shapes import masked
 from cortex.domain.timeouts import (
     PARTIAL_TEXT_MAX_BYTES,
     Interruption,
@@ -82,7 +83,7 @@ def _bounded(interruption: Interruption) -> Interruption:
     text = interruption.partial_text
     if text is None:
         return interruption
-    return attrs.evolve(interruption, partial_text=clipped(text, PARTIAL_TEXT_MAX_BYTES))
+    return attrs.evolve(interruption, partial_text=clipped(masked(text), PARTIAL_TEXT_MAX_BYTES))
 
 
 _limiter: RunVar[trio.CapacityLimiter] = RunVar("looks of receipts")

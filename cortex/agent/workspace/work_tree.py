@@ -22,6 +22,7 @@ from cortex.agent.confinement.process import run_process
 from cortex.agent.workspace.artefacts import printable
 from cortex.agent.workspace.repository import owner_of, require_own
 from cortex.domain.errors import CortexError, RejectedError
+from cortex.domain.key_shapes import masked
 from cortex.domain.timeouts import DIFF_MAX_BYTES, LISTED_MAX, FileChange, WorkTree, clipped
 
 # --- Reading the output of `git status`: one line per change, hostile names in quotes.
@@ -204,7 +205,7 @@ async def _read_changes(bare: WorkTree, root: Path, folder: Path, spared: Path |
         head=head,
         changes=tuple(changes[:LISTED_MAX]),
         change_count=len(changes),
-        diff=clipped(diff, DIFF_MAX_BYTES),
+        diff=clipped(masked(diff), DIFF_MAX_BYTES),
         problem="it has more changes than could be listed" if cut else None,
     )
 

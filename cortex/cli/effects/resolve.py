@@ -19,7 +19,7 @@ from cortex.domain.limits import CHECKPOINT
 from cortex.domain.phrases import short_id
 from cortex.store import effects
 from cortex.view.cells import Cell, Row
-from cortex.view.effects import STATES, prospects
+from cortex.view.effects import STATES, people_missing, prospects
 from cortex.view.resource import Field
 from cortex.view.verbs import RESOLVE_EFFECT
 
@@ -44,8 +44,9 @@ def resolve(
 ) -> None:
     """Record whether an unknown effect was applied; a job that waits for it continues.
 
-    Check the other system first: a wrong answer makes the effect happen twice, or never. Exits with
-    5 if the outcome is no longer needed.
+    Check the other system first: a wrong answer makes the effect happen twice, or never. That an
+    approved call was not applied takes as many people as its approval. Exits with 5 if the outcome
+    is no longer needed.
     """
     answer = Resolution(resolution)
     returned = _returned(answer, result, result_file)
@@ -95,6 +96,8 @@ _SAID: Final = {
 
 
 def _summary(row: Row) -> str:
+    if row["people_missing"]:
+        return people_missing(row["people_missing"])
     if row["job_goes_on"]:
         return "continues now"
     if EffectStatus(row["status"]) is EffectStatus.PENDING:
@@ -116,4 +119,5 @@ COLUMNS: Final[Sequence[Field[Row]]] = (
     ),
     Field(name="resolution", is_default=False),
     Field(name="job_goes_on", is_default=False),
+    Field(name="people_missing", is_default=False),
 )

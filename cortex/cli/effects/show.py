@@ -19,7 +19,7 @@ from cortex.domain.safe import safe
 from cortex.store import approvals, effects
 from cortex.store.effects import EffectDetail
 from cortex.view.cells import pad
-from cortex.view.effects import prospects, state_cell
+from cortex.view.effects import agreed_text, prospects, state_cell
 from cortex.view.phrases import age, since_s
 from cortex.view.resources.effects import EFFECT
 from cortex.view.steps import numbered_step, step_label
@@ -90,7 +90,7 @@ def _facts(effect: EffectDetail, approval: Approval | None, terminal: Terminal) 
         "said": f"{effect.resolution} by {effect.resolved_by} {at(effect.resolved_at)}: "
         f"{effect.resolved_reason}"
         if effect.resolution
-        else "",
+        else agreed_text(effect),
         "sha256": effect.digest.hex(),
     }
 

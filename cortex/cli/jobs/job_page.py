@@ -12,6 +12,7 @@ from cortex.cli.screen.terminal import Terminal
 from cortex.cli.screen.waterfall import waterfall
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.job import JobStatus
+from cortex.domain.key_shapes import masked_value
 from cortex.domain.phrases import rfc3339, short_id, span, utc_time
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
@@ -246,7 +247,7 @@ def _change(fact: JobChange, terminal: Terminal) -> str:
 
 def block(value: Any, *, indent: str) -> Iterator[str]:
     """Yield a JSON value for people: one line per key, texts with their line breaks."""
-    lines = list(_block_lines(value))
+    lines = list(_block_lines(masked_value(value)))
     for line in lines[:BLOCK_LINES_MAX]:
         yield f"{indent}{line}".rstrip()
     if len(lines) > BLOCK_LINES_MAX:

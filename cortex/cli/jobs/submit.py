@@ -79,9 +79,6 @@ ENVIRONMENT: Final = "TRACEPARENT"
     shell_complete=known("agent"),
 )
 @click.option(
-    "--tenant", type=Text(NAME_MAX), metavar="NAME", help="The tenant it belongs to [default]."
-)
-@click.option(
     "--queue", type=Text(NAME_MAX), metavar="NAME", help="Run the queue's jobs one by one."
 )
 @click.option(
@@ -130,7 +127,6 @@ def submit(
     arguments: tuple[str, ...],
     jsonl: str | None,
     agent: str | None,
-    tenant: str | None,
     queue: str | None,
     priority: int | None,
     delay: float | None,
@@ -164,7 +160,6 @@ def submit(
             id=system_chance().new_id(),
             type=job_type,
             agent=agent,
-            tenant=tenant,
             queue_name=queue,
             priority=priority,
             delay_s=delay,

@@ -146,6 +146,7 @@ class _Demo:
             prices=self.prices,
             hidden=tuple(path.resolve() for path in files()),
             is_unsafe=self.settings.unsafe_run_command,
+            workspace_bytes=self.settings.workspace_mb << 20,
             base_url=base_url,
             api_key=api_key,
         )

@@ -40,6 +40,7 @@ def start(settings: Settings, parts: PodParts, apps: Sequence[str]) -> ForkServe
         "packages": [str(folder) for folder in added_packages()],
         "workspaces": str(parts.workspaces),
         "is_unsafe": settings.unsafe_run_command,
+        "workspace_bytes": settings.workspace_mb << 20,
         "cpu_s": settings.isolated_cpu_s,
         "memory_mb": settings.isolated_mb,
     }
@@ -72,6 +73,7 @@ def main() -> None:
         workspaces=workspaces,
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=wish["is_unsafe"],
+        workspace_bytes=wish["workspace_bytes"],
     )
     runner = RunnerParts(
         registry=parts.registry, tools=parts.tools, workspaces=workspaces, cpu_s=wish["cpu_s"]

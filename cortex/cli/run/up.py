@@ -200,6 +200,7 @@ def _parts(settings: Settings, modules: Sequence[ModuleType]) -> PodParts:
         prices=prices_of(settings),
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
+        workspace_bytes=settings.workspace_mb << 20,
         code_version=version_of(modules, settings),
     )
 

@@ -13,6 +13,7 @@ from structlog.typing import EventDict, Processor
 
 from cortex.cli.screen.log_stream import LogStream
 from cortex.domain.classification import describe
+from cortex.domain.key_shapes import masked, masked_value
 from cortex.domain.log_line import Level
 from cortex.domain.phrases import short_id
 from cortex.domain.redaction import redact
@@ -214,9 +215,15 @@ def _shorten(_: object, __: str, event: EventDict) -> EventDict:
     """Redact texts before they are cut: half a secret would not be recognised."""
     for key, value in event.items():
         if isinstance(value, str):
-            text = redact(value)
+            text = _named(key, redact(value))
+            text = masked(text) if len(text) > TEXT_MAX else text  # the whole line is, later
             event[key] = text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…"
     return event
+
+
+def _named(key: str, text: str) -> str:
+    """Return the text of a field; a mark if its name is that of a secret."""
+    return str(masked_value({key: text})[key])
 
 
 def _disarm(_: object, __: str, event: EventDict) -> EventDict:
@@ -229,7 +236,7 @@ def _disarm(_: object, __: str, event: EventDict) -> EventDict:
 
 def _redact_line(_: object, __: str, line: str) -> str:
     """Redact text that was only now formatted: lists, errors, values without a JSON form."""
-    return redact(line)
+    return masked(redact(line))
 
 
 def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
@@ -238,4 +245,4 @@ def _write_traceback(stream: TextIO, exc_info: ExcInfo) -> None:
 
 def _summary(exc_info: ExcInfo) -> str:
     """Return the end of a traceback, without locals: those may hold secrets."""
-    return redact("".join(traceback.format_exception(*exc_info)))[-TRACEBACK_MAX:]
+    return masked(redact("".join(traceback.format_exception(*exc_info))))[-TRACEBACK_MAX:]

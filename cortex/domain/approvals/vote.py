@@ -260,7 +260,12 @@ def refusal(approval: Approval, outcome: str) -> CortexError:
         case "not_editable":
             return not_editable()
         case _:
-            return ConflictError(objection(outcome, name), hint=_OBJECTIONS[outcome][1])
+            return unmet(outcome, name)
+
+
+def unmet(outcome: str, name: str) -> ConflictError:
+    """Return the error for a person who may not agree to what is called `name`, or has before."""
+    return ConflictError(objection(outcome, name), hint=_OBJECTIONS[outcome][1])
 
 
 def objection(outcome: str, name: str) -> str:

@@ -2,6 +2,8 @@
 
 Owns: the jobs that this pod's clients watch, the watches in the database, and one dedicated
 connection to listen on, which is open only while there are watches.
+Reads: the output of the last seconds when a notification hints at some, at most twenty times a
+second: any login may notify.
 Invariants: it listens before it watches, and renews the watches on the same connection, so a
 silently dead connection is noticed by that. Messages are hints: a lost one is only a gap.
 Behind a pooler, where LISTEN is impossible, it polls for output four times a second.
@@ -28,8 +30,6 @@ from cortex.postgres.bridge import Port
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import watches
 
-CHANGES_APART_S: Final = 0.05
-"""Least pause between two statements, however many clients come and go."""
 LINGER_S: Final = 5.0
 """How long the connection stays open after the last client has left; another one may come."""
 GOODBYE_S: Final = 2.0
@@ -65,6 +65,7 @@ class AnswerListener:
         self._watcher = new_id()
         self._polled: set[int] = set()
         """Recent messages that were already polled."""
+        self._is_hinted = False
         self._session: Dedicated = port.dedicated(on_lost=self._pacer.wake)
 
     def watch(self, job_id: UUID) -> None:
@@ -97,7 +98,7 @@ class AnswerListener:
         self._watcher, self._kept = self._new_id(), set()
         await self._port.open(session)
         if not session.is_pooled:
-            await self._port.cross(watches.listen, session, self._heard)
+            await self._port.cross(watches.listen, session, self._hint)
         renew_at = left_at = trio.current_time()
         while self._wanted or trio.current_time() < left_at + LINGER_S:
             if not session.is_open:
@@ -109,10 +110,12 @@ class AnswerListener:
                 renew_at = now + watches.RENEW_S
             await self._change(set(self._wanted) if is_due else self._wanted & self._new)
             self._backoff.succeeded()
-            await trio.sleep(CHANGES_APART_S)
+            if session.is_pooled or self._is_hinted:
+                self._is_hinted = False
+                await self._poll()
+            await trio.sleep(watches.SAID_APART_S)
             until = renew_at if self._wanted else left_at + LINGER_S
             if session.is_pooled:
-                await self._poll()
                 until = min(until, trio.current_time() + POLL_S)
             await self._pacer.wait(max(0.0, until - trio.current_time()))
 
@@ -151,6 +154,10 @@ class AnswerListener:
             except CortexError as error:
                 _log.warning("watches not deleted", error=error.message)
         await self._port.close(self._session)
+
+    def _hint(self) -> None:
+        self._is_hinted = True
+        self._pacer.wake()
 
     def _heard(self, payload: str) -> None:
         try:

@@ -2,8 +2,8 @@
 
 Owns: which jobs of this pod are watched, and how far each of their answers has been sent.
 Reads: the watches of this pod's jobs, on a hint and every ten seconds while there are any; the
-progress of the jobs. Writes: notifications, at most ten times a second for all watched jobs
-together. Without watchers it sleeps, and sends no statement.
+progress of the jobs. Writes: the output, at most ten times a second for all watched jobs together.
+Without watchers it sleeps, and sends no statement.
 Invariants: what could not be sent is sent again; a new watcher also gets earlier output of the
 running call. Messages are hints: watchers read the record for the truth, and get a message when to
 read it. While any secret is registered, only whole words are sent, since half a secret cannot be
@@ -31,6 +31,7 @@ from cortex.domain.answer_text import AnswerPiece, Message, PollHint, payloads
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import UnavailableError
 from cortex.domain.job import Lease
+from cortex.domain.key_shapes import masked
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact, storable
 from cortex.durable.progress import PartialAnswer
 from cortex.postgres.bridge import Port
@@ -59,8 +60,6 @@ class _Job:
     until: float
     asked_at: datetime
     """When the newest watcher came."""
-    is_polled: bool = False
-    """A watcher that receives no notifications."""
     state: tuple[Lease | None, int] = (None, 0)
     """The lease of the attempt that runs here, and its last checkpoint."""
     sent: dict[int, int] = attrs.field(factory=dict)
@@ -106,6 +105,7 @@ class AnswerSender:
         self._sending = LoopBackoff(rng=rng)
         self._jobs: dict[UUID, _Job] = {}
         self._somebody = trio.Event()
+        self._forget_at = -math.inf
 
     def wake(self) -> None:
         """A watch may have been added or deleted."""
@@ -151,9 +151,9 @@ class AnswerSender:
                 room -= sum(len(m.text) for m in fresh.messages if isinstance(m, AnswerPiece))
         if news:
             messages = (message for each in news for message in each.messages)
-            is_polled = any(each.job.is_polled for each in news)
-            await self._port(watches.send, payloads(messages), is_polled=is_polled)
-            if is_polled:
+            await self._port(watches.send, payloads(messages))
+            if trio.current_time() >= self._forget_at:
+                self._forget_at = trio.current_time() + watches.SAID_KEPT_S
                 await self._port(watches.forget)
         for each in news:
             each.was_sent()
@@ -187,8 +187,8 @@ class AnswerSender:
 def _renewed(job: _Job | None, watched: Watched, *, now: float) -> _Job:
     until = now + watched.left_s
     if job is None:
-        return _Job(until, watched.asked_at, watched.is_polled)
-    job.until, job.is_polled = until, watched.is_polled
+        return _Job(until, watched.asked_at)
+    job.until = until
     if watched.asked_at != job.asked_at:
         job.asked_at = watched.asked_at
         job.sent = {}
@@ -205,7 +205,7 @@ def _pieces(lease: Lease, key: str, answer: PartialAnswer, *, after: int) -> lis
             call=answer.call,
             offset=offset,
             end=offset + len(text),
-            text=storable(redact(text)),
+            text=storable(masked(redact(text))),
         )
         for at, cut in answer.since(after)
         for offset, text in [_whole_words(at, cut, is_torn=at > after)]

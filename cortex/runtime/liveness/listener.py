@@ -1,8 +1,10 @@
 """Turns notifications into hints, and measures whether they arrive.
 
 Owns: one dedicated connection with its subscriptions, and the measured latency of a hint.
-Invariants: nothing depends on a notification: polling finds the same work. A probe to itself finds
-a subscription that fell silent without an error (a black hole). Behind a pooler, which passes no
+Invariants: nothing depends on a notification: polling finds the same work. Any login may send one:
+payloads are only compared with known words, and hints of one kind pass at most twenty times a
+second, except those to the dispatcher, which claims once at a time. A probe to itself finds a
+subscription that fell silent without an error (a black hole). Behind a pooler, which passes no
 notifications on, it hints to all once a second.
 
 On failure: the connection is reopened with jittered backoff, and all get one hint for what was
@@ -10,6 +12,7 @@ missed.
 On stop: the connection is closed.
 """
 
+import math
 import random
 from collections.abc import Callable
 from typing import Final
@@ -34,11 +37,38 @@ OUTBOX: Final = "cortex_outbox"
 """Notifies all pods of new messages, and of changed subscriptions."""
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
+HINTS_APART_S: Final = 0.05
 AGAIN_S: Final = 1.0
 PROBE_EVERY_S: Final = 10.0
 PROBE_BOUND_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
+
+
+class _Gate:
+    """Passes a hint at once, and those that follow too soon together, a little later."""
+
+    def __init__(self, fire: Callable[[], None], *, on_held: Callable[[], None]) -> None:
+        self._fire = fire
+        self._on_held = on_held
+        self._passed_at = -math.inf
+        self._is_held = False
+
+    def hint(self) -> None:
+        if trio.current_time() >= self._passed_at + HINTS_APART_S:
+            self._pass()
+        elif not self._is_held:
+            self._is_held = True
+            self._on_held()
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._pass()
+
+    def _pass(self) -> None:
+        self._passed_at = trio.current_time()
+        self._fire()
 
 
 class Listener:
@@ -67,9 +97,12 @@ class Listener:
         self._rng = rng
         self._backoff = LoopBackoff(rng=rng, backoff=Backoff(base_s=AGAIN_S, cap_s=AGAIN_S))
         self._on_task = on_task
-        self._on_control = on_control
-        self._on_breaker = on_breaker
-        self._on_outbox = on_outbox
+        self._held = Pacer(rng=rng)
+        gates = [
+            _Gate(each, on_held=self._held.wake) for each in (on_control, on_breaker, on_outbox)
+        ]
+        self._gates = gates
+        self._control, self._breaker, self._outbox = gates
         self._pacer = Pacer(rng=rng)
         self._probe_channel = f"cortex_probe_{pod_id.hex}"
         self._probe_received = trio.Event()
@@ -82,6 +115,18 @@ class Listener:
         while self._port.is_pooled:
             self._hint_all()
             await self._pacer.wait(POLL_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._release_held)
+            await self._keep_listening()
+
+    async def _release_held(self) -> None:
+        while True:
+            await self._held.wait(math.inf)
+            await trio.sleep(HINTS_APART_S)
+            for gate in self._gates:
+                gate.release()
+
+    async def _keep_listening(self) -> None:
         try:
             while True:
                 pause_s = self._rng.uniform(0.1, AGAIN_S)
@@ -104,8 +149,8 @@ class Listener:
         await self._port.open(session)
         await self._port.cross(session.listen, "cortex_task", self._on_task)
         await self._port.cross(session.listen, CONTROL, self._hear_control)
-        await self._port.cross(session.listen, BREAKER, lambda _: self._on_breaker())
-        await self._port.cross(session.listen, OUTBOX, lambda _: self._on_outbox())
+        await self._port.cross(session.listen, BREAKER, lambda _: self._breaker.hint())
+        await self._port.cross(session.listen, OUTBOX, lambda _: self._outbox.hint())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
         self._hint_all()
 
@@ -125,13 +170,12 @@ class Listener:
     def _hint_all(self) -> None:
         """Hint to all: anything may have happened."""
         self._on_task("queued")
-        self._on_control()
-        self._on_breaker()
-        self._on_outbox()
+        for gate in self._gates:
+            gate.hint()
 
     def _hear_control(self, pod: str) -> None:
         if pod == str(self._pod_id):
-            self._on_control()
+            self._control.hint()
 
     def _hear_probe(self, _: str) -> None:
         self._probe_received.set()

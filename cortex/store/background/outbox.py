@@ -242,6 +242,7 @@ async def page(
     tenant: str | None = None,
 ) -> list[MessageRow]:
     """Return messages of these states, the newest first; `topic`: a pattern."""
+    own = tenant or db.tenant
     rows = await db.fetch(
         "outbox.list",
         [status.value for status in statuses],
@@ -249,9 +250,9 @@ async def page(
         subscription,
         None if topic is None else _like(topic),
         message_id,
-        limit if subscription is None and topic is None and tenant is None else READ_MAX,
+        limit if subscription is None and topic is None and own is None else READ_MAX,
         limit,
-        tenant,
+        own,
     )
     return rows_of(MessageRow, rows)
 
@@ -261,7 +262,7 @@ async def unsent(db: Database, *, limit: int) -> list[MessageHead]:
 
     `limit`: the maximum number of each.
     """
-    return rows_of(MessageHead, await db.fetch("outbox.unsent", limit))
+    return rows_of(MessageHead, await db.fetch("outbox.unsent", limit, db.tenant))
 
 
 async def find(db: Database, text: str) -> UUID:
@@ -317,7 +318,7 @@ async def count(
         *_matching(choice),
         *_age(choice),
         choice.limit,
-        choice.tenant,
+        choice.tenant or db.tenant,
     )
     return {MessageStatus(row["status"]): row["count"] for row in rows}
 

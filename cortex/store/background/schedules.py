@@ -16,6 +16,7 @@ from cortex.domain.schedules.cron import Cron
 from cortex.domain.schedules.schedule import Missed, Origin, Outcome, Overlap, Pause, Schedule
 from cortex.postgres.database import Connection, Database, Record
 from cortex.store.rows import row_of, rows_of
+from cortex.store.tenants import Kind, require_own
 
 PAST_RUNS: Final = 20
 """How many ended jobs of a schedule an estimate is made from."""
@@ -183,6 +184,7 @@ async def declare(
 
 async def pause(db: Database, name: str, *, by: str, reason: str) -> None:
     """Pause a schedule. Raises `NotFoundError`, and `ConflictError` if it is paused."""
+    await require_own(db, Kind.SCHEDULE, [name])
     row = await db.fetch_one("schedules.pause", name, by, reason)
     if row is None:
         raise _no_such_schedule(name)
@@ -195,6 +197,7 @@ async def resume(db: Database, name: str, *, by: str, reason: str) -> None:
 
     Raises `NotFoundError`, and `ConflictError` if it is not paused.
     """
+    await require_own(db, Kind.SCHEDULE, [name])
 
     async def work(connection: Connection) -> None:
         inside = db.bound(connection)
@@ -230,6 +233,7 @@ async def trigger(
 
     Raises `NotFoundError`, and `UsageError` if the job cannot be submitted.
     """
+    await require_own(db, Kind.SCHEDULE, [name])
     row = await db.fetch_one("schedules.trigger", name, by, reason, credential)
     if row is None:
         raise _no_such_schedule(name)
@@ -244,6 +248,7 @@ async def remove(db: Database, name: str, *, by: str, reason: str) -> None:
 
     Raises `NotFoundError`, and `ConflictError` for a built-in one, or one that code declares.
     """
+    await require_own(db, Kind.SCHEDULE, [name])
     row = await db.fetch_one("schedules.remove", name, by, reason)
     if row is None:
         raise _no_such_schedule(name)
@@ -258,12 +263,14 @@ async def page(
     db: Database, *, after: str = "", limit: int = 100, tenant: str | None = None
 ) -> list[ScheduleRow]:
     """Return schedules by name, of one tenant if it is given."""
-    return rows_of(ScheduleRow, await db.fetch("schedules.list", after, limit, None, tenant))
+    return rows_of(
+        ScheduleRow, await db.fetch("schedules.list", after, limit, None, tenant or db.tenant)
+    )
 
 
 async def show(db: Database, name: str) -> ScheduleRow:
     """Return one schedule. Raises `NotFoundError`."""
-    row = await db.fetch_one("schedules.list", "", 1, name, None)
+    row = await db.fetch_one("schedules.list", "", 1, name, db.tenant)
     if row is None:
         raise _no_such_schedule(name)
     return row_of(ScheduleRow, row)

@@ -74,6 +74,10 @@ EFFECT: Final = Shape(
         *on_demand("job_status", "job_type", "agent_version", "tenant", "lineage_id", "step"),
         Field(name="digest", doc="SHA-256 of the arguments", value=_digest),
         *on_demand("attempt", "is_sure", "called_at", "resolved_at", "resolved_reason"),
+        *on_demand(
+            people="how many people approved the call: as many must say that it was not applied",
+            agreed_by="who has said so of its last call",
+        ),
         Field(name="result", doc="the returned value, if known", value=lambda r: r.returned),
     ),
     unlisted=frozenset({"now", "output", "returned"}),

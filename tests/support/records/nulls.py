@@ -111,6 +111,8 @@ Asked = tuple[str, tuple[object, ...]]
 class Reading:
     """A database as one transaction sees it: one statement at a time, each one noted."""
 
+    tenant: str | None = None
+
     def __init__(self, dsn: str, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         self.profile = Profile(dsn=dsn)
         self._bound = Database(self.profile, rng=random.Random(1)).bound(connection)

@@ -90,6 +90,8 @@ class FakeEffects(StoreEffects):
             "digest": b"",
             "is_sure": False,
             "approval_id": None,
+            "people": None,
+            "agreed_by": [],
             "now": made,
         }
         self.rows[effect_id] = EffectDetail(**one | fields)

@@ -130,8 +130,11 @@ class _Seat:
         )
         for payload in payloads([said]):
             while SAYING[:20] not in self.text:  # repeat until there is a listener
-                notify = "SELECT pg_notify(name, $1) FROM cortex.stream_channel"
-                await asyncio.to_thread(sql, self.dsn, notify, payload)
+                say = """
+                    WITH s AS (INSERT INTO cortex.said (payload) VALUES ($1))
+                    SELECT pg_notify('cortex_stream', '')
+                """
+                await asyncio.to_thread(sql, self.dsn, say, payload)
                 await self.pilot.pause(0.1)
         await self.pilot.press("k", "k")
         await self.shows("ana")

@@ -13,6 +13,7 @@ from cortex.store import breakers, effects, quotas
 from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
+from cortex.view.effects import people_missing
 
 OTHERS_MAX: Final = 30
 """The newest effects whose outcome is known."""
@@ -43,8 +44,10 @@ class StoreEffects:
 
         Raises `ConflictError` with the decision that came first.
         """
-        goes_on = await effects.resolve(self._db, effect_id, said, by=by, reason=reason)
-        return f"{said.value}: {'its job goes on now' if goes_on else 'kept for its job'}"
+        done = await effects.resolve(self._db, effect_id, said, by=by, reason=reason)
+        if done.people_missing:
+            return f"{said.value}: {people_missing(done.people_missing)}"
+        return f"{said.value}: {'its job goes on now' if done.job_goes_on else 'kept for its job'}"
 
     async def frozen(self) -> FreezeState:
         """Return whether and by whom effects are frozen, and how many jobs wait for that."""

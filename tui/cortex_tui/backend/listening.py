@@ -1,7 +1,8 @@
 """Streams the output of a job's model while an operator looks at that job.
 
 Owns: a listening connection, and the watch in the database that makes the job's pod send. Messages
-are hints: a lost one leaves a gap. Behind a pooler LISTEN does not work, so it polls once a second.
+are read from the table when a notification hints at some; a lost one leaves a gap. Behind a pooler
+LISTEN does not work, so it polls once a second.
 A read-only session creates no watch: it sees only what others who watch the job cause to be sent.
 On failure: it reconnects after a pause; the pod resends the output that it still has. On stop: when
 cancelled, it ends the watch within a bound; a lost watch expires by itself.
@@ -77,11 +78,17 @@ class Listening:
         self._job_id = job_id
         self._heard = heard
         self._on_status = on_status
-        self._wanted = asyncio.Event()
+        self._is_wanted = self._is_hinted = False
+        self._woken = asyncio.Event()
 
     def renew(self) -> None:
         """Make the pod that runs the job now send, including its backlog."""
-        self._wanted.set()
+        self._is_wanted = True
+        self._woken.set()
+
+    def _hint(self) -> None:
+        self._is_hinted = True
+        self._woken.set()
 
     async def run(self) -> None:
         self._among.add()
@@ -90,23 +97,21 @@ class Listening:
                 await self._listen()
             except CortexError as error:
                 self._on_status(error.message)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S):
-                    await asyncio.Event().wait()
+            await _pause(AGAIN_S)
 
     async def _listen(self) -> None:
         lost = asyncio.Event()
 
         def gone() -> None:
             lost.set()
-            self._wanted.set()
+            self._woken.set()
 
         line = Dedicated(self._profile, on_lost=gone)
         watcher = system_chance().new_id() if self._profile.may_write else None
         try:
             await line.open()
             if not line.is_pooled:
-                await watches.listen(line, self._take)
+                await watches.listen(line, self._hint)
             status = ONLY_OTHERS if watcher is None else ""
             self._on_status(status or (POOLED if line.is_pooled else ""))
             await self._keep(line, watcher, lost)
@@ -126,9 +131,10 @@ class Listening:
         """Renew the watch, if there is one, until the connection is lost."""
         read_ids: set[int] = set()
         loop = asyncio.get_running_loop()
-        due, is_new = loop.time(), True
+        due, is_first = loop.time(), True
         while not lost.is_set():
-            if is_new or loop.time() >= due:
+            if self._is_wanted or is_first or loop.time() >= due:
+                is_new, self._is_wanted, is_first = self._is_wanted or is_first, False, False
                 due = loop.time() + watches.RENEW_S
                 if watcher is not None:
                     await watches.watch(
@@ -137,14 +143,15 @@ class Listening:
                         job_ids=[self._job_id],
                         new=[self._job_id] if is_new else [],
                     )
-            if line.is_pooled:
+            if line.is_pooled or self._is_hinted:
+                self._is_hinted = False
                 read_ids = await self._ask(line, read_ids)
+            await _pause(watches.SAID_APART_S)
             rest_s = min(ASK_EVERY_S, due - loop.time()) if line.is_pooled else due - loop.time()
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, rest_s)):
-                    await self._wanted.wait()
-            is_new = self._wanted.is_set()
-            self._wanted.clear()
+                    await self._woken.wait()
+            self._woken.clear()
 
     async def _ask(self, line: Dedicated, read_ids: set[int]) -> set[int]:
         payloads = await watches.said(line, read_ids)
@@ -162,3 +169,9 @@ class Listening:
         for message in messages:
             if message.job_id == self._job_id:
                 self._heard(message)
+
+
+async def _pause(seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()

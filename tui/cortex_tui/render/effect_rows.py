@@ -11,7 +11,7 @@ from cortex.store.breakers import FreezeState
 from cortex.store.effects import EffectDetail, EffectRow
 from cortex.store.quotas import QuotaRow
 from cortex.view.cells import Cell
-from cortex.view.effects import STATES, prospects, remark
+from cortex.view.effects import STATES, agreed_text, prospects, remark
 from cortex.view.jobs import state_shown
 from cortex.view.phrases import age, date_time, exact
 from cortex.view.resources.effects import EFFECTS
@@ -93,7 +93,7 @@ def effect_lines(row: EffectDetail, width: int, now: datetime) -> Iterator[Line]
 
 def _said(row: EffectDetail) -> str:
     if not row.resolution:
-        return ""
+        return agreed_text(row)
     return f"{row.resolution} by {row.resolved_by}: {row.resolved_reason}"
 
 
