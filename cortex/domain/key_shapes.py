@@ -223,6 +223,22 @@ def masked_value(value: Any) -> Any:
     return value
 
 
+def is_long(value: Any, chars_max: int) -> bool:
+    """Return whether the texts of a JSON value have more characters in all."""
+    left, count = [value], 0
+    while left and count <= chars_max:
+        each = left.pop()
+        if isinstance(each, str):
+            count += len(each)
+        elif isinstance(each, Mapping):
+            left += each.values()
+            count += len(each)
+        elif isinstance(each, list | tuple):
+            left += each
+            count += len(each)
+    return count > chars_max
+
+
 def _is_named(key: object, value: object) -> bool:
     return (
         isinstance(value, str)

@@ -114,20 +114,21 @@ def test_values_that_a_job_computes_with_are_not_masked() -> None:
 
 
 @tool(local=True)
-def read_mail() -> dict[str, Any]:
+def read_mail(body: str) -> dict[str, Any]:
     """Read a mail."""
-    return {"body": f"use {KEYS['GitHub token']}", "password": "correct horse"}
+    return {"body": f"use {KEYS['GitHub token']} {body}", "password": "correct horse"}
 
 
+@pytest.mark.parametrize("body", ["", "x" * 1_000_000], ids=["short", "long"])
 @pytest.mark.parametrize("is_of_model", [True, False])
 async def test_a_model_sees_and_the_record_keeps_masked_results(
-    tmp_path: Path, is_of_model: bool
+    tmp_path: Path, is_of_model: bool, body: str
 ) -> None:
     ctx = a_context(workspaces=tmp_path)
     asked = a_tool_call("read_mail")
     call = ToolCall(
         tool=asked.tool,
-        arguments={},
+        arguments={"body": body},
         key=asked.key,
         gate_key=asked.gate_key,
         said="" if is_of_model else None,
