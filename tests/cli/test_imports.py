@@ -58,7 +58,16 @@ def test_help_imports_click_only(cortex_nowhere: Cortex, words: list[str]) -> No
 def test_lists_import_the_driver_and_records_only(cortex: Cortex, words: list[str]) -> None:
     modules = imported(cortex, RUN.format(words=words))
     assert others(modules) == {"asyncpg", "attr", "attrs", "click", "orjson", "platformdirs"}
-    needed = {"cli", "config", "crash_points", "domain", "postgres", "store", "view"}
+    needed = {
+        "cli",
+        "config",
+        "crash_points",
+        "domain",
+        "postgres",
+        "settings_file",
+        "store",
+        "view",
+    }
     assert rooms(modules) == needed
     assert not any(name.startswith("cortex.postgres.embedded") for name in modules)
     assert "tomllib" not in modules
