@@ -1,6 +1,6 @@
 -- Schemas, the role of pods, the clock, identifiers, and the guard of append-only tables.
 --
--- 0001 to 0028 are the baseline: the whole schema, by subject, each object written once. From the first release on, a
+-- 0001 to 0029 are the baseline: the whole schema, by subject, each object written once. From the first release on, a
 -- landed file is never edited: the migrator records its digest and refuses a database that has another text.
 
 CREATE SCHEMA IF NOT EXISTS cortex;  -- the migrator has created it for its own table
@@ -23,7 +23,8 @@ BEGIN
             ('cortex_runtime', true, true),      -- pods
             ('cortex_operator', false, false),   -- logins of people: what pods may, and what only people may
             ('cortex_submitter', false, false),  -- programs that submit jobs and read their own
-            ('cortex_reader', false, true)       -- looks, and changes nothing
+            ('cortex_reader', false, true),      -- looks, and changes nothing
+            ('cortex_tenant_reader', false, false) -- looks at one tenant, see 0029
         ) AS roles (name, is_required, is_taken)
     LOOP
         BEGIN

@@ -12,7 +12,8 @@ BEGIN
     FOR given IN
         SELECT rolname FROM pg_roles
         WHERE rolname = current_user OR rolname IN (
-            'cortex_owner', 'cortex_runtime', 'cortex_operator', 'cortex_submitter', 'cortex_reader')
+            'cortex_owner', 'cortex_runtime', 'cortex_operator', 'cortex_submitter', 'cortex_reader',
+            'cortex_tenant_reader')
     LOOP
         EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), given);
     END LOOP;

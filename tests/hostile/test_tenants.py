@@ -79,7 +79,7 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
     doers = Doers(call, dsn)
     claim = doers.claimed(tenant=tenant)
     effect = doers.begin(claim).id
-    (letter,) = fail(dsn, submitted={"tenant": tenant})
+    (letter,) = fail(dsn, steps=1, submitted={"tenant": tenant})
     publish = "SELECT cortex.publish('app.made', '{}', tenant => $1) AS id"
     (message,) = sql(dsn, publish, tenant)
     for query in (SCHEDULED, BUDGETED, CAPPED):
