@@ -46,7 +46,8 @@ def show(options: Options) -> None:
     """List all settings with their values and where each comes from.
 
     A flag wins over an environment variable, that over cortex.toml in the working directory, and
-    that over config.toml in the user's configuration directory. Passwords are not shown.
+    that over config.toml in the user's configuration directory. cortex.toml sets only what widens
+    nothing. Passwords are not shown.
     """
     settings = settings_from(options)
     sources = origins({"dsn": options.dsn, "data": options.data})

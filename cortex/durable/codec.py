@@ -23,6 +23,7 @@ from cortex.domain import redaction
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP, wrong_text
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.hot import hot
+from cortex.domain.key_shapes import masked
 from cortex.domain.limits import PAYLOAD, RESULT, SizeLimit
 from cortex.domain.redaction import LONE_SURROGATE, storable
 from cortex.durable.heavy_values import TEXT, refuse_heavy, scarce
@@ -73,8 +74,11 @@ class StepInput:
 
     @property
     def kept(self) -> str:
-        """The text that the record keeps for people: secrets redacted, long values cut visibly."""
-        text = redaction.redact(self._json.decode())
+        """The text that the record keeps for people.
+
+        Without secrets and keys of others; long values are cut visibly. The digest is of the whole.
+        """
+        text = masked(redaction.redact(self._json.decode()))
         if len(text) * 4 <= INPUT_BYTES_MAX or len(text.encode()) <= INPUT_BYTES_MAX:
             return text
         return shortened(text, INPUT_BYTES_MAX)

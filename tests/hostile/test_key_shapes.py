@@ -19,7 +19,7 @@ from cortex.domain.key_shapes import NAMES, SHAPES, masked, masked_value
 from cortex.domain.log_line import kept_fields, kept_text, without_long_secrets
 from cortex.domain.redaction import clean_text
 from cortex.durable.attempt import ToolCall
-from cortex.durable.codec import encode
+from cortex.durable.codec import encode, input_of
 from tests.support.records.factories import a_context, a_tool_call
 from tests.support.records.rows import new_id
 
@@ -56,6 +56,7 @@ def test_each_way_out_is_masked(name: str) -> None:
         kept_fields({"a": {"b": key}, "c": key}) or "",
         clean_text(f"it is {key}"),
         raw_text({"a": key}),
+        input_of({"a": key}, what="x").kept,
         *block({"result": {"a": [key]}}, indent=""),
     ]
     for each in shown:
