@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.support.people import me
 from tests.support.pods import Pods, Ran, run_cli
 from tests.support.records.rows import (
     assert_one_truth,
@@ -37,14 +38,14 @@ def begin(pods: Pods, gate: Path) -> UUID:
 def assert_cancelled(dsn: str, job_id: UUID, *, attempt: int) -> None:
     row = job_row(dsn, job_id)
     assert (row["status"], row["attempt"], row["task_state"]) == ("CANCELLED", attempt, None)
-    assert (row["cancelled_by"], row["cancel_reason"]) == ("ana", "no need")
+    assert (row["cancelled_by"], row["cancel_reason"]) == (me("ana"), "no need")
     (last,) = sql(
         dsn,
         "SELECT metadata->>'by' AS by, metadata->>'reason' AS reason FROM cortex.job_history "
         "WHERE job_id = $1 AND new = 'CANCELLED'",
         job_id,
     )
-    assert tuple(last) == ("ana", "no need")
+    assert tuple(last) == (me("ana"), "no need")
 
 
 def test_a_job_that_waits_is_cancelled_at_once(pods: Pods) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.test_http import get
 from tests.support.command_line import Cortex
 from tests.support.eventually import eventually
+from tests.support.people import me
 from tests.support.pods import Pod, Pods
 from tests.support.records.rows import assert_one_truth, attempts, submit, until_job, until_status
 from tests.support.servers.postgres import sql
@@ -37,7 +38,7 @@ def test_a_drained_pod_hands_back_stays_and_takes_jobs_again(
     assert done.code == 0, done.err
     eventually(lambda: shown(cortex, drained)["state"] == "DRAINING", what="it says that it drains")
     row = shown(cortex, drained)
-    assert (row["drain_requested_by"], row["drain_reason"]) == ("ana", "a deploy")
+    assert (row["drain_requested_by"], row["drain_reason"]) == (me("ana"), "a deploy")
     assert (row["running"], row["phase"]) == (1, None)
     status, ready = get(drained, "/readyz")
     assert (status, ready["drain_request"], ready["jobs_left"]) == (503, "draining", 1)

@@ -133,7 +133,7 @@ class Payments:
                 effects.resolve,
                 self.effect(job_id)["id"],
                 resolution,
-                by="ana",
+                by=user("ana"),
                 reason="I looked",
                 result=result,
             )

@@ -7,6 +7,7 @@ from itertools import groupby
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.people import me
 from tests.support.pods import Pods, run_cli
 from tests.support.records.rows import submit, until_status
 from tests.support.servers.postgres import sql
@@ -63,7 +64,7 @@ def test_a_request_its_reminder_and_its_end_arrive_although_the_pod_is_killed(po
     assert {"arguments", "asked", "token"}.isdisjoint(data)
     (reminder,) = {each["data"]["stage"] for each in about if each["type"] == "approval.reminder"}
     assert reminder == "50 %"
-    assert about[-1]["data"]["decided_by"] == "ana"
+    assert about[-1]["data"]["decided_by"] == me("ana")
 
     (row,) = sql(pods.dsn, "SELECT result FROM cortex.job WHERE id = $1", notified["id"])
     result = json.loads(row["result"])

@@ -235,10 +235,15 @@ assert PermittedSecrets.of_environment().is_in("Bearer env:CRM_TOKEN")'
             "cortex preflight --app new.py": Run("cortex preflight --app new.py || [ $? = 9 ]"),
         },
     ),
+    "docs/guides/databases.md": Scene(
+        blocks={"CREATE ROLE": Run('sql "$(cat $BLOCK)"; sql "DROP ROLE pods; DROP ROLE ana_db"')}
+    ),
     "docs/guides/deploy.md": Scene(
         given="printf 'import cortex\\n' > shop.py\n",
         blocks={
-            "CREATE ROLE": Run('sql "$(cat $BLOCK)"; sql "DROP ROLE pods; DROP ROLE shop"'),
+            "CREATE ROLE": Run(
+                'sql "$(cat $BLOCK)"; sql "DROP ROLE pods; DROP ROLE shop; DROP ROLE ana_db"'
+            ),
             "# pod.env": Run("(set -a; . ./$BLOCK; cortex config show | grep shop.jobs)"),
             # Jobs of other pages are in flight here, and shop.py takes none of them.
             "cortex preflight": Run("cortex preflight --app shop.py || [ $? = 9 ]; cortex migrate"),
@@ -385,6 +390,10 @@ END
                 "kubectl apply -k . | grep 'image: registry.example.com/shop:7'", release=True
             ),
             "kubectl rollout": RELEASE,
+            "export CORTEX_DSN": By(
+                "tests/hostile/test_people.py::test_a_pods_login_passes_on_what_a_caller_proves"
+            ),
+            "kubectl exec -it deployment/cortex -- sh": RELEASE,
             "# kustomization.yaml, one more patch": Run(
                 """
                 sed -n '/- target/,$p' "$BLOCK" >> kustomization.yaml
@@ -507,7 +516,7 @@ END
             SCRIPT=$!
             cortex approvals deny $(asked) --reason 'too cheap' --as ann
             wait $SCRIPT
-            grep 'denied by ann: too cheap' offer.txt
+            grep -E 'denied by .* \\(ann\\): too cheap' offer.txt
             FOUND=http://127.0.0.1:$PORT/bank.py SIZE=$(wc -c < bank.py)
             cortex jobs submit digest --arg "urls=[\\"$FOUND\\"]" --wait 2>&1 | grep bank.py.*$SIZE
             cortex jobs submit patient --arg url=$FOUND --wait 2>&1 | grep $SIZE
@@ -521,7 +530,7 @@ END
             cortex jobs submit digest --arg "urls=[\\"$LATER\\"]" --wait || [ $? = 6 ]
             touch later.py
             python office.py > office.txt
-            grep -x 'denied by ann: too early' office.txt
+            grep -Ex 'denied by .* \\(ann\\): too early' office.txt
             grep -x 'offer CANCELLED' office.txt
             grep -i select office.txt
             grep "{'$LATER': 0}" office.txt
