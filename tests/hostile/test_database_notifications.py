@@ -110,7 +110,7 @@ async def test_a_flood_of_hints_costs_a_pod_little(
     with login_with(shared_database, SUBMITTER_ROLE) as dsn:
         await flood(dsn, channel)
     if channel != "cortex_control":  # of that one, none names this pod
-        await eventually_async(lambda: heard[channel] > 2, what="the last of them is heard, too")
+        await eventually_async(lambda: heard[channel] >= 2, what="one is heard after the first")
     assert heard[channel] <= (trio.current_time() - began) / HINTS_APART_S + 2
     assert listener.latency_ms is not None, "its connection is whole"
 

@@ -55,9 +55,11 @@ class _Gate:
         self._is_held = False
 
     def hint(self) -> None:
+        if self._is_held:
+            return
         if trio.current_time() >= self._passed_at + HINTS_APART_S:
             self._pass()
-        elif not self._is_held:
+        else:
             self._is_held = True
             self._on_held()
 
