@@ -108,7 +108,7 @@ MUTANTS: Final = (
         invariant="I18",
         patches=(
             Patch(
-                "sql/migrations/0015_approvals.sql",
+                "sql/migrations/0027_people.sql",
                 "        WHEN held.expires_at <= cortex.now() THEN 'expired'\n",
                 "",
             ),
@@ -121,7 +121,7 @@ MUTANTS: Final = (
         invariant="I18",
         patches=(
             Patch(
-                "sql/migrations/0015_approvals.sql",
+                "sql/migrations/0027_people.sql",
                 "    SELECT t.id INTO its_task FROM cortex_worker.task t"
                 " WHERE t.job_id = owner FOR UPDATE;\n"
                 "    PERFORM FROM cortex.job_record j WHERE j.id = owner"
@@ -131,7 +131,7 @@ MUTANTS: Final = (
                 "    IF owner IS NULL THEN\n        -- It got its task, or lost it,",
             ),
             Patch(
-                "sql/migrations/0015_approvals.sql",
+                "sql/migrations/0027_people.sql",
                 "    SELECT * INTO held FROM cortex.approval a"
                 " WHERE a.id = of_approval FOR UPDATE;\n"
                 "    stands :=",
