@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cortex.domain.effect import Applied, Invocation, NotApplied, Unknown
     from cortex.domain.errors import (
         ApprovalExpiredError,
+        CapReachedError,
         CortexError,
         DeniedError,
         JobCancelledError,
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Applied",
     "ApprovalExpiredError",
+    "CapReachedError",
     "Client",
     "Context",
     "CortexError",
@@ -62,6 +64,7 @@ __all__ = [
 _HOMES = {
     "Applied": "cortex.domain.effect",
     "ApprovalExpiredError": "cortex.domain.errors",
+    "CapReachedError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
     "Client": "cortex.client.client",
     "Handle": "cortex.client.handles",

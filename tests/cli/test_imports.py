@@ -77,7 +77,7 @@ def test_listing_jobs_imports_no_other_records(cortex: Cortex) -> None:
     modules = imported(cortex, RUN.format(words=["jobs", "ls"]))
     store = {name.removeprefix("cortex.store.") for name in modules if ".store." in name}
     records = {"jobs", "job_pages", "queues", "why"}
-    assert store == records | {"lost_replies", "references", "rows"}
+    assert store == records | {"lost_replies", "references", "rows", "tenants"}
     assert not modules & {"cortex.domain.drain", "cortex.domain.timeouts", "cortex.view.pods"}
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import asyncpg
 import pytest
 
-from cortex import SyncClient
+from cortex import CapReachedError, SyncClient
 from cortex.domain.errors import ForbiddenError, NotFoundError
 from cortex.domain.job_filter import DEAD, parse_filter
 from cortex.postgres.database import SUBMITTER_ROLE, Profile
@@ -127,6 +127,15 @@ def test_a_client_reaches_only_its_tenant(
     with SyncClient(shared_database, tenant="acme") as client:
         with pytest.raises(NotFoundError):
             CLIENT_CALLS[name](client, records[1])
+
+
+def test_a_client_raises_an_error_of_its_own_beyond_the_cap(shared_database: str) -> None:
+    cap = "INSERT INTO cortex.tenant_cap VALUES ('small', 1, NULL, 'ana', now(), 'test')"
+    sql(shared_database, cap)
+    with SyncClient(shared_database, tenant="small") as client:
+        client.submit("work")
+        with pytest.raises(CapReachedError, match="has 1 of at most 1 jobs"):
+            client.submit("work")
 
 
 # --- logins

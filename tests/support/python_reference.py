@@ -50,6 +50,7 @@ SECTIONS: Final = (
             "CortexError",
             "RejectedError",
             "TransientError",
+            "CapReachedError",
             "TimedOutError",
             "NotFoundError",
             "UnavailableError",

@@ -3,10 +3,13 @@ import sys
 
 from offer import offer
 
-from cortex import NotFoundError, SyncClient, UnavailableError
+from cortex import CapReachedError, NotFoundError, SyncClient, UnavailableError
 
 client = SyncClient(os.environ["CORTEX_DSN"])
-handle = client.submit(offer, text="Half price")
+try:
+    handle = client.submit(offer, text="Half price")
+except CapReachedError as error:
+    sys.exit(f"too many jobs wait already: {error}")
 try:
     print(handle.result(timeout=60))
 except NotFoundError:
