@@ -308,7 +308,7 @@ async def changes(
 
     Events of a transaction that is still open arrive later, with an instant in the past.
     """
-    rows = await db.fetch("approvals.changes", since, limit)
+    rows = await db.fetch("approvals.changes", since, limit, db.tenant)
     return [row_of(ApprovalEvent, row, arguments=parse(row["arguments"])) for row in rows]
 
 

@@ -141,7 +141,7 @@ FROM cortex.approval a WHERE a.job_id = $1 ORDER BY a.created_at, a.id LIMIT $2;
 
 -- name: changes
 -- Changes of requests, in order: requested, agreed (more people were needed), decided. $1 since this instant, or null
--- for now, $2 limit.
+-- for now, $2 limit, $3 a tenant or null for all.
 WITH edge AS MATERIALIZED (SELECT coalesce($1::timestamptz, cortex.now()) AS since), event AS (
     SELECT * FROM (
         (SELECT a.created_at AS at, 'asked' AS event, a.id, a.requested_by AS person, NULL AS reason
@@ -149,16 +149,18 @@ WITH edge AS MATERIALIZED (SELECT coalesce($1::timestamptz, cortex.now()) AS sin
          CROSS JOIN LATERAL (
             SELECT id, created_at, requested_by FROM cortex.approval
             WHERE status = wanted.status AND created_at >= (SELECT since FROM edge)
+              AND ($3::text IS NULL OR tenant = $3)
             ORDER BY created_at, id LIMIT $2) a
          ORDER BY a.created_at LIMIT $2)
         UNION ALL
         (SELECT v.at, 'agreed', v.approval_id, v.person, v.reason
          FROM cortex.approval_vote v WHERE v.at >= (SELECT since FROM edge)
            AND NOT EXISTS (SELECT FROM cortex.approval a WHERE a.id = v.approval_id AND a.decided_at = v.at)
+           AND ($3 IS NULL OR EXISTS (SELECT FROM cortex.approval o WHERE o.id = v.approval_id AND o.tenant = $3))
          ORDER BY v.at LIMIT $2)
         UNION ALL
         (SELECT a.decided_at, lower(a.status), a.id, a.decided_by, a.reason
-         FROM cortex.approval a WHERE a.decided_at >= (SELECT since FROM edge)
+         FROM cortex.approval a WHERE a.decided_at >= (SELECT since FROM edge) AND ($3 IS NULL OR a.tenant = $3)
          ORDER BY a.decided_at LIMIT $2)) found
     ORDER BY at, event, id LIMIT $2
 )

@@ -5,6 +5,7 @@ from mistakes; only for a login that may submit and nothing else it is a border.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import asyncpg
@@ -40,6 +41,9 @@ LISTS: Final[dict[str, Callable[[Session], Any]]] = {
     "jobs of a filter": lambda call: call(job_pages.page, parse_filter("tenant:*")),
     "waiting requests": lambda call: call(approvals.pending),
     "requests": lambda call: call(approvals.page),
+    "changes of requests": lambda call: call(
+        approvals.changes, since=datetime(2020, 1, 1, tzinfo=UTC)
+    ),
     "effects": lambda call: call(effects.page),
     "effects of a tool": lambda call: call(effects.page, tool="pay"),
     "facts": lambda call: call(facts.page, since_s=3600.0),

@@ -70,7 +70,7 @@ STATEMENTS: dict[str, tuple[Sequence[object], int]] = {
     "approvals.list": ((ALL, None, BATCH, None), 6 * BATCH),
     "approvals.list of a tenant": ((ALL, None, BATCH, "nobody"), FEW),
     "approvals.list of a later page": ((ALL, SOME, BATCH, None), 6 * BATCH),
-    "approvals.changes": ((None, BATCH), 6 * BATCH),
+    "approvals.changes": ((None, BATCH, None), 6 * BATCH),
     "approvals.inbox": ((BATCH,), 6 * BATCH),
     "approvals.hold": (([SOME, UUID(int=5_200)],), FEW),
     "tasks.suspend": (
