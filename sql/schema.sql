@@ -5472,3 +5472,13 @@ BEGIN
 END $function$;
 
 CREATE TRIGGER job_step_was_decided BEFORE INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'approval'::text) EXECUTE FUNCTION cortex.step_was_decided();
+
+CREATE FUNCTION cortex.submitter_is_immutable()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'who submitted job % is immutable', OLD.id USING ERRCODE = 'insufficient_privilege';
+END $function$;
+
+CREATE TRIGGER job_keeps_its_submitter BEFORE UPDATE OF submitted_by, submitted_with ON cortex.job_record FOR EACH ROW WHEN ((new.submitted_by IS DISTINCT FROM old.submitted_by OR new.submitted_with IS DISTINCT FROM old.submitted_with) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.submitter_is_immutable();

@@ -723,3 +723,17 @@ END $$;
 -- A replay believes a recorded step. Other steps pay nothing for it.
 CREATE TRIGGER job_step_was_decided BEFORE INSERT ON cortex.job_step
     FOR EACH ROW WHEN (NEW.kind = 'approval') EXECUTE FUNCTION cortex.step_was_decided();
+
+-- ------------------------------------------------------------------ who submitted a job
+
+CREATE FUNCTION cortex.submitter_is_immutable() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'who submitted job % is immutable', OLD.id USING ERRCODE = 'insufficient_privilege';
+END $$;
+-- Who submitted a job does not agree to its critical calls. No statement of pods names these columns.
+CREATE TRIGGER job_keeps_its_submitter BEFORE UPDATE OF submitted_by, submitted_with ON cortex.job_record
+    FOR EACH ROW WHEN (
+        (NEW.submitted_by IS DISTINCT FROM OLD.submitted_by OR NEW.submitted_with IS DISTINCT FROM OLD.submitted_with)
+        AND NOT cortex.writes_as_owner())
+    EXECUTE FUNCTION cortex.submitter_is_immutable();

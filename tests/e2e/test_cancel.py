@@ -84,11 +84,11 @@ def test_a_running_job_is_stopped_without_notifications(pods: Pods, gate: Path) 
     job_id = begin(pods, gate)
     sql(
         pods.dsn,
-        "UPDATE cortex.job_record SET cancel_requested_at = cortex.now(), cancelled_by = 'ana', "
+        "UPDATE cortex.job_record SET cancel_requested_at = cortex.now(), cancelled_by = $2, "
         "cancel_reason = 'no need' WHERE id = $1",
         job_id,
     )
-    until_status(pods.dsn, job_id, "CANCELLED")
+    until_status(pods.dsn, job_id, me("ana"), "CANCELLED")
     assert_cancelled(pods.dsn, job_id, attempt=1)
 
 

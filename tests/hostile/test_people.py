@@ -63,6 +63,8 @@ WRITES: Final = [
     "UPDATE cortex.approval SET arguments = '[]', digest = sha256('[]')",
     "UPDATE cortex.approval SET people = 1",
     "UPDATE cortex.approval SET requested_with = 'token:x'",
+    "UPDATE cortex.job_record SET submitted_with = 'token:x'",
+    "UPDATE cortex.job_record SET submitted_by = 'eve'",
     "UPDATE cortex.approval SET expires_at = 'infinity'",
     "DELETE FROM cortex.approval",
     "INSERT INTO cortex.approval (id) VALUES (<id>)",
@@ -235,6 +237,18 @@ def test_only_an_admin_makes_tokens_and_people(scene: Scene, role: Role) -> None
             expires_s=None,
             by=by,
         )
+
+
+def test_disabling_a_person_ends_all_of_their_access(server: HttpServer, scene: Scene) -> None:
+    call, admin = scene.askers.call, user("root")
+    one, two = (server.token("viewer", name="gone") for _ in range(2))
+    ids = [each.id for each in call(tokens.page, name="gone")]
+    assert call(tokens.valid, ids) == set(ids)
+    call(people.switch, "gone", is_enabled=False, by=admin, reason="left")
+    assert call(tokens.valid, ids) == set()
+    assert {server.get("/v1/jobs", token=each).status for each in (one, two)} == {401}
+    call(people.switch, "gone", is_enabled=True, by=admin, reason="back")
+    assert server.get("/v1/jobs", token=one).status == 200
 
 
 # --- One person counts once.
