@@ -87,8 +87,9 @@ def test_a_running_job_is_stopped_without_notifications(pods: Pods, gate: Path) 
         "UPDATE cortex.job_record SET cancel_requested_at = cortex.now(), cancelled_by = $2, "
         "cancel_reason = 'no need' WHERE id = $1",
         job_id,
+        me("ana"),
     )
-    until_status(pods.dsn, job_id, me("ana"), "CANCELLED")
+    until_status(pods.dsn, job_id, "CANCELLED")
     assert_cancelled(pods.dsn, job_id, attempt=1)
 
 
