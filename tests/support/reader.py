@@ -25,7 +25,7 @@ def path_of(request: ApprovalRequest) -> str:
     return f"/approvals/{request.id}"
 
 
-def link_to(call: Session, request: ApprovalRequest, *, by: str = "li") -> str:
+def link_to(call: Session, request: ApprovalRequest, *, by: str = "mo") -> str:
     """Make a link; return its token."""
     return call(approvals.link, request.id, by=user(by))
 
