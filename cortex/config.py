@@ -668,7 +668,8 @@ def _checked(name: str, value: Any, *, source: str) -> Any:
     except UsageError as error:
         raise UsageError(f"{source}: {error.message}", hint=error.hint) from error
     except (KeyError, ValueError, TypeError, OverflowError) as error:
-        shown = "" if name == "dsn" else f" {value!r},"
+        # A table or list may be nested more deeply than can be shown.
+        shown = "" if name == "dsn" or isinstance(value, dict | list) else f" {value!r},"
         kind = field.metadata["kind"]
         raise UsageError(f"{source}: setting {name} is{shown} not {kind}") from error
     return converted

@@ -6,9 +6,12 @@ The owner and the content are those of the same open file.
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cortex.domain.errors import UsageError
+
+BYTES_MAX: Final = 16_384
+"""The parser takes a time by the square of the parts of a dotted key: half a second for this."""
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -27,6 +30,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         return tomllib.loads(raw.decode())
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: its values are nested too deeply") from error
 
 
 def _read(path: Path) -> bytes:
@@ -42,6 +47,9 @@ def _read(path: Path) -> bytes:
         if status.st_mode & stat.S_IWOTH:
             raise UsageError(f"{path} may be written by every user", hint="chmod o-w")
         with open(file, "rb", closefd=False) as reader:
-            return reader.read()
+            content = reader.read(BYTES_MAX + 1)
+        if len(content) > BYTES_MAX:
+            raise UsageError(f"{path} has more than {BYTES_MAX:,} bytes, too many for settings")
+        return content
     finally:
         os.close(file)

@@ -109,6 +109,8 @@ LINKS = (
     "www.evil.example",
     "evil.example",
     "evil.zip",
+    "\u0939\u093f\u0928\u094d\u0926\u0940.com",
+    "evil.\u092d\u093e\u0930\u0924",
     "b\u00fccher.example",
     "evil\u3002example",
     "evil\uff0eexample",
@@ -120,7 +122,10 @@ LINKS = (
     "https://evil\u200b.example",
     "file:///etc/passwd",
 )
-CLICKABLE = re.compile(r"\w://|//[^\s/]*\w\.\w|[^\W_][.\u3002\uff0e\uff61][^\W\d_]{2}", re.UNICODE)
+CLICKABLE = re.compile(
+    r"\w://|//[^\s/]*\w\.\w|"
+    r"(?:[^\W_]|[^\x00-\x7f\s])[.\u3002\uff0e\uff61][^\W\d_](?:[^\W\d_]|[^\x00-\x7f\s])"
+)
 """What chats and mail programs turn into a link."""
 
 
@@ -152,6 +157,17 @@ async def test_a_link_is_text(server: WebServer, channel: str, link: str) -> Non
     message = a_message(title=link, text=f"see ({link}).", data={link: [link]})
     shown = await received(channel, server, message, None)
     assert CLICKABLE.findall(without_topic(shown)) == []
+
+
+def test_the_subject_of_a_mail_names_the_author_first() -> None:
+    config = {"name": "x", "topic": "*", "channel": "email"} | SETTINGS["email"]
+    parts: Any = SenderParts(poster=None, allowed=None, unix_ms=lambda: 0)  # type: ignore[arg-type]
+    sender = parts.sender(parse_subscription(config, where=lambda _: "test"))
+    title = "Your bank: act now\r\nBcc: eve@evil.example\u2028https://evil.example"
+    letter = sender._letter(a_message(title=title, text="x"))
+    assert letter["Subject"].startswith(f"From agent clerk, job {JOB}: Your bank: act now")
+    assert "Bcc" not in letter
+    assert CLICKABLE.findall(letter["Subject"]) == []
 
 
 IMITATIONS = (

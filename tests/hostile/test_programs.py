@@ -10,6 +10,7 @@ import pytest
 
 from cortex.agent.confinement.interrupted import settle
 from cortex.agent.confinement.kept_names import (
+    ACROSS_ENTRIES_MAX,
     FOLDERS_MAX,
     KEPT,
     kept_name,
@@ -60,6 +61,11 @@ BELOW = {
     "old folder that moves": "mkdir old/n; echo evil > old/n/.envrc; mv old/n n",
     "closed parent": "mkdir -p p/q && echo evil > p/q/.envrc && chmod 000 p/q",
     "closed old folder": "echo evil > old/.idea && chmod 300 old",
+    "worktree of a repository": (
+        "mkdir -p c/objects c/refs wt && echo 'ref: refs/heads/x' > wt/HEAD"
+        " && echo ../c > wt/commondir"
+    ),
+    "bare repository in capitals": "mkdir -p k/Objects k/REFS && echo 'ref: refs/heads/x' > k/head",
     "behind a link": "mkdir r && echo evil > r/.envrc && ln -s r s",
     "link in place of an old folder": "mv old2 t && ln -s /etc old2 && echo evil > t/.envrc",
     "many": "for i in $(seq 60); do mkdir z$i; echo evil > z$i/.npmrc; done",
@@ -73,7 +79,8 @@ def forbidden(folder: Path) -> list[str]:
     found = []
     for top, folders, files in os.walk(folder):
         found += [f"{top}/{each}" for each in (*folders, *files) if kept_name(each)]
-        if {"HEAD", "objects", "refs"} <= {*folders, *files}:
+        names = {each.lower() for each in (*folders, *files)}
+        if "head" in names and ("commondir" in names or {"objects", "refs"} <= names):
             found.append(f"{top}/HEAD")
     return found
 
@@ -213,6 +220,26 @@ def test_a_dead_pods_folder_is_searched_later(
     assert not list(place.workspace.parent.glob("*.running"))
 
 
+def test_two_programs_at_once_leave_nothing(
+    confined_as_me: tuple[Confinement, Place],
+) -> None:
+    """What one of them makes is nothing that was there before, when the other begins."""
+    means, place = confined_as_me
+    folder = prepared(place)
+    if not is_written(means):
+        pytest.skip("the folder is read-only")
+    first = "cd work; echo evil > .envrc; while [ ! -e linked ]; do sleep 0.02; done"
+    second = (
+        "cd work; ln .envrc x; touch linked; while [ -e .envrc ]; do sleep 0.02; done; mv x .envrc"
+    )
+    with place.started(means, "sh", "-c", first, folder=folder) as running:
+        eventually((folder / "work" / ".envrc").exists, what="the first program has written")
+        done = place.run(means, "sh", "-c", second, folder=folder)
+        assert running.wait() == 0
+    assert forbidden(folder) == []
+    assert "work/.envrc" in done["stderr"]
+
+
 def test_ordinary_work_is_not_touched(confined_as_me: tuple[Confinement, Place]) -> None:
     means, place = confined_as_me
     folder = prepared(place)
@@ -245,6 +272,36 @@ def test_another_disk_is_cleared_too(tmp_path: Path) -> None:
         assert list(folder.iterdir()) == []
         (place,) = workspace.iterdir()
         assert {each.name.partition("-")[2] for each in place.iterdir()} == {".git", ".envrc"}
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root mounts a disk")
+@pytest.mark.parametrize("way", ["large", "many", "file"])
+def test_too_much_for_the_other_disk_is_not_copied(tmp_path: Path, way: str) -> None:
+    """It would take hours and fill the disk of the workspaces, with what takes none itself."""
+    folder, workspace = tmp_path / "folder", tmp_path / "workspace"
+    folder.mkdir()
+    workspace.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], check=True)
+    try:
+        before = survey(str(folder))
+        if way == "many":
+            for number in range(ACROSS_ENTRIES_MAX + 1):
+                (folder / ".git" / f"{number}").mkdir(parents=True)
+        else:
+            (folder / ".vscode").mkdir()
+            for name in (".envrc", ".vscode/x"):
+                with (folder / name).open("wb") as file:
+                    file.truncate(1 if way == "large" and name == ".envrc" else 1 << 40)
+        opened = os.open(folder, os.O_RDONLY)
+        note = quarantine(opened, str(workspace), leftovers(str(folder), before))
+        os.close(opened)
+        assert forbidden(folder) == []
+        assert "too large for the disk of the workspace, and closed under another name" in note
+        assert all(each.stat().st_mode & 0o777 == 0 for each in folder.iterdir())
+        (place,) = workspace.iterdir()
+        assert len([*place.iterdir()]) == (way == "large")  # the small one
     finally:
         subprocess.run(["umount", str(folder)], check=True)
 

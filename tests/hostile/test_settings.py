@@ -117,3 +117,24 @@ def test_a_file_of_root_is_read(user_file: Path, project: Path) -> None:
 def test_a_named_pipe_holds_up_no_command(user_file: Path, project: Path) -> None:
     os.mkfifo(project / "cortex.toml")
     assert load({}, environ={}, cwd=project).slots == 1000
+
+
+ABSURD = {
+    "huge": (b"", "has more than 16,384 bytes"),
+    "nested": (b"slots = " + b"[" * 10_000, "nested too deeply"),
+    "long name": (b"slots." + b"a." * 2_000 + b"b = 1", "setting slots is not a whole number"),
+    "no UTF-8": (b"\xff\xfes\0l\0", "can't decode"),
+}
+
+
+@pytest.mark.parametrize("way", ABSURD)
+def test_an_absurd_file_is_one_error(user_file: Path, project: Path, way: str) -> None:
+    content, message = ABSURD[way]
+    path = project / "cortex.toml"
+    path.write_bytes(content)
+    if not content:
+        os.truncate(path, 1 << 40)
+    with pytest.raises(UsageError) as caught:
+        load({}, environ={}, cwd=project)
+    assert str(path) in caught.value.message
+    assert message in caught.value.message

@@ -69,6 +69,31 @@ class Mark:
         os.close(self.number)
 
 
+def owned(found: Survey, folder: Path, workspaces: Path, *, base: str) -> Survey:
+    """Return a survey without what other programs may have made in the folder. Blocks.
+
+    A program that runs there meanwhile could leave a name that this one's search would take for an
+    old entry. So only what all of their marks know stays, and only if it still is there: what a
+    program made that has ended by now has moved.
+    """
+    made: set[str] = set()
+    with os.scandir(workspaces) as entries:
+        tops = [each.path for each in entries if each.name.endswith(ENDING)]
+    for path in (path for top in tops for path in _files(Path(top))):
+        with suppress(OSError, ValueError):  # it has ended, or has not begun
+            stored = orjson.loads(path.read_bytes())
+            there = Path(os.fsdecode(bytes.fromhex(stored["folder"])))
+            before = _stored_kept(stored)
+            for each in found.kept:
+                full = folder / each
+                if not full.is_relative_to(there):
+                    continue
+                known = before.get(str(full.relative_to(there)))
+                if known is None or known[1] != found.inode_of(each):
+                    made.add(each)
+    return found.without(made, base=base)
+
+
 def settle(workspace: Path) -> str:
     """Search the folders of a job's programs whose pods died; return a note for people. Blocks."""
     top = workspace.with_name(workspace.name + ENDING)
@@ -124,7 +149,7 @@ def _searched(stored: dict[str, Any], workspace: Path) -> str:
         return ""  # gone
     try:
         now = survey(f"/proc/self/fd/{opened}")
-        before = {os.fsdecode(bytes.fromhex(k)): tuple(v) for k, v in stored["kept"].items()}
+        before = _stored_kept(stored)
         new = [
             path
             for path, known in now.kept.items()
@@ -136,3 +161,7 @@ def _searched(stored: dict[str, Any], workspace: Path) -> str:
         return quarantine(opened, str(workspace), found) if found else ""
     finally:
         os.close(opened)
+
+
+def _stored_kept(stored: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {os.fsdecode(bytes.fromhex(k)): tuple(v) for k, v in stored["kept"].items()}

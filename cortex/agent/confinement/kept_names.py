@@ -15,7 +15,7 @@ import secrets
 import shutil
 import stat
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -32,50 +32,107 @@ KEPT: Final[Mapping[str, str]] = {
     ".githooks": "git is often set to run them",
     ".husky": "git runs them on commit",
     ".pre-commit-config.yaml": "git runs what it names on commit",
-    ".lefthook.yml": "git runs what it names on commit",
-    "lefthook.yml": "git runs what it names on commit",
+    **dict.fromkeys(
+        (
+            f"{dot}lefthook{local}.{ending}"
+            for dot in ("", ".")
+            for local in ("", "-local")
+            for ending in ("yml", "yaml", "toml", "json")
+        ),
+        "git runs what it names on commit",
+    ),
+    ".lefthook": "git runs its scripts on commit",
+    ".lefthook-local": "git runs its scripts on commit",
+    ".overcommit.yml": "git runs what it names on commit",
     ".hg": "Mercurial runs its hooks",
     ".jj": "Jujutsu obeys its settings",
     "cortex.toml": "Cortex obeys it",
     ".envrc": "direnv runs it when a shell enters",
     ".mise.toml": "mise obeys it when a shell enters",
     "mise.toml": "mise obeys it when a shell enters",
+    ".mise.local.toml": "mise obeys it when a shell enters",
+    "mise.local.toml": "mise obeys it when a shell enters",
+    ".mise": "mise obeys it when a shell enters",
+    ".rtx.toml": "mise obeys it when a shell enters",
     ".tool-versions": "version managers obey it when a shell enters",
     ".vscode": "editors run its tasks when the folder is opened",
     ".devcontainer": "editors run it when the folder is opened",
     ".devcontainer.json": "editors run it when the folder is opened",
     ".idea": "editors run its configurations",
+    ".fleet": "an editor runs its configurations",
+    ".vs": "an editor runs its tasks when the folder is opened",
     ".zed": "an editor obeys it",
     ".cursor": "an editor's agent obeys it",
+    ".windsurf": "an editor's agent obeys it",
+    ".kiro": "an editor's agent runs its hooks",
+    ".roo": "an editor's agent starts the servers that it names",
+    ".continue": "an editor's agent starts the servers that it names",
+    ".amazonq": "an agent starts the servers that it names",
     ".claude": "an agent runs its hooks",
+    ".codex": "an agent starts the servers that it names",
+    ".gemini": "an agent starts the servers that it names",
+    ".qwen": "an agent starts the servers that it names",
+    ".opencode": "an agent runs its plugins",
+    "opencode.json": "an agent starts the servers that it names",
+    "opencode.jsonc": "an agent starts the servers that it names",
+    ".aider.conf.yml": "an agent runs what it names after each change",
     ".mcp.json": "agents start the servers that it names",
     ".exrc": "vi runs it",
+    "_exrc": "vi runs it",
+    ".vimrc": "vi runs it",
+    "_vimrc": "vi runs it",
+    ".gvimrc": "vi runs it",
     ".nvim.lua": "Neovim runs it",
     ".nvimrc": "Neovim runs it",
     ".dir-locals.el": "Emacs evaluates it",
+    ".dir-locals-2.el": "Emacs evaluates it",
     ".gdbinit": "gdb runs it",
     ".lldbinit": "lldb runs it",
+    ".pdbrc": "Python's debugger runs it",
+    ".rprofile": "R runs it",
+    ".ghci": "ghci runs it",
+    ".irbrc": "irb runs it",
+    ".pryrc": "pry runs it",
     ".npmrc": "npm takes registries and scripts from it",
     ".yarnrc": "yarn runs what it names",
     ".yarnrc.yml": "yarn runs what it names",
     ".pnpmfile.cjs": "pnpm runs it",
+    ".pnpmfile.mjs": "pnpm runs it",
+    "bunfig.toml": "bun runs what it names",
+    ".bundle": "bundler takes places of code from it",
+    ".mvn": "maven runs the extensions that it names",
     ".cargo": "cargo runs the wrappers that it names",
     ".bazelrc": "bazel obeys it",
     ".github": "runs with the repository's secrets once it is pushed",
     ".gitlab-ci.yml": "runs with the repository's secrets once it is pushed",
     ".gitea": "runs with the repository's secrets once it is pushed",
     ".forgejo": "runs with the repository's secrets once it is pushed",
+    **dict.fromkeys(
+        (
+            *(".gitlab", ".woodpecker", ".woodpecker.yml", ".woodpecker.yaml", ".drone.yml"),
+            *("bitbucket-pipelines.yml", ".cirrus.yml", ".semaphore", ".appveyor.yml"),
+            *("appveyor.yml", ".teamcity", ".tekton"),
+        ),
+        "runs with the repository's secrets once it is pushed",
+    ),
     ".circleci": "runs with the repository's secrets once it is pushed",
     ".buildkite": "runs with the repository's secrets once it is pushed",
     ".travis.yml": "runs with the repository's secrets once it is pushed",
     "azure-pipelines.yml": "runs with the repository's secrets once it is pushed",
     "jenkinsfile": "runs with the repository's secrets once it is pushed",
 }
-"""By name in lower case: why. What a person starts by name, such as a Makefile, is not here."""
+"""By name in lower case: why. Not here are what a person starts by name, such as a Makefile, and
+words that agents read, such as AGENTS.md."""
 GIT: Final = ".git"
-BARE: Final = frozenset({"HEAD", "objects", "refs"})
-"""A folder with all of these is a repository: git obeys its settings."""
-HEAD: Final = "HEAD"
+HEAD: Final = "head"
+BARE: Final = frozenset({"objects", "refs"})
+COMMON: Final = "commondir"
+"""A folder with HEAD and the two of `BARE`, or with HEAD and this, which names another folder with
+the two, is a repository: git obeys its settings. In lower case, since some file systems fold it."""
+ACROSS_BYTES_MAX: Final = 256 << 20
+ACROSS_ENTRIES_MAX: Final = 20_000
+"""Copied to the workspace on another disk after one program. More stays in the folder under a
+harmless name, closed: a program could else make the pod copy for hours and fill that disk."""
 FOLDERS_MAX: Final = 100_000
 """Of a folder with more, programs write nothing; of more new ones, the topmost move."""
 INNER_MAX: Final = 200
@@ -89,6 +146,7 @@ _NO_FOLLOW: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
 _SHORT: Final = {"git~1": GIT}
 """How Windows shortens it."""
+_OF_REPOSITORY: Final = BARE | {HEAD, COMMON}
 _FIRST: Final = frozenset(each[0] for each in KEPT) | {"g"}
 
 _log = Logger(__name__)
@@ -130,6 +188,19 @@ class Survey:
     @property
     def is_too_large(self) -> bool:
         return len(self.folders) > FOLDERS_MAX
+
+    def inode_of(self, path: str) -> int:
+        """Return the number of an entry of a kept name."""
+        return self.kept[path].place[1][1]
+
+    def without(self, made: Collection[str], *, base: str) -> "Survey":
+        """Return it without these entries, and without those that are gone by now. Blocks."""
+        kept = {
+            path: known
+            for path, known in self.kept.items()
+            if path not in made and _is(base, path, known.place[1])
+        }
+        return attrs.evolve(self, kept=kept)
 
 
 def survey(base: str) -> Survey:
@@ -231,19 +302,13 @@ class _Search:
                 self.new.append(each)
         for each in inner:
             known_folder = self.before.folders.get(each)
-            if here is None or known_folder is None or not self._is(each, known_folder[0]):
+            if here is None or known_folder is None or not _is(self.base, each, known_folder[0]):
                 self._left.append((each, topmost or each))
 
     def _give_up(self, path: str, topmost: str | None) -> None:
         (self.unsearched if topmost is None else self.new).append(
             path if topmost is None else topmost
         )
-
-    def _is(self, path: str, identity: Identity) -> bool:
-        with suppress(OSError):
-            status = os.lstat(f"{self.base}/{path}")
-            return (status.st_dev, status.st_ino) == identity
-        return False
 
     def changed(self) -> Iterator[str]:
         """Yield what has changed below; at the top they are read-only."""
@@ -255,21 +320,30 @@ class _Search:
                 yield path
 
 
+def _is(base: str, path: str, identity: Identity) -> bool:
+    with suppress(OSError):
+        status = os.lstat(f"{base}/{path}")
+        return (status.st_dev, status.st_ino) == identity
+    return False
+
+
 def _entries(base: str, path: str) -> tuple[list[str], list[str]]:
     """Return the folders in a folder, and what has a kept name; both as paths from `base`."""
-    folders, kept, bare = [], [], set()
+    folders, kept, heads, parts = [], [], [], set()
     with os.scandir(f"{base}/{path}") as entries:
         for entry in entries:
             name = entry.name
             if kept_name(name) is not None:
                 kept.append(f"{path}/{name}" if path else name)
                 continue
-            if name in BARE:
-                bare.add(name)
+            if (folded := name.lower()) in _OF_REPOSITORY:
+                parts.add(folded)
+                if folded == HEAD:
+                    heads.append(name)
             if entry.is_dir(follow_symlinks=False):
                 folders.append(f"{path}/{name}" if path else name)
-    if bare == BARE:
-        kept.append(f"{path}/{HEAD}" if path else HEAD)
+    if COMMON in parts or parts >= BARE:
+        kept += [f"{path}/{each}" if path else each for each in heads]
     return folders, kept
 
 
@@ -300,12 +374,17 @@ def quarantine(number: int, workspace: str, found: Leftovers) -> str:
     """Move what is new in the open folder to the workspace; return a note for the model. Blocks."""
     notes = []
     if found.new:
-        moved, stuck = _moved(number, workspace, found.new)
+        moved, renamed, stuck = _moved(number, workspace, found.new)
         if moved:
             into = moved[0][1].partition("/")[0]
             notes.append(
                 f"moved to {into} in the workspace, since programs may not create such names in "
                 f"the folder: {_listed([path for path, _ in moved])}"
+            )
+        if renamed:
+            notes.append(
+                "too large for the disk of the workspace, and closed under another name: "
+                f"{_listed(renamed)}"
             )
         if stuck:
             _log.error("kept names not moved", paths=stuck[:LISTED_MAX])
@@ -327,10 +406,12 @@ def _listed(paths: Sequence[str]) -> str:
 
 def _moved(
     number: int, workspace: str, paths: Sequence[str]
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return what has moved, each with its place in the workspace, and what has not."""
+) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """Return what has moved, each with its place in the workspace; what was renamed; the rest."""
     moved: list[tuple[str, str]] = []
+    renamed: list[str] = []
     stuck: list[str] = []
+    room = _Room()
     name = f"quarantine-{secrets.token_hex(4)}"
     top = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -345,7 +426,10 @@ def _moved(
             target = f"{index}-{own}"[:200]
             try:
                 with _opened(number, _above(path)) as folder:
-                    _move(folder, own, into, target)
+                    if not _move(folder, own, into, target, room):
+                        _close_under(folder, own, f"{name}-{index}")
+                        renamed.append(path)
+                        continue
             except FileNotFoundError:
                 continue  # inside of one that has moved
             except OSError:
@@ -354,10 +438,40 @@ def _moved(
                 moved.append((path, f"{name}/{target}"))
     finally:
         os.close(into)
-    return moved, stuck
+    return moved, renamed, stuck
 
 
-def _move(folder: int, name: str, into: int, target: str) -> None:
+@attrs.define
+class _Room:
+    """What may still be copied to another disk."""
+
+    bytes_left: int = ACROSS_BYTES_MAX
+    entries_left: int = ACROSS_ENTRIES_MAX
+
+    def takes(self, source: str) -> bool:
+        """Take up the room of a file or a folder, if there is enough."""
+        bytes_left, entries_left = self.bytes_left, self.entries_left
+        left = [source]
+        while left:
+            path = left.pop()
+            status = os.lstat(path)
+            entries_left -= 1
+            if stat.S_ISDIR(status.st_mode):
+                with os.scandir(path) as entries:
+                    for each in entries:
+                        left.append(each.path)
+                        if len(left) > entries_left:
+                            return False
+            elif stat.S_ISREG(status.st_mode):
+                bytes_left -= status.st_size  # a hole is copied, too
+            if bytes_left < 0 or entries_left < 0:
+                return False
+        self.bytes_left, self.entries_left = bytes_left, entries_left
+        return True
+
+
+def _move(folder: int, name: str, into: int, target: str, room: _Room) -> bool:
+    """Return False if it would have to be copied and is too large for that."""
     try:
         os.rename(name, target, src_dir_fd=folder, dst_dir_fd=into)
     except PermissionError:  # a folder that its owner has closed
@@ -366,7 +480,21 @@ def _move(folder: int, name: str, into: int, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
+        if not room.takes(f"/proc/self/fd/{folder}/{name}"):
+            return False
         _move_across(folder, name, into, target)
+    return True
+
+
+def _close_under(folder: int, name: str, other: str) -> None:
+    """Rename it where it stands; nobody enters a folder by mistake that is closed."""
+    os.rename(name, other, src_dir_fd=folder, dst_dir_fd=folder)
+    entry = os.open(other, os.O_PATH | _NO_FOLLOW, dir_fd=folder)
+    try:
+        if not stat.S_ISLNK(os.fstat(entry).st_mode):
+            os.chmod(f"/proc/self/fd/{entry}", 0)  # noqa: PTH101 -- of the open entry
+    finally:
+        os.close(entry)
 
 
 def _move_across(folder: int, name: str, into: int, target: str) -> None:

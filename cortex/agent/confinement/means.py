@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 import attrs
 
 from cortex.agent.confinement import child as confined_child
-from cortex.agent.confinement.interrupted import Mark
+from cortex.agent.confinement.interrupted import Mark, owned
 from cortex.agent.confinement.kept_names import leftovers, quarantine
 from cortex.agent.confinement.quota import WRITABLE_MIN, Quota, used_by
 from cortex.agent.confinement.secret_paths import secret_paths
@@ -189,6 +189,9 @@ class Confiner:
                 ground = opened(folder, self.hidden, secrets)
                 held.callback(os.close, ground.number)
                 self._refuse_hidden(ground.real, workspace)
+                if ground.read_only is None:
+                    kept = owned(ground.survey, ground.real, workspace.parent, base=ground.path)
+                    ground = attrs.evolve(ground, survey=kept)
             view = _View(
                 workspace=workspace,
                 folder=folder,

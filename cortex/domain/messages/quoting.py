@@ -35,8 +35,11 @@ _LOOKALIKES: Final = str.maketrans(
 )
 """Letters of Cyrillic, Greek and others that look like the Latin ones of the phrases."""
 _SCHEME: Final = re.compile(r"(?<=\w):(?=//)")
-_DOT: Final = re.compile(r"(?<=[^\W_])[.\u3002\uff0e\uff61](?=[^\W\d_]{2})")
-"""Dots that chats and mail programs take for those of a host: no ending is too rare for that."""
+_DOT: Final = re.compile(
+    r"(?<=[^\s_!-/:-@\[-`{-~])[.\u3002\uff0e\uff61](?=[^\W\d_](?:[^\W\d_]|[^\x00-\x7f\s]))"
+)
+"""Dots that chats and mail programs take for those of a host: no ending is too rare for that. In
+many scripts its words have marks, which are no letters."""
 _DOT_OF_ADDRESS: Final = re.compile(r"(?<=//)[^\s/?#]+")
 
 

@@ -19,9 +19,11 @@ import trio
 from cortex.domain.errors import UnavailableError
 from cortex.domain.failure import Failure, FailureClass
 from cortex.domain.messages.message import Message
+from cortex.domain.messages.quoting import FROM
 from cortex.domain.messages.subscription import MAIL_PORT
 from cortex.domain.messages.template import Template
 from cortex.domain.redaction import excerpt
+from cortex.domain.safe import safe
 from cortex.http_client.addresses import AllowedAddresses, resolve
 from cortex.http_client.secret_values import SecretPlace
 from cortex.http_client.tls import trusted
@@ -92,6 +94,8 @@ class EmailSender(FinalUnlessTransient):
 
     def _letter(self, message: Message) -> EmailMessage:
         subject = " ".join(self.subject.render(message.document).split())
+        if FROM in message.payload:  # the first line that a person reads
+            subject = f"From {safe(str(message.payload[FROM]))}: {subject}"
         letter = EmailMessage()
         letter["From"] = self.sender
         letter["To"] = ", ".join(self.to)
