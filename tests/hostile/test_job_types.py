@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from cortex.domain.job import BULK
+from cortex.domain.job import BEYOND_TENANT, BULK
 from cortex.domain.schedules.schedule import Schedule
 from cortex.http.routes.job_rights import REASONS
 from cortex.store.background import schedules
@@ -64,6 +64,27 @@ def test_an_operator_cannot_start_it(server: HttpServer, job_type: str, way: str
     refused = WAYS[way](server, server.token("operator", name="ana"), failed)
     assert (refused.status, refused.json["code"]) == (403, "forbidden"), refused
     assert "needs a token with role admin" in refused.json["detail"]
+    assert job_count(server.dsn, "true") == before
+
+
+@pytest.mark.parametrize(
+    "job_type, way",
+    [
+        (job_type, way)
+        for job_type in sorted(BEYOND_TENANT)
+        for way in WAYS
+        if way != "trigger" and (job_type in REASONS or way == "retry")
+    ],
+)
+def test_an_admin_of_one_tenant_cannot_start_it(
+    server: HttpServer, job_type: str, way: str
+) -> None:
+    of_all = {"type": job_type, "payload": '{"tool": "a"}', "tenant": "acme"}
+    (failed,) = fail(server.dsn, submitted=of_all)
+    before = job_count(server.dsn, "true")
+    refused = WAYS[way](server, server.token("admin", name="ana", tenant="acme"), failed)
+    assert (refused.status, refused.json["code"]) == (403, "forbidden"), refused
+    assert "needs a token of all tenants" in refused.json["detail"]
     assert job_count(server.dsn, "true") == before
 
 

@@ -19,6 +19,7 @@ REASONS: Final = MappingProxyType(
     }
 )
 """Types that only an admin may submit, retry or trigger, and why."""
+_OF_ALL: Final = "it acts on the jobs of all tenants, or calls any tool of a pod"
 
 
 def require_right(job_type: str, principal: Principal) -> None:
@@ -26,7 +27,7 @@ def require_right(job_type: str, principal: Principal) -> None:
     if job_type in BEYOND_TENANT and principal.tenant is not None:
         raise ForbiddenError(
             f"job type {job_type} needs a token of all tenants",
-            hint="it acts on the jobs of all tenants, or calls any tool of a pod",
+            hint=_OF_ALL,
         )
     if job_type in REASONS and not principal.may(Role.ADMIN):
         raise ForbiddenError(
@@ -53,6 +54,12 @@ def require_submission(
 
 async def require_rights(job_ids: Sequence[UUID], principal: Principal, api: Api) -> None:
     """Raise `ForbiddenError` unless the requester may start jobs of the types of all of these."""
+    if principal.tenant is not None:
+        for found in await api.port(jobs.of_types, job_ids, tuple(BEYOND_TENANT)):
+            raise ForbiddenError(
+                f"job {found.id} is of type {found.type}, which needs a token of all tenants",
+                hint=f"{_OF_ALL}; leave such jobs out",
+            )
     if principal.may(Role.ADMIN):
         return
     for found in await api.port(jobs.of_types, job_ids, tuple(REASONS)):
