@@ -319,7 +319,7 @@ def test_one_of_many_simultaneous_resolutions_wins(doers: Doers) -> None:
         )
 
     found = at_once(doers.dsn, *(one(number) for number in range(DECIDERS)))
-    (winner,) = (number for number, each in enumerate(found) if each is True)
+    (winner,) = (number for number, each in enumerate(found) if isinstance(each, effects.Resolved))
     assert all(isinstance(each, ConflictError) for n, each in enumerate(found) if n != winner)
     row = doers.row(effect_id)
     assert (row["resolved_by"], row["resolution"]) == (f"person-{winner}", said[winner % 3])
@@ -339,7 +339,7 @@ def test_resolution_racing_a_cancel_leaves_one_truth(doers: Doers) -> None:
             lambda db, it=job_id: jobs.cancel(db, it, by="bo", reason="enough"),  # type: ignore[misc]
         )
         assert not isinstance(cancelled, BaseException), cancelled
-        assert isinstance(resolved, bool), resolved
+        assert isinstance(resolved, effects.Resolved), resolved
         assert job_row(doers.dsn, job_id)["status"] == "CANCELLED"
         assert doers.row(effect_id)["status"] == "FAILED", "it is certain either way"
     assert_one_truth(doers.dsn)
