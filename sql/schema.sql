@@ -2383,8 +2383,11 @@ BEGIN
             SELECT s.tenant, count(*) AS jobs, sum(pg_column_size(coalesce(s.payload, '{}'))) AS bytes
             FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(tenants) AS tenant,
                          unnest(payloads) AS payload) s
-            -- People must be asked and told; and what was submitted before is no job more.
-            WHERE s.type NOT IN ('send_notification', 'approval_notify', 'bulk')
+            -- People must be asked and told, by what the runtime submits without a person; and what was submitted before
+            -- is no job more.
+            WHERE s.type NOT IN ('approval_notify', 'bulk')
+              AND (s.type <> 'send_notification' OR NOT cortex.caller_is_runtime()
+                   OR coalesce(current_setting('cortex.credential', true), '') <> '')
               AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = s.id)
             GROUP BY s.tenant) n ON n.tenant = c.tenant
         ORDER BY c.tenant
@@ -2408,6 +2411,22 @@ BEGIN
                       HINT = 'submit again when some have ended, or raise it: cortex quotas cap';
         END IF;
     END LOOP;
+END $function$;
+
+-- The same of new jobs that continue failed ones: their ids, and their payloads if they are others.
+CREATE FUNCTION cortex.refuse_retries_over_cap(of_jobs uuid[], new_ids uuid[], others jsonb[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM cortex.tenant_cap) THEN
+        PERFORM cortex.refuse_over_cap(array_agg(r.new_id), array_agg(j.type), array_agg(j.tenant),
+                                       array_agg(coalesce(r.payload, j.payload)))
+        FROM unnest(of_jobs, new_ids, others) AS r(job_id, new_id, payload)
+        JOIN cortex.job_record j ON j.id = r.job_id AND j.status = 'FAILED'
+        WHERE NOT EXISTS (SELECT FROM cortex.job_record n WHERE n.origin_id = j.id);
+    END IF;
 END $function$;
 
 -- Calls with an outside result: intent before, outcome after. A PENDING effect may or may not have been applied.
@@ -2600,6 +2619,9 @@ BEGIN
     IF held.job_id <> owner THEN
         RETURN QUERY SELECT 'again', false, 0, 0;
         RETURN;
+    ELSIF held.tenant <> who.tenant THEN
+        RETURN QUERY SELECT 'missing', false, 0, 0;
+        RETURN;
     ELSIF held.status <> 'UNKNOWN' THEN
         RETURN QUERY SELECT 'not_unknown', false, 0, 0;
         RETURN;
@@ -2613,13 +2635,18 @@ BEGIN
             WHEN approved.risk = 'CRITICAL' AND NOT who.is_own THEN 'shared_credential'
             WHEN cortex.is_own_request(approved.risk, held.lineage_id, approved.requested_by, approved.requested_with,
                                        who.person_id, who.name, who.credential) THEN 'own_request' END;
+        -- Whose a credential is now counts, not when it voted, as in cortex.agreed.
         IF outcome IS NULL THEN
             INSERT INTO cortex.effect_vote (effect_id, call, person_id, person, credential, reason)
-            VALUES (of_effect, held.calls_count, who.person_id, who.name, who.credential, why) ON CONFLICT DO NOTHING;
+            SELECT of_effect, held.calls_count, who.person_id, who.name, who.credential, why
+            WHERE NOT EXISTS (
+                SELECT FROM cortex.effect_vote v WHERE v.effect_id = of_effect AND v.call = held.calls_count
+                  AND (v.credential = who.credential OR cortex.credential_person(v.credential) = who.person_id))
+            ON CONFLICT DO NOTHING;
             outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
         END IF;
-        votes := (SELECT count(*) FROM cortex.effect_vote v
-                  WHERE v.effect_id = of_effect AND v.call = held.calls_count);
+        votes := (SELECT count(DISTINCT coalesce(cortex.credential_person(v.credential), v.person_id))
+                  FROM cortex.effect_vote v WHERE v.effect_id = of_effect AND v.call = held.calls_count);
         IF outcome IS NULL AND votes < people THEN
             INSERT INTO cortex.fact (
                 type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
@@ -4783,6 +4810,13 @@ REVOKE EXECUTE ON FUNCTION cortex.credential_person(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.credential_person(text) TO cortex_runtime;
 GRANT EXECUTE ON FUNCTION cortex.credential_person(text) TO cortex_reader;
 
+-- The credential to record for who names this one: that of the login without any, and if the login is a person's, whatever operating-system user its command names.
+CREATE FUNCTION cortex.acting_credential(named text)
+ RETURNS text
+ LANGUAGE sql
+ STABLE
+RETURN CASE WHEN ((COALESCE(named, ''::text) = ''::text) OR ((named ~~ 'os:%'::text) AND (cortex.credential_person(('db:'::text || (SESSION_USER)::text)) IS NOT NULL))) THEN ('db:'::text || (SESSION_USER)::text) ELSE named END;
+
 -- The token that a token's or a session's digest stands for, valid or not.
 CREATE FUNCTION cortex.holder_of_digest(of_digest bytea)
  RETURNS TABLE(token_id uuid, person_id uuid, name text, roles text[], tenant text, is_revoked boolean, is_expired boolean)
@@ -4886,6 +4920,24 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.person_of(jsonb,text,boolean) FROM PUBLIC;
 
+-- Who a caller is that acts on the whole installation: as person_of says, but no token of one tenant.
+CREATE FUNCTION cortex.person_of_all(caller jsonb, needed text)
+ RETURNS TABLE(person_id uuid, name text, credential text)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    who record;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, needed, false);
+    IF who.tenant IS NOT NULL THEN
+        RAISE EXCEPTION 'this is about all tenants; the token of % is of tenant %', who.name, who.tenant
+            USING ERRCODE = 'insufficient_privilege', HINT = 'ask an admin for a token of all tenants';
+    END IF;
+    RETURN QUERY SELECT who.person_id, who.name, who.credential;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.person_of_all(jsonb,text) FROM PUBLIC;
+
 -- Who a caller would act as, for screens: nothing is checked, and nobody is made. Null: not known yet.
 CREATE FUNCTION cortex.known_person(caller jsonb)
  RETURNS TABLE(person_id uuid, credential text)
@@ -4949,7 +5001,7 @@ DECLARE
     given text;
     before uuid;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'admin');
     person := cortex.found_person(called, its_skeleton, who.name);
     FOREACH given IN ARRAY credentials LOOP
         before := cortex.credential_person(given);
@@ -4978,7 +5030,7 @@ DECLARE
     who record;
     held record;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'admin');
     SELECT p.id, p.disabled_at IS NULL AS was_enabled INTO held FROM cortex.person p WHERE p.name = called FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'missing';
@@ -5047,7 +5099,8 @@ DECLARE
     held cortex.api_token;
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
-    SELECT t.* INTO held FROM cortex.api_token t WHERE t.id = of_token FOR UPDATE;
+    SELECT t.* INTO held FROM cortex.api_token t
+    WHERE t.id = of_token AND (who.tenant IS NULL OR t.tenant = who.tenant) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -5296,7 +5349,8 @@ DECLARE
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'approver', false);
     UPDATE cortex.approval a SET token_digest = of_digest, token_by = who.name
-    WHERE a.id = of_approval AND a.status = 'PENDING' AND a.expires_at > cortex.now() RETURNING a.* INTO held;
+    WHERE a.id = of_approval AND a.status = 'PENDING' AND a.expires_at > cortex.now()
+      AND (who.tenant IS NULL OR a.tenant = who.tenant) RETURNING a.* INTO held;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -5332,7 +5386,7 @@ DECLARE
     who record;
     held cortex.breaker;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     SELECT b.* INTO held FROM cortex.breaker b WHERE b.name = 'effects:all' FOR UPDATE;
     IF NOT FOUND OR held.state = 'CLOSED' THEN
         RETURN false;
@@ -5365,7 +5419,7 @@ DECLARE
     old_limit numeric;
     put record;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     SELECT b.limit_amount INTO old_limit FROM cortex.budget b
     WHERE b.scope = of_scope AND b.subject = of_subject AND b.unit = of_unit AND b.period = of_period FOR UPDATE;
     INSERT INTO cortex.budget AS b (scope, subject, unit, period, limit_amount, declared_amount, changed_by, reason)
@@ -5400,7 +5454,7 @@ DECLARE
     who record;
     held cortex.budget;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     SELECT b.* INTO held FROM cortex.budget b WHERE b.name = of_name AND b.limit_amount < new_limit FOR UPDATE;
     IF NOT FOUND THEN
         RETURN;
@@ -5429,7 +5483,7 @@ DECLARE
     who record;
     gone cortex.budget;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     DELETE FROM cortex.budget b WHERE b.name = of_name RETURNING b.* INTO gone;
     IF NOT FOUND THEN
         RETURN;
@@ -5453,7 +5507,7 @@ BEGIN
     RAISE EXCEPTION 'a fact % is recorded by the act itself only', NEW.subtype USING ERRCODE = 'insufficient_privilege';
 END $function$;
 
-CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN ((new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();
+CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN ((new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'effect_agreed'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();
 
 CREATE FUNCTION cortex.step_was_decided()
  RETURNS trigger

@@ -136,8 +136,11 @@ BEGIN
             SELECT s.tenant, count(*) AS jobs, sum(pg_column_size(coalesce(s.payload, '{}'))) AS bytes
             FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(tenants) AS tenant,
                          unnest(payloads) AS payload) s
-            -- People must be asked and told; and what was submitted before is no job more.
-            WHERE s.type NOT IN ('send_notification', 'approval_notify', 'bulk')
+            -- People must be asked and told, by what the runtime submits without a person; and what was submitted before
+            -- is no job more.
+            WHERE s.type NOT IN ('approval_notify', 'bulk')
+              AND (s.type <> 'send_notification' OR NOT cortex.caller_is_runtime()
+                   OR coalesce(current_setting('cortex.credential', true), '') <> '')
               AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = s.id)
             GROUP BY s.tenant) n ON n.tenant = c.tenant
         ORDER BY c.tenant
@@ -164,3 +167,17 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION cortex.refuse_over_cap IS
     'Refuses a batch with which a tenant would have more jobs that have not ended, or more bytes of payloads, than its cap.';
+
+CREATE FUNCTION cortex.refuse_retries_over_cap(of_jobs uuid[], new_ids uuid[], others jsonb[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM cortex.tenant_cap) THEN
+        PERFORM cortex.refuse_over_cap(array_agg(r.new_id), array_agg(j.type), array_agg(j.tenant),
+                                       array_agg(coalesce(r.payload, j.payload)))
+        FROM unnest(of_jobs, new_ids, others) AS r(job_id, new_id, payload)
+        JOIN cortex.job_record j ON j.id = r.job_id AND j.status = 'FAILED'
+        WHERE NOT EXISTS (SELECT FROM cortex.job_record n WHERE n.origin_id = j.id);
+    END IF;
+END $$;
+COMMENT ON FUNCTION cortex.refuse_retries_over_cap IS
+    'The same of new jobs that continue failed ones: their ids, and their payloads if they are others.';

@@ -227,6 +227,9 @@ BEGIN
     IF held.job_id <> owner THEN
         RETURN QUERY SELECT 'again', false, 0, 0;
         RETURN;
+    ELSIF held.tenant <> who.tenant THEN
+        RETURN QUERY SELECT 'missing', false, 0, 0;
+        RETURN;
     ELSIF held.status <> 'UNKNOWN' THEN
         RETURN QUERY SELECT 'not_unknown', false, 0, 0;
         RETURN;
@@ -240,13 +243,18 @@ BEGIN
             WHEN approved.risk = 'CRITICAL' AND NOT who.is_own THEN 'shared_credential'
             WHEN cortex.is_own_request(approved.risk, held.lineage_id, approved.requested_by, approved.requested_with,
                                        who.person_id, who.name, who.credential) THEN 'own_request' END;
+        -- Whose a credential is now counts, not when it voted, as in cortex.agreed.
         IF outcome IS NULL THEN
             INSERT INTO cortex.effect_vote (effect_id, call, person_id, person, credential, reason)
-            VALUES (of_effect, held.calls_count, who.person_id, who.name, who.credential, why) ON CONFLICT DO NOTHING;
+            SELECT of_effect, held.calls_count, who.person_id, who.name, who.credential, why
+            WHERE NOT EXISTS (
+                SELECT FROM cortex.effect_vote v WHERE v.effect_id = of_effect AND v.call = held.calls_count
+                  AND (v.credential = who.credential OR cortex.credential_person(v.credential) = who.person_id))
+            ON CONFLICT DO NOTHING;
             outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
         END IF;
-        votes := (SELECT count(*) FROM cortex.effect_vote v
-                  WHERE v.effect_id = of_effect AND v.call = held.calls_count);
+        votes := (SELECT count(DISTINCT coalesce(cortex.credential_person(v.credential), v.person_id))
+                  FROM cortex.effect_vote v WHERE v.effect_id = of_effect AND v.call = held.calls_count);
         IF outcome IS NULL AND votes < people THEN
             INSERT INTO cortex.fact (
                 type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)

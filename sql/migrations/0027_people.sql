@@ -32,6 +32,15 @@ SELECT CASE
 COMMENT ON FUNCTION cortex.credential_person IS
     'Whose a credential is, valid or not: token:ID, os:UID or db:LOGIN; null: nobody''s.';
 
+CREATE FUNCTION cortex.acting_credential(named text) RETURNS text
+    LANGUAGE sql STABLE
+    RETURN CASE WHEN coalesce(named, '') = ''
+                  OR named LIKE 'os:%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
+                THEN 'db:' || session_user ELSE named END;
+COMMENT ON FUNCTION cortex.acting_credential IS
+    'The credential to record for who names this one: that of the login without any, and if the login is a person''s, '
+    'whatever operating-system user its command names.';
+
 CREATE FUNCTION cortex.holder_of_digest(of_digest bytea)
     RETURNS TABLE (
         token_id uuid, person_id uuid, name text, roles text[], tenant text, is_revoked boolean, is_expired boolean)
@@ -133,6 +142,22 @@ COMMENT ON FUNCTION cortex.person_of IS
     'people may call; needed: approver, operator or admin.';
 REVOKE EXECUTE ON FUNCTION cortex.person_of(jsonb, text, boolean) FROM PUBLIC;
 
+CREATE FUNCTION cortex.person_of_all(caller jsonb, needed text) RETURNS TABLE (person_id uuid, name text, credential text)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who record;
+BEGIN
+    SELECT * INTO who FROM cortex.person_of(caller, needed, false);
+    IF who.tenant IS NOT NULL THEN
+        RAISE EXCEPTION 'this is about all tenants; the token of % is of tenant %', who.name, who.tenant
+            USING ERRCODE = 'insufficient_privilege', HINT = 'ask an admin for a token of all tenants';
+    END IF;
+    RETURN QUERY SELECT who.person_id, who.name, who.credential;
+END $$;
+COMMENT ON FUNCTION cortex.person_of_all IS
+    'Who a caller is that acts on the whole installation: as person_of says, but no token of one tenant.';
+REVOKE EXECUTE ON FUNCTION cortex.person_of_all(jsonb, text) FROM PUBLIC;
+
 CREATE FUNCTION cortex.known_person(caller jsonb) RETURNS TABLE (person_id uuid, credential text)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -187,7 +212,7 @@ DECLARE
     given text;
     before uuid;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'admin');
     person := cortex.found_person(called, its_skeleton, who.name);
     FOREACH given IN ARRAY credentials LOOP
         before := cortex.credential_person(given);
@@ -212,7 +237,7 @@ DECLARE
     who record;
     held record;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'admin');
     SELECT p.id, p.disabled_at IS NULL AS was_enabled INTO held FROM cortex.person p WHERE p.name = called FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'missing';
@@ -281,7 +306,8 @@ DECLARE
     held cortex.api_token;
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'admin', false);
-    SELECT t.* INTO held FROM cortex.api_token t WHERE t.id = of_token FOR UPDATE;
+    SELECT t.* INTO held FROM cortex.api_token t
+    WHERE t.id = of_token AND (who.tenant IS NULL OR t.tenant = who.tenant) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -534,7 +560,8 @@ DECLARE
 BEGIN
     SELECT * INTO who FROM cortex.person_of(caller, 'approver', false);
     UPDATE cortex.approval a SET token_digest = of_digest, token_by = who.name
-    WHERE a.id = of_approval AND a.status = 'PENDING' AND a.expires_at > cortex.now() RETURNING a.* INTO held;
+    WHERE a.id = of_approval AND a.status = 'PENDING' AND a.expires_at > cortex.now()
+      AND (who.tenant IS NULL OR a.tenant = who.tenant) RETURNING a.* INTO held;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -579,7 +606,7 @@ DECLARE
     who record;
     held cortex.breaker;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     SELECT b.* INTO held FROM cortex.breaker b WHERE b.name = 'effects:all' FOR UPDATE;
     IF NOT FOUND OR held.state = 'CLOSED' THEN
         RETURN false;
@@ -612,7 +639,7 @@ DECLARE
     old_limit numeric;
     put record;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     SELECT b.limit_amount INTO old_limit FROM cortex.budget b
     WHERE b.scope = of_scope AND b.subject = of_subject AND b.unit = of_unit AND b.period = of_period FOR UPDATE;
     INSERT INTO cortex.budget AS b (scope, subject, unit, period, limit_amount, declared_amount, changed_by, reason)
@@ -644,7 +671,7 @@ DECLARE
     who record;
     held cortex.budget;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     SELECT b.* INTO held FROM cortex.budget b WHERE b.name = of_name AND b.limit_amount < new_limit FOR UPDATE;
     IF NOT FOUND THEN
         RETURN;
@@ -668,7 +695,7 @@ DECLARE
     who record;
     gone cortex.budget;
 BEGIN
-    SELECT * INTO who FROM cortex.person_of(caller, 'operator', false);
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     DELETE FROM cortex.budget b WHERE b.name = of_name RETURNING b.* INTO gone;
     IF NOT FOUND THEN
         RETURN;
@@ -701,7 +728,7 @@ END $$;
 CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact
     FOR EACH ROW WHEN (
         NEW.subtype IN (
-            'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved',
+            'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved', 'effect_agreed',
             'token_created', 'token_revoked', 'signed_in', 'person_created', 'person_mapped', 'person_disabled',
             'person_enabled')
         AND NOT cortex.writes_as_owner())

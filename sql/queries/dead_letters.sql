@@ -1,16 +1,18 @@
 -- name: retry
 -- Creates new jobs that continue failed ones, and settles their dead letters: each is retried once. So is a job that
--- people's decision failed, which has none. Per job: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7
+-- people's decision failed, which has none. People's retries count towards the cap of their tenant. Per job: $1 failed jobs, $2 ids of the new ones, $3 delays in seconds, $7
 -- why, $9 another payload or null, $10 what is different in that. For all: $4 agent version, null: the same, 0: the
 -- newest; $5 whether to leave the steps out, $6 who, $11 by which credential, $8 whether it is the triage. The steps are copied if the agent's
 -- specification is the same, up to a model response or a denial that failed the job. Locks: the dead letters (ordered);
 -- the new job, its steps and its task belong to no one else yet. Returns the failed jobs that are continued.
-WITH held AS MATERIALIZED (
+WITH capped AS MATERIALIZED (
+    SELECT CASE WHEN NOT $8 THEN cortex.refuse_retries_over_cap($1::uuid[], $2::uuid[], $9::jsonb[]) END
+), held AS MATERIALIZED (
     SELECT d.job_id, d.fingerprint, d.state, a.new_id, a.delay_s, a.reason, a.payload, a.payload_changes
     FROM unnest($1::uuid[], $2::uuid[], $3::float8[], $7::text[], $9::jsonb[], $10::jsonb[])
         AS a(job_id, new_id, delay_s, reason, payload, payload_changes)
     JOIN cortex.dead_letter d ON d.job_id = a.job_id
-    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED')
+    WHERE d.state IN ('OPEN', 'ESCALATED', 'ARCHIVED') AND (SELECT count(*) FROM capped) = 1
     ORDER BY d.job_id FOR UPDATE OF d
 ), decided AS MATERIALIZED (
     SELECT j.id AS job_id, NULL AS fingerprint, NULL AS state, a.new_id, a.delay_s, a.reason, a.payload, a.payload_changes
@@ -80,7 +82,8 @@ WITH held AS MATERIALIZED (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, agent_id, agent_version, data)
     SELECT 'lifecycle', CASE WHEN c.state IS NULL THEN 'decision_retried' ELSE 'dead_letter_retried' END,
            'dead:' || c.fingerprint, o.tenant, o.id, o.agent_id, o.agent_version,
-           jsonb_build_object('by', $6, 'credential', $11::text, 'reason', c.reason, 'before', c.state, 'after', 'RETRIED',
+           jsonb_build_object('by', $6, 'credential', CASE WHEN $8 THEN $11::text ELSE cortex.acting_credential($11) END,
+                              'reason', c.reason, 'before', c.state, 'after', 'RETRIED',
                               'retried_as', c.new_id,
                               'agent_version', c.version, 'keeps_steps', c.keeps_steps,
                               'asks_again_after', CASE WHEN c.keeps_steps THEN c.kept END,

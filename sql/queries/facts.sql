@@ -30,7 +30,8 @@ ORDER BY f.id LIMIT $3;
 -- Newest facts first. $1 types, $2 seconds back, $3 only those before this id or null, $4 limit, $5 a source or null,
 -- $6 a job id or null, $7 a tenant or null for all. Each combination has its index; the others are not read.
 WITH edge AS MATERIALIZED (
-    SELECT CASE WHEN $3::bigint IS NULL THEN 'infinity' ELSE (SELECT at FROM cortex.fact WHERE id = $3) END AS at,
+    SELECT CASE WHEN $3::bigint IS NULL THEN 'infinity' ELSE (
+               SELECT at FROM cortex.fact WHERE id = $3 AND ($7::text IS NULL OR tenant = $7)) END AS at,
            coalesce($3::bigint, 0) AS id, cortex.now() - $2::float8 * interval '1 second' AS since
 ), page AS (
     SELECT found.* FROM (

@@ -157,7 +157,7 @@ WITH task AS MATERIALIZED (
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, attempt, agent_id, agent_version, data)
     SELECT 'lifecycle', 'retried_now', b.waiting_on, b.tenant, b.id, b.attempt, b.agent_id, b.agent_version,
-           jsonb_build_object('by', $2::text, 'credential', $4::text, 'reason', $3::text, 'status', b.status,
+           jsonb_build_object('by', $2::text, 'credential', cortex.acting_credential($4), 'reason', $3::text, 'status', b.status,
                               'due_at', coalesce(b.next_retry_at, task.run_at))
     FROM let_go JOIN before b ON b.id = let_go.job_id LEFT JOIN task ON task.job_id = b.id
 ), hinted AS (

@@ -101,7 +101,8 @@ SELECT *, cortex.now() AS now FROM cortex.schedule WHERE name = $1 FOR UPDATE;
 WITH put AS (
     INSERT INTO cortex.schedule (name, cron, zone, type, arguments, agent, tenant, backfill_s, overlap, jitter_s,
                                  instant_as, origin, next_at, due_at, changed_by, reason, changed_with)
-    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, 'default'), $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, 'default'), $8, $9, $10, $11, $12, $13, $14, $15, $16,
+            CASE WHEN $17::text IS NOT NULL THEN cortex.acting_credential($17) END)
     ON CONFLICT (name) DO UPDATE
     SET cron = excluded.cron, zone = excluded.zone, type = excluded.type, arguments = excluded.arguments,
         agent = excluded.agent, tenant = excluded.tenant, backfill_s = excluded.backfill_s, overlap = excluded.overlap,
@@ -176,7 +177,7 @@ WITH held AS MATERIALIZED (
 ), noted AS (
     INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data)
     SELECT 'lifecycle', 'schedule_triggered', 'schedule:' || name, tenant, job_id,
-           jsonb_build_object('by', $2::text, 'credential', $4::text, 'reason', $3::text)
+           jsonb_build_object('by', $2::text, 'credential', cortex.acting_credential($4), 'reason', $3::text)
     FROM made WHERE job_id IS NOT NULL
 )
 SELECT name, job_id, error FROM made;

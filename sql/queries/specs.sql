@@ -36,7 +36,7 @@ WITH flow AS (
     RETURNING f.name, f.version
 ), added AS (
     INSERT INTO cortex.flow_version (name, version, spec, digest, applied_by, applied_with)
-    SELECT name, version, $2::jsonb, $3, $4, $6 FROM flow
+    SELECT name, version, $2::jsonb, $3, $4, CASE WHEN $6::text IS NOT NULL THEN cortex.acting_credential($6) END FROM flow
     ON CONFLICT (name, version) DO NOTHING
     RETURNING version
 ), fact AS (

@@ -10,7 +10,7 @@ from cortex.domain.errors import ConflictError, ForbiddenError
 from cortex.domain.people import Identity
 from cortex.domain.token import Role
 from cortex.postgres.session import Session
-from cortex.store import effects
+from cortex.store import effects, people
 from tests.support.people import enrolled, user
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.effects import ARGUMENTS, Doers
@@ -82,6 +82,17 @@ def test_a_system_user_alone_is_not_enough_for_a_critical_call(doers: Doers) -> 
     effect_id = unknown(doers, risk="CRITICAL", people=2)
     with pytest.raises(ConflictError, match="an operating-system user is not enough"):
         deny_it(doers, effect_id, user("root"))
+
+
+def test_a_login_that_passes_to_another_person_counts_once(doers: Doers) -> None:
+    effect_id = unknown(doers, risk="HIGH", people=2)
+    who, admin = user("passed"), user("root")
+    doers.call(people.add, "one", credentials=[str(who.credential)], by=admin, reason="")
+    assert deny_it(doers, effect_id, who) == effects.Resolved(people_missing=1)
+    doers.call(people.add, "two", credentials=[str(who.credential)], by=admin, reason="")
+    for same in (who, enrolled(doers.dsn, "two", *BOTH)):
+        with pytest.raises(ConflictError, match="you have agreed to effect"):
+            deny_it(doers, effect_id, same)
 
 
 def test_one_person_is_enough_where_one_approved(doers: Doers) -> None:

@@ -16,10 +16,11 @@ from cortex.domain.people import Identity
 from cortex.domain.token import Role
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
-from cortex.store import approvals, breakers, budgets, people, tokens
+from cortex.store import approvals, breakers, budgets, people, retries, tokens
 from tests.support.logins import login_with, name_of
 from tests.support.people import enrolled, uid_of, user
-from tests.support.records.approvals import Askers, a_verdict
+from tests.support.records.approvals import Askers, a_request, a_verdict
+from tests.support.records.dead_letters import fail
 from tests.support.records.rows import new_id
 from tests.support.servers.http_server import HttpServer
 from tests.support.servers.kept_sessions import kept_session
@@ -297,6 +298,24 @@ def test_a_mapped_login_is_that_person_whatever_it_says(scene: Scene) -> None:
         with pytest.raises(ConflictError, match="you have agreed"):
             call(approvals.decide, [a_verdict(first, by=user("li"))])
         assert [vote.person for vote in scene.askers.row(first).votes] == ["dora"]
+
+
+def test_a_mapped_login_is_responsible_for_what_it_retries(scene: Scene) -> None:
+    """Its command names the operating-system user, who is nobody in particular."""
+    (failed,) = fail(scene.owner)
+    with login_with(scene.owner, "cortex_operator") as dsn, kept_session(Profile(dsn=dsn)) as call:
+        scene.askers.call(
+            people.add, "rita", credentials=[f"db:{name_of(dsn)}"], by=user("root"), reason=""
+        )
+        named = user("root").credential
+        done = call(
+            retries.retry_now, failed, by="root", credential=named, reason="x", new_id=new_id
+        )
+        assert done.retried_as is not None
+        request = a_request(risk="CRITICAL", people=2)
+        scene.askers.suspend(scene.askers.claim(done.retried_as), request)
+        with pytest.raises(ConflictError, match="asked for by you"):
+            call(approvals.decide, [a_verdict(request, by=user("root"))])
 
 
 # --- Names that an eye can confuse.

@@ -3,33 +3,35 @@
 Each route of the API has a row. The tenant acme asks; the records of bolt are what it must not get.
 """
 
-import asyncio
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-import asyncpg
 import attrs
 import pytest
 
-from cortex.domain.errors import CapReachedError
+from cortex.domain.budget import Budget
+from cortex.domain.effect import Resolution
+from cortex.domain.errors import ConflictError, ForbiddenError, NotFoundError
+from cortex.domain.people import Identity
+from cortex.domain.token import Role, digest_of_token
 from cortex.http.framework.cursor import cursor_of
 from cortex.http.framework.route import Route
 from cortex.http.framework.tenancy import PARAMS, Tenancy
 from cortex.http.routes import ALL
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
-from cortex.store import jobs
+from cortex.store import approvals, breakers, budgets, effects, people, tokens
 from tests.support.records.approvals import Askers, a_request
 from tests.support.records.dead_letters import fail
 from tests.support.records.effects import Doers
-from tests.support.records.factories import a_submission
 from tests.support.records.rows import new_id
 from tests.support.servers.http_server import Answered, HttpServer
 from tests.support.servers.kept_sessions import kept_session
-from tests.support.servers.postgres import run_asyncio, sql
+from tests.support.servers.postgres import sql
 
 WHY: Final = {"reason": "because"}
 CAPPED: Final = """
@@ -323,6 +325,13 @@ def test_a_cursor_of_another_tenant_is_missing(world: World, path: str) -> None:
     assert world.ask("GET", filled(world.foreign)).status == CURSORS[path]
 
 
+def test_a_fact_of_another_tenant_is_no_place_in_a_list(world: World) -> None:
+    query = "SELECT id FROM cortex.fact WHERE source = $1"
+    (row,) = sql(world.server.dsn, query, world.foreign.fact)
+    for before in (row["id"], 2**40):
+        assert world.ask("GET", f"/v1/facts?before={before}").json["facts"] == []
+
+
 # --- named or selected in the body
 
 
@@ -411,75 +420,66 @@ def test_an_idempotency_key_of_a_login_is_of_a_tenant(shared_database: str) -> N
     assert first == again != other
 
 
-# --- caps
+# --- commands with a token of one tenant
 
 
 @pytest.fixture
-def capped(shared_database: str) -> Iterator[str]:
-    """A tenant that may have three unfinished jobs and 1,000 bytes of payloads."""
-    name = f"capped-{new_id()}"
-    cap = "INSERT INTO cortex.tenant_cap VALUES ($1, 3, 1000, 'ana', now(), 'test')"
-    sql(shared_database, cap, name)
-    yield name
-    sql(shared_database, "DELETE FROM cortex.tenant_cap WHERE tenant = $1", name)
+def admin_of_acme(world: World) -> Identity:
+    """What a command shows to whom CORTEX_TOKEN is a token of acme."""
+    query = "SELECT id FROM cortex.api_token WHERE digest = $1"
+    digest = digest_of_token(world.token)
+    assert digest is not None
+    token_id = sql(world.server.dsn, query, digest)[0]["id"]
+    return Identity.signed_in("ana", token_id=token_id, digest=digest)
 
 
-SUBMIT: Final = "SELECT cortex.submit_job('work', $2, tenant => $1, id => $3) AS id"
+OF_ALL: Final[dict[str, Callable[[Session, Identity], object]]] = {
+    "map a login": lambda call, by: call(
+        people.add, "ana", credentials=["db:eve"], by=by, reason=""
+    ),
+    "disable a person": lambda call, by: call(
+        people.switch, "op", is_enabled=False, by=by, reason=""
+    ),
+    "lift the freeze": lambda call, by: call(breakers.unfreeze, by=by, reason=""),
+    "raise a budget": lambda call, by: call(
+        budgets.raise_limit, "tenant:bolt:usd:day", to=Decimal(9), by=by, reason=""
+    ),
+    "set a budget": lambda call, by: call(
+        budgets.put, Budget.parse("tenant:acme:usd:day"), limit=Decimal(9), by=by, reason=""
+    ),
+    "remove a budget": lambda call, by: call(
+        budgets.remove, "tenant:acme:usd:day", by=by, reason=""
+    ),
+    "make a token of all": lambda call, by: call(
+        tokens.create, token_id=new_id(), name="eve", digest=bytes(32), roles=[Role.ADMIN],
+        expires_s=None, by=by,
+    ),
+}  # fmt: skip
 
 
-def test_a_cap_refuses_jobs_until_some_have_ended(shared_database: str, capped: str) -> None:
-    ids = [new_id() for _ in range(3)]
-    for each in ids:
-        sql(shared_database, SUBMIT, capped, "{}", each)
-    with pytest.raises(asyncpg.CheckViolationError, match="has 3 of at most 3 jobs"):
-        sql(shared_database, SUBMIT, capped, "{}", new_id())
-    sql(shared_database, SUBMIT, capped, "{}", ids[0])  # again, as after a lost reply
-    sql(shared_database, SUBMIT, "bolt", "{}", new_id())
-    sql(shared_database, "UPDATE cortex.job_record SET status = 'CANCELLED', cancelled_by = 'ana', "
-        "worker_job_id = NULL WHERE id = $1", ids[0])  # fmt: skip
-    sql(shared_database, SUBMIT, capped, "{}", new_id())
+@pytest.mark.parametrize("act", OF_ALL)
+def test_a_command_with_a_token_of_one_tenant_changes_nothing_of_all(
+    store: Session, admin_of_acme: Identity, act: str
+) -> None:
+    with pytest.raises(ForbiddenError, match=r"(of|for) tenant acme"):
+        OF_ALL[act](store, admin_of_acme)
 
 
-def test_a_cap_of_bytes_refuses_large_payloads(shared_database: str, capped: str) -> None:
-    large = json.dumps({"text": "".join(chr(32 + n % 90) for n in range(600))})
-    sql(shared_database, SUBMIT, capped, large, new_id())
-    with pytest.raises(asyncpg.CheckViolationError, match="of at most 1000 bytes"):
-        sql(shared_database, SUBMIT, capped, large, new_id())
-
-
-def test_a_batch_beyond_the_cap_is_refused_whole(store: Session, capped: str) -> None:
-    batch = [a_submission(tenant=capped) for _ in range(4)]
-    with pytest.raises(CapReachedError) as caught:
-        store(jobs.submit, batch)
-    assert caught.value.code == "cap_reached"
-    assert store(jobs.submit, batch[:3]) == {each.id for each in batch[:3]}
-
-
-def test_submits_at_once_do_not_exceed_the_cap(shared_database: str, capped: str) -> None:
-    async def one() -> bool:
-        connection = await asyncpg.connect(shared_database)
-        try:
-            await connection.execute(SUBMIT, capped, "{}", new_id())
-        except asyncpg.CheckViolationError:
-            return False
-        finally:
-            await connection.close()
-        return True
-
-    async def eight() -> list[bool]:
-        return await asyncio.gather(*(one() for _ in range(8)))
-
-    assert sum(run_asyncio(eight)) == 3
-
-
-def test_the_api_answers_beyond_the_cap_with_429(world: World, capped: str) -> None:
-    token = world.server.token("operator", tenant=capped)
-    answers = [
-        world.server.post("/v1/jobs", token=token, json_body={"type": "work"}) for _ in range(4)
-    ]
-    assert [each.status for each in answers] == [201, 201, 201, 429]
-    assert answers[3].json["code"] == "cap_reached"
-    assert int(answers[3].headers["retry-after"]) >= 1
+def test_a_command_with_a_token_of_one_tenant_finds_nothing_foreign(
+    world: World, store: Session, admin_of_acme: Identity
+) -> None:
+    by, foreign = admin_of_acme, world.foreign
+    with pytest.raises(ConflictError):
+        store(approvals.link, UUID(foreign.approval), by=by)
+    said = Resolution.APPLIED
+    with pytest.raises(NotFoundError):
+        store(effects.resolve, UUID(foreign.effect), said, by=by, reason="x")
+    digest = digest_of_token(world.token_of_all)
+    query = "SELECT id FROM cortex.api_token WHERE digest = $1"
+    (row,) = sql(world.server.dsn, query, digest)
+    with pytest.raises(NotFoundError):
+        store(tokens.revoke, row["id"], by=by, reason="x")
+    assert world.server.get("/v1/jobs", token=world.token_of_all).status == 200
 
 
 # --- the pages
@@ -493,6 +493,8 @@ def test_the_pages_show_no_request_of_another_tenant(world: World) -> None:
     inbox = page(world, "/approvals").body.decode()
     assert world.own.approval in inbox
     assert world.foreign.approval not in inbox
+    assert page(world, f"/approvals?cursor={world.own.approval}").status == 200
+    assert page(world, f"/approvals?cursor={world.foreign.approval}").status == 404
     assert page(world, f"/approvals/{world.own.approval}").status == 200
     answers = []
     for name in (world.foreign.approval, str(new_id())):

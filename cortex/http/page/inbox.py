@@ -11,12 +11,13 @@ from cortex.http.framework.api import Api, CheckedRequest
 from cortex.http.framework.auth import COOKIE_NAME
 from cortex.http.framework.route import SignIn, read
 from cortex.http.framework.shape import field
-from cortex.http.framework.tenancy import Tenancy
+from cortex.http.framework.tenancy import Tenancy, require_own
 from cortex.http.page.errors import as_page
 from cortex.http.page.form import csrf_of
 from cortex.http.page.rendering import page
 from cortex.http.page.visitor import SIGN_OUT
 from cortex.store import approvals
+from cortex.store.tenants import Kind
 from cortex.view.approval_facts import countdown
 from cortex.view.approvals import call_of
 
@@ -34,10 +35,10 @@ class InboxQuery:
 @as_page
 async def inbox(request: CheckedRequest[InboxQuery, None], api: Api) -> Response:
     """Show waiting requests, the most dangerous first."""
-    cursor = request.query.cursor
-    rows = await api.port(
-        approvals.pending, after=cursor, limit=ROWS_MAX + 1, tenant=request.tenant
-    )
+    cursor, tenant = request.query.cursor, request.tenant
+    if cursor is not None:
+        await require_own(api.port, request.principal, Kind.APPROVAL, [cursor])
+    rows = await api.port(approvals.pending, after=cursor, limit=ROWS_MAX + 1, tenant=tenant)
     return page(
         "inbox.html",
         rows=[_row(row) for row in rows[:ROWS_MAX]],
