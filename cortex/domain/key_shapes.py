@@ -35,7 +35,8 @@ SHAPES: Final = (
     Shape(
         "OpenAI key",
         ("sk-",),
-        r"\bsk-(?!ant-)(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}",
+        # With a digit: names of packages and branches begin so, too.
+        r"\bsk-(?!ant-)(?=[A-Za-z_-]{0,64}[0-9])[A-Za-z0-9_-]{20,}",
         "sk- proj-" + "aB3x" * 10,
     ),
     Shape(
@@ -135,10 +136,30 @@ SHAPES: Final = (
         "postgres:// ana:hunter22@db.example/cortex",
     ),
     Shape(
+        "password of Postgres",  # which may have a slash in it
+        ("postgres://", "postgresql://"),
+        r"(?:(?<=postgres://)|(?<=postgresql://))[^\s/:@'\"<>\[\]]{0,128}:(?!\*+@|[0-9]{1,5}[/?])"
+        r"[^\s@'\"<>]{1,256}(?=@)",
+        "postgres:// ana:hunter/22#x@db.example/cortex",
+    ),
+    Shape(
+        "AWS secret key",
+        ("ecret_access_key", "ECRET_ACCESS_KEY"),
+        r"(?:(?<=ecret_access_key=)|(?<=ECRET_ACCESS_KEY=)|(?<=ecret_access_key = ))"
+        r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
+        "AWS_S ECRET_ACCESS_KEY=" + "aB3x" * 10,
+    ),
+    Shape(
         "bearer token",
-        ("earer ",),
-        r"(?<=[Bb]earer )[A-Za-z0-9+/=_.~-]{16,}",
+        ("earer ", "EARER "),
+        r"(?<=[Bb]earer |BEARER )[A-Za-z0-9+/=_.~-]{16,}",
         "Bearer " + "aB3x" * 8,
+    ),
+    Shape(
+        "basic credentials",
+        ("uthorization: Basic ", "uthorization: basic "),
+        r"(?<=uthorization: [Bb]asic )[A-Za-z0-9+/=]{8,}",
+        "Author ization: Basic " + "aB3x" * 6,
     ),
 )
 """Rules by prefix. Left out are kinds without one, such as 32 hexadecimal digits: commits and

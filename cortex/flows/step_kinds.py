@@ -120,8 +120,14 @@ class Kind:
     def _url_refusal(self, given: Mapping[str, Any]) -> tuple[tuple[str | int, ...], str] | None:
         for place in self.urls(given):
             url: Any = given
-            for key in place:
+            for depth, key in enumerate(place):
+                if depth and not isinstance(url, Mapping) and has_expression(url):
+                    return place[:depth], (
+                        f"must be written out as an object with {key}, got {url!r:.200}"
+                    )
                 url = url.get(key) if isinstance(url, Mapping) else None
+            if not isinstance(url, str) and has_expression(url):
+                return place, f"must be a text, got {url!r:.200}"
             try:
                 refusal = url_refusal(url) if isinstance(url, str) else None
             except ExpressionError as error:

@@ -126,11 +126,16 @@ class _Filling:
     def __init__(self, scope: Scope, urls: frozenset[Path]) -> None:
         self._scope = scope
         self._urls = urls
+        self._around_urls = {url[:depth] for url in urls for depth in range(1, len(url))}
         self._left = BYTES_MAX
 
     def of(self, value: Any, path: Path) -> Any:
         if isinstance(value, str):
-            return self._url(value) if path in self._urls else self._text(value)
+            if path in self._urls:
+                return self._url(value)
+            if path in self._around_urls and has_expression(value):  # as in `_url`
+                raise ExpressionError(f"{path[-1]} would choose the URL: {value!r:.200}")
+            return self._text(value)
         if isinstance(value, Mapping):
             return {key: self.of(each, (*path, key)) for key, each in value.items()}
         if isinstance(value, list | tuple):

@@ -10,6 +10,7 @@ from cortex.domain.errors import CortexError
 from cortex.durable.structuring import MisfitError
 from cortex.flows.functions import ExpressionError
 from cortex.flows.spec import FlowSpec
+from cortex.flows.step_kinds import KINDS
 from cortex.flows.template import filled, parse_text
 
 URL = (("url",),)
@@ -85,6 +86,28 @@ def test_a_server_is_written_out(url: str, uses: str) -> None:
         given = {"tool": "http_request", "arguments": given}
     with pytest.raises((MisfitError, CortexError), match=r"url.*scheme, host and port written out"):
         stored(uses=uses, **{"with": given})
+
+
+AROUND: dict[str, Any] = {
+    "whole": X,
+    "blanks around": f" {X}\n",
+    "in a list": [X],
+    "a list as its URL": {"url": [X]},
+    "an object as its URL": {"url": {"x": X}},
+}
+
+
+@pytest.mark.parametrize("arguments", AROUND.values(), ids=AROUND)
+def test_no_value_is_the_object_with_the_url(arguments: Any) -> None:
+    """Neither in a flow that is applied, nor in one that was stored before."""
+    given = {"tool": "http_request", "arguments": arguments}
+    with pytest.raises((MisfitError, CortexError), match=r"arguments.* must be (written out|a)"):
+        stored(uses="tool", **{"with": given})
+    if not isinstance(arguments, str):
+        return
+    evil = {"inputs": {"x": {"url": "https://evil.example/"}}}
+    with pytest.raises(ExpressionError, match="arguments would choose the URL"):
+        filled(given, evil, urls=KINDS["tool"].urls(given))
 
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -92,6 +92,8 @@ def test_a_value_of_a_secret_name_is_masked(name: str) -> None:
         "019a0000-0000-7000-8000-000000000001",
         "https://example.org:8080/a?b=c",
         "postgresql://u:***@db/x",
+        "sk-learn-is-a-name-of-a-package",
+        "postgresql://db:5432/x?user=ana@example",
         "sk-learn and task-force; AKIA; eyJ; Bearer of news",
         "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC7 ana@host",
         "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
