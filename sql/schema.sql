@@ -2645,8 +2645,9 @@ BEGIN
             ON CONFLICT DO NOTHING;
             outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
         END IF;
-        votes := (SELECT count(DISTINCT coalesce(cortex.credential_person(v.credential), v.person_id))
-                  FROM cortex.effect_vote v WHERE v.effect_id = of_effect AND v.call = held.calls_count);
+        votes := (SELECT count(DISTINCT p.id) FROM cortex.effect_vote v
+                  JOIN cortex.person p ON p.id = coalesce(cortex.credential_person(v.credential), v.person_id)
+                  WHERE v.effect_id = of_effect AND v.call = held.calls_count AND p.disabled_at IS NULL);
         IF outcome IS NULL AND votes < people THEN
             INSERT INTO cortex.fact (
                 type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
@@ -5196,12 +5197,12 @@ DELETE FROM cortex.api_session WHERE digest = cookie $function$;
 REVOKE EXECUTE ON FUNCTION cortex.sign_out(bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.sign_out(bytea) TO cortex_runtime;
 
--- How many different people agreed to these arguments.
+-- How many different people agreed to these arguments: of a request that waits without those who are disabled.
 CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)
  RETURNS integer
  LANGUAGE sql
  STABLE
-RETURN (SELECT (count(DISTINCT COALESCE(cortex.credential_person(v.credential), v.person_id, agreed.of_approval)))::integer AS count FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest)));
+RETURN (SELECT (count(DISTINCT w.person))::integer AS count FROM (SELECT COALESCE(cortex.credential_person(v.credential), v.person_id, agreed.of_approval) AS person FROM cortex.approval_vote v WHERE ((v.approval_id = agreed.of_approval) AND (v.digest = agreed.to_digest))) w WHERE (NOT (EXISTS (SELECT FROM (cortex.person p JOIN cortex.approval a ON ((a.id = agreed.of_approval))) WHERE ((p.id = w.person) AND (p.disabled_at IS NOT NULL) AND (a.status = 'PENDING'::text))))));
 
 -- Whether this person, by any credential, agreed to these arguments.
 CREATE FUNCTION cortex.has_agreed(of_approval uuid, to_digest bytea, of_person uuid, with_credential text)

@@ -408,9 +408,14 @@ END $$;
 CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea) RETURNS int
     LANGUAGE sql STABLE
     -- Whose a credential is now, not when it voted: one that passed to another person counts for that one.
-    RETURN (SELECT count(DISTINCT coalesce(cortex.credential_person(v.credential), v.person_id, of_approval))::int
-            FROM cortex.approval_vote v WHERE v.approval_id = of_approval AND v.digest = to_digest);
-COMMENT ON FUNCTION cortex.agreed IS 'How many different people agreed to these arguments.';
+    -- Nor, while it waits, for somebody who was disabled since: nothing of theirs decides any more.
+    RETURN (SELECT count(DISTINCT w.person)::int FROM (
+                SELECT coalesce(cortex.credential_person(v.credential), v.person_id, of_approval) AS person
+                FROM cortex.approval_vote v WHERE v.approval_id = of_approval AND v.digest = to_digest) w
+            WHERE NOT EXISTS (SELECT FROM cortex.person p JOIN cortex.approval a ON a.id = of_approval
+                              WHERE p.id = w.person AND p.disabled_at IS NOT NULL AND a.status = 'PENDING'));
+COMMENT ON FUNCTION cortex.agreed IS
+    'How many different people agreed to these arguments: of a request that waits without those who are disabled.';
 
 CREATE FUNCTION cortex.has_agreed(of_approval uuid, to_digest bytea, of_person uuid, with_credential text) RETURNS boolean
     LANGUAGE sql STABLE

@@ -95,6 +95,14 @@ def test_a_login_that_passes_to_another_person_counts_once(doers: Doers) -> None
             deny_it(doers, effect_id, same)
 
 
+def test_a_resolution_of_a_disabled_person_does_not_count(doers: Doers) -> None:
+    effect_id = unknown(doers, risk="HIGH", people=2)
+    assert deny_it(doers, effect_id, enrolled(doers.dsn, "gone", *BOTH)).people_missing == 1
+    doers.call(people.switch, "gone", is_enabled=False, by=user("root"), reason="left")
+    assert deny_it(doers, effect_id, enrolled(doers.dsn, "ana", *BOTH)).people_missing == 1
+    assert deny_it(doers, effect_id, enrolled(doers.dsn, "bo", *BOTH)).job_goes_on
+
+
 def test_one_person_is_enough_where_one_approved(doers: Doers) -> None:
     effect_id = unknown(doers, risk="HIGH")
     assert deny_it(doers, effect_id, user("root")).job_goes_on

@@ -252,6 +252,18 @@ def test_disabling_a_person_ends_all_of_their_access(server: HttpServer, scene: 
     assert server.get("/v1/jobs", token=one).status == 200
 
 
+def test_an_agreement_of_a_disabled_person_does_not_count(scene: Scene) -> None:
+    call, admin = scene.askers.call, user("root")
+    request = scene.askers.asked(people=2)
+    leaver = enrolled(scene.owner, "leaver")
+    assert scene.askers.decide(request, by=leaver).outcome == "agreed"
+    call(people.switch, "leaver", is_enabled=False, by=admin, reason="left")
+    assert scene.askers.row(request).agreed == 0
+    assert scene.askers.decide(request, by=enrolled(scene.owner, "li")).outcome == "agreed"
+    assert scene.askers.decide(request, by=enrolled(scene.owner, "mo")).outcome == "approved"
+    assert scene.askers.row(request).agreed >= 2
+
+
 # --- One person counts once.
 
 
