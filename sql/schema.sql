@@ -232,7 +232,7 @@ CREATE TABLE cortex.job_record (
     error_source text,  -- What failed: the name of a breaker, as in waiting_on; null for its own code.
     origin_id uuid,  -- The failed job that it continues.
     lineage_id uuid,  -- The first job of its lineage, which names the workspace. Null if that is the job itself.
-    submitted_by text DEFAULT NULLIF(current_setting('cortex.actor'::text, true), ''::text),  -- Who submitted it: the session's setting cortex.actor.
+    submitted_by text DEFAULT NULLIF(current_setting('cortex.actor'::text, true), ''::text),  -- Who submitted it: the session's setting cortex.actor; of a login that may only submit, a label beside its name.
     has_open boolean NOT NULL DEFAULT false,  -- It has had effects or approvals: open ones are closed when it ends.
     was_suspect boolean NOT NULL DEFAULT false,  -- Its task was a suspect when it started to wait; its next task is one, unless it has made a step.
     submitted_with text DEFAULT COALESCE(NULLIF(current_setting('cortex.credential'::text, true), ''::text), 'db:'::text || SESSION_USER::text),  -- The credential that submitted it: os:UID, token:ID or db:LOGIN.
@@ -938,7 +938,7 @@ END $function$;
 --   error_source: What failed: the name of a breaker, as in waiting_on; null for its own code.
 --   origin_id: The failed job that it continues.
 --   lineage_id: The first job of its lineage, which names the workspace. Null if that is the job itself.
---   submitted_by: Who submitted it: the session's setting cortex.actor.
+--   submitted_by: Who submitted it: the session's setting cortex.actor; of a login that may only submit, a label beside its name.
 --   has_open: It has had effects or approvals: open ones are closed when it ends.
 --   was_suspect: Its task was a suspect when it started to wait; its next task is one, unless it has made a step.
 --   submitted_with: The credential that submitted it: os:UID, token:ID or db:LOGIN.
@@ -1378,12 +1378,15 @@ CREATE FUNCTION cortex_worker.insert_jobs(ids uuid[], types text[], payloads jso
 AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
-    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    is_pod CONSTANT boolean := cortex.caller_is_runtime();
+    -- Whom another login names is a label beside its own name.
+    label CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    person CONSTANT text := CASE WHEN is_pod THEN label ELSE session_user || ' (' || label || ')' END;
     -- Pods and commands name their caller's credential; other logins submit with their own, and so does a login that is a
     -- person's, whatever operating-system user its command names.
     named CONSTANT text := coalesce(current_setting('cortex.credential', true), '');
     credential CONSTANT text := CASE
-        WHEN named = '' OR NOT cortex.caller_is_runtime()
+        WHEN named = '' OR NOT is_pod
             OR named LIKE 'os:%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
         THEN 'db:' || session_user ELSE named END;
     new_ids uuid[];
@@ -1438,12 +1441,15 @@ CREATE FUNCTION cortex_worker.insert_new_jobs(ids uuid[], types text[], payloads
 AS $function$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
-    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    is_pod CONSTANT boolean := cortex.caller_is_runtime();
+    -- Whom another login names is a label beside its own name.
+    label CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    person CONSTANT text := CASE WHEN is_pod THEN label ELSE session_user || ' (' || label || ')' END;
     -- Pods and commands name their caller's credential; other logins submit with their own, and so does a login that is a
     -- person's, whatever operating-system user its command names.
     named CONSTANT text := coalesce(current_setting('cortex.credential', true), '');
     credential CONSTANT text := CASE
-        WHEN named = '' OR NOT cortex.caller_is_runtime()
+        WHEN named = '' OR NOT is_pod
             OR named LIKE 'os:%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
         THEN 'db:' || session_user ELSE named END;
     new_ids uuid[];
@@ -4005,7 +4011,7 @@ END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.forget_pods(double precision,integer) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.forget_pods(double precision,integer) TO cortex_runtime;
 
--- Those of these facts that may be deleted now: old enough, not of a job that is not over, not resolved by a younger one.
+-- Those of these facts that may be deleted now: old enough, not of a job that is not over, not about who is responsible for one, not resolved by a younger one.
 CREATE FUNCTION cortex.retired_facts(facts bigint[])
  RETURNS SETOF bigint
  LANGUAGE plpgsql
@@ -4022,6 +4028,10 @@ BEGIN
     SELECT f.id FROM unnest(facts) AS w(id) JOIN cortex.fact f ON f.id = w.id
     WHERE f.at < old
       AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = f.job_id AND j.finished_at IS NULL)
+      -- Nor who is responsible for a job that continues this one.
+      AND NOT (f.subtype IN ('dead_letter_retried', 'decision_retried', 'retried_now', 'schedule_triggered') AND EXISTS (
+          SELECT FROM cortex.job_record j JOIN cortex.job_record h ON h.lineage_id = coalesce(j.lineage_id, j.id)
+          WHERE j.id = f.job_id AND h.finished_at IS NULL))
       AND NOT EXISTS (SELECT FROM cortex.fact r WHERE r.resolves = f.id AND r.at >= old);
 END $function$;
 
@@ -4186,6 +4196,10 @@ AS $function$
 DECLARE
     written int;
 BEGIN
+    IF EXISTS (SELECT FROM unnest(topics) AS t WHERE t LIKE 'approval.%') THEN
+        RAISE EXCEPTION 'a message about a request is published by the request itself'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
     SELECT m.id, m.topic, left(m.key, 300), m.payload, m.tenant, m.trace, s.name
     FROM (SELECT cortex.uuid7() AS id, a.*
@@ -5263,7 +5277,7 @@ BEGIN
         WHEN who.tenant <> held.tenant THEN 'missing'
         WHEN held.status <> 'PENDING' THEN 'already'
         WHEN held.expires_at <= cortex.now() THEN 'expired'
-        WHEN seen <> held.digest THEN 'changed'
+        WHEN seen IS DISTINCT FROM held.digest THEN 'changed'
         WHEN who.credential IS NULL AND (
             held.people > 1 OR held.risk IN ('HIGH', 'CRITICAL') OR edited IS NOT NULL
             OR held.token_digest IS DISTINCT FROM decode(caller->>'link', 'hex')) THEN 'no_credential'
@@ -5508,17 +5522,22 @@ BEGIN
     RAISE EXCEPTION 'a fact % is recorded by the act itself only', NEW.subtype USING ERRCODE = 'insufficient_privilege';
 END $function$;
 
-CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN ((new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'effect_agreed'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();
+CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN ((new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'effect_agreed'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text, 'approval_expired'::text, 'budget_set'::text, 'budget_raised'::text, 'budget_removed'::text, 'retention_set'::text, 'retention_unset'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();
 
 CREATE FUNCTION cortex.step_was_decided()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     IF NOT EXISTS (
         SELECT FROM cortex.approval a JOIN cortex.job_record j ON j.id = NEW.job_id
         WHERE a.id::text = NEW.output->>'approval_id' AND a.lineage_id = coalesce(j.lineage_id, j.id) AND a.key = NEW.key
-          AND a.status = CASE NEW.output->>'is_approved' WHEN 'true' THEN 'APPROVED' ELSE 'DENIED' END)
+          AND a.status = CASE NEW.output->>'is_approved' WHEN 'true' THEN 'APPROVED' ELSE 'DENIED' END
+          -- Those that people edited are in the step, others are not.
+          AND CASE WHEN NEW.output->'arguments' IS NULL THEN a.digest = a.asked_digest
+                   WHEN (NEW.output->'arguments')::text = a.arguments::text THEN true
+                   ELSE (NEW.output->'arguments')::jsonb = a.arguments::jsonb END)
     THEN
         RAISE EXCEPTION 'step % of job % is a decision that nobody has made', NEW.key, NEW.job_id
             USING ERRCODE = 'insufficient_privilege';
@@ -5528,12 +5547,24 @@ END $function$;
 
 CREATE TRIGGER job_step_was_decided BEFORE INSERT ON cortex.job_step FOR EACH ROW WHEN (new.kind = 'approval'::text) EXECUTE FUNCTION cortex.step_was_decided();
 
-CREATE FUNCTION cortex.submitter_is_immutable()
+CREATE FUNCTION cortex.effect_was_resolved()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    RAISE EXCEPTION 'who submitted job % is immutable', OLD.id USING ERRCODE = 'insufficient_privilege';
+    RAISE EXCEPTION 'what people said of effect % stands, and so does how often it was called', OLD.id
+        USING ERRCODE = 'insufficient_privilege';
 END $function$;
 
-CREATE TRIGGER job_keeps_its_submitter BEFORE UPDATE OF submitted_by, submitted_with ON cortex.job_record FOR EACH ROW WHEN ((new.submitted_by IS DISTINCT FROM old.submitted_by OR new.submitted_with IS DISTINCT FROM old.submitted_with) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.submitter_is_immutable();
+CREATE TRIGGER effect_was_resolved BEFORE UPDATE OF status, result, calls_count ON cortex.effect FOR EACH ROW WHEN ((new.calls_count < old.calls_count OR old.resolution IS NOT NULL AND (old.status = ANY (ARRAY['COMPLETED'::text, 'ABANDONED'::text])) AND (new.status <> old.status OR new.result::text IS DISTINCT FROM old.result::text)) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.effect_was_resolved();
+
+CREATE FUNCTION cortex.responsibility_is_immutable()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'who submitted job %, and which job it continues, is immutable', OLD.id
+        USING ERRCODE = 'insufficient_privilege';
+END $function$;
+
+CREATE TRIGGER job_keeps_who_is_responsible BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id ON cortex.job_record FOR EACH ROW WHEN ((new.id <> old.id OR new.tenant <> old.tenant OR new.submitted_by IS DISTINCT FROM old.submitted_by OR new.submitted_with IS DISTINCT FROM old.submitted_with OR new.origin_id IS DISTINCT FROM old.origin_id OR new.lineage_id IS DISTINCT FROM old.lineage_id) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.responsibility_is_immutable();

@@ -65,6 +65,15 @@ class PodFacts:
 
 
 @attrs.frozen(kw_only=True)
+class OpenDatabase:
+    """A database to which every login of its server may connect; quoted, for statements."""
+
+    name: str
+    roles: str
+    """Whoever needs that, separated by commas."""
+
+
+@attrs.frozen(kw_only=True)
 class IntruderFacts:
     """A session that holds an advisory lock of pods although its login cannot be a pod's."""
 

@@ -244,7 +244,7 @@ class Journal:
         self._promised.pop(key, None)
         memo = self._memo.get(key)
         if memo is not None:
-            return await self._recalled(memo, given, result)
+            return await self._recalled(memo, kind, given, result)
         if self.diverged is not None:
             raise self.diverged
         amid, parent_key = self._replay.amid, _parent.get()
@@ -420,8 +420,14 @@ class Journal:
             hint = "run pods of one version of Cortex, the newest one that has run here"
             raise self.diverges(DivergedError(message, hint=hint)) from error
 
-    async def _recalled(self, memo: Step, given: StepInput, result: ResultType | None) -> Any:
+    async def _recalled(
+        self, memo: Step, kind: StepKind, given: StepInput, result: ResultType | None
+    ) -> Any:
         """Return the output on record of a step that is requested again."""
+        if kind is StepKind.APPROVAL and memo.kind is not kind:
+            # The database checks only of steps of this kind that people made the decision.
+            message = f"step {memo.key!r} was recorded as {memo.kind}, not as a decision"
+            raise self.diverges(DivergedError(message))
         if memo.digest != given.digest:
             await self._check_changed(memo, given)
         self._replay.mark_recorded(memo.key)

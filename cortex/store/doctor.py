@@ -9,7 +9,13 @@ import attrs
 
 from cortex.domain.drain import Liveness
 from cortex.domain.errors import UnavailableError
-from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
+from cortex.domain.server_facts import (
+    IntruderFacts,
+    OpenDatabase,
+    PodFacts,
+    ServerFacts,
+    SnapshotFacts,
+)
 from cortex.postgres.database import Database, Record
 from cortex.postgres.dedicated import Dedicated
 from cortex.store import pods
@@ -74,10 +80,10 @@ async def living(db: Database) -> list[PodFacts]:
     ]
 
 
-async def open_to_all(db: Database) -> str | None:
-    """Return the quoted name of the database if every login of its server may connect to it."""
+async def open_to_all(db: Database) -> OpenDatabase | None:
+    """Return the database if every login of its server may connect to it."""
     (row,) = await db.fetch("doctor.access")
-    return row["name"] if row["is_open"] else None
+    return OpenDatabase(name=row["name"], roles=row["roles"]) if row["is_open"] else None
 
 
 async def intruders(db: Database) -> list[IntruderFacts]:

@@ -15,7 +15,13 @@ from cortex.domain.drain import Liveness
 from cortex.domain.limits import LOST_SHARE, THREADS_MAX
 from cortex.domain.phrases import span
 from cortex.domain.safe import safe
-from cortex.domain.server_facts import IntruderFacts, PodFacts, ServerFacts, SnapshotFacts
+from cortex.domain.server_facts import (
+    IntruderFacts,
+    OpenDatabase,
+    PodFacts,
+    ServerFacts,
+    SnapshotFacts,
+)
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.background.subscriptions import FailingSubscription
@@ -279,12 +285,13 @@ def of_tls(mode: str) -> Finding:
     return warn("tls", f"encrypted, but who the server is goes unchecked: sslmode={mode}", fix)
 
 
-def of_access(name: str | None) -> Finding:
-    """Whether only the roles of Cortex may connect; `name`: the database, if every login may."""
-    if name is None:
+def of_access(database: OpenDatabase | None) -> Finding:
+    """Whether only the roles of Cortex may connect: None; else the database."""
+    if database is None:
         return ok("access", "only logins that were granted it may connect to the database")
+    name = database.name
     fix = (
-        f"its owner runs: GRANT CONNECT ON DATABASE {name} TO cortex_runtime; "
+        f"its owner runs: GRANT CONNECT ON DATABASE {name} TO {database.roles}; "
         f"REVOKE CONNECT, TEMPORARY ON DATABASE {name} FROM PUBLIC"
     )
     return warn("access", f"every login of the server may connect to database {name}", fix)

@@ -212,7 +212,7 @@ COMMENT ON COLUMN cortex.job_record.error_source IS
 COMMENT ON COLUMN cortex.job_record.origin_id IS 'The failed job that it continues.';
 COMMENT ON COLUMN cortex.job_record.lineage_id IS
     'The first job of its lineage, which names the workspace. Null if that is the job itself.';
-COMMENT ON COLUMN cortex.job_record.submitted_by IS 'Who submitted it: the session''s setting cortex.actor.';
+COMMENT ON COLUMN cortex.job_record.submitted_by IS 'Who submitted it: the session''s setting cortex.actor; of a login that may only submit, a label beside its name.';
 COMMENT ON COLUMN cortex.job_record.has_open IS 'It has had effects or approvals: open ones are closed when it ends.';
 COMMENT ON COLUMN cortex.job_record.was_suspect IS
     'Its task was a suspect when it started to wait; its next task is one, unless it has made a step.';

@@ -134,12 +134,15 @@ CREATE FUNCTION cortex_worker.%I(
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     moment CONSTANT timestamptz := cortex.now();
-    person CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    is_pod CONSTANT boolean := cortex.caller_is_runtime();
+    -- Whom another login names is a label beside its own name.
+    label CONSTANT text := nullif(current_setting('cortex.actor', true), '');
+    person CONSTANT text := CASE WHEN is_pod THEN label ELSE session_user || ' (' || label || ')' END;
     -- Pods and commands name their caller's credential; other logins submit with their own, and so does a login that is a
     -- person's, whatever operating-system user its command names.
     named CONSTANT text := coalesce(current_setting('cortex.credential', true), '');
     credential CONSTANT text := CASE
-        WHEN named = '' OR NOT cortex.caller_is_runtime()
+        WHEN named = '' OR NOT is_pod
             OR named LIKE 'os:%%' AND cortex.credential_person('db:' || session_user) IS NOT NULL
         THEN 'db:' || session_user ELSE named END;
     new_ids uuid[];

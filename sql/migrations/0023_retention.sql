@@ -339,11 +339,15 @@ BEGIN
     SELECT f.id FROM unnest(facts) AS w(id) JOIN cortex.fact f ON f.id = w.id
     WHERE f.at < old
       AND NOT EXISTS (SELECT FROM cortex.job_record j WHERE j.id = f.job_id AND j.finished_at IS NULL)
+      -- Nor who is responsible for a job that continues this one.
+      AND NOT (f.subtype IN ('dead_letter_retried', 'decision_retried', 'retried_now', 'schedule_triggered') AND EXISTS (
+          SELECT FROM cortex.job_record j JOIN cortex.job_record h ON h.lineage_id = coalesce(j.lineage_id, j.id)
+          WHERE j.id = f.job_id AND h.finished_at IS NULL))
       AND NOT EXISTS (SELECT FROM cortex.fact r WHERE r.resolves = f.id AND r.at >= old);
 END $$;
 COMMENT ON FUNCTION cortex.retired_facts IS
-    'Those of these facts that may be deleted now: old enough, not of a job that is not over, not resolved by a younger '
-    'one.';
+    'Those of these facts that may be deleted now: old enough, not of a job that is not over, not about who is responsible '
+    'for one, not resolved by a younger one.';
 
 CREATE FUNCTION cortex.delete_retired_facts(facts bigint[]) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -180,6 +180,10 @@ CREATE FUNCTION cortex.announce_all(topics text[], keys text[], payloads jsonb[]
 DECLARE
     written int;
 BEGIN
+    IF EXISTS (SELECT FROM unnest(topics) AS t WHERE t LIKE 'approval.%') THEN
+        RAISE EXCEPTION 'a message about a request is published by the request itself'
+            USING ERRCODE = 'insufficient_privilege';
+    END IF;
     INSERT INTO cortex.outbox (id, topic, key, payload, tenant, trace, subscription)
     SELECT m.id, m.topic, left(m.key, 300), m.payload, m.tenant, m.trace, s.name
     FROM (SELECT cortex.uuid7() AS id, a.*

@@ -481,7 +481,7 @@ BEGIN
         WHEN who.tenant <> held.tenant THEN 'missing'
         WHEN held.status <> 'PENDING' THEN 'already'
         WHEN held.expires_at <= cortex.now() THEN 'expired'
-        WHEN seen <> held.digest THEN 'changed'
+        WHEN seen IS DISTINCT FROM held.digest THEN 'changed'
         WHEN who.credential IS NULL AND (
             held.people > 1 OR held.risk IN ('HIGH', 'CRITICAL') OR edited IS NOT NULL
             OR held.token_digest IS DISTINCT FROM decode(caller->>'link', 'hex')) THEN 'no_credential'
@@ -733,19 +733,25 @@ END $$;
 CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact
     FOR EACH ROW WHEN (
         NEW.subtype IN (
-            'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved', 'effect_agreed',
-            'token_created', 'token_revoked', 'signed_in', 'person_created', 'person_mapped', 'person_disabled',
-            'person_enabled')
+            'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved',
+            'effect_agreed', 'token_created', 'token_revoked', 'signed_in', 'person_created', 'person_mapped',
+            'person_disabled', 'person_enabled', 'approval_expired', 'budget_set', 'budget_raised', 'budget_removed',
+            'retention_set', 'retention_unset')
         AND NOT cortex.writes_as_owner())
     EXECUTE FUNCTION cortex.fact_is_of_people();
 
 CREATE FUNCTION cortex.step_was_decided() RETURNS trigger
-    LANGUAGE plpgsql AS $$
+    -- Not with the operators that its caller may have put before others.
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NOT EXISTS (
         SELECT FROM cortex.approval a JOIN cortex.job_record j ON j.id = NEW.job_id
         WHERE a.id::text = NEW.output->>'approval_id' AND a.lineage_id = coalesce(j.lineage_id, j.id) AND a.key = NEW.key
-          AND a.status = CASE NEW.output->>'is_approved' WHEN 'true' THEN 'APPROVED' ELSE 'DENIED' END)
+          AND a.status = CASE NEW.output->>'is_approved' WHEN 'true' THEN 'APPROVED' ELSE 'DENIED' END
+          -- Those that people edited are in the step, others are not.
+          AND CASE WHEN NEW.output->'arguments' IS NULL THEN a.digest = a.asked_digest
+                   WHEN (NEW.output->'arguments')::text = a.arguments::text THEN true
+                   ELSE (NEW.output->'arguments')::jsonb = a.arguments::jsonb END)
     THEN
         RAISE EXCEPTION 'step % of job % is a decision that nobody has made', NEW.key, NEW.job_id
             USING ERRCODE = 'insufficient_privilege';
@@ -756,16 +762,38 @@ END $$;
 CREATE TRIGGER job_step_was_decided BEFORE INSERT ON cortex.job_step
     FOR EACH ROW WHEN (NEW.kind = 'approval') EXECUTE FUNCTION cortex.step_was_decided();
 
--- ------------------------------------------------------------------ who submitted a job
+-- ------------------------------------------------------------------ what people said of an effect
 
-CREATE FUNCTION cortex.submitter_is_immutable() RETURNS trigger
+CREATE FUNCTION cortex.effect_was_resolved() RETURNS trigger
     LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION 'who submitted job % is immutable', OLD.id USING ERRCODE = 'insufficient_privilege';
+    RAISE EXCEPTION 'what people said of effect % stands, and so does how often it was called', OLD.id
+        USING ERRCODE = 'insufficient_privilege';
 END $$;
--- Who submitted a job does not agree to its critical calls. No statement of pods names these columns.
-CREATE TRIGGER job_keeps_its_submitter BEFORE UPDATE OF submitted_by, submitted_with ON cortex.job_record
+-- A vote counts for one call, by its number.
+CREATE TRIGGER effect_was_resolved BEFORE UPDATE OF status, result, calls_count ON cortex.effect
     FOR EACH ROW WHEN (
-        (NEW.submitted_by IS DISTINCT FROM OLD.submitted_by OR NEW.submitted_with IS DISTINCT FROM OLD.submitted_with)
+        (NEW.calls_count < OLD.calls_count
+         OR OLD.resolution IS NOT NULL AND OLD.status IN ('COMPLETED', 'ABANDONED') AND (
+            NEW.status <> OLD.status OR NEW.result::text IS DISTINCT FROM OLD.result::text))
         AND NOT cortex.writes_as_owner())
-    EXECUTE FUNCTION cortex.submitter_is_immutable();
+    EXECUTE FUNCTION cortex.effect_was_resolved();
+
+-- ------------------------------------------------------------------ who is responsible for a job
+
+CREATE FUNCTION cortex.responsibility_is_immutable() RETURNS trigger
+    LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'who submitted job %, and which job it continues, is immutable', OLD.id
+        USING ERRCODE = 'insufficient_privilege';
+END $$;
+-- Who is responsible for a job of a lineage does not agree to its critical calls. No statement of pods names these
+-- columns.
+CREATE TRIGGER job_keeps_who_is_responsible
+    BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id ON cortex.job_record
+    FOR EACH ROW WHEN (
+        (NEW.id <> OLD.id OR NEW.tenant <> OLD.tenant OR NEW.submitted_by IS DISTINCT FROM OLD.submitted_by
+         OR NEW.submitted_with IS DISTINCT FROM OLD.submitted_with OR NEW.origin_id IS DISTINCT FROM OLD.origin_id
+         OR NEW.lineage_id IS DISTINCT FROM OLD.lineage_id)
+        AND NOT cortex.writes_as_owner())
+    EXECUTE FUNCTION cortex.responsibility_is_immutable();

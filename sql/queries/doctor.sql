@@ -57,8 +57,13 @@ SELECT count(*)::int AS count FROM (
     LIMIT $1) w;
 
 -- name: access
--- The database, and whether every login of the server may connect to it. Needs no privilege.
-SELECT quote_ident(current_database()) AS name, has_database_privilege('public', current_database(), 'CONNECT') AS is_open;
+-- The database, whether every login of the server may connect to it, and who has to keep that: the roles of Cortex and
+-- the owner of the schema. Needs no privilege.
+SELECT quote_ident(current_database()) AS name, has_database_privilege('public', current_database(), 'CONNECT') AS is_open,
+       (SELECT string_agg(quote_ident(r.rolname), ', ' ORDER BY r.rolname) FROM pg_roles r
+        WHERE r.rolname IN ('cortex_owner', 'cortex_runtime', 'cortex_operator', 'cortex_submitter', 'cortex_reader',
+                            'cortex_tenant_reader')
+           OR r.oid = (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'cortex')) AS roles;
 
 -- name: intruders
 -- Sessions that hold the advisory lock of migrations or of a pod's session, although their users could not be a pod's.

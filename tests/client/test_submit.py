@@ -80,7 +80,7 @@ def test_client_submits_with_all_options(web: str, database: str, run: Callable[
     assert json.loads(row["payload"]) == {"urls": URLS}
     assert row["submitted_with"] == f"db:{name_of(web)}"
     shown = [row[name] for name in ("queue_name", "priority", "run_at", "tags", "submitted_by")]
-    assert shown == ["mail", -3, at, ["a", "b"], "ana"]
+    assert shown == ["mail", -3, at, ["a", "b"], f"{name_of(web)} (ana)"]
     assert [row[name] for name in ("tenant", "max_retries", "job_key")] == ["acme", 2, "today"]
 
 

@@ -28,13 +28,14 @@ from cortex.runtime.self_fence import SelfFence
 from cortex.store import doctor, pods, tasks
 from cortex.store.background import runners as record
 from cortex.store.background.runners import LastRun, RunnerRuns
-from cortex.view.doctor import of_runners
+from cortex.view.doctor import of_access, of_runners
 from tests.support.eventually import eventually_async
 from tests.support.holder import holding
 from tests.support.logins import login_with
 from tests.support.records.factories import VITALS, Bench, a_pod
 from tests.support.records.faulty_port import FaultyPort
 from tests.support.records.rows import ATTACH, hold_turns, new_id, seeded_random
+from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import SharedPostgres, migrate, run_asyncio, sql
 
 CLOSED = "permission denied for database"
@@ -98,6 +99,24 @@ def test_a_login_that_does_not_own_the_database_migrates_with_a_notice(
         run_asyncio(lambda: run(dsn))
     assert "does not own it" in notices[0]
     assert store(doctor.open_to_all) is not None, "the doctor reports it"
+
+
+def test_the_advice_of_the_doctor_locks_out_no_role_of_cortex(fresh: str) -> None:
+    name = "current_database()"
+    opened = "GRANT CONNECT, TEMPORARY ON DATABASE %I TO PUBLIC"
+    shut = "REVOKE CONNECT ON DATABASE %I FROM cortex_runtime, cortex_submitter, cortex_reader"
+    for statement in (opened, shut):
+        sql(fresh, sql(fresh, f"SELECT format('{statement}', {name}) AS text")[0]["text"])
+    with kept_session(Profile(dsn=fresh)) as call:
+        fix = of_access(call(doctor.open_to_all)).fix
+    assert fix is not None
+    for statement in fix.removeprefix("its owner runs: ").split("; "):
+        sql(fresh, statement)
+    for role in (RUNTIME_ROLE, SUBMITTER_ROLE, READER_ROLE):
+        with login_with(fresh, role) as dsn:
+            sql(dsn, "SELECT 1")
+    with login_with(fresh) as dsn, pytest.raises(REFUSED, match=CLOSED):
+        sql(dsn, "SELECT 1")
 
 
 # ------------------------------------------------------------------ a pod's session

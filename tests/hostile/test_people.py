@@ -31,6 +31,16 @@ ME: Final = json.dumps({"uid": 0, "user": "root", "skeleton": "root"})
 """What a command passes along without a token: it proves nothing to a pod's login."""
 
 
+GIVEN_UP: Final = """
+    INSERT INTO cortex.effect (
+        id, job_id, lineage_id, attempt, key, tool, tenant, arguments, digest, can_reconcile,
+        status, calls_count, finished_at, resolution, resolved_by, resolved_at, resolved_reason)
+    SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 1, 'pay', 'pay', 'default', '1',
+           sha256('1'), false, 'ABANDONED', 2, now(), 'give-up', 'ana', now(), 'nobody knows'
+"""
+"""A call that was made twice, and of which a person has said what to do."""
+
+
 @frozen
 class Scene:
     """A database with a request that waits, effects that are frozen, and a budget."""
@@ -54,6 +64,7 @@ def scene(shared_database: str) -> Iterator[Scene]:
         call(breakers.freeze, by="ana", reason="an audit")
         budget = Budget.parse("tenant:default:usd:day")
         call(budgets.put, budget, limit=1, by=user("root"), reason="")  # type: ignore[arg-type]
+        sql(shared_database, GIVEN_UP)
         yield Scene(shared_database, pod, askers, request.id)
 
 
@@ -66,6 +77,9 @@ WRITES: Final = [
     "UPDATE cortex.approval SET requested_with = 'token:x'",
     "UPDATE cortex.job_record SET submitted_with = 'token:x'",
     "UPDATE cortex.job_record SET submitted_by = 'eve'",
+    "UPDATE cortex.job_record SET origin_id = id, lineage_id = <id>",
+    "UPDATE cortex.job_record SET tenant = 'eve'",
+    "UPDATE cortex.job_record SET id = <id> WHERE id <> <id>",
     "UPDATE cortex.approval SET expires_at = 'infinity'",
     "DELETE FROM cortex.approval",
     "INSERT INTO cortex.approval (id) VALUES (<id>)",
@@ -94,19 +108,26 @@ WRITES: Final = [
     "INSERT INTO cortex.budget (scope) VALUES ('tenant')",
     "UPDATE cortex.effect SET resolution = 'applied', resolved_by = 'ana'",
     "UPDATE cortex.effect SET approval_id = '<request>'",
+    "UPDATE cortex.effect SET status = 'PENDING', finished_at = NULL, is_sure = true",
+    "UPDATE cortex.effect SET status = 'COMPLETED', result = '1'",
+    "UPDATE cortex.effect SET calls_count = 1",
     "UPDATE cortex.breaker SET state = 'CLOSED', forced_by = NULL WHERE name = 'effects:all'",
     "UPDATE cortex.breaker SET open_until = now() WHERE name = 'effects:all'",
     "UPDATE cortex.breaker SET name = 'effects:none' WHERE name = 'effects:all'",
     "DELETE FROM cortex.breaker WHERE name = 'effects:all'",
-    (
-        "INSERT INTO cortex.fact (type, subtype, source, data) "
-        "VALUES ('lifecycle', 'approval_approved', 'approval:<request>', '{\"by\": \"ana\"}')"
-    ),
-    (
-        "INSERT INTO cortex.fact (type, subtype, source, data) "
-        "VALUES ('lifecycle', 'token_created', 'token:eve', '{}')"
-    ),
 ]
+FACT: Final = (
+    "INSERT INTO cortex.fact (type, subtype, source) VALUES ('lifecycle', '<subtype>', '')"
+)
+WRITES.extend(
+    FACT.replace("<subtype>", each)
+    for each in (
+        *("approval_approved", "approval_agreed", "approval_denied", "approval_linked"),
+        *("approval_expired", "effect_agreed", "effect_resolved", "budget_set", "budget_raised"),
+        *("budget_removed", "retention_set", "retention_unset", "token_created", "token_revoked"),
+        *("signed_in", "person_created", "person_mapped", "person_disabled", "person_enabled"),
+    )
+)
 DECIDED: Final = """
     INSERT INTO cortex.job_step (
         job_id, attempt, seq, kind, key, digest, started_at, finished_at, output)
@@ -137,6 +158,10 @@ CALLS: Final = [
     "SELECT cortex.put_budget('tenant', 'default', 'usd', 'day', 9, '<me>', '', false)",
     "SELECT cortex.remove_budget('tenant:default:usd:day', '<me>', '')",
 ]
+FORGED: Final = (
+    "SELECT cortex.announce_all('{approval.decided}', '{k}', ARRAY['{}'::jsonb], '{default}', '{}')"
+)
+"""A message that people take for one about a request."""
 INNER: Final = [
     "SELECT cortex.person_of('<me>', 'admin', false)",
     "SELECT cortex.person_of_user('<me>')",
@@ -161,7 +186,7 @@ def filled(attempt: str, scene: Scene) -> str:
     return attempt
 
 
-@pytest.mark.parametrize("attempt", [*WRITES, *READS, *CALLS, *INNER, *BECOMING])
+@pytest.mark.parametrize("attempt", [*WRITES, *READS, *CALLS, *INNER, *BECOMING, FORGED])
 @pytest.mark.parametrize("as_role", ["", "&role=cortex_runtime"])
 def test_the_login_of_a_pod_is_refused(scene: Scene, attempt: str, as_role: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -187,6 +212,104 @@ def test_a_pods_login_passes_on_what_a_caller_proves(scene: Scene) -> None:
         (result,) = call(approvals.decide, [a_verdict(request, by=by)])
     assert result.outcome == "approved"
     assert scene.askers.row(request).decided_by == "li"
+
+
+@pytest.mark.parametrize(
+    "said, is_refused",
+    [({}, False), ({"arguments": {"amount": 99}}, True), ({"is_approved": False}, True)],
+)
+def test_a_recorded_decision_is_the_one_that_people_made(
+    scene: Scene, said: dict[str, Any], is_refused: bool
+) -> None:
+    request = scene.askers.asked(risk="LOW")
+    scene.askers.decide(request, by=enrolled(scene.owner, "li"))
+    step = DECIDED.replace("<request>", str(request.id)).replace(
+        "json_build_object('approval_id', id, 'is_approved', true)", "$1::json"
+    )
+    output = json.dumps({"approval_id": str(request.id), "is_approved": True} | said)
+    if is_refused:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="nobody has made"):
+            sql(scene.pod, step, output)
+    else:
+        sql(scene.pod, step, output)
+
+
+def test_operators_of_the_caller_do_not_make_a_decision(scene: Scene) -> None:
+    for statement in (
+        "CREATE SCHEMA eve",
+        "CREATE FUNCTION eve.yes(text, text) RETURNS bool LANGUAGE sql IMMUTABLE RETURN true",
+        "CREATE OPERATOR eve.= (LEFTARG = text, RIGHTARG = text, FUNCTION = eve.yes)",
+        f"GRANT USAGE ON SCHEMA eve TO {name_of(scene.pod)}",
+    ):
+        sql(scene.owner, statement)
+    try:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="nobody has made"):
+            sql(f"{scene.pod}&search_path=eve,pg_catalog", filled(DECIDED, scene))
+    finally:
+        sql(scene.owner, "DROP SCHEMA eve CASCADE")
+
+
+def test_retention_keeps_who_retried_a_job_that_goes_on(scene: Scene) -> None:
+    """They are not asked about its critical calls: that is read from the fact of the retry."""
+    first, second = new_id(), new_id()
+    made = (
+        "INSERT INTO cortex.job_record (id, type, payload, origin_id, lineage_id) "
+        "VALUES ($1, 'x', '{}', $2, $2)"
+    )
+    sql(scene.owner, made, first, None)
+    sql(scene.owner, made, second, first)
+    end = "UPDATE cortex.job_record SET status = 'CANCELLED' WHERE id = $1"
+    sql(scene.owner, end, first)
+    old = (
+        "INSERT INTO cortex.fact (type, subtype, source, job_id, at) "
+        "VALUES ('lifecycle', $1, 's', $2, now() - interval '9 days') RETURNING id"
+    )
+    kept, other = (
+        sql(scene.owner, old, each, first)[0]["id"] for each in ("dead_letter_retried", "noted")
+    )
+    sql(scene.pod, "SELECT cortex.set_retention(NULL, NULL, 86400, NULL, 'ana', '')")
+    gone = "SELECT cortex.retired_facts($1) AS id"
+    assert [row["id"] for row in sql(scene.owner, gone, [kept, other])] == [other]
+    sql(scene.owner, end, second)
+    assert {row["id"] for row in sql(scene.owner, gone, [kept, other])} == {kept, other}
+
+
+# --- An admin of one tenant, by the login of a pod.
+
+OF_ONE: Final = ("decide", "link_", "resolve_", "revoke_")
+OF_ALL: Final = [
+    *(each for each in CALLS if not any(f in each for f in OF_ONE)),
+    (
+        "SELECT cortex.create_token("
+        "<id>, 'eve', 'e', sha256('x'), '{admin}', NULL, '<me>', '', 'south')"
+    ),
+]
+
+
+def of_north(scene: Scene) -> str:
+    """What the holder of a token of the tenant north proves."""
+    by = enrolled(scene.owner, "nora", Role.ADMIN)
+    sql(scene.owner, "UPDATE cortex.api_token SET tenant = 'north' WHERE digest = $1", by.digest)
+    assert by.digest is not None
+    return json.dumps({"digest": by.digest.hex()})
+
+
+@pytest.mark.parametrize("attempt", OF_ALL)
+def test_an_admin_of_one_tenant_changes_nothing_of_all(scene: Scene, attempt: str) -> None:
+    by = of_north(scene)
+    with pytest.raises(asyncpg.InsufficientPrivilegeError, match=r"nora is (for|of) tenant north"):
+        sql(scene.pod, filled(attempt.replace("<me>", by), scene))
+
+
+@pytest.mark.parametrize("attempt", [each for each in CALLS if each not in OF_ALL])
+def test_an_admin_of_one_tenant_finds_nothing_of_another(scene: Scene, attempt: str) -> None:
+    by = of_north(scene)
+    (effect,) = sql(scene.owner, "SELECT id FROM cortex.effect WHERE status = 'ABANDONED'")
+    if "resolve_" in attempt:
+        attempt = attempt.replace("<request>", str(effect["id"]))
+    rows = sql(scene.pod, filled(attempt.replace("<me>", by), scene))
+    assert [row[0] and row[0][0] for row in rows] in ([], [None], ["missing"])
+    assert scene.askers.row(scene.request).status == "PENDING"
 
 
 # --- Credentials that are not valid, or lack the right.

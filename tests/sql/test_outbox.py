@@ -190,6 +190,9 @@ def test_messages_of_one_key_stay_in_order_under_concurrency(database: str, stor
 
 def test_every_topic_of_the_runtime_can_be_announced(database: str, store: Session) -> None:
     subscribe(store, "*")
-    for topic in RUNTIME_TOPICS:
+    # A request publishes messages about itself.
+    announced = [each for each in RUNTIME_TOPICS if not each.startswith("approval.")]
+    for topic in announced:
         sql(database, "SELECT cortex.announce($1, 'k', '{}')", topic)
-    assert topics(database) == list(RUNTIME_TOPICS) == list(PAYLOAD_KEYS)
+    assert topics(database) == announced
+    assert list(RUNTIME_TOPICS) == list(PAYLOAD_KEYS)

@@ -103,13 +103,16 @@ def test_a_submitter_cannot_submit_as_another(web: str, life: Life) -> None:
         connection = await asyncpg.connect(web)
         try:
             await connection.execute("SET cortex.credential = 'os:0@prod'")
+            await connection.execute("SET cortex.actor = 'ana'")
             found: UUID = await connection.fetchval("SELECT cortex.submit_job('digest')")
             return found
         finally:
             await connection.close()  # noqa: ASYNC102 -- it ends with the test
 
     job_id = run_asyncio(forge)
-    assert job_row(life.dsn, job_id)["submitted_with"] == f"db:{name_of(web)}"
+    row = job_row(life.dsn, job_id)
+    assert row["submitted_with"] == f"db:{name_of(web)}"
+    assert row["submitted_by"] == f"{name_of(web)} (ana)"
 
 
 @pytest.mark.parametrize(

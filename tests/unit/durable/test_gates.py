@@ -9,6 +9,7 @@ import pytest
 from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Risk
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ApprovalExpiredError, DeniedError, DivergedError, InvalidValueError
+from cortex.domain.job import StepKind
 from cortex.domain.limits import ARGUMENTS
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision, Gate, decided, frozen_arguments, refused
@@ -220,6 +221,18 @@ async def test_a_decision_that_a_newer_release_recorded_diverges() -> None:
     with pytest.raises(DivergedError, match=r"'publish' cannot be read .*quorum") as caught:
         await again.approve("publish", detail=DETAIL)
     assert caught.value.is_clean
+
+
+async def test_a_step_of_another_kind_is_no_decision() -> None:
+    record, gateway = Record(), LedgerDesk()
+    ctx = attempt(record, gateway)
+    (request,) = (await asked_by(ctx, "publish")).requests
+    gateway.decided["publish"] = decided_on(request, ApprovalStatus.APPROVED, job_id=ctx.job_id)
+    await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
+    (step,) = record.steps
+    record.steps = [attrs.evolve(step, kind=StepKind.STEP)]
+    with pytest.raises(DivergedError, match="recorded as step, not as a decision"):
+        await ctx_again(ctx, record, gateway).approve("publish", detail=DETAIL)
 
 
 async def test_a_denied_gate_raises_on_every_attempt() -> None:
