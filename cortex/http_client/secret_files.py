@@ -2,7 +2,8 @@
 
 A file is known by device and inode, as it is now and as it was when it was read last, so that
 neither a link nor a replacement hides it. Known are the files that the operator permits for
-headers, and those that were read for an agent, a subscription or a job.
+headers, those of the subscriptions that this process serves, and those that it has read for an
+agent or a job.
 
 Safe to use from several threads at once.
 """
@@ -14,6 +15,9 @@ from typing import Final
 
 FILES_MAX: Final = 1_000
 """Those that were read longest ago are dropped."""
+
+_NOT_READ: Final = (0, 0)
+"""The identity of no file."""
 
 _lock: Final = threading.Lock()
 _read: Final[dict[str, tuple[int, int]]] = {}
@@ -27,6 +31,12 @@ def note(path: str, status: os.stat_result) -> None:
         _read[path] = status.st_dev, status.st_ino
         while len(_read) > FILES_MAX:
             del _read[next(iter(_read))]
+
+
+def declare(path: str) -> None:
+    """Remember a file from which a secret will be read, before it is."""
+    with _lock:
+        _read.setdefault(path, _NOT_READ)
 
 
 def known(permitted: tuple[str, ...]) -> dict[str, frozenset[tuple[int, int]]]:

@@ -1,10 +1,12 @@
 """No tool and no program of an agent reads a file that holds a declared secret."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +18,9 @@ from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.tool import ToolContext
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import ForbiddenError, RejectedError
+from cortex.domain.messages.subscription import parse_subscription
 from cortex.http_client import secret_files
+from cortex.runtime.outbox.senders import SenderParts
 from tests.support.knowing import forget_secrets
 from tests.support.pod_place import CASES, available, open_up
 from tests.support.records.rows import new_id
@@ -91,6 +95,33 @@ def test_a_tool_does_not_open_a_secret(
     with pytest.raises((ForbiddenError, RejectedError)) as caught:
         read(folder, way)
     assert VALUE not in caught.value.message
+    assert read(folder, "readme") == "readable"
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "webhook": {"url": "https://a.example/", "secrets": ["file:{}"]},
+    "slack": {"url": "file:{}"},
+    "email": {
+        "server": "smtp.example:587",
+        "sender": "cortex@a.example",
+        "to": ["ana@a.example"],
+        "user": "env:MAIL_USER",
+        "password": "file:{}",
+    },
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("channel", CONFIGS)
+def test_a_secret_of_a_subscription_is_known_before_it_is_read(
+    folder: Path, channel: str, way: str
+) -> None:
+    text = json.dumps(CONFIGS[channel]).replace("{}", str(folder / "token"))
+    config = {"name": "x", "topic": "*", "channel": channel} | json.loads(text)
+    parts: Any = SenderParts(poster=None, allowed=None, unix_ms=lambda: 0)  # type: ignore[arg-type]
+    assert parts.sender(parse_subscription(config, where=lambda _: "test")) is not None
+    with pytest.raises((ForbiddenError, RejectedError)):
+        read(folder, way)
     assert read(folder, "readme") == "readable"
 
 

@@ -24,6 +24,7 @@ from cortex.domain.messages.topic import RUNTIME_WORDS
 from cortex.domain.safe import safe
 from cortex.domain.tracing.traceparent import HEADER
 from cortex.durable.message_handlers import MessageHandler
+from cortex.http_client import secret_files
 from cortex.http_client.addresses import AllowedAddresses
 from cortex.http_client.poster import Poster, Target
 from cortex.http_client.secret_values import SecretPlace
@@ -73,6 +74,9 @@ class SenderParts:
     def sender(self, subscription: Subscription) -> Sender | None:
         """Return the sender of a subscription; None for a handler that this process lacks."""
         config, limit_s = subscription.config, subscription.timeout_s or self.send_s
+        for place in _places_of(config):
+            if place.file is not None:  # no tool opens it, also before the first message
+                secret_files.declare(place.file)
         text = _text_of(config.get("template"))
         match subscription.channel:
             case Channel.LOG:
@@ -105,6 +109,13 @@ class SenderParts:
             case Channel.HANDLER:
                 handler = self.handlers.get(subscription.name)
                 return None if handler is None else HandlerSender(handler)
+
+
+def _places_of(config: Mapping[str, Any]) -> Iterator[SecretPlace]:
+    for value in config.values():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, str) and PLACE.fullmatch(each):
+                yield SecretPlace.parse(each)
 
 
 async def send_within(sender: Sender, message: Message) -> Failure | None:
