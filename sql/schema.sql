@@ -3741,17 +3741,19 @@ CREATE TABLE cortex.retention_place (
 GRANT INSERT, SELECT, UPDATE ON cortex.retention_place TO cortex_runtime;
 GRANT SELECT ON cortex.retention_place TO cortex_reader;
 
--- Sets the retention, or unsets it when all periods are null; records who and why. Returns the setting before; null: there was none.
-CREATE FUNCTION cortex.set_retention(new_completed_s bigint, new_failed_s bigint, new_facts_s bigint, new_archive text, person text, why text)
+-- Sets the retention, or unsets it when all periods are null; records who and why. Returns the setting before; null: there was none. Needs the role operator: see person_of_all.
+CREATE FUNCTION cortex.set_retention(new_completed_s bigint, new_failed_s bigint, new_facts_s bigint, new_archive text, caller jsonb, why text)
  RETURNS jsonb
  LANGUAGE plpgsql
  SECURITY DEFINER
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
+    who record;
     before jsonb;
     after jsonb;
 BEGIN
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     PERFORM FROM cortex.runner_turn t WHERE t.name = 'retention.set' FOR NO KEY UPDATE;
     SELECT jsonb_build_object('completed_s', r.completed_s, 'failed_s', r.failed_s, 'facts_s', r.facts_s,
                               'archive', r.archive) INTO before
@@ -3760,17 +3762,17 @@ BEGIN
     DELETE FROM cortex.retention_place;
     IF num_nonnulls(new_completed_s, new_failed_s, new_facts_s) > 0 THEN
         INSERT INTO cortex.retention (completed_s, failed_s, facts_s, archive, changed_by, reason)
-        VALUES (new_completed_s, new_failed_s, new_facts_s, new_archive, person, why);
+        VALUES (new_completed_s, new_failed_s, new_facts_s, new_archive, who.name, why);
         after := jsonb_build_object('completed_s', new_completed_s, 'failed_s', new_failed_s, 'facts_s', new_facts_s,
                                     'archive', new_archive);
     END IF;
     INSERT INTO cortex.fact (type, subtype, source, data)
     VALUES ('lifecycle', CASE WHEN after IS NULL THEN 'retention_unset' ELSE 'retention_set' END, 'retention',
-            jsonb_build_object('by', person, 'reason', why, 'before', before, 'after', after));
+            jsonb_build_object('by', who.name, 'reason', why, 'before', before, 'after', after));
     RETURN before;
 END $function$;
-REVOKE EXECUTE ON FUNCTION cortex.set_retention(bigint,bigint,bigint,text,text,text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION cortex.set_retention(bigint,bigint,bigint,text,text,text) TO cortex_runtime;
+REVOKE EXECUTE ON FUNCTION cortex.set_retention(bigint,bigint,bigint,text,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.set_retention(bigint,bigint,bigint,text,jsonb,text) TO cortex_runtime;
 
 -- Takes the turn of deleting to the end of the transaction. No row: nothing is ever deleted. is_mine false: another process has the turn. held_s: how long nothing is deleted, since the clock was moved; null or 0: not at all.
 CREATE FUNCTION cortex.retention_turn()

@@ -30,7 +30,7 @@ IS_NEEDED: Final = """
     INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
     VALUES ('job', $1, 'tokens', 'run', 1, 'chaos', '')
 """
-KEEP_A_DAY: Final = "SELECT cortex.set_retention(NULL, 86400, NULL, $1, 'chaos', 'a run')"
+KEEP_A_DAY: Final = "SELECT cortex.set_retention(NULL, 86400, NULL, $1, '{}', 'a run')"
 
 
 async def apply(stage: "Stage", count: int) -> None:

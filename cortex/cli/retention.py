@@ -12,6 +12,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session, settings_from
 from cortex.domain.errors import ArchiveError, UsageError
+from cortex.domain.people import Identity
 from cortex.domain.phrases import rfc3339, span
 from cortex.domain.safe import safe
 from cortex.postgres.database import Database
@@ -114,12 +115,12 @@ def _unusable(folder: str) -> str | None:
 
 
 def _write(change: ChangeRequest, periods: RetentionPeriods) -> None:
-    async def work(db: Database, *, by: str, reason: str) -> dict[str, Any]:
+    async def work(db: Database, *, by: Identity, reason: str) -> dict[str, Any]:
         before = await store.put(db, periods, by=by, reason=reason)
         return {"before": None if before is None else attrs.asdict(before)}
 
     with session(change.options) as call:
-        change.write(call, work, operation="retention.set", request=attrs.asdict(periods))
+        change.write_as_person(call, work, operation="retention.set", request=attrs.asdict(periods))
         _show(call, change.output)
 
 

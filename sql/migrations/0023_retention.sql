@@ -80,14 +80,16 @@ END $$;
 -- ------------------------------------------------------------------ the setting
 
 CREATE FUNCTION cortex.set_retention(
-    new_completed_s bigint, new_failed_s bigint, new_facts_s bigint, new_archive text, person text, why text
+    new_completed_s bigint, new_failed_s bigint, new_facts_s bigint, new_archive text, caller jsonb, why text
 ) RETURNS jsonb
-    -- With the owner's rights: the role of pods cannot change the setting without a record of it.
+    -- With the owner's rights: the role of pods cannot change the setting, only people can.
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    who record;
     before jsonb;
     after jsonb;
 BEGIN
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
     PERFORM FROM cortex.runner_turn t WHERE t.name = 'retention.set' FOR NO KEY UPDATE;
     SELECT jsonb_build_object('completed_s', r.completed_s, 'failed_s', r.failed_s, 'facts_s', r.facts_s,
                               'archive', r.archive) INTO before
@@ -96,18 +98,18 @@ BEGIN
     DELETE FROM cortex.retention_place;
     IF num_nonnulls(new_completed_s, new_failed_s, new_facts_s) > 0 THEN
         INSERT INTO cortex.retention (completed_s, failed_s, facts_s, archive, changed_by, reason)
-        VALUES (new_completed_s, new_failed_s, new_facts_s, new_archive, person, why);
+        VALUES (new_completed_s, new_failed_s, new_facts_s, new_archive, who.name, why);
         after := jsonb_build_object('completed_s', new_completed_s, 'failed_s', new_failed_s, 'facts_s', new_facts_s,
                                     'archive', new_archive);
     END IF;
     INSERT INTO cortex.fact (type, subtype, source, data)
     VALUES ('lifecycle', CASE WHEN after IS NULL THEN 'retention_unset' ELSE 'retention_set' END, 'retention',
-            jsonb_build_object('by', person, 'reason', why, 'before', before, 'after', after));
+            jsonb_build_object('by', who.name, 'reason', why, 'before', before, 'after', after));
     RETURN before;
 END $$;
 COMMENT ON FUNCTION cortex.set_retention IS
     'Sets the retention, or unsets it when all periods are null; records who and why. Returns the setting before; null: '
-    'there was none.';
+    'there was none. Needs the role operator: see person_of_all.';
 
 CREATE FUNCTION cortex.retention_turn() RETURNS TABLE (is_mine boolean, held_s float8, archive text)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -364,8 +366,8 @@ COMMENT ON FUNCTION cortex.delete_retired_facts IS
     'Deletes those of these facts that may be deleted: the only way to delete a fact. Returns how many.';
 
 REVOKE EXECUTE ON FUNCTION
-    cortex.set_retention(bigint, bigint, bigint, text, text, text), cortex.retention_turn(),
+    cortex.set_retention(bigint, bigint, bigint, text, jsonb, text), cortex.retention_turn(),
     cortex.delete_retired(uuid[], bigint), cortex.delete_retired_facts(bigint[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
-    cortex.set_retention(bigint, bigint, bigint, text, text, text), cortex.retention_turn(),
+    cortex.set_retention(bigint, bigint, bigint, text, jsonb, text), cortex.retention_turn(),
     cortex.delete_retired(uuid[], bigint), cortex.delete_retired_facts(bigint[]) TO cortex_runtime;

@@ -6,8 +6,8 @@ FROM cortex.retention r;
 
 -- name: set
 -- Sets or unsets it. $1 seconds to keep completed jobs, $2 failed and cancelled ones, $3 facts, $4 folder of copies, $5
--- who, $6 why; all periods null: unset. Locks: the setting. Records it. Returns the setting before.
-SELECT cortex.set_retention($1::bigint, $2::bigint, $3::bigint, $4::text, $5::text, $6::text)::text AS before;
+-- the caller, $6 why; all periods null: unset. Locks: the setting. Records it. Returns the setting before.
+SELECT cortex.set_retention($1::bigint, $2::bigint, $3::bigint, $4::text, $5::jsonb, $6::text)::text AS before;
 
 -- name: turn
 -- Takes the turn of deleting to the end of the transaction. Locks: that turn, if it is free; the setting, once a minute.

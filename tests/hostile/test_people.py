@@ -157,6 +157,7 @@ CALLS: Final = [
     "SELECT cortex.raise_budget('tenant:default:usd:day', 9, '<me>', '')",
     "SELECT cortex.put_budget('tenant', 'default', 'usd', 'day', 9, '<me>', '', false)",
     "SELECT cortex.remove_budget('tenant:default:usd:day', '<me>', '')",
+    "SELECT cortex.set_retention(86400, 86400, 86400, NULL, '<me>', '')",
 ]
 FORGED: Final = (
     "SELECT cortex.announce_all('{approval.decided}', '{k}', ARRAY['{}'::jsonb], '{default}', '{}')"
@@ -267,7 +268,7 @@ def test_retention_keeps_who_retried_a_job_that_goes_on(scene: Scene) -> None:
     kept, other = (
         sql(scene.owner, old, each, first)[0]["id"] for each in ("dead_letter_retried", "noted")
     )
-    sql(scene.pod, "SELECT cortex.set_retention(NULL, NULL, 86400, NULL, 'ana', '')")
+    sql(scene.owner, "SELECT cortex.set_retention(NULL, NULL, 86400, NULL, '{}', '')")
     gone = "SELECT cortex.retired_facts($1) AS id"
     assert [row["id"] for row in sql(scene.owner, gone, [kept, other])] == [other]
     sql(scene.owner, end, second)

@@ -21,10 +21,10 @@ def test_measures_have_thresholds_and_words(server: HttpServer) -> None:
 def test_the_retention_is_shown(server: HttpServer) -> None:
     token = server.token("viewer")
     assert server.get("/v1/retention", token=token).json == {"retention": None}
-    sql(server.dsn, "SELECT cortex.set_retention(86400, NULL, NULL, '/srv/old', 'ana', 'why')")
+    sql(server.dsn, "SELECT cortex.set_retention(86400, NULL, NULL, '/srv/old', '{}', 'why')")
     shown = server.get("/v1/retention", token=token).json["retention"]
     assert (shown["completed_s"], shown["failed_s"], shown["archive"]) == (86400, None, "/srv/old")
-    assert (shown["changed_by"], shown["reason"], shown["held_until"]) == ("ana", "why", None)
+    assert (shown["changed_by"], shown["reason"], shown["held_until"]) == ("postgres", "why", None)
 
 
 def test_queue_health_needs_a_token(server: HttpServer) -> None:

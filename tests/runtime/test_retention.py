@@ -16,6 +16,7 @@ from cortex.domain.errors import ArchiveError, UnavailableError
 from cortex.runtime.maintenance.retention import BATCH_MAX, Retention
 from cortex.store.background import retention
 from cortex.store.background.retention import RetentionPeriods
+from tests.support.people import user
 from tests.support.records.ended import an_ended_job, with_everything
 from tests.support.records.factories import Bench
 from tests.support.records.rows import job_count, move_clock
@@ -29,7 +30,7 @@ async def keep(bench: Bench, folder: Path | None = None) -> None:
     periods = RetentionPeriods(
         completed_s=30 * DAY_S, archive=None if folder is None else str(folder)
     )
-    await bench.port(retention.put, periods, by="ana", reason="a test")
+    await bench.port(retention.put, periods, by=user("ana"), reason="a test")
 
 
 def a_runner(bench: Bench) -> Retention:

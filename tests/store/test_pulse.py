@@ -214,7 +214,7 @@ def test_pulse_counts_rows_in_reused_history_space(
     by_age = MOVES.replace("gen_random_uuid()", "cortex.uuid7()")
     for _ in range(3):
         sql(database, by_age, 5_000.0, "COMPLETED", 400)
-    sql(database, "SELECT cortex.set_retention(86400, NULL, NULL, NULL, 'ana', 'a test')")
+    sql(database, "SELECT cortex.set_retention(86400, NULL, NULL, NULL, '{}', 'a test')")
     sql(database, "SELECT cortex.delete_retired($1::uuid[], NULL)", old)
     sql(database, "VACUUM cortex.job_history")
     life = Life(store, database)

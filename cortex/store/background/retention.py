@@ -13,6 +13,7 @@ from uuid import UUID
 import attrs
 
 from cortex.domain.errors import UsageError
+from cortex.domain.people import Identity
 from cortex.domain.phrases import parse_span
 from cortex.postgres.database import Connection, Database
 from cortex.store.rows import from_json, row_of
@@ -140,7 +141,7 @@ async def current(db: Database) -> Retention | None:
 
 
 async def put(
-    db: Database, periods: RetentionPeriods, *, by: str, reason: str
+    db: Database, periods: RetentionPeriods, *, by: Identity, reason: str
 ) -> RetentionPeriods | None:
     """Set what is kept for how long, or nothing at all (all periods None); return it as before."""
     row = await db.fetch_one(
@@ -149,7 +150,7 @@ async def put(
         periods.failed_s,
         periods.facts_s,
         periods.archive,
-        by,
+        by.document(),
         reason,
     )
     before: dict[str, Any] | None = from_json(row["before"]) if row else None

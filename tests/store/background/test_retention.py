@@ -14,6 +14,7 @@ from cortex.store.background import retention
 from cortex.store.background.retention import Deleted, Kind, RetentionPeriods
 from cortex.store.dead_letters import Resubmission
 from tests.support.holder import holding
+from tests.support.people import user
 from tests.support.records.ended import an_ended_job, left_of, with_everything
 from tests.support.records.rows import as_runtime, move_clock, new_id, stop_clock, submit
 from tests.support.servers.postgres import sql
@@ -29,7 +30,7 @@ def keep(store: Session, **days: float | None) -> None:
         failed_s=seconds.get("failed"),
         facts_s=seconds.get("facts"),
     )
-    store(retention.put, periods, by="ana", reason="a test")
+    store(retention.put, periods, by=user("ana"), reason="a test")
 
 
 def run(store: Session, *, limit: int = 100) -> int:
@@ -138,7 +139,7 @@ def test_retention_keeps_facts_of_live_jobs_and_resolved_errors(
     keep(store, facts=400)
     assert run(store) == 1
     left = {row["subtype"] for row in sql(database, "SELECT subtype FROM cortex.fact")}
-    assert left == {"of a live job", "resolved", "resolves", "retention_set"}
+    assert left == {"of a live job", "resolved", "resolves", "retention_set", "person_created"}
 
 
 # --- what stays
@@ -356,7 +357,7 @@ def test_runtime_role_cannot_delete_rows_within_their_period(store: Session, dat
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 sql(runtime, statement)
     with pytest.raises(asyncpg.CheckViolationError):
-        sql(runtime, "SELECT cortex.set_retention(3600, NULL, NULL, NULL, 'eve', 'faster')")
+        sql(runtime, "SELECT cortex.set_retention(3600, NULL, NULL, NULL, '{}', 'faster')")
 
 
 def test_retention_changes_record_person_and_reason(store: Session, database: str) -> None:

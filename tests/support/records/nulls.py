@@ -333,7 +333,7 @@ def fill(call: Session, dsn: str) -> None:
     life.sql("INSERT INTO cortex.runner (name, interval_s) VALUES ('housekeeping', 30)")
     life.sql(_UNFIT)
     life.sql(_STRANDED)
-    life.sql("SELECT cortex.set_retention(2592000, NULL, NULL, NULL, 'ana', 'our policy')")
+    life.sql("SELECT cortex.set_retention(2592000, NULL, NULL, NULL, '{}', 'our policy')")
     askers, doers = Askers(call, dsn), Doers(call, dsn)
     pod = askers.pod_id
     code = Code(version="3f9a1c0b2d4e")
@@ -429,7 +429,7 @@ def _by_runners(call: Session) -> None:
         busy_s=0.2,
     )
     call(runners.record, [runs], holder="eu-1")
-    call(retention.put, RetentionPeriods(completed_s=86_400.0), by="ana", reason="")
+    call(retention.put, RetentionPeriods(completed_s=86_400.0), by=user("ana"), reason="")
 
 
 def _people(askers: Askers) -> None:
