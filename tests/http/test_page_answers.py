@@ -200,14 +200,14 @@ def test_second_decider_sees_the_first_decision(server: HttpServer, askers: Aske
     request = askers.asked()
     by_page, link = approver(server), by_link(server, askers.call, request)
     forms = by_page.fields(request), link.fields(request)
-    askers.decide(request, is_approved=False, by="li", reason="too much")
+    askers.decide(request, is_approved=False, by="pat", reason="too much")
     for reader, form in zip((by_page, link), forms, strict=True):
         output = reader.answer(request, "approve", fields=form, name="bo")
         words = words_of(output)
         assert output.status == 409
         assert "Another decision came first; yours does not count" in words
-        assert re.search(r"Denied by li at \d\d:\d\d:\d\dZ , nothing ran too much", words)
-    assert outcome(askers, request) == ("DENIED", "li", "cli")
+        assert re.search(r"Denied by pat at \d\d:\d\d:\d\dZ , nothing ran too much", words)
+    assert outcome(askers, request) == ("DENIED", "pat", "cli")
 
 
 def test_the_same_answer_twice_counts_once(server: HttpServer, askers: Askers) -> None:
