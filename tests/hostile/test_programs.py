@@ -18,6 +18,7 @@ from cortex.agent.confinement.kept_names import (
     quarantine,
     survey,
 )
+from cortex.agent.confinement.writable import opened
 from cortex.domain.confinement import Confinement
 from tests.support.eventually import eventually
 from tests.support.pod_place import AS_ROOT, Place, available
@@ -238,6 +239,98 @@ def test_two_programs_at_once_leave_nothing(
         assert running.wait() == 0
     assert forbidden(folder) == []
     assert "work/.envrc" in done["stderr"]
+
+
+SETTINGS = {
+    "hooks": "[core]\n\thooksPath = tools/hooks\n",
+    "hooks on one line": '[core] HOOKSPATH = "./tools/hooks"\n',
+    "hooks that are missing": "[core]\n\thookspath=new\n",
+    "more settings": "[include]\n\tpath = ../tools/gitconfig\n",
+    "settings of a branch": '[includeIf "onbranch:x"]\n\tpath = ../new\n',
+    "a filter": '[filter "x"]\n\tclean = sh ./tools/clean %f\n',
+    "a driver": '[merge "x"]\n\tdriver = tools/clean %O\n',
+    "a monitor": "[core]\n\tfsmonitor = tools/clean\n",
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("way", ["folder", "work tree", "below"])
+def test_git_obeys_no_file_that_programs_write(tmp_path: Path, settings: str, way: str) -> None:
+    """Neither in the repository's own folder, nor in a linked work tree, nor in one inside."""
+    root = tmp_path.resolve() / "root"
+    (root / "tools" / "hooks").mkdir(parents=True)
+    (root / "tools" / "clean").write_text("cat")
+    (root / "tools" / "gitconfig").write_text("")
+    git = root / ".git"
+    if way == "work tree":
+        git.write_text("gitdir: ../main/.git/worktrees/root\n")
+        inner = tmp_path / "main" / ".git" / "worktrees" / "root"
+        inner.mkdir(parents=True)
+        (inner / "commondir").write_text("../..\n")
+        git = tmp_path / "main" / ".git"
+        settings = settings.replace("../", f"{root}/")
+    else:
+        git.mkdir()
+    (git / "config").write_text("[core]\n\tbare = false\n")
+    folder = root / "tools" if way == "below" else root
+    assert ground_of(folder) is None
+    (git / "config").write_text(settings)
+    reason = ground_of(folder)
+    if way == "below" and "new" in settings:
+        assert reason is None
+    else:
+        assert reason is not None
+        assert "git obeys" in reason
+
+
+@pytest.mark.parametrize("inside", ["tools/hooks", "tools/hooks/more"])
+def test_the_folder_of_hooks_is_not_written(tmp_path: Path, inside: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / inside).mkdir(parents=True)
+    (tmp_path / ".git" / "config").write_text("[core]\n\thooksPath = tools/hooks\n")
+    assert "git obeys" in (ground_of(tmp_path.resolve() / inside) or "")
+
+
+@pytest.mark.parametrize(
+    "inside", [".git", ".git/hooks", ".github/workflows", ".vscode", ".husky/_", "a/.ENVRC/b"]
+)
+@pytest.mark.parametrize("has_repository", [True, False])
+def test_a_folder_below_a_kept_name_is_not_written(
+    tmp_path: Path, inside: str, has_repository: bool
+) -> None:
+    if has_repository:
+        (tmp_path / ".git").mkdir()
+    folder = tmp_path.resolve() / inside
+    folder.mkdir(parents=True, exist_ok=True)
+    assert "which tools obey unasked" in (ground_of(folder) or "")
+    (folder / "tree").mkdir()
+    (folder / "tree" / ".git").mkdir()
+    assert ground_of(folder / "tree") is None  # a repository of its own, such as a work tree
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "[core]\n\thooksPath = ~/hooks\n",
+        "[core]\n\thooksPath = .husky/_\n",
+        "[core]\n\thooksPath = .git/hooks\n",
+        '[filter "lfs"]\n\tclean = git-lfs clean -- %f\n\tprocess = git-lfs filter-process\n',
+        "[include]\n\tpath = ~/more\n",
+        '[remote "origin"]\n\turl = ../tools\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n',
+    ],
+)
+def test_ordinary_settings_of_git_let_programs_write(tmp_path: Path, settings: str) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / ".git" / "config").write_text(settings)
+    assert ground_of(tmp_path.resolve()) is None
+
+
+def ground_of(folder: Path) -> str | None:
+    """Return why a folder is read-only."""
+    ground = opened(folder, ())
+    os.close(ground.number)
+    return ground.read_only
 
 
 def test_ordinary_work_is_not_touched(confined_as_me: tuple[Confinement, Place]) -> None:

@@ -8,9 +8,11 @@ files.
 import functools
 import os
 import pwd
+import re
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,12 @@ SEARCHED: Final = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "XDG_CONFIG_HOME", "
 """Variables with folders from which the pod runs programs or reads trusted files."""
 GITLINK: Final = (0o160000).to_bytes(4, "big")
 """In a git index: a folder that contains another repository, or may contain one."""
+_SETTING: Final = re.compile(
+    r"^[ \t]*(?:\[[^\]\n]*\][ \t]*)?(hookspath|path|attributesfile|fsmonitor|sshcommand|clean"
+    r"|smudge|process|textconv|driver|program|pager|editor)[ \t]*=[ \t]*([^\n]*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line of git's settings that names a program, hooks or further settings."""
 
 
 FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -131,11 +139,8 @@ _real = functools.lru_cache(1000)(os.path.realpath)
 
 def _repositories(folder: Path, found: Survey) -> str | None:
     """Return what keeps the names of `kept_names` from being kept in a folder."""
-    for each in (folder, *folder.parents):
-        if os.path.lexists(each / GIT):
-            if _has_gitlinks(each / GIT):
-                return f"the repository in {each} has submodules"
-            break
+    if (around := _around(folder)) is not None:
+        return around
     if found.is_too_large:
         return f"it has more than {FOLDERS_MAX:,} folders"
     for path in found.kept:
@@ -146,11 +151,64 @@ def _repositories(folder: Path, found: Survey) -> str | None:
     return None
 
 
+def _around(folder: Path) -> str | None:
+    """Return what speaks against writing in a folder by the repository that it is in."""
+    for each in (folder, *folder.parents):
+        if os.path.lexists(each / GIT):
+            if _has_gitlinks(each / GIT):
+                return f"the repository in {each} has submodules"
+            if (obeyed := _obeyed(each, folder)) is not None:
+                return f"git obeys {obeyed}, by the settings of the repository in {each}"
+            return None
+        if kept_name(each.name) is not None:
+            return f"it is in {each}, which tools obey unasked"
+    return None
+
+
+def _obeyed(root: Path, folder: Path) -> str | None:
+    """Return what git runs or reads by the settings of a repository, if programs could write it.
+
+    Such as the folder of its hooks, or further settings; kept names are kept anyway.
+    """
+    place = _place_of(root / GIT)
+    common = place / "commondir"
+    with suppress(OSError):
+        place = (place / common.read_text("utf-8", "surrogateescape").rstrip()).resolve()
+    for file in (place / "config", _place_of(root / GIT) / "config.worktree"):
+        try:
+            text = file.read_text("utf-8", "surrogateescape")
+        except OSError:
+            continue
+        for key, value in _SETTING.findall(text):
+            # Hooks and programs start at the top; what is included is beside the settings.
+            top = file.parent if key.lower() == "path" else root
+            for word in value.replace('"', " ").split():
+                path: str = os.path.realpath(top / os.path.expanduser(word))  # noqa: PTH111 -- anybody's
+                if _is_written(Path(path), folder, key.lower()):
+                    return path
+    return None
+
+
+def _is_written(path: Path, folder: Path, key: str) -> bool:
+    """Return whether programs in a folder could write what git obeys at a path."""
+    if key == "hookspath" and folder.is_relative_to(path):
+        return True
+    if not path.is_relative_to(folder) or any(map(kept_name, path.relative_to(folder).parts)):
+        return False
+    return key in {"path", "hookspath"} or path.is_file()
+
+
+def _place_of(place: Path) -> Path:
+    """Return the repository's own folder: `.git` may be a file that names it."""
+    if stat.S_ISREG(place.lstat().st_mode):
+        inner = place.read_text("utf-8", "surrogateescape").removeprefix("gitdir: ").rstrip()
+        return (place.parent / inner).resolve()
+    return place
+
+
 def _has_gitlinks(place: Path) -> bool:
     try:
-        if stat.S_ISREG(place.lstat().st_mode):
-            inner = place.read_text("utf-8", "surrogateescape").removeprefix("gitdir: ").rstrip()
-            place = (place.parent / inner).resolve()
+        place = _place_of(place)
         indices = [place / "index", *place.glob("sharedindex.*")]
         return any(GITLINK in each.read_bytes() for each in indices if each.exists())
     except OSError:
