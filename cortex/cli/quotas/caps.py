@@ -27,7 +27,7 @@ COLUMNS: Final[Sequence[Field[Row]]] = (
 
 
 @click.command(cls=Command)
-@click.argument("tenant", type=Text(NAME_MAX))
+@click.argument("capped", metavar="TENANT", type=Text(NAME_MAX))  # --tenant is every command's
 @click.option(
     "--jobs",
     type=click.IntRange(1, JOBS_MAX),
@@ -43,28 +43,28 @@ COLUMNS: Final[Sequence[Field[Row]]] = (
     help="Most bytes of their payloads, as stored [any number].",
 )
 @changes(SET_CAP)
-def cap(change: ChangeRequest, *, tenant: str, jobs: int, bytes_max: int | None) -> None:
+def cap(change: ChangeRequest, *, capped: str, jobs: int, bytes_max: int | None) -> None:
     """Cap the jobs that a tenant may have and that have not ended.
 
     A submit beyond it is refused: by the HTTP API with 429 and Retry-After. Messages to people,
     retries of failed jobs and bulk operations are not.
     """
     with session(change.options) as call:
-        work = partial(store.cap, tenant=tenant, jobs_max=jobs, bytes_max=bytes_max)
-        request = {"tenant": tenant, "jobs": jobs, "bytes": bytes_max}
+        work = partial(store.cap, tenant=capped, jobs_max=jobs, bytes_max=bytes_max)
+        request = {"tenant": capped, "jobs": jobs, "bytes": bytes_max}
         row = change.write(call, work, operation="quotas.cap", request=request)
     change.output.listing("caps", COLUMNS, [row], empty="")
 
 
 @click.command(cls=Command)
-@click.argument("tenant", type=Text(NAME_MAX))
+@click.argument("capped", metavar="TENANT", type=Text(NAME_MAX))  # --tenant is every command's
 @changes(REMOVE_CAP)
-def uncap(change: ChangeRequest, *, tenant: str) -> None:
+def uncap(change: ChangeRequest, *, capped: str) -> None:
     """Remove the cap of a tenant."""
-    change.confirm(f"remove the cap of tenant {tenant}")
+    change.confirm(f"remove the cap of tenant {capped}")
     with session(change.options) as call:
-        work = partial(store.uncap, tenant=tenant)
-        row = change.write(call, work, operation="quotas.uncap", request={"tenant": tenant})
+        work = partial(store.uncap, tenant=capped)
+        row = change.write(call, work, operation="quotas.uncap", request={"tenant": capped})
     change.output.listing("caps", COLUMNS, [row], empty="")
 
 

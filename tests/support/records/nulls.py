@@ -447,3 +447,8 @@ def _outside(doers: Doers) -> None:
     claim = doers.claimed()
     leave = doers.begin(claim)
     doers.doubt(claim, leave.id)
+    said = """
+        INSERT INTO cortex.effect_vote (effect_id, call, person_id, person, credential, reason)
+        VALUES ($1, 1, $1, 'ana', 'os:0', 'not in the ledger')
+    """
+    sql(doers.dsn, said, leave.id)
