@@ -170,9 +170,12 @@ class LockAttempt:
     is_foreign: bool
 
 
-async def lock(session: Dedicated, lock_key: int) -> LockAttempt:
-    """Take the pod's session lock on its own connection, unless another session holds it."""
-    (row,) = await session.fetch("pods.lock", lock_key)
+async def lock(session: Dedicated, lock_key: int, *, pod_id: UUID | None = None) -> LockAttempt:
+    """Take the pod's session lock on its own connection, unless another session holds it.
+
+    The row of the pod, if it has one already, names this session from then on.
+    """
+    (row,) = await session.fetch("pods.lock", lock_key, pod_id)
     return LockAttempt(is_held=row["is_held"], is_foreign=row["is_foreign"])
 
 

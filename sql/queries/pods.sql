@@ -56,15 +56,25 @@ SET lock_key = excluded.lock_key, backend_pid = excluded.backend_pid, backend_st
 WHERE excluded.backend_pid IS NOT NULL;
 
 -- name: lock
--- Takes the pod's session lock, the sign that it lives. $1 lock key. Returns whether it was free, and if not, whether
--- another login than this one holds it.
+-- Takes the pod's session lock, the sign that it lives. $1 lock key, $2 the pod. Its row names this session in the same
+-- transaction, if there is one: a lock of a session that it does not name does not count, and the next statement may be
+-- late. Locks: the pod, which a takeover may hold. Returns whether the lock was free, and if not, whether another login
+-- than this one holds it.
+WITH t AS MATERIALIZED (
+    SELECT pg_try_advisory_lock($1::bigint) AS is_held
+), named AS (
+    UPDATE cortex.pod p
+    SET lock_key = $1, backend_pid = own.pid, backend_start = cortex.backend_start(own.pid), backend_user = own.usesysid,
+        heartbeat_at = cortex.now()
+    FROM t, pg_stat_get_activity(pg_backend_pid()) own WHERE t.is_held AND p.id = $2::uuid
+)
 SELECT t.is_held, NOT t.is_held AND EXISTS (
     SELECT FROM pg_locks l JOIN pg_stat_get_activity(NULL) a ON a.pid = l.pid
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND (l.classid::bigint << 32) | l.objid::bigint = $1::bigint
       AND a.usesysid <> (SELECT o.usesysid FROM pg_stat_get_activity(pg_backend_pid()) o)) AS is_foreign
-FROM (SELECT pg_try_advisory_lock($1::bigint) AS is_held) t;
+FROM t;
 
 -- name: beat
 -- One heartbeat of a pod and of all its jobs. $1 pod id, $2 ids of its jobs (ordered), $3 their attempts,

@@ -13,7 +13,7 @@ def a_living_pod(life: Life) -> UUID:
     """A pod whose lock is held for as long as the test's own connection."""
 
     async def enter(db: Database) -> None:
-        await db.fetch("pods.lock", pod.lock_key)
+        await db.fetch("pods.lock", pod.lock_key, None)
         await pods.register(db, pod)
 
     pod = pods.Pod(

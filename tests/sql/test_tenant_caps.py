@@ -33,7 +33,7 @@ def rows_read(dsn: str) -> int:
                 await connection.execute("SELECT cortex.submit_job('work', tenant => 'acme')")
                 return int(await connection.fetchval(READ))
         finally:
-            await connection.close()
+            connection.terminate()
 
     return run_asyncio(run)
 
@@ -52,4 +52,4 @@ async def _filled(dsn: str) -> None:
     try:
         await connection.execute(FILL)
     finally:
-        await connection.close()
+        connection.terminate()

@@ -204,6 +204,22 @@ def test_only_a_held_lock_shows_that_a_pod_lives(store: Session, database: str) 
     assert on_session(database, look) == {dead.id}
 
 
+def test_a_lock_counts_from_the_statement_that_takes_it(store: Session, database: str) -> None:
+    pod = a_pod()
+
+    async def first(session: Dedicated) -> None:
+        await pods.lock(session, pod.lock_key)
+        await pods.register(session, pod)
+
+    async def again(session: Dedicated) -> list[pods.Suspect]:
+        """The next statement of the pod may be late: it lives all the same."""
+        assert (await pods.lock(session, pod.lock_key, pod_id=pod.id)).is_held
+        return await asyncio.to_thread(store, pods.without_lock, caller=new_id(), settle_s=0.0)
+
+    on_session(database, first)
+    assert on_session(database, again) == []
+
+
 @pytest.mark.parametrize("lock_key", [0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, -1, -(2**63)])
 def test_every_key_is_recognised_in_the_servers_list_of_locks(
     store: Session, database: str, lock_key: int

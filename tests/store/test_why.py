@@ -24,7 +24,7 @@ from tests.support.servers.postgres import sql
 
 async def hold(db: Database, pod: pods.Pod) -> None:
     """Take a pod's lock on the connection that this session keeps."""
-    (row,) = await db.fetch("pods.lock", pod.lock_key)
+    (row,) = await db.fetch("pods.lock", pod.lock_key, None)
     assert row["is_held"]
     await pods.register(db, pod)
 

@@ -145,7 +145,9 @@ class Heartbeat(Observer):
         await self._port.open(self._session)
         tries = 0
         while not self._port.is_pooled:  # through one, there is no lock: only heartbeats show life
-            attempt = await self._port.cross(pods.lock, self._session, self._pod.lock_key)
+            attempt = await self._port.cross(
+                pods.lock, self._session, self._pod.lock_key, pod_id=self._pod.id
+            )
             if attempt.is_held:
                 break
             tries += 1

@@ -96,7 +96,7 @@ def test_a_terminated_session_is_known_to_be_lost_at_once(database: str) -> None
         await asyncio.wait_for(watched.lost.wait(), WITHIN_S)
         assert not watched.session.is_open
         with pytest.raises(UnavailableError, match="not open"):
-            await watched.session.fetch("pods.lock", KEY)
+            await watched.session.fetch("pods.lock", KEY, None)
         await watched.session.open()
         assert (await pods.lock(watched.session, KEY)).is_held
 
@@ -124,7 +124,7 @@ def test_a_server_that_does_not_answer_costs_the_bound_and_the_connection(
         private_postgres.kill_backends(signal.SIGSTOP)
         began_at = monotonic()
         with pytest.raises(CortexError) as caught:
-            await watched.session.fetch("pods.lock", KEY)
+            await watched.session.fetch("pods.lock", KEY, None)
         assert monotonic() - began_at < bound_s + SLACK_S
         assert type(caught.value) is OutcomeUnknownError
         await asyncio.wait_for(watched.lost.wait(), WITHIN_S)
@@ -178,7 +178,7 @@ def test_a_refused_statement_keeps_the_connection_and_its_lock(database: str) ->
     async def work(watched: Watched) -> None:
         assert (await pods.lock(watched.session, KEY)).is_held
         with pytest.raises(CortexError):
-            await watched.session.fetch("pods.lock", "no number")
+            await watched.session.fetch("pods.lock", "no number", None)
         assert watched.session.is_open
         assert is_locked(database)
         assert not watched.lost.is_set()

@@ -37,9 +37,11 @@ def test_a_token_is_no_cookie() -> None:
 def test_each_role_grants_its_rights() -> None:
     table = {held: {needed for needed in Role if may(frozenset({held}), needed)} for held in Role}
     assert table == {
-        Role.VIEWER: {Role.VIEWER},
-        Role.APPROVER: {Role.VIEWER, Role.APPROVER},
-        Role.OPERATOR: {Role.VIEWER, Role.OPERATOR},
+        Role.METRICS: {Role.METRICS},
+        Role.SUBMITTER: {Role.SUBMITTER},
+        Role.VIEWER: {Role.VIEWER, Role.METRICS},
+        Role.APPROVER: {Role.VIEWER, Role.METRICS, Role.APPROVER},
+        Role.OPERATOR: {Role.VIEWER, Role.METRICS, Role.SUBMITTER, Role.OPERATOR},
         Role.ADMIN: set(Role),
     }
     assert not may(frozenset(), Role.VIEWER)
