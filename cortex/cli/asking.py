@@ -11,7 +11,6 @@ from cortex.cli.options import Options, Text
 from cortex.cli.target import session
 from cortex.domain.errors import UsageError
 from cortex.domain.people import Identity
-from cortex.domain.token import digest_of_token
 from cortex.postgres.session import Session
 from cortex.store import tokens
 from cortex.store.people import system_user
@@ -89,11 +88,10 @@ def acting_in(call: Session, label: str | None) -> Identity:
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
         return Identity.from_system(system_user(), label=label)
-    digest = digest_of_token(token.strip())
-    holder = None if digest is None else call(tokens.used, digest)
-    if digest is None or holder is None or not holder.is_good:
+    found = call(tokens.identity, token, label=label)
+    if found is None:
         raise UsageError(f"{TOKEN_VARIABLE} does not hold a valid token", hint=MAKE_TOKEN)
-    return Identity.signed_in(holder.name, token_id=holder.token_id, digest=digest, label=label)
+    return found
 
 
 as_option = click.option(

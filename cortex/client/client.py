@@ -234,23 +234,34 @@ class Approvals(_Part):
         self,
         approval: "ApprovalRow | UUID | str",
         *,
-        by: str,
+        token: str | None = None,
+        by: str | None = None,
         reason: str | None = None,
         confirm: str | None = None,
     ) -> "VoteResult":
         """Approve a request of the list: it counts for the arguments that were listed.
 
         By its id it counts for the arguments that stand now. `confirm`: the last four characters
-        of the id, needed for a HIGH or CRITICAL risk. The first decision wins: raises
-        `ConflictError` for others, `ExpiredError` when it came too late.
+        of the id, needed for a HIGH or CRITICAL risk. `token`: of the person who decides; without
+        one it is the person to whom the login belongs. `by` is a label beside the name. The first
+        decision wins: raises `ConflictError` for others, `ExpiredError` when it came too late.
         """
-        return await self._decide(approval, is_approved=True, by=by, reason=reason, confirm=confirm)
+        return await self._decide(
+            approval, is_approved=True, token=token, by=by, reason=reason, confirm=confirm
+        )
 
     async def deny(
-        self, approval: "ApprovalRow | UUID | str", *, by: str, reason: str
+        self,
+        approval: "ApprovalRow | UUID | str",
+        *,
+        token: str | None = None,
+        by: str | None = None,
+        reason: str,
     ) -> "VoteResult":
         """Deny a request: its call does not run; raises as `approve`."""
-        return await self._decide(approval, is_approved=False, by=by, reason=reason, confirm=None)
+        return await self._decide(
+            approval, is_approved=False, token=token, by=by, reason=reason, confirm=None
+        )
 
     async def _decide(self, approval: "ApprovalRow | UUID | str", **given: Any) -> "VoteResult":
         from cortex.client.operations import decide  # noqa: PLC0415

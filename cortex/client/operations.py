@@ -14,7 +14,7 @@ from cortex.domain.dead_letter import DeadLetter
 from cortex.domain.errors import UsageError
 from cortex.domain.job_filter import JobCursor, parse_filter
 from cortex.domain.people import Identity
-from cortex.store import approvals, dead_letters, job_pages, jobs
+from cortex.store import approvals, dead_letters, job_pages, jobs, tokens
 from cortex.store.approvals import VoteResult
 from cortex.store.jobs import Cancellation, ListedJob
 from cortex.store.people import system_user
@@ -77,13 +77,14 @@ async def decide(
     *,
     is_approved: bool,
     by: str | None,
+    token: str | None,
     reason: str | None,
     confirm: str | None,
 ) -> VoteResult:
     """Decide one request: for the arguments of the given row, or for those that stand now.
 
-    Decides the person to whom the login belongs; of the owner's login, the operating-system user.
-    `by` is a label beside that name.
+    Decides the person of the token. Without one it is the person to whom the login belongs, or of
+    the owner's login the operating-system user. `by` is a label beside that name.
     """
     core.require_all("decide approvals")
     shown = approval
@@ -95,7 +96,7 @@ async def decide(
     vote = Vote(
         approval_id=shown.id,
         is_approved=is_approved,
-        by=Identity.from_system(system_user(), label=label),
+        by=await _decider(core, token, label),
         seen=shown.digest,
         reason=reason,
         confirm=confirm,
@@ -103,6 +104,17 @@ async def decide(
     )
     (result,) = await approvals.decide(core.db, [vote])
     return result
+
+
+async def _decider(core: Core, token: str | None, label: str | None) -> Identity:
+    if token is None:
+        return Identity.from_system(system_user(), label=label)
+    found = await tokens.identity(core.db, token, label=label)
+    if found is None:
+        raise UsageError(
+            "this token is not valid, or no longer", hint="create another: cortex tokens create"
+        )
+    return found
 
 
 async def list_dead(core: Core, *, limit: int) -> list[DeadLetter]:

@@ -208,16 +208,28 @@ class SyncApprovals(_Part):
         self,
         approval: "ApprovalRow | UUID | str",
         *,
-        by: str,
+        token: str | None = None,
+        by: str | None = None,
         reason: str | None = None,
         confirm: str | None = None,
     ) -> "VoteResult":
         """Approve a request, as `Approvals.approve` does."""
-        return self._decide(approval, is_approved=True, by=by, reason=reason, confirm=confirm)
+        return self._decide(
+            approval, is_approved=True, token=token, by=by, reason=reason, confirm=confirm
+        )
 
-    def deny(self, approval: "ApprovalRow | UUID | str", *, by: str, reason: str) -> "VoteResult":
+    def deny(
+        self,
+        approval: "ApprovalRow | UUID | str",
+        *,
+        token: str | None = None,
+        by: str | None = None,
+        reason: str,
+    ) -> "VoteResult":
         """Deny a request: its call does not run."""
-        return self._decide(approval, is_approved=False, by=by, reason=reason, confirm=None)
+        return self._decide(
+            approval, is_approved=False, token=token, by=by, reason=reason, confirm=None
+        )
 
     def _decide(self, approval: "ApprovalRow | UUID | str", **given: Any) -> "VoteResult":
         from cortex.client.operations import decide  # noqa: PLC0415

@@ -14,7 +14,7 @@ from cortex.domain.errors import ConflictError, NotFoundError, UsageError
 from cortex.domain.names import check_name, skeleton
 from cortex.domain.people import Identity
 from cortex.domain.phrases import utc_time
-from cortex.domain.token import Role, TokenState
+from cortex.domain.token import Role, TokenState, digest_of_token
 from cortex.postgres.database import Database, Record
 from cortex.store.rows import row_of, rows_of
 
@@ -128,6 +128,15 @@ async def revoke(db: Database, token_id: UUID, *, by: Identity, reason: str) -> 
 async def used(db: Database, digest: bytes) -> Holder | None:
     """Return the holder of the token with this digest, and note its use; None if there is none."""
     return _holder(await db.fetch_one("tokens.used", digest))
+
+
+async def identity(db: Database, token: str, *, label: str | None = None) -> Identity | None:
+    """Return who holds a token, and note its use; None if it is not valid."""
+    digest = digest_of_token(token.strip())
+    holder = None if digest is None else await used(db, digest)
+    if digest is None or holder is None or not holder.is_good:
+        return None
+    return Identity.signed_in(holder.name, token_id=holder.token_id, digest=digest, label=label)
 
 
 async def valid(db: Database, token_ids: Sequence[UUID]) -> frozenset[UUID]:

@@ -27,14 +27,16 @@ from cortex.domain.errors import (
     UsageError,
 )
 from cortex.domain.job_feed import EventKind
+from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.postgres.database import RUNTIME_ROLE, Profile
 from cortex.postgres.migrate import migrate
 from cortex.postgres.session import open_session
-from cortex.store import clients
+from cortex.store import approvals, clients, tokens
 from tests.support.apps.client_app import Summary, digest, summarise
 from tests.support.eventually import asyncio_turn, eventually
 from tests.support.life import Life
 from tests.support.logins import login_with, name_of
+from tests.support.people import user
 from tests.support.records.approvals import Askers
 from tests.support.records.rows import new_id, submit
 from tests.support.servers.pgbouncer import pgbouncer
@@ -436,6 +438,28 @@ def test_people_decide_approvals_through_a_client(life: Life) -> None:
         with pytest.raises(ConflictError):
             client.approvals.approve(first, by="bob")
         assert client.approvals.list() == []
+
+
+def test_an_application_decides_with_the_token_of_a_person(life: Life) -> None:
+    request = Askers(life.call, life.dsn).asked()
+    token = token_text(new_id().bytes + new_id().bytes)
+    life.call(
+        tokens.create,
+        token_id=new_id(),
+        name="ana",
+        digest=digest_of_token(token) or b"",
+        roles=[Role.APPROVER],
+        expires_s=None,
+        by=user("admin"),
+    )
+    with login_with(life.dsn, "cortex_runtime") as pods, SyncClient(pods) as client:
+        with pytest.raises(ForbiddenError, match="may not act for a person"):
+            client.approvals.approve(request.id)
+        with pytest.raises(UsageError, match="this token is not valid"):
+            client.approvals.approve(request.id, token=token_text(bytes(32)))
+        client.approvals.approve(request.id, token=token, by="night shift")
+    decided = life.call(approvals.show, request.id)
+    assert decided.decided_by == "ana (night shift)"
 
 
 def test_a_submitter_is_refused_with_the_grant_that_it_lacks(shared: SyncClient) -> None:
