@@ -225,7 +225,8 @@ class Trial:
             bench = self.bench
             self.model = Model(bench.forks, folder=self.folder, history=bench.history)
             await self.model.start((), script=bench.script)
-        profile = Profile(dsn=self.owned, connections_max=2)
+        # As the owner, who also moves times, and fills budgets.
+        profile = Profile(dsn=self.owned, role=None, connections_max=2)
         self.db = await open_database(profile, rng=system_chance().rng)
         await self.sql(_ENTER_TYPES, json.dumps(self.bench.job_types))
         return self

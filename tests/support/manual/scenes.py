@@ -194,6 +194,7 @@ SCENES: Final[Mapping[str, Scene]] = {
         blocks={
             "approvals:": Run(f"{_AGENT} (echo 'tools: [pay, mail_it]'; cat $BLOCK) | agent payer"),
         },
+        after="cortex people enable ana --reason 'back again'",  # other pages know her, too
     ),
     "docs/guides/background.md": Scene(
         words={"postgresql://…": "$CORTEX_DSN", "/srv/app/jobs.py": "jobs.py"},
@@ -311,6 +312,12 @@ END
     ),
     "docs/guides/install.md": Scene(
         blocks={
+            "pip install --require-hashes": By(
+                "tests/test_constraints.py::test_a_package_from_a_checkout_has_the_versions_of_the_gate"
+            ),
+            "gh attestation": By(
+                "tests/test_hosting.py::test_a_release_is_audited_built_and_attested_in_this_order"
+            ),
             "sha256sum": By(f"{BINARY}test_killed_demo_resumes_and_is_approved_in_the_terminal_ui"),
             "cortex up --app shop.py": By(
                 f"{BINARY}test_environment_of_another_python_is_refused_by_name"
