@@ -35,7 +35,7 @@ BUDGETS_S: Final = {
     "tests/agent": 19.5,
     "tests/bench": 1.0,
     "tests/chaos": 38.0,
-    "tests/cli": 46.5,
+    "tests/cli": 47.0,
     "tests/client": 3.5,
     "tests/demo": 1.5,
     "tests/e2e": 104.5,

@@ -1,6 +1,7 @@
 """`cortex effects`: what people see of effects, and what they say of unknown ones."""
 
 import getpass
+import json
 from typing import Any
 from uuid import UUID
 
@@ -259,7 +260,8 @@ def test_job_shows_its_approvals(cortex: Cortex, doers: Doers) -> None:
     askers.decide(request)
     askers.decide(request, by="bo", reason="checked")
     claim = askers.claim(UUID(job))
-    doers.complete(claim, None, key=request.key, output="{}")
+    decided = {"approval_id": str(request.id), "is_approved": True}
+    doers.complete(claim, None, key=request.key, output=json.dumps(decided))
     report = cortex("jobs", "show", job)
     assert f"{short} refund CRITICAL · approved by bo: checked" in report.out
     (step,) = (line for line in report.out.splitlines() if "1 refund approval" in line)

@@ -198,10 +198,8 @@ ACTS: dict[str, list[Way]] = {
 }
 # They show figures and states of their own making, and nothing out of the record.
 PREPARED = (
-    ("budgets", "set", "--tenant", HOSTILE, "--usd", "5", *WHY[:2]),
     ("breakers", "open", "tool:x", "--yes", *WHY[:2]),
     ("quotas", "set", "reach_out", "--limit", "9", "--per", "day", *WHY[:2]),
-    ("quotas", "cap", HOSTILE, "--jobs", "9", *WHY[:2]),
     ("tokens", "create", "--name", "ana", "--role", "viewer"),
     ("schedules", "apply", "each-year.yaml", *WHY[:2]),
     ("flows", "apply", "hostile.json", *WHY[:2]),
@@ -209,6 +207,12 @@ PREPARED = (
     ("freeze", "on", *WHY[:2]),
 )
 """For the commands that only look."""
+OF_TENANT = (
+    """INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
+       VALUES ('tenant', $1, 'usd', 'run', 5, $1, $1)""",
+    "INSERT INTO cortex.tenant_cap VALUES ($1, 9, 1000000, $1, now(), $1)",
+)
+"""Of a tenant whose name no command takes, though programs in SQL may use it."""
 FOLLOWS = "approvals watch"
 """Runs until Ctrl-C, so it has a test of its own."""
 SHOW_NO_TEXT = {
@@ -334,6 +338,8 @@ def record(
             step = {"name": "a", "uses": "approve", "with": {"reason": HOSTILE}}
             flow = {"name": "hostile", "description": LINES, "steps": [step]}
             (cortex.folder / "hostile.json").write_text(json.dumps(flow))
+            for query in OF_TENANT:
+                sql(dsn, query, HOSTILE)
             for act in PREPARED:
                 done(*act, *WHY[2:])
             with one_session(dsn):

@@ -29,7 +29,7 @@ KEY = ("--idempotency-key", "order-7")
 REPLAYED = "nothing was done: this is the first result of key order-7\n"
 HOLD = """
     SELECT pg_advisory_lock(
-        hashtextextended('cortex.idempotency', 0) # hashtextextended('order-7', 0))
+        hashtextextended('cortex.idempotency ', 0) # hashtextextended('order-7', 0))
 """
 ASKED = """
     SELECT FROM pg_stat_activity

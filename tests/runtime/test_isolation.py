@@ -240,6 +240,7 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
         "is_unsafe": True,
         "cpu_s": 60,
         "memory_mb": MEMORY_MB,
+        "workspace_bytes": 1 << 30,
     }
     again = ForkServerCommand(
         (sys.executable, "-P", "-m", "cortex.cli.run.fork_server"), json.dumps(wish).encode()

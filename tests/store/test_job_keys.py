@@ -182,7 +182,9 @@ def suspend(store: Session, claimed: Claim) -> None:
 
 
 def keys(dsn: str) -> dict[UUID, str | None]:
-    return {row["job_id"]: row["job_key"] for row in sql(dsn, "SELECT * FROM cortex_worker.task")}
+    """Return the keys of tasks, without their tenant."""
+    rows = sql(dsn, "SELECT * FROM cortex_worker.task")
+    return {row["job_id"]: row["job_key"] and row["job_key"].rpartition(":")[2] for row in rows}
 
 
 REPLACED = "SELECT FROM cortex.job_record WHERE replaced_by IS NOT NULL"

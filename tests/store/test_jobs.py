@@ -77,7 +77,7 @@ def test_every_field_of_a_submission_arrives(store: Session, database: str) -> N
     assert (row.agent_id, row.agent_version) == (agent_id, 1)
     assert 3590 < (row.run_at - row.now).total_seconds() <= 3600
     (task,) = sql(database, "SELECT job_key FROM cortex_worker.task")
-    assert task["job_key"] == "k"
+    assert task["job_key"] == "4:acme:k"
 
 
 def test_defaults_are_those_that_pods_wrote_last(store: Session, submit: Submit) -> None:

@@ -1,5 +1,6 @@
 """Steps: what was committed comes back as it was, in order, and only its owner adds to it."""
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -275,9 +276,10 @@ def test_a_question_of_an_earlier_attempt_is_known_until_its_decision_is_a_step(
     sql(
         database,
         "INSERT INTO cortex.job_step (job_id, seq, attempt, kind, key, digest, started_at,"
-        " finished_at) VALUES ($1, 1, 2, 'approval', $2, 'x', now(), now())",
+        " finished_at, output) VALUES ($1, 1, 2, 'approval', $2, 'x', now(), now(), $3)",
         job_id,
         request.key,
+        json.dumps({"approval_id": str(request.id), "is_approved": True}),
     )
     assert questions() == ()
 

@@ -54,7 +54,7 @@ async def test_the_text_is_sent_whole_by_the_sender_of_the_subscription(bench: B
     assert sent is None
     (line,) = lines
     assert line["log_level"] == "warning"
-    assert line["text"].startswith(f"a.b (default)\ndisk\n{text}")
+    assert line["text"].startswith(f"a.b (default)\n> disk\n> {text.strip()}")
 
 
 async def test_message_that_cannot_be_sent_here_names_the_problem(bench: Bench) -> None:

@@ -2,6 +2,8 @@
 
 Without an entry here a shell block is run as it stands, a file with a name is written, SQL is run,
 and text is compared with what the block before it wrote.
+
+Long because each page of the manual has its scene here, and nothing else does.
 """
 
 from collections.abc import Mapping
