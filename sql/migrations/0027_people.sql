@@ -730,9 +730,10 @@ CREATE FUNCTION cortex.fact_is_of_people() RETURNS trigger
 BEGIN
     RAISE EXCEPTION 'a fact % is recorded by the act itself only', NEW.subtype USING ERRCODE = 'insufficient_privilege';
 END $$;
+-- Of what happened, not of errors: one of these has the code of an expired request.
 CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact
     FOR EACH ROW WHEN (
-        NEW.subtype IN (
+        NEW.type = 'lifecycle' AND NEW.subtype IN (
             'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved',
             'effect_agreed', 'token_created', 'token_revoked', 'signed_in', 'person_created', 'person_mapped',
             'person_disabled', 'person_enabled', 'approval_expired', 'budget_set', 'budget_raised', 'budget_removed',

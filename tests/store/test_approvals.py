@@ -340,6 +340,21 @@ def test_expiry_fails_or_resumes_the_job_as_configured(askers: Askers) -> None:
     assert_one_truth(askers.dsn)
 
 
+def test_a_job_may_fail_by_an_expired_request(askers: Askers, database: str) -> None:
+    """Its code did not catch the error: the fact of that has the code of the request's end."""
+    claim = askers.claimed()
+    end = Finish(
+        lease=claim.lease,
+        status=JobStatus.FAILED,
+        error="nobody decided",
+        code="approval_expired",
+        fact="{}",
+    )
+    assert askers.call(jobs.finish, pod_id=askers.pod_id, operations=[end]) == {claim.lease.job_id}
+    (fact,) = sql(database, "SELECT type FROM cortex.fact WHERE subtype = 'approval_expired'")
+    assert fact["type"] == "error"
+
+
 def test_clock_moved_back_reopens_an_expired_request(askers: Askers) -> None:
     request = askers.asked()
     move_clock(askers.dsn, 7200)
