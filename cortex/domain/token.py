@@ -63,6 +63,8 @@ class TokenState(StrEnum):
     """Whether a token is valid."""
 
     ACTIVE = "ACTIVE"
+    DISABLED = "DISABLED"
+    """Its person is disabled."""
     EXPIRED = "EXPIRED"
     REVOKED = "REVOKED"
 

@@ -52,8 +52,8 @@ class Vote:
     channel: str
     reason: str
     was_edited: bool
-    counts: bool
-    """Whether the vote is for the arguments as they stand now."""
+    why_not: str
+    """Why it does not count; "" if it does."""
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +132,7 @@ class Facts:
     def has_agreed(self, person: str) -> bool:
         """Whether this person agreed to the arguments as they stand."""
         name = safe(person).lower()
-        return any(vote.counts and vote.person.lower() == name for vote in self.votes)
+        return any(not vote.why_not and vote.person.lower() == name for vote in self.votes)
 
 
 def facts_of(approval: Approval) -> Facts:
@@ -208,8 +208,16 @@ def _vote(vote: ApprovalVote, approval: Approval) -> Vote:
         channel=safe(vote.channel),
         reason=_shown(vote.reason),
         was_edited=vote.edited,
-        counts=vote.digest == approval.digest.hex(),
+        why_not=_why_not(vote, approval),
     )
+
+
+def _why_not(vote: ApprovalVote, approval: Approval) -> str:
+    if vote.digest != approval.digest.hex():
+        return "to other arguments than these"
+    if vote.is_disabled and approval.status is ApprovalStatus.PENDING:
+        return "and was disabled since"
+    return ""
 
 
 def _people(count: int) -> str:

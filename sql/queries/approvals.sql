@@ -66,8 +66,9 @@ SELECT a.id, a.seq, a.job_id, a.lineage_id, a.attempt, a.key, a.tool, a.tenant, 
        e.id AS effect_id, e.status AS effect_status, cortex.agreed(a.id, a.digest) AS agreed, cortex.now() AS now,
        (SELECT coalesce(jsonb_agg(jsonb_build_object(
             'person', v.person, 'credential', nullif(v.credential, ''), 'at', v.at, 'channel', v.channel, 'reason', v.reason,
-            'digest', encode(v.digest, 'hex'), 'edited', v.old IS NOT NULL) ORDER BY v.at), '[]')
-        FROM cortex.approval_vote v WHERE v.approval_id = a.id) AS votes
+            'digest', encode(v.digest, 'hex'), 'edited', v.old IS NOT NULL, 'is_disabled', p.disabled_at IS NOT NULL)
+            ORDER BY v.at), '[]')
+        FROM cortex.approval_vote v LEFT JOIN cortex.person p ON p.id = v.person_id WHERE v.approval_id = a.id) AS votes
 FROM cortex.approval a
 LEFT JOIN cortex.agent g ON g.id = a.agent_id
 LEFT JOIN cortex.job j ON j.id = a.job_id

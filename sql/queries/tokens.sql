@@ -27,13 +27,13 @@ SELECT EXISTS (
 
 -- name: list
 -- Tokens, newest first. $1 only those of this name or null, $2 whether to include invalid ones, $3 limit.
-SELECT id, name, roles, tenant, created_by, created_at, expires_at, revoked_at, revoked_by, last_used_at,
-       CASE WHEN revoked_at IS NOT NULL THEN 'REVOKED' WHEN expires_at <= cortex.now() THEN 'EXPIRED' ELSE 'ACTIVE' END
-           AS state, cortex.now() AS now
-FROM cortex.api_token
-WHERE ($1::text IS NULL OR name = $1)
-  AND ($2 OR revoked_at IS NULL AND coalesce(expires_at > cortex.now(), true))
-ORDER BY created_at DESC, id DESC LIMIT $3;
+SELECT t.id, t.name, t.roles, t.tenant, t.created_by, t.created_at, t.expires_at, t.revoked_at, t.revoked_by,
+       t.last_used_at, CASE WHEN t.revoked_at IS NOT NULL THEN 'REVOKED' WHEN t.expires_at <= cortex.now() THEN 'EXPIRED'
+                            WHEN p.disabled_at IS NOT NULL THEN 'DISABLED' ELSE 'ACTIVE' END AS state, cortex.now() AS now
+FROM cortex.api_token t JOIN cortex.person p ON p.id = t.person_id
+WHERE ($1::text IS NULL OR t.name = $1)
+  AND ($2 OR t.revoked_at IS NULL AND coalesce(t.expires_at > cortex.now(), true))
+ORDER BY t.created_at DESC, t.id DESC LIMIT $3;
 
 -- name: sign_in
 -- Starts a session of a token's holder. $1 digest of the cookie, $2 digest of the token, $3 its duration in seconds.

@@ -13,7 +13,7 @@ from cortex.domain.budget import Budget
 from cortex.domain.errors import ConflictError, ForbiddenError, RejectedError, UsageError
 from cortex.domain.names import check_name, skeleton
 from cortex.domain.people import Identity
-from cortex.domain.token import Role
+from cortex.domain.token import Role, TokenState
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
 from cortex.store import approvals, breakers, budgets, people, retries, tokens
@@ -371,6 +371,8 @@ def test_disabling_a_person_ends_all_of_their_access(server: HttpServer, scene: 
     assert call(tokens.valid, ids) == set(ids)
     call(people.switch, "gone", is_enabled=False, by=admin, reason="left")
     assert call(tokens.valid, ids) == set()
+    states = {each.state for each in call(tokens.page, name="gone")}
+    assert states == {TokenState.DISABLED}
     assert {server.get("/v1/jobs", token=each).status for each in (one, two)} == {401}
     call(people.switch, "gone", is_enabled=True, by=admin, reason="back")
     assert server.get("/v1/jobs", token=one).status == 200

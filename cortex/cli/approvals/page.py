@@ -144,7 +144,7 @@ def _votes(votes: Iterable[Vote], terminal: Terminal) -> Iterator[str]:
 
 def _vote(vote: Vote, terminal: Terminal) -> str:
     edited = " edited the arguments and" if vote.was_edited else ""
-    other = "" if vote.counts else ", for different arguments: it does not count"
+    other = f", {vote.why_not}: it does not count" if vote.why_not else ""
     why = f": {vote.reason}" if vote.reason else ""
     at = at_instant(vote.at, is_tty=terminal.is_tty)
     return f"{vote.person}{edited} agreed at {at} on {vote.channel}{other}{why}"

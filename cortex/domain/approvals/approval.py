@@ -186,6 +186,8 @@ class ApprovalVote:
     digest: str
     """Of the arguments that were agreed to, hexadecimal: others do not count."""
     edited: bool
+    is_disabled: bool
+    """The person has been disabled since: an agreement counts only until then."""
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,7 @@ from cortex.view.resource import Field, Resource, aged, on_demand
 
 _STYLES: Final = {
     TokenState.ACTIVE: "done",
+    TokenState.DISABLED: "fail",
     TokenState.EXPIRED: "warn",
     TokenState.REVOKED: "fail",
 }

@@ -49,6 +49,7 @@ def a_vote(row: Approval, **fields: Any) -> ApprovalVote:
         "reason": None,
         "digest": row.digest.hex(),
         "edited": False,
+        "is_disabled": False,
     }
     return ApprovalVote(**defaults | fields)
 
@@ -127,12 +128,20 @@ def test_votes_count_for_the_arguments_as_they_stand() -> None:
     votes = (a_vote(row, person="Kim", edited=True), a_vote(row, digest="00"))
     row = attrs.evolve(row, votes=votes)
     facts = facts_of(row)
-    assert [vote.counts for vote in facts.votes] == [True, False]
+    assert [vote.why_not for vote in facts.votes] == ["", "to other arguments than these"]
     assert facts.votes_words == "1 of 3 people agreed; 2 more people must"
     assert facts.has_agreed("kim")
     assert not facts.has_agreed("ana"), "to other arguments"
     assert [(each.field, each.old, each.new) for each in facts.changes] == [("amount", "12.4", "9")]
     assert facts_of(a_row()).votes_words == ""
+
+
+def test_a_vote_of_a_disabled_person_counts_once_it_has_decided() -> None:
+    row = a_row(risk="CRITICAL", people=2, agreed=0)
+    row = attrs.evolve(row, votes=(a_vote(row, person="Kim", is_disabled=True),))
+    assert [vote.why_not for vote in facts_of(row).votes] == ["and was disabled since"]
+    decided = attrs.evolve(row, status=ApprovalStatus.APPROVED)
+    assert [vote.why_not for vote in facts_of(decided).votes] == [""]
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def _hidden(facts: Facts, width: int) -> Iterator[Line]:
 
 def _vote(vote: Vote) -> str:
     edited = " edited the arguments and" if vote.was_edited else ""
-    other = "" if vote.counts else ", to other arguments than these: it does not count"
+    other = f", {vote.why_not}: it does not count" if vote.why_not else ""
     why = f": {vote.reason}" if vote.reason else ""
     return f"{vote.person}{edited} agreed {day_time(vote.at)} on {vote.channel}{other}{why}"
 
