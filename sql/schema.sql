@@ -5558,7 +5558,7 @@ BEGIN
         USING ERRCODE = 'insufficient_privilege';
 END $function$;
 
-CREATE TRIGGER effect_was_resolved BEFORE UPDATE OF status, result, calls_count ON cortex.effect FOR EACH ROW WHEN ((new.calls_count < old.calls_count OR old.resolution IS NOT NULL AND (old.status = ANY (ARRAY['COMPLETED'::text, 'ABANDONED'::text])) AND (new.status <> old.status OR new.result::text IS DISTINCT FROM old.result::text)) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.effect_was_resolved();
+CREATE TRIGGER effect_was_resolved BEFORE UPDATE OF status, result, calls_count ON cortex.effect FOR EACH ROW WHEN ((new.calls_count < old.calls_count OR (old.resolution = ANY (ARRAY['applied'::text, 'give-up'::text])) AND (new.status <> old.status OR new.result::text IS DISTINCT FROM old.result::text)) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.effect_was_resolved();
 
 CREATE FUNCTION cortex.responsibility_is_immutable()
  RETURNS trigger

@@ -42,7 +42,7 @@ BUDGETS_S: Final = {
     "tests/hostile": 30.0,
     "tests/http": 37.5,
     "tests/runtime": 22.5,
-    "tests/sql": 10.0,
+    "tests/sql": 10.5,
     "tests/store": 60.0,
     "tests/tui": 95.5,
     "tests/unit": 50.0,

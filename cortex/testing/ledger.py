@@ -40,6 +40,8 @@ class LedgerEffect:
     why: str | None = None
     calls_count: int = 1
     """How often a call was permitted."""
+    is_settled: bool = False
+    """A person has said that it was applied, or has given it up."""
 
 
 @attrs.define
@@ -108,7 +110,7 @@ class Ledger:
     def report(self, operation: EffectReport) -> bool:
         """Record an outcome without a step; return whether the attempt may."""
         effect = self.get(operation.id)
-        if effect.attempt != operation.lease.attempt:
+        if effect.attempt != operation.lease.attempt or effect.is_settled:
             return False
         effect.status = "COMPLETED" if operation.is_applied else "FAILED"
         effect.result = (operation.result or "null") if operation.is_applied else None
@@ -118,7 +120,7 @@ class Ledger:
     def step(self, outcome: EffectOutcome) -> None:
         """Record the outcome of an effect whose step has just been recorded."""
         effect = self.get(outcome.id)
-        if effect.status != "COMPLETED":
+        if effect.status not in {"COMPLETED", "ABANDONED"}:
             effect.status = "COMPLETED" if outcome.why_not is None else "FAILED"
             effect.why, effect.is_sure = outcome.why_not, False
 
@@ -141,6 +143,7 @@ class Ledger:
             case Resolution.GIVE_UP:
                 effect.status = "ABANDONED"
         effect.is_sure = said is Resolution.NOT_APPLIED
+        effect.is_settled = said is not Resolution.NOT_APPLIED
 
     def close(self, status: JobStatus) -> None:
         """End what is open when its job ends."""

@@ -775,7 +775,7 @@ END $$;
 CREATE TRIGGER effect_was_resolved BEFORE UPDATE OF status, result, calls_count ON cortex.effect
     FOR EACH ROW WHEN (
         (NEW.calls_count < OLD.calls_count
-         OR OLD.resolution IS NOT NULL AND OLD.status IN ('COMPLETED', 'ABANDONED') AND (
+         OR OLD.resolution IN ('applied', 'give-up') AND (
             NEW.status <> OLD.status OR NEW.result::text IS DISTINCT FROM OLD.result::text))
         AND NOT cortex.writes_as_owner())
     EXECUTE FUNCTION cortex.effect_was_resolved();

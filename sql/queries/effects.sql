@@ -21,7 +21,7 @@ SELECT o.n, i.* FROM owned o CROSS JOIN LATERAL cortex.intend(
 -- name: record_outcomes
 -- Records outcomes of effects whose steps are not done. $1 pod id; per effect: $2 ids, $3 jobs, $4 attempts, $5 whether
 -- it was applied, or certainly not, $6 why, $7 its result. Locks: effects. Returns those recorded: the others lost
--- their lease.
+-- their lease, or a person has said what became of them.
 UPDATE cortex.effect e
 SET status = CASE WHEN f.applied THEN 'COMPLETED' ELSE 'FAILED' END, is_sure = false, why = f.why,
     result = CASE WHEN f.applied THEN coalesce(f.result, 'null') END, finished_at = cortex.now()
@@ -29,6 +29,7 @@ FROM unnest($2::uuid[], $3::uuid[], $4::int[], $5::bool[], $6::text[], $7::json[
     AS f(id, job_id, attempt, applied, why, result)
 JOIN cortex_worker.task t ON t.job_id = f.job_id AND t.attempt = f.attempt AND t.locked_by = $1
 WHERE e.id = f.id AND e.job_id = f.job_id AND e.attempt = f.attempt
+  AND coalesce(e.resolution, '') NOT IN ('applied', 'give-up')
 RETURNING e.id;
 
 -- name: unrecorded

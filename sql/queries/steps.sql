@@ -43,7 +43,7 @@ WITH owned AS (
         finished_at = cortex.now()
     FROM owned o
     WHERE o.effect_id IS NOT NULL AND e.id = o.effect_id AND e.job_id = o.job_id AND e.attempt = o.attempt
-      AND e.status <> 'COMPLETED'
+      AND e.status NOT IN ('COMPLETED', 'ABANDONED')
 )
 INSERT INTO cortex.job_step (
     job_id, attempt, seq, kind, key, digest, started_at, finished_at, cost_usd, usage, output, input, amid, parent_key)
