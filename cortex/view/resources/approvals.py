@@ -125,7 +125,7 @@ VOTE: Final = Shape(
             "reason",
             digest="SHA-256 of the arguments that were agreed to, hexadecimal",
         ),
-        *on_demand("edited"),
+        *on_demand("edited", is_disabled="has been disabled since: does not count while it waits"),
     ),
 )
 
