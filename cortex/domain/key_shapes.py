@@ -171,8 +171,8 @@ NAMES: Final = frozenset(
 )
 """Of values in structured data, in lower case and without signs between the words."""
 VALUE_CHARS_MIN: Final = 4
-CHARS_MIN: Final = 8
-"""Shorter text has no key."""
+CHARS_MIN: Final = 15
+"""Shorter text has no key, unless a password in a URL."""
 _NO_LETTER: Final = re.compile(r"[^a-z0-9]+")
 _MASKED: Final = "[masked "
 _MARK: Final = re.compile(r"\[masked [^\[\]\n]{1,60}, \d+ characters\]")
@@ -182,7 +182,7 @@ _NAMED: Final = re.compile(
 
 
 _Marking = Callable[[re.Match[str]], str]
-_GATES: Final = "_-:.= "
+_GATES: Final = ("://", "_", "-", ".", "=", " ")
 
 
 def _mark(name: str, value: str) -> str:
@@ -194,7 +194,7 @@ def _marking(name: str) -> _Marking:
 
 
 def _gated() -> list[tuple[str, list[tuple[tuple[str, ...], re.Pattern[str], _Marking]]]]:
-    """Group the rules by a character that stands in all their literals: most text lacks some."""
+    """Group the rules by what stands in all their literals: most text lacks some of these."""
     groups: dict[str, list[tuple[tuple[str, ...], re.Pattern[str], _Marking]]] = {}
     for shape in SHAPES:
         gate = next((each for each in _GATES if all(each in one for one in shape.literals)), "")
@@ -211,7 +211,7 @@ def masked(text: str) -> str:
 
     Idempotent; no mark has a character that JSON would escape.
     """
-    if len(text) < CHARS_MIN:
+    if len(text) < CHARS_MIN and "://" not in text:
         return text
     for gate, rules in _RULES:
         if gate not in text:
