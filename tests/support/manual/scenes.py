@@ -424,6 +424,10 @@ END
         },
     ),
     "docs/guides/logs.md": Scene(
+        # A job's last lines are written a moment after its end.
+        words={
+            "cortex logs $JOB": "until_true 'cortex logs $JOB | grep -w done'; cortex logs $JOB",
+        },
         blocks={
             "OTEL_EXPORTER_OTLP_ENDPOINT": By(f"{WHEEL}test_install_with_traces_exports_them"),
         },
