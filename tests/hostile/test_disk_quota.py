@@ -42,7 +42,7 @@ WRITING = {
     ),
     "many folders": (
         "i=0; while :; do i=$((i+1)); mkdir d$i; done",
-        "had more than 500 files",
+        "more than",  # of files, or of room: where a folder takes a block, both are near
     ),
     "many links": (
         ": > f; i=0; while :; do i=$((i+1)); ln f l$i; done",
