@@ -2651,9 +2651,7 @@ BEGIN
             ON CONFLICT DO NOTHING;
             outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
         END IF;
-        votes := (SELECT count(DISTINCT p.id) FROM cortex.effect_vote v
-                  JOIN cortex.person p ON p.id = coalesce(cortex.credential_person(v.credential), v.person_id)
-                  WHERE v.effect_id = of_effect AND v.call = held.calls_count AND p.disabled_at IS NULL);
+        votes := cardinality(cortex.effect_agreed_by(of_effect, held.calls_count));
         IF outcome IS NULL AND votes < people THEN
             INSERT INTO cortex.fact (
                 type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)
@@ -5212,6 +5210,22 @@ AS $function$
 DELETE FROM cortex.api_session WHERE digest = cookie $function$;
 REVOKE EXECUTE ON FUNCTION cortex.sign_out(bytea) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.sign_out(bytea) TO cortex_runtime;
+
+-- The people who have said that this call of an effect was not applied, and whose word counts: each once, without those who are disabled.
+CREATE FUNCTION cortex.effect_agreed_by(of_effect uuid, of_call integer)
+ RETURNS text[]
+ LANGUAGE sql
+ STABLE SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT coalesce(array_agg(w.person ORDER BY w.at, w.person), '{}') FROM (
+    SELECT DISTINCT ON (p.id) v.person, v.at FROM cortex.effect_vote v
+    JOIN cortex.person p ON p.id = coalesce(cortex.credential_person(v.credential), v.person_id)
+    WHERE v.effect_id = of_effect AND v.call = of_call AND p.disabled_at IS NULL
+    ORDER BY p.id, v.at) w $function$;
+REVOKE EXECUTE ON FUNCTION cortex.effect_agreed_by(uuid,integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.effect_agreed_by(uuid,integer) TO cortex_runtime;
+GRANT EXECUTE ON FUNCTION cortex.effect_agreed_by(uuid,integer) TO cortex_reader;
 
 -- How many different people agreed to these arguments: of a request that waits without those who are disabled.
 CREATE FUNCTION cortex.agreed(of_approval uuid, to_digest bytea)

@@ -253,9 +253,7 @@ BEGIN
             ON CONFLICT DO NOTHING;
             outcome := CASE WHEN NOT FOUND THEN 'agreed_before' END;
         END IF;
-        votes := (SELECT count(DISTINCT p.id) FROM cortex.effect_vote v
-                  JOIN cortex.person p ON p.id = coalesce(cortex.credential_person(v.credential), v.person_id)
-                  WHERE v.effect_id = of_effect AND v.call = held.calls_count AND p.disabled_at IS NULL);
+        votes := cardinality(cortex.effect_agreed_by(of_effect, held.calls_count));
         IF outcome IS NULL AND votes < people THEN
             INSERT INTO cortex.fact (
                 type, subtype, source, tenant, job_id, attempt, step, agent_id, agent_version, data)

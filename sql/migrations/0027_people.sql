@@ -383,14 +383,25 @@ CREATE FUNCTION cortex.sign_out(cookie bytea) RETURNS void
 DELETE FROM cortex.api_session WHERE digest = cookie $$;
 COMMENT ON FUNCTION cortex.sign_out IS 'Ends a session, by the digest of its cookie.';
 
+CREATE FUNCTION cortex.effect_agreed_by(of_effect uuid, of_call int) RETURNS text[]
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(array_agg(w.person ORDER BY w.at, w.person), '{}') FROM (
+    SELECT DISTINCT ON (p.id) v.person, v.at FROM cortex.effect_vote v
+    JOIN cortex.person p ON p.id = coalesce(cortex.credential_person(v.credential), v.person_id)
+    WHERE v.effect_id = of_effect AND v.call = of_call AND p.disabled_at IS NULL
+    ORDER BY p.id, v.at) w $$;
+COMMENT ON FUNCTION cortex.effect_agreed_by IS
+    'The people who have said that this call of an effect was not applied, and whose word counts: each once, without those '
+    'who are disabled.';
+
 REVOKE EXECUTE ON FUNCTION
-    cortex.credential_person(text), cortex.add_person(text, text, text[], jsonb, text),
+    cortex.effect_agreed_by(uuid, int), cortex.credential_person(text), cortex.add_person(text, text, text[], jsonb, text),
     cortex.switch_person(text, boolean, jsonb, text),
     cortex.create_token(uuid, text, text, bytea, text[], float8, jsonb, text, text), cortex.revoke_token(uuid, jsonb, text),
     cortex.use_token(bytea), cortex.sign_in(bytea, bytea, float8), cortex.use_session(bytea), cortex.sign_out(bytea)
     FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
-    cortex.credential_person(text), cortex.known_person(jsonb), cortex.add_person(text, text, text[], jsonb, text),
+    cortex.effect_agreed_by(uuid, int), cortex.credential_person(text), cortex.known_person(jsonb), cortex.add_person(text, text, text[], jsonb, text),
     cortex.switch_person(text, boolean, jsonb, text),
     cortex.create_token(uuid, text, text, bytea, text[], float8, jsonb, text, text), cortex.revoke_token(uuid, jsonb, text),
     cortex.use_token(bytea), cortex.sign_in(bytea, bytea, float8), cortex.use_session(bytea), cortex.sign_out(bytea)
@@ -399,7 +410,8 @@ DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
         GRANT SELECT ON cortex.person TO cortex_reader;
-        GRANT EXECUTE ON FUNCTION cortex.credential_person(text), cortex.known_person(jsonb) TO cortex_reader;
+        GRANT EXECUTE ON FUNCTION
+            cortex.effect_agreed_by(uuid, int), cortex.credential_person(text), cortex.known_person(jsonb) TO cortex_reader;
     END IF;
 END $$;
 

@@ -43,8 +43,7 @@ ORDER BY e.created_at, e.id;
 -- name: show
 -- One effect in full, with the output of its step: its result, or what the model received. $1 id.
 SELECT e.*, a.name AS agent, j.status AS job_status, j.type AS job_type, s.seq AS step, s.output,
-       ARRAY(SELECT v.person FROM cortex.effect_vote v
-             WHERE v.effect_id = e.id AND v.call = e.calls_count ORDER BY v.at) AS agreed_by,
+       cortex.effect_agreed_by(e.id, e.calls_count) AS agreed_by,
        (SELECT p.people FROM cortex.approval p WHERE p.id = e.approval_id) AS people, cortex.now() AS now
 FROM cortex.effect e LEFT JOIN cortex.agent a ON a.id = e.agent_id LEFT JOIN cortex.job j ON j.id = e.job_id
 LEFT JOIN cortex.job_step s ON s.job_id = e.job_id AND s.key = e.key

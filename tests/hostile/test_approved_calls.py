@@ -100,6 +100,7 @@ def test_a_resolution_of_a_disabled_person_does_not_count(doers: Doers) -> None:
     assert deny_it(doers, effect_id, enrolled(doers.dsn, "gone", *BOTH)).people_missing == 1
     doers.call(people.switch, "gone", is_enabled=False, by=user("root"), reason="left")
     assert deny_it(doers, effect_id, enrolled(doers.dsn, "ana", *BOTH)).people_missing == 1
+    assert doers.call(effects.show, effect_id).agreed_by == ["ana"], "people see what counts"
     assert deny_it(doers, effect_id, enrolled(doers.dsn, "bo", *BOTH)).job_goes_on
 
 

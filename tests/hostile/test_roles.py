@@ -112,6 +112,7 @@ FUNCTIONS: Final[dict[str, set[str]]] = {
     "cortex.connected_pods": {READER, RUNTIME},
     "cortex.create_token": {RUNTIME},
     "cortex.credential_person": {READER, RUNTIME},
+    "cortex.effect_agreed_by": {READER, RUNTIME},
     "cortex.decide": {RUNTIME},
     "cortex.delete_retired": {RUNTIME},
     "cortex.delete_retired_facts": {RUNTIME},
