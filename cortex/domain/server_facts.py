@@ -70,7 +70,7 @@ class OpenDatabase:
 
     name: str
     roles: str
-    """Whoever needs that, separated by commas."""
+    """The roles that must keep the right to connect, separated by commas."""
 
 
 @attrs.frozen(kw_only=True)

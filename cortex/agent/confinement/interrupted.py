@@ -20,7 +20,7 @@ from cortex.agent.confinement.kept_names import Leftovers, Survey, quarantine, s
 from cortex.logger import Logger
 
 ENDING: Final = ".running"
-"""Of the folder with these files: `<job>.running`."""
+"""The suffix of the folder with these files: `<job>.running`."""
 
 _log = Logger(__name__)
 

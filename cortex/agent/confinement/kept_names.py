@@ -121,8 +121,8 @@ KEPT: Final[Mapping[str, str]] = {
     "azure-pipelines.yml": "runs with the repository's secrets once it is pushed",
     "jenkinsfile": "runs with the repository's secrets once it is pushed",
 }
-"""By name in lower case: why. Not here are what a person starts by name, such as a Makefile, and
-words that agents read, such as AGENTS.md."""
+"""The reason for each name, in lower case. Files that a person starts by name, such as a Makefile,
+and texts that agents read, such as AGENTS.md, are left out."""
 GIT: Final = ".git"
 HEAD: Final = "head"
 BARE: Final = frozenset({"objects", "refs"})
@@ -134,7 +134,8 @@ ACROSS_ENTRIES_MAX: Final = 20_000
 """Copied to the workspace on another disk after one program. More stays in the folder under a
 harmless name, closed: a program could else make the pod copy for hours and fill that disk."""
 FOLDERS_MAX: Final = 100_000
-"""Of a folder with more, programs write nothing; of more new ones, the topmost move."""
+"""Programs may not write in a folder that contains more folders. If they create more, only the
+topmost ones are moved."""
 INNER_MAX: Final = 200
 """Entries inside an existing one that are looked at for changes."""
 LISTED_MAX: Final = 20
@@ -159,7 +160,7 @@ def kept_name(name: str) -> str | None:
         if name[:1].lower() not in _FIRST:
             return None
         folded = name.lower()
-    else:  # HFS+ ignores some characters, and APFS does not tell composed letters apart
+    else:  # HFS+ ignores some characters, and APFS treats composed and decomposed letters alike
         shown = unicodedata.normalize("NFKC", name)
         folded = "".join(each for each in shown if unicodedata.category(each) != "Cf").casefold()
     folded = folded.rstrip(". ")  # Windows ignores these
@@ -227,7 +228,7 @@ def survey(base: str) -> Survey:
 
 @attrs.frozen
 class Leftovers:
-    """What a program left that it may not leave."""
+    """Entries that a program left under names that it may not use."""
 
     new: tuple[str, ...] = ()
     """Paths in the folder."""
@@ -443,7 +444,7 @@ def _moved(
 
 @attrs.define
 class _Room:
-    """What may still be copied to another disk."""
+    """The bytes and entries that may still be copied to another disk."""
 
     bytes_left: int = ACROSS_BYTES_MAX
     entries_left: int = ACROSS_ENTRIES_MAX

@@ -50,7 +50,7 @@ _HINT: Final = "remove files that are not needed, with run_command"
 
 @attrs.frozen
 class Used:
-    """What a workspace takes."""
+    """The disk space and the number of files that a workspace uses."""
 
     bytes: int
     files: int

@@ -1,7 +1,7 @@
 """Text that others wrote, in a message to people: quoted, and not to be taken for the runtime's.
 
-Whoever reads a message in a chat decides by it where to click and what to agree to. So the text of
-an agent or a job names its author first, each of its lines is quoted, its links are no links, and
+People decide by a message in a chat where to click and what to agree to. So the text of an agent
+or a job names its author first, each of its lines is quoted, its links are no links, and
 it may not use the words in which Cortex asks people.
 """
 

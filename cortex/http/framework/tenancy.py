@@ -66,7 +66,7 @@ def refuse_for_tenant(tenancy: Tenancy, principal: Principal) -> None:
 async def require_own(port: Port, principal: Principal, kind: Kind, names: Sequence[Any]) -> None:
     """Raise `NotFoundError` for the first of these records that is not the caller's tenant's.
 
-    A record of another tenant and one that does not exist are not told apart.
+    The error is the same for a record of another tenant and for one that does not exist.
     """
     if principal.tenant is None or not names:
         return

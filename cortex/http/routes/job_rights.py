@@ -1,4 +1,4 @@
-"""Job types that need more than the role of the route, whoever starts such a job and however."""
+"""Job types that need more than the role of the route, in every way to start such a job."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -46,7 +46,7 @@ def require_submission(
     elif job_type == RUN_AGENT and (named := {"folder", "within"} & payload.keys()):
         what, why = f"payload.{min(named)} of {RUN_AGENT}", "it names a folder of the pods"
     elif key is not None:
-        what, why = "a job key", "it replaces a waiting job, whoever submitted that"
+        what, why = "a job key", "it replaces a waiting job of any submitter"
     else:
         return
     raise ForbiddenError(f"{what} needs a token with role {Role.OPERATOR}", hint=why)
