@@ -97,6 +97,14 @@ def database(shared_postgres: SharedPostgres) -> Iterator[str]:
     shared_postgres.give_back(dsn)
 
 
+@pytest.fixture(scope="module")
+def shared_database(shared_postgres: SharedPostgres) -> Iterator[str]:
+    """A migrated database for all tests of a module."""
+    dsn = shared_postgres.create_migrated()
+    yield dsn
+    shared_postgres.drop(dsn)
+
+
 @pytest.fixture
 def life(database: str) -> Iterator[Life]:
     """Acts of pods on the same database."""

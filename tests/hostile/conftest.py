@@ -15,15 +15,6 @@ from cortex.postgres.session import Session
 from tests.support.pod_place import CASES, USERS, Place, of_case
 from tests.support.servers.http_server import HttpServer, http_server
 from tests.support.servers.kept_sessions import kept_session
-from tests.support.servers.postgres import SharedPostgres
-
-
-@pytest.fixture(scope="module")
-def shared_database(shared_postgres: SharedPostgres) -> Iterator[str]:
-    """A migrated database for all attempts of a module."""
-    dsn = shared_postgres.create_migrated()
-    yield dsn
-    shared_postgres.drop(dsn)
 
 
 @pytest.fixture(scope="module")

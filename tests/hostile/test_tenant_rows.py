@@ -6,10 +6,8 @@ from typing import Final
 import asyncpg
 import pytest
 
-from cortex.postgres.database import Profile
-from tests.hostile.test_tenants import Records, made
+from tests.hostile.test_tenants import Records, of_two_tenants
 from tests.support.logins import login_with, name_of
-from tests.support.servers.kept_sessions import kept_session
 from tests.support.servers.postgres import sql
 
 ROLE: Final = "cortex_tenant_reader"
@@ -40,13 +38,7 @@ REVEALED: Final = "1 / (CASE WHEN {condition} THEN 0 ELSE 1 END) = 1"
 @pytest.fixture(scope="module")
 def records(shared_database: str) -> tuple[Records, Records]:
     """Of acme and of bolt."""
-    subscribe = (
-        "INSERT INTO cortex.subscription (name, topic, channel, changed_by) "
-        "VALUES ('all', 'app.*', 'log', 'test')"
-    )
-    sql(shared_database, subscribe)
-    with kept_session(Profile(dsn=shared_database, hot_path=True)) as call:
-        return made(call, shared_database, "acme"), made(call, shared_database, "bolt")
+    return of_two_tenants(shared_database)
 
 
 @pytest.fixture(scope="module")

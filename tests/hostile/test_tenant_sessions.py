@@ -28,7 +28,7 @@ from cortex.store import (
     quotas,
 )
 from cortex.store.background import outbox, schedules
-from tests.hostile.test_tenants import Records, made
+from tests.hostile.test_tenants import Records, of_two_tenants
 from tests.support.logins import login_with, name_of
 from tests.support.records.factories import a_submission
 from tests.support.records.rows import new_id
@@ -71,13 +71,7 @@ FINDERS: Final[dict[str, Callable[[Session, Records], Any]]] = {
 @pytest.fixture(scope="module")
 def records(shared_database: str) -> tuple[Records, Records]:
     """Of acme and of bolt."""
-    subscribe = (
-        "INSERT INTO cortex.subscription (name, topic, channel, changed_by) "
-        "VALUES ('all', 'app.*', 'log', 'test')"
-    )
-    sql(shared_database, subscribe)
-    with kept_session(Profile(dsn=shared_database, hot_path=True)) as call:
-        return made(call, shared_database, "acme"), made(call, shared_database, "bolt")
+    return of_two_tenants(shared_database)
 
 
 @pytest.fixture(scope="module")

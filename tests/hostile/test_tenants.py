@@ -74,6 +74,17 @@ class Records:
         return attrs.astuple(attrs.evolve(self, digest=self.job))
 
 
+def of_two_tenants(dsn: str) -> tuple[Records, Records]:
+    """Make the records of acme and of bolt, and let messages of both be kept."""
+    subscribe = (
+        "INSERT INTO cortex.subscription (name, topic, channel, changed_by) "
+        "VALUES ('all', 'app.*', 'log', 'test')"
+    )
+    sql(dsn, subscribe)
+    with kept_session(Profile(dsn=dsn, hot_path=True)) as call:
+        return made(call, dsn, "acme"), made(call, dsn, "bolt")
+
+
 def made(call: Session, dsn: str, tenant: str) -> Records:
     """Make one record of each kind."""
     request = a_request()
@@ -132,13 +143,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(server: HttpServer) -> World:
-    sql(
-        server.dsn,
-        "INSERT INTO cortex.subscription (name, topic, channel, changed_by) "
-        "VALUES ('all', 'app.*', 'log', 'test')",
-    )
-    with kept_session(Profile(dsn=server.dsn, hot_path=True)) as call:
-        own, foreign = made(call, server.dsn, "acme"), made(call, server.dsn, "bolt")
+    own, foreign = of_two_tenants(server.dsn)
     token = server.token("admin", name="ana", tenant="acme")
     return World(
         server=server,

@@ -15,7 +15,6 @@ from tests.support.records.approvals import Askers
 from tests.support.records.effects import Doers
 from tests.support.servers.http_server import HttpServer, http_server
 from tests.support.servers.kept_sessions import kept_session
-from tests.support.servers.postgres import SharedPostgres
 
 PLENTY = Rate(burst=10**6, per_s=10**6)
 
@@ -49,14 +48,6 @@ def doers(database: str) -> Iterator[Doers]:
     """Jobs that do something outside, beside the server."""
     with kept_session(Profile(dsn=database, hot_path=True)) as call:
         yield Doers(call, database)
-
-
-@pytest.fixture(scope="module")
-def shared_database(shared_postgres: SharedPostgres) -> Iterator[str]:
-    """A migrated database for all tests of a module."""
-    dsn = shared_postgres.create_migrated()
-    yield dsn
-    shared_postgres.drop(dsn)
 
 
 @pytest.fixture(scope="module")
