@@ -113,7 +113,8 @@ disable: Final = _switch(
     is_enabled=False,
     help=(
         "End all access of a person: none of their credentials is valid from then on.\n\n"
-        "What they have agreed to stays agreed to. Exits with 5 if they are disabled already."
+        "What they have agreed to no longer counts for requests that still wait; decisions stay. "
+        "Exits with 5 if they are disabled already."
     ),
 )
 enable: Final = _switch(

@@ -136,8 +136,8 @@ BEGIN
             SELECT s.tenant, count(*) AS jobs, sum(pg_column_size(coalesce(s.payload, '{}'))) AS bytes
             FROM (SELECT unnest(ids) AS id, unnest(types) AS type, unnest(tenants) AS tenant,
                          unnest(payloads) AS payload) s
-            -- People must be asked and told, by what the runtime submits without a person; and what was submitted before
-            -- is no job more.
+            -- People must be asked and notified, by jobs that the runtime submits without a person. A job that was
+            -- submitted before adds none.
             WHERE s.type NOT IN ('approval_notify', 'bulk')
               AND (s.type <> 'send_notification' OR NOT cortex.caller_is_runtime()
                    OR coalesce(current_setting('cortex.credential', true), '') <> '')

@@ -46,8 +46,9 @@ COLUMNS: Final[Sequence[Field[Row]]] = (
 def cap(change: ChangeRequest, *, capped: str, jobs: int, bytes_max: int | None) -> None:
     """Cap the jobs that a tenant may have and that have not ended.
 
-    A submit beyond it is refused: by the HTTP API with 429 and Retry-After. Messages to people,
-    retries of failed jobs and bulk operations are not.
+    A submit beyond it is refused: by the HTTP API with 429 and Retry-After. So are people's retries
+    of failed jobs. Messages of the runtime and of agents to people, automatic retries and bulk
+    operations are not.
     """
     with session(change.options) as call:
         work = partial(store.cap, tenant=capped, jobs_max=jobs, bytes_max=bytes_max)
