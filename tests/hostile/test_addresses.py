@@ -105,7 +105,7 @@ def test_an_address_of_the_internet_is_public(address: str) -> None:
     assert is_public(ipaddress.ip_address(address))
 
 
-def test_no_address_is_public_that_python_calls_local() -> None:
+def test_a_public_address_is_global_for_python_too() -> None:
     """The edges of every special range, and addresses drawn at random, on each Python."""
     rng = seeded_random()
     networks: list[Network] = [*NOT_PUBLIC_IPV4, *NOT_PUBLIC_IPV6]

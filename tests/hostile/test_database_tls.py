@@ -149,7 +149,7 @@ def test_an_address_that_hides_its_mode_is_refused(dsn: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.1", "localhost.evil", "::", "10.0.0.1", "db"])  # noqa: S104
-def test_no_other_host_counts_as_this_machine(host: str) -> None:
+def test_another_host_is_not_this_machine(host: str) -> None:
     assert not is_local(host)
 
 

@@ -98,7 +98,7 @@ AROUND: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("arguments", AROUND.values(), ids=AROUND)
-def test_no_value_is_the_object_with_the_url(arguments: Any) -> None:
+def test_an_input_cannot_be_the_whole_request(arguments: Any) -> None:
     """Neither in a flow that is applied, nor in one that was stored before."""
     given = {"tool": "http_request", "arguments": arguments}
     with pytest.raises((MisfitError, CortexError), match=r"arguments.* must be (written out|a)"):

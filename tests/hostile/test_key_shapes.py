@@ -145,7 +145,7 @@ async def test_a_model_sees_and_the_record_keeps_masked_results(
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_no_file_gets_a_mark_in_place_of_a_key(tmp_path: Path, name: str) -> None:
+def test_a_file_keeps_its_keys_unmasked(tmp_path: Path, name: str) -> None:
     """A model that copies what it has read would replace the key by the mark."""
     context = ToolContext(
         job_id=new_id(),

@@ -21,7 +21,7 @@ WITHOUT: Final = [None, "192.0.2.0/24", "127.0.0.2"]
 
 
 @pytest.mark.parametrize("proxies", WITHOUT)
-def test_no_header_changes_the_address_of_a_guesser(
+def test_a_header_cannot_change_the_address_of_a_guesser(
     shared_database: str, proxies: str | None
 ) -> None:
     with http_server(shared_database, proxies=proxies) as server:

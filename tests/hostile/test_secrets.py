@@ -172,7 +172,9 @@ def test_a_program_does_not_read_a_secret(folder: Path, means: Confinement) -> N
 
 
 @pytest.mark.parametrize("means", AS_ME)
-def test_no_program_starts_with_a_secret_in_its_workspace(folder: Path, means: Confinement) -> None:
+def test_a_secret_in_the_workspace_keeps_programs_from_starting(
+    folder: Path, means: Confinement
+) -> None:
     declared(folder / "token")
     (folder.parent / "workspace" / "x").hardlink_to(folder / "token")
     with pytest.raises(RejectedError, match="holds a declared secret"):
