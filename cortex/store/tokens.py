@@ -87,8 +87,8 @@ async def create(
 ) -> Token:
     """Create a token for the person of a name, who is made if there is none; return its row.
 
-    Raises `ConflictError` when the id is taken, or the name looks like that of another person,
-    `UsageError` for a name that no person may have, `ForbiddenError` for whom may not.
+    Raises `ConflictError` when the id is taken, `UsageError` for a name that no person may have,
+    `RejectedError` for one that can be confused with another person's, and `ForbiddenError`.
     """
     check_name(name)
     ordered = [role.value for role in Role if role in set(roles)]
