@@ -463,7 +463,8 @@ def test_data_that_kubernetes_opened_to_a_group_are_closed_again(data_dir: Path)
 @needs_root
 def test_directory_that_the_server_cannot_pass_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    closed = next(path for path in [*tmp_path.parents][::-1] if path.stat().st_mode & 1 == 0)
+    path = [*[*tmp_path.parents][::-1], tmp_path]
+    closed = next(folder for folder in path if folder.stat().st_mode & 1 == 0)
     with pytest.raises(UsageError, match="cannot pass the directory") as caught:
         embedded.acquire(tmp_path / "data")
     assert f"{closed} " in caught.value.message
