@@ -43,6 +43,9 @@ AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
+_ALWAYS_STORED = frozenset(
+    {"name", "model", "system", "tools", "max_steps", "max_tokens", "description", "limits"}
+)
 
 
 def _filled(_: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
@@ -103,20 +106,18 @@ class AgentSpec:
     """Which calls people must approve: the first rule that matches decides."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the stored form: all fields in order, of the limits only those that are set.
+        """Return the stored form: fields in order, of the limits only those that are set.
 
-        Budget, stops, commands, secrets and approvals only if set: jobs that began before these
-        existed compare digests.
+        The fields of the first release always, any other only if it is set: jobs that began before
+        it existed compare digests.
         """
         stored = attrs.asdict(self, filter=lambda _, value: value is not None and value != {})
-        if self.on_stop == OnStop():
-            del stored["on_stop"]
-        elif self.on_stop.context_window == OnStop().context_window:
+        for each in attrs.fields(AgentSpec):
+            is_default = each.default == getattr(self, each.name)
+            if each.name not in _ALWAYS_STORED and is_default:
+                stored.pop(each.name, None)
+        if "on_stop" in stored and self.on_stop.context_window == OnStop().context_window:
             del stored["on_stop"]["context_window"]
-        if self.commands == CommandTerms():
-            del stored["commands"]
-        if not self.approvals:
-            del stored["approvals"]
         return {**stored, "tools": list(self.tools)}
 
     @classmethod

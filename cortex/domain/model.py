@@ -1,14 +1,22 @@
 """Requests to a model and its responses, as plain values without any SDK."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Self
+from enum import StrEnum
+from typing import Any, Final, Literal, Self
 
-from attrs import frozen
+from attrs import asdict, field, frozen
 
 from cortex.domain.usage import Usage
 
 Block = dict[str, Any]
-"""A content block of the Messages API, as plain JSON."""
+"""A content block as plain JSON, in the shapes of the Messages API: every client translates them.
+
+text, tool_use, tool_result, image and document are neutral: any provider gets them. A block that
+only one provider understands (signed thinking, a search by the server) names it under `provider`;
+without that key it is Anthropic's. Clients of others leave it out.
+"""
+PROVIDER: Final = "provider"
+"""Key of a block that only the named provider understands."""
 
 INVALID_INPUT: Final = "invalid_input"
 """Key of a recorded tool call: the raw text in place of arguments."""
@@ -16,27 +24,84 @@ ENDED: Final = frozenset({"end_turn", "tool_use"})
 """Stop reasons of an answer that the model itself ended: nothing of it is cut."""
 
 
+class CacheTtl(StrEnum):
+    """How long the provider is to keep the prefix of a prompt."""
+
+    OFF = "off"
+    FIVE_MINUTES = "5m"
+    HOUR = "1h"
+
+
+Effort = Literal["low", "medium", "high", "max"]
+
+
+@frozen(kw_only=True)
+class ModelOptions:
+    """What a caller may ask of a model beside its prompt. None: the provider's own default."""
+
+    temperature: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tool_choice: str | None = None
+    """`auto`, `any`, `none`, or the name of the one tool that the model must call."""
+    parallel_calls: bool = True
+    """False: at most one tool call in an answer."""
+    thinking: int | Literal["adaptive", "off"] | None = None
+    """The tokens that the model may think with, or whether it decides itself."""
+    effort: Effort | None = None
+    server_tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools that the provider runs itself, as it defines them."""
+    metadata: Mapping[str, Any] = field(factory=dict)
+    extra: Mapping[str, Any] = field(factory=dict)
+    """Fields of the provider's request that Cortex does not know; sent as they are."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return only what is set: requests without options keep their digests."""
+        unset = ModelOptions()
+        return asdict(self, filter=lambda each, value: value != getattr(unset, each.name))
+
+
+@frozen(kw_only=True)
+class OutputFormat:
+    """The JSON that an answer must be."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "schema": dict(self.schema)}
+
+
 @frozen(kw_only=True)
 class ModelRequest:
-    """One call. `messages` and `tools` are dicts as the Messages API defines them."""
+    """One call. `messages` and `tools` are dicts in the shapes of the Messages API: see `Block`.
+
+    `model` is `PROVIDER:MODEL`, or the name of a model alone: then the provider is Anthropic.
+    """
 
     model: str
     messages: Sequence[Mapping[str, Any]]
     max_tokens: int
     system: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
-    temperature: float | None = None
+    options: ModelOptions = ModelOptions()
+    output: OutputFormat | None = None
+    cache: CacheTtl = CacheTtl.OFF
+    """Not part of the request's identity: another one changes the price, not the answer."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body of the request, without unset fields: equal bodies are equal requests."""
-        optional = {"system": self.system, "tools": list(self.tools)}
-        body = {
+        """Return the request without unset fields: equal values are equal requests."""
+        optional = {
+            "system": self.system,
+            "tools": list(self.tools),
+            "options": self.options.to_json(),
+            "output": None if self.output is None else self.output.to_json(),
+        }
+        return {
             "model": self.model,
             "max_tokens": self.max_tokens,
             "messages": list(self.messages),
             **{name: value for name, value in optional.items() if value},
         }
-        return body if self.temperature is None else {**body, "temperature": self.temperature}
 
 
 @frozen(kw_only=True)

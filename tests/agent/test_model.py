@@ -24,7 +24,7 @@ from cortex.demo.server import serve
 from cortex.domain import classification
 from cortex.domain.errors import CortexError, UsageError
 from cortex.domain.failure import CallFailure, FailureClass
-from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
+from cortex.domain.model import INVALID_INPUT, ModelOptions, ModelRequest, ModelResponse
 from tests.support.eventually import eventually_async
 from tests.support.servers.scripted_model import (
     API_KEY,
@@ -106,7 +106,7 @@ async def test_the_request_arrives_as_it_was_asked() -> None:
         system="be brief",
         tools=[tool],
         max_tokens=77,
-        temperature=0.25,
+        options=ModelOptions(temperature=0.25),
     )
     async with serve(script) as server:
         client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)

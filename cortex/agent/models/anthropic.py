@@ -216,8 +216,9 @@ class _StreamedCall:
         import httpx2  # noqa: PLC0415 - part of the SDK, and as slow to import
 
         arguments = self._request.to_json()
-        if "temperature" in arguments:  # the API takes it from older models; the SDK has dropped it
-            arguments["extra_body"] = {"temperature": arguments.pop("temperature")}
+        temperature = arguments.pop("options", {}).get("temperature")
+        if temperature is not None:  # the API takes it from older models; the SDK has dropped it
+            arguments["extra_body"] = {"temperature": temperature}
         connect_s = self._limits.connect_s
         timeout = httpx2.Timeout(None, connect=connect_s, pool=connect_s, write=connect_s)
         return {**arguments, "timeout": timeout}

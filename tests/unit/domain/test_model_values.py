@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.domain.model import INVALID_INPUT, ModelRequest, ModelResponse
+from cortex.domain.model import INVALID_INPUT, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 
 COUNTS = st.integers(min_value=0, max_value=10**9)
@@ -59,7 +59,12 @@ def test_request_contains_only_set_fields() -> None:
     bare = ModelRequest(model="m", messages=({"role": "user", "content": "?"},), max_tokens=5)
     assert set(bare.to_json()) == {"model", "messages", "max_tokens"}
     full = ModelRequest(
-        model="m", messages=(), max_tokens=5, system="s", tools=({"name": "t"},), temperature=0.0
+        model="m",
+        messages=(),
+        max_tokens=5,
+        system="s",
+        tools=({"name": "t"},),
+        options=ModelOptions(temperature=0.0),
     )
     assert full.to_json() == {
         "model": "m",
@@ -67,7 +72,7 @@ def test_request_contains_only_set_fields() -> None:
         "max_tokens": 5,
         "system": "s",
         "tools": [{"name": "t"}],
-        "temperature": 0.0,
+        "options": {"temperature": 0.0},
     }
 
 
