@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from cortex.domain.messages.message import Message
+    from cortex.domain.model import ModelOptions
     from cortex.durable.context import Context
     from cortex.durable.message_handlers import handler
     from cortex.durable.registry import Retry, job
@@ -45,6 +46,7 @@ __all__ = [
     "JobCancelledError",
     "JobFailedError",
     "Message",
+    "ModelOptions",
     "NotApplied",
     "NotFoundError",
     "RejectedError",
@@ -72,6 +74,7 @@ _HOMES = {
     "JobCancelledError": "cortex.domain.errors",
     "JobFailedError": "cortex.domain.errors",
     "Message": "cortex.domain.messages.message",
+    "ModelOptions": "cortex.domain.model",
     "NotApplied": "cortex.domain.effect",
     "NotFoundError": "cortex.domain.errors",
     "TransientError": "cortex.domain.errors",

@@ -41,6 +41,7 @@ BUDGETS_S: Final = {
     "tests/e2e": 104.5,
     "tests/hostile": 30.0,
     "tests/http": 37.5,
+    "tests/options": 2.5,  # what is asked of models: options, output, files
     "tests/runtime": 22.5,
     "tests/sql": 10.5,
     "tests/store": 60.0,

@@ -33,7 +33,14 @@ from cortex.domain.errors import (
     UsageError,
 )
 from cortex.domain.failure import PROMPT_TOO_LONG
-from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse
+from cortex.domain.model import (
+    INVALID_INPUT,
+    Block,
+    ModelOptions,
+    ModelRequest,
+    ModelResponse,
+)
+from cortex.domain.model_options import is_forced
 from cortex.domain.redaction import clean_text, redact, secret_in, storable
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
@@ -194,6 +201,7 @@ class _Run:
                 system=self._spec.system,
                 tools=self._offered,
                 max_tokens=self._spec.max_tokens,
+                options=self._options(number),
             )
             try:
                 return await self._ctx.ask(_again(name, times), request, given=self._given)
@@ -201,6 +209,12 @@ class _Run:
                 if failure_of(error).code not in FULL:
                     raise
                 refusal, is_full = error, True
+
+    def _options(self, number: int) -> ModelOptions:
+        """A call is only forced in the first answer: else the agent would never end its turn."""
+        options = self._spec.options
+        is_free = number > 1 and is_forced(options)
+        return attrs.evolve(options, tool_choice=None) if is_free else options
 
     async def _shorten(self, number: int, times: int, refusal: CortexError | None) -> None:
         """Shorten the oldest tool results: one recorded step.

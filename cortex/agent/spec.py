@@ -11,6 +11,8 @@ limits:
 budget: {usd: 1.00, per: run}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue, context_window: continue}
 commands: {network: false, interrupted: tell, read_only: [git status, ls]}
+temperature: 0.2
+thinking: adaptive
 approvals:
 - {tool: http_request, when: {method: {not: GET}}, approve: true, risk: HIGH}
 secrets:
@@ -30,6 +32,8 @@ from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
+from cortex.domain.model import Effort, ModelOptions, Thinking, thinking_of
+from cortex.domain.model_options import refusal
 from cortex.durable.structuring import MisfitError, UnfitError, show, structure
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
+_OPTIONS = attrs.fields(ModelOptions)
 _ALWAYS_STORED = frozenset(
     {"name", "model", "system", "tools", "max_steps", "max_tokens", "description", "limits"}
 )
@@ -104,6 +109,28 @@ class AgentSpec:
     secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)
     approvals: tuple[ApprovalRule, ...] = attrs.field(default=(), validator=_approval_rules)
     """Which calls people must approve: the first rule that matches decides."""
+    temperature: float | None = None
+    stop_sequences: tuple[str, ...] = ()
+    tool_choice: str | None = None
+    """`any` and the name of a tool are for the first answer: else the agent would never end."""
+    parallel_calls: bool = True
+    thinking: Thinking | None = attrs.field(default=None, converter=thinking_of)
+    effort: Effort | None = None
+    server_tools: tuple[dict[str, Any], ...] = ()
+    metadata: dict[str, Any] = attrs.field(factory=dict)
+    extra: dict[str, Any] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        wrong = refusal(
+            self.options, model=self.model, max_tokens=self.max_tokens, tools=self.tools
+        )
+        if wrong is not None:
+            raise UnfitError(wrong[1], path=wrong[0])
+
+    @property
+    def options(self) -> ModelOptions:
+        """What its model calls ask for beside the prompt."""
+        return ModelOptions(**{each.name: getattr(self, each.name) for each in _OPTIONS})
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form: fields in order, of the limits only those that are set.
@@ -118,7 +145,7 @@ class AgentSpec:
                 stored.pop(each.name, None)
         if "on_stop" in stored and self.on_stop.context_window == OnStop().context_window:
             del stored["on_stop"]["context_window"]
-        return {**stored, "tools": list(self.tools)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in stored.items()}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:

@@ -32,7 +32,14 @@ class CacheTtl(StrEnum):
     HOUR = "1h"
 
 
-Effort = Literal["low", "medium", "high", "max"]
+Effort = Literal["low", "medium", "high", "xhigh", "max"]
+Thinking = int | Literal["adaptive", "off", False]
+"""Tokens, or whether the model decides itself. YAML reads the word off as False."""
+
+
+def thinking_of(value: Thinking | None) -> Thinking | None:
+    """Return the option of that name, `off` for False."""
+    return "off" if value is False else value
 
 
 @frozen(kw_only=True)
@@ -45,8 +52,8 @@ class ModelOptions:
     """`auto`, `any`, `none`, or the name of the one tool that the model must call."""
     parallel_calls: bool = True
     """False: at most one tool call in an answer."""
-    thinking: int | Literal["adaptive", "off"] | None = None
-    """The tokens that the model may think with, or whether it decides itself."""
+    thinking: Thinking | None = field(default=None, converter=thinking_of)
+    """The tokens that the model may think with, `adaptive` (it decides itself) or `off`."""
     effort: Effort | None = None
     server_tools: tuple[Mapping[str, Any], ...] = ()
     """Tools that the provider runs itself, as it defines them."""

@@ -26,7 +26,8 @@ from cortex.domain.job import StepKind
 from cortex.domain.log_line import Level
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import ModelOptions, ModelRequest, ModelResponse
+from cortex.domain.model_options import NO_OPTIONS, check_options
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
@@ -322,14 +323,15 @@ class Context:
         system: str = "",
         tools: Sequence[Mapping[str, Any]] = (),
         max_tokens: int = 4096,
+        options: ModelOptions = NO_OPTIONS,
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, ModelResponse]:
         """Call a model once in the life of the job; return its complete response.
 
-        The response is recorded before this returns: it is never paid for twice. `timeout`: seconds
-        for the whole call, at most 450. `urgency`: how often and how soon it is repeated inside the
-        step.
+        The response is recorded before this returns: it is never paid for twice. `options`:
+        temperature, thinking and so on. `timeout`: seconds for the whole call, at most 450.
+        `urgency`: how often and how soon it is repeated inside the step.
         """
         if timeout is not None:
             check_timeout("llm_call", timeout, source=f"model call {name!r}: timeout")
@@ -339,6 +341,14 @@ class Context:
             system=system,
             tools=tuple(tools),
             max_tokens=max_tokens,
+            options=options,
+        )
+        check_options(
+            options,
+            model=model,
+            max_tokens=max_tokens,
+            tools=[str(each.get("name")) for each in tools],
+            what=f"model call {name!r}",
         )
         given = input_of(request.to_json(), what=f"input of model call {name!r}")
         return self.ask(name, request, given=given, timeout=timeout, urgency=urgency)

@@ -345,10 +345,16 @@ def _make_union_hook(_: Any, inner: Converter) -> Hook:
                 continue
         if len(close) == 1:
             raise close[0]
-        names = ", ".join(getattr(each, "__name__", str(each)) for each in real)
+        names = ", ".join(map(_name_of, real))
         refuse(f"one of {names}", value)
 
     return hook
+
+
+def _name_of(member: Any) -> str:
+    if get_origin(member) is Literal:
+        return ", ".join(map(show, get_args(member)))
+    return getattr(member, "__name__", str(member))
 
 
 def _refuse_type(expected: str, value: object, target: Any) -> NoReturn:

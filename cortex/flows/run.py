@@ -319,6 +319,7 @@ class FlowRun:
             messages=conversation(given.prompt, given.messages, what=what),
             system=given.system,
             max_tokens=given.max_tokens,
+            options=given.options,
             timeout=timeout_s,
         )
         return attrs.asdict(Generated.of(response, what=what))

@@ -9,11 +9,13 @@ from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.errors import CortexError
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
+from cortex.domain.model import ModelOptions
+from cortex.domain.model_options import NO_OPTIONS, refusal
 from cortex.domain.timeouts import TIMEOUTS, Limit
 from cortex.durable.gates import check_expiry, check_people, risk_of
 from cortex.durable.generation import check_max_tokens, conversation
 from cortex.durable.http_calls import HttpCall
-from cortex.durable.structuring import MisfitError, structure, suggestion
+from cortex.durable.structuring import MisfitError, UnfitError, structure, suggestion
 from cortex.flows.functions import ExpressionError
 from cortex.flows.template import Path, has_expression, url_refusal
 
@@ -50,9 +52,13 @@ class LlmStep:
     messages: list[dict[str, Any]] | None = None
     system: str = ""
     max_tokens: int = 4096
+    options: ModelOptions = NO_OPTIONS
 
     def __attrs_post_init__(self) -> None:
         conversation(self.prompt, self.messages, what="the model")
+        wrong = refusal(self.options, model=self.model, max_tokens=self.max_tokens, tools=())
+        if wrong is not None:
+            raise UnfitError(wrong[1], path=("options", *wrong[0]))
 
 
 @attrs.frozen(kw_only=True)

@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 from cortex.domain.errors import RejectedError
+from cortex.domain.model import ModelOptions
+from cortex.domain.model_options import NO_OPTIONS, check_options
 from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
 from cortex.durable.generation import Generated, check_max_tokens, conversation
@@ -18,6 +20,7 @@ def check(
     messages: list[dict[str, Any]] | None = None,
     system: str = "",  # noqa: ARG001
     max_tokens: int = 4096,
+    options: ModelOptions = NO_OPTIONS,
     timeout_s: float | None = None,
 ) -> None:
     """Raise for a request that no model takes."""
@@ -25,6 +28,7 @@ def check(
         raise RejectedError("model is empty", hint="name a model")
     conversation(prompt, messages, what=NAME)
     check_max_tokens(max_tokens)
+    check_options(options, model=model, max_tokens=max_tokens, what=NAME)
     if timeout_s is not None:
         check_timeout("llm_call", timeout_s, source="timeout_s")
 
@@ -38,6 +42,7 @@ async def llm_generate(
     messages: list[dict[str, Any]] | None = None,
     system: str = "",
     max_tokens: int = 4096,
+    options: ModelOptions = NO_OPTIONS,
     timeout_s: float | None = None,
 ) -> Generated:
     """Ask a model once, with a prompt or with messages, and return what it says.
@@ -50,6 +55,7 @@ async def llm_generate(
         messages=conversation(prompt, messages, what=NAME),
         system=system,
         max_tokens=max_tokens,
+        options=options,
         timeout=timeout_s,
     )
     return Generated.of(response, what=NAME)

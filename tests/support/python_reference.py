@@ -36,7 +36,7 @@ class Section:
 
 
 SECTIONS: Final = (
-    Section("Jobs", ("job", "Context", "Retry", "resource"), ("digest", "chores")),
+    Section("Jobs", ("job", "Context", "ModelOptions", "Retry", "resource"), ("digest", "chores")),
     Section(
         "Tools and effects",
         ("tool", "ToolContext", "Invocation", "Applied", "NotApplied", "Unknown"),
@@ -107,6 +107,7 @@ INTERNAL: Final = frozenset(
         *(f"Backoff.{each}" for each in ("longest_s", "pause_s")),
         *(f"Options.{each}" for each in ("of", "check")),
         "JobEvent.position",
+        "ModelOptions.to_json",
         *(f"Model.{each}" for each in ("begin", "answer_after")),
     }
 )

@@ -2,7 +2,7 @@ import asyncio
 from datetime import datetime
 from pathlib import Path
 
-from cortex import Context, Invocation, ToolContext, job, tool
+from cortex import Context, Invocation, ModelOptions, ToolContext, job, tool
 
 
 async def outline(text: str) -> list[str]:  # stands for code of an asyncio library
@@ -28,7 +28,11 @@ async def remind(ctx: Context, text: str, at: datetime) -> str:
     await ctx.sleep_until("the hour", at)
     if ctx.patched("2027-01 politeness"):  # older jobs go on without
         messages = [{"role": "user", "content": f"Say politely: {' '.join(words)}"}]
-        text = (await ctx.llm("rephrase", model="claude-sonnet-5", messages=messages)).text
+        exact = ModelOptions(temperature=0)
+        answer = await ctx.llm(
+            "rephrase", model="claude-haiku-4-5", messages=messages, options=exact
+        )
+        text = answer.text
         await ctx.sleep("a moment", 0.1)
     signed = await ctx.tool("sign", sign, {"text": text})
     return await ctx.effect("store", store, signed, idempotent=True)

@@ -141,6 +141,7 @@ RULES: Final = (
         (
             "tests/unit/agent",
             "tests/agent",
+            "tests/options",
             "tests/hostile",
             *e2e("bad_answers", "bad_model", "command_kills", "isolated_agents"),
         ),
@@ -178,7 +179,7 @@ RULES: Final = (
     Rule("packaging", ("packaging/", "LICENSE", ".dockerignore"), PACKAGING_TESTS),
     Rule("hosting", (".github/",), ("tests/test_hosting.py",)),
     # --- the core
-    Rule("domain", ("cortex/domain/",), ("tests/unit",), kind=Kind.CORE),
+    Rule("domain", ("cortex/domain/",), ("tests/unit", "tests/options"), kind=Kind.CORE),
     Rule(
         "runtime",
         ("cortex/runtime/", "cortex/crash_points.py"),
@@ -200,7 +201,7 @@ RULES: Final = (
     Rule(
         "durable",
         ("cortex/durable/", "cortex/logger.py", "cortex/plain_structlog.py"),
-        ("tests/unit/durable", "tests/unit/testing", "tests/runtime", *STEPS),
+        ("tests/unit/durable", "tests/unit/testing", "tests/options", "tests/runtime", *STEPS),
         kind=Kind.CORE,
     ),
     Rule(

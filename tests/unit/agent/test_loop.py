@@ -96,6 +96,14 @@ async def test_results_go_to_the_model_in_the_order_of_its_calls(run: Run) -> No
     assert (result.text, result.steps) == ("7 and 3", 2)
 
 
+async def test_tool_choice_forces_the_first_answer_only(run: Run) -> None:
+    script = Script([calls(("add", {"one": 1, "other": 2})), says("3")])
+    await run(script, tool_choice="add", temperature=0.5)
+    first, second = (each.options for each in script.asked)
+    assert (first.tool_choice, second.tool_choice) == ("add", None)
+    assert first.temperature == second.temperature == 0.5
+
+
 async def test_wrong_result_of_an_optional_tool_goes_to_the_model(run: Run) -> None:
     script = Script([calls(("wrong", {"what": "x"})), says("so be it")])
     assert (await run(script)).text == "so be it"

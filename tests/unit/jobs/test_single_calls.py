@@ -8,7 +8,7 @@ import pytest
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import InvalidOutputError, UsageError
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
@@ -40,11 +40,13 @@ class StoppingModel:
 async def test_a_model_is_asked_once() -> None:
     record, model = Record(), EchoModel()
     asked: dict[str, Any] = {"model": "m", "prompt": "hello", "system": "s", "max_tokens": 9}
+    asked["options"] = ModelOptions(temperature=0.0)
     result, again = [await llm_generate(a_context(record, models=model), **asked) for _ in range(2)]
     assert (again.text, again.stop_reason) == (result.text, result.stop_reason)
     assert (result.text, result.stop_reason, result.output_tokens) == ("hello", "end_turn", 1)
     (request,) = model.asked
     assert (request.system, request.max_tokens) == ("s", 9)
+    assert request.options == ModelOptions(temperature=0.0)
 
 
 @pytest.mark.parametrize(
