@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
+from cortex.agent.caching import chosen_ttl
 from cortex.agent.limits import TOOL_RESULT_TOKENS
 from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
@@ -145,7 +146,10 @@ class _Run:
         self._spec = spec
         self._folder = folder
         self._prefix = prefix
-        self._offered = ctx.services.tools.offer(spec.tools)
+        tools = ctx.services.tools
+        self._offered = tools.offer(spec.tools)
+        asking = filter(tools.asks, spec.tools)
+        self._cache = chosen_ttl(spec, asking=asking, has_waited=ctx.has_asked_people)
         self._transcript = Transcript(
             prompt,
             result_tokens=spec.limits.tool_result_tokens or TOOL_RESULT_TOKENS,
@@ -202,6 +206,7 @@ class _Run:
                 tools=self._offered,
                 max_tokens=self._spec.max_tokens,
                 options=self._options(number),
+                cache=self._cache,
             )
             try:
                 return await self._ctx.ask(_again(name, times), request, given=self._given)

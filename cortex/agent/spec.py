@@ -9,6 +9,7 @@ limits:
   tool_timeouts: {http_request: 30}
   tool_result_tokens: 10000
 budget: {usd: 1.00, per: run}
+cache: {ttl: 1h}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue, context_window: continue}
 commands: {network: false, interrupted: tell, read_only: [git status, ls]}
 temperature: 0.2
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
+from cortex.agent.caching import CacheTerms
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
@@ -104,6 +106,7 @@ class AgentSpec:
     description: str = ""
     limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_check_tool_timeouts)
     budget: AgentBudget | None = None
+    cache: CacheTerms = attrs.field(default=CacheTerms())
     on_stop: OnStop = attrs.field(default=OnStop())
     commands: CommandTerms = attrs.field(default=CommandTerms())
     secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)

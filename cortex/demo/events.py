@@ -38,7 +38,7 @@ def message(call: Call, reply: Reply, message_id: str) -> dict[str, Any]:
         **_envelope(call, message_id),
         "content": [_block(block) for block in reply.content],
         "stop_reason": reply.ends_with,
-        "usage": {"input_tokens": call.input_tokens, "output_tokens": reply.output_tokens},
+        "usage": {**_prompt_usage(call), "output_tokens": reply.output_tokens},
     }
 
 
@@ -52,7 +52,7 @@ def pieces(call: Call, reply: Reply, message_id: str) -> Iterator[Piece]:
         "message_start",
         message={
             **_envelope(call, message_id),
-            "usage": {"input_tokens": call.input_tokens, "output_tokens": 1},
+            "usage": {**_prompt_usage(call), "output_tokens": 1},
         },
     )
     pending += PING
@@ -88,6 +88,20 @@ def _breaking(reply: Reply) -> bytes:
     if reply.fault is Fault.ERROR_EVENT:
         return event("error", error={"type": reply.error_type, "message": "scripted error"})
     return _BREAKS_STREAM.get(reply.fault, b"") if reply.fault else b""
+
+
+def _prompt_usage(call: Call) -> dict[str, Any]:
+    """Return the tokens of the prompt as the API counts them: disjoint."""
+    cached = call.cached
+    return {
+        "input_tokens": call.input_tokens - cached.total,
+        "cache_read_input_tokens": cached.read,
+        "cache_creation_input_tokens": cached.written_5m + cached.written_1h,
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": cached.written_5m,
+            "ephemeral_1h_input_tokens": cached.written_1h,
+        },
+    }
 
 
 def _envelope(call: Call, message_id: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import orjson
 from attrs import evolve, frozen
 
-CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; makes usage follow real text lengths
+from cortex.demo.prompt_cache import CHARS_PER_TOKEN, NOTHING_CACHED, CachedTokens, Place
 
 
 @frozen(kw_only=True)
@@ -33,7 +33,12 @@ class Call:
     max_tokens: int
     stream: bool
     input_tokens: int
+    """The length of the prompt, cached or not."""
     temperature: float | None = None
+    places: tuple[Place, ...] = ()
+    """The blocks of the prompt, for the cache."""
+    cached: CachedTokens = NOTHING_CACHED
+    """The part of `input_tokens` that is read from the cache or written to it."""
     number: int = 1
     ordinal: int = 1
     at_s: float = 0.0

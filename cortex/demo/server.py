@@ -11,9 +11,10 @@ GET /calls is the log of all calls, /calls/open of those that it is answering.
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -22,14 +23,14 @@ from typing import Any
 import click
 import orjson
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from cortex.demo.calls import CallLog, Entry
 from cortex.demo.events import PING, message, pieces
 from cortex.demo.fault_file import read_rules
 from cortex.demo.faults import Faults
+from cortex.demo.prompt_cache import PromptCache, places_of, tokens_of
 from cortex.demo.script import (
-    CHARS_PER_TOKEN,
     Call,
     Fault,
     Refusal,
@@ -47,6 +48,8 @@ from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 
 SCRIPTS: dict[str, Script] = {"inspect": inspect, "echo": echo, "tools": tools}
+Play = Callable[[Reply | Refusal, Entry], Awaitable[str]]
+"""Sends an answer; returns its outcome."""
 BACKLOG = 1024  # connections that may wait to be accepted at once
 
 _JSON = "application/json"
@@ -70,11 +73,11 @@ async def serve(
     script: Script, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[ScriptedServer]:
     """Run a server until the block is left; streams that are still open are cut."""
-    log = CallLog()
+    log, cache = CallLog(), PromptCache()
 
     async def connected(stream: trio.SocketStream) -> None:
         try:
-            await _converse(Wire(stream), script, log)
+            await _converse(Wire(stream), script, log, cache)
         except trio.BrokenResourceError:
             return  # the client is gone
 
@@ -86,16 +89,17 @@ async def serve(
         nursery.cancel_scope.cancel()
 
 
-async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
+async def _converse(wire: Wire, script: Script, log: CallLog, cache: PromptCache) -> None:
     """Answer the requests of one connection until either side closes it."""
     alive, connection = True, log.connected()
     while alive and (request := await wire.next_request()) is not None:
         match request.method, request.path:
             case "POST", "/v1/messages":
-                alive = await _answer_call(wire, request, connection, script=script, log=log)
+                alive = await _answer_call(
+                    wire, request, connection, script=script, log=log, cache=cache
+                )
             case "POST", "/v1/messages/count_tokens":
-                count = {"input_tokens": len(request.body) // CHARS_PER_TOKEN}
-                await wire.answer(200, _JSON, orjson.dumps(count))
+                await _count_tokens(wire, request)
             case "GET", "/calls":
                 await wire.answer(200, _JSON, orjson.dumps(log.as_json()))
             case "GET", "/calls/open":
@@ -105,34 +109,60 @@ async def _converse(wire: Wire, script: Script, log: CallLog) -> None:
 
 
 async def _answer_call(
-    wire: Wire, request: HttpRequest, connection: int, *, script: Script, log: CallLog
+    wire: Wire,
+    request: HttpRequest,
+    connection: int,
+    *,
+    script: Script,
+    log: CallLog,
+    cache: PromptCache,
 ) -> bool:
     """Answer one POST /v1/messages; False when the connection must be closed."""
     if not request.headers.keys() & {"authorization", "x-api-key"}:
         await _refuse(wire, Refusal(status=401, error_type="authentication_error"))
         return True
-    try:
-        call = parse_call(request.body)
-    except RefusedRequestError as error:
-        await _refuse(wire, Refusal(status=400, message=str(error)))
+    parsed = _parsed(request.body)
+    if isinstance(parsed, Refusal):
+        await _refuse(wire, parsed)
         return True
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        await _refuse(wire, Refusal(status=400, message=f"not a Messages request: {error!r}"))
-        return True
-    call = log.number(call)
+    call = log.number(parsed)
+    visit = cache.visit(call.model, call.places, call.at_s)
+    call = evolve(call, cached=visit.tokens)
     entry = log.open(call, connection)
-    log.close(entry, await _play_until_client_leaves(wire, call, script=script, entry=entry))
+    play = partial(_play, wire, call, opened=partial(cache.keep, visit))
+    outcome = await _play_until_client_leaves(wire, call, play, script=script, entry=entry)
+    log.close(entry, outcome)
     return entry.outcome in ("answered", "refused")
 
 
-async def _play_until_client_leaves(wire: Wire, call: Call, *, script: Script, entry: Entry) -> str:
+async def _count_tokens(wire: Wire, request: HttpRequest) -> None:
+    """Answer POST /v1/messages/count_tokens, which has no max_tokens."""
+    parsed = _parsed(request.body, counted=True)
+    if isinstance(parsed, Refusal):
+        await _refuse(wire, parsed)
+        return
+    await wire.answer(200, _JSON, orjson.dumps({"input_tokens": parsed.input_tokens}))
+
+
+def _parsed(body: bytes, *, counted: bool = False) -> Call | Refusal:
+    try:
+        return parse_call(body, counted=counted)
+    except RefusedRequestError as error:
+        return Refusal(status=400, message=str(error))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Refusal(status=400, message=f"not a Messages request: {error!r}")
+
+
+async def _play_until_client_leaves(
+    wire: Wire, call: Call, plays: Play, *, script: Script, entry: Entry
+) -> str:
     """Send the script's answer, and stop at once when the client closes. Returns the outcome."""
     outcome = "disconnected"
 
     async def play(scope: trio.CancelScope) -> None:
         nonlocal outcome
         try:
-            outcome = await _play(wire, call, _answer(script, call), entry)
+            outcome = await plays(_answer(script, call), entry)
         except trio.BrokenResourceError:
             outcome = "disconnected"
         scope.cancel()
@@ -151,8 +181,18 @@ def _answer(script: Script, call: Call) -> Reply | Refusal:
         return Refusal(status=500, error_type="api_error", message=f"script failed: {error!r}")
 
 
-async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -> str:
-    """Send an answer as its script describes it, faults included. Returns the outcome."""
+async def _play(
+    wire: Wire,
+    call: Call,
+    answer: Reply | Refusal,
+    entry: Entry,
+    *,
+    opened: Callable[[], None],
+) -> str:
+    """Send an answer as its script describes it, faults included. Returns the outcome.
+
+    `opened` is called when its first bytes are sent.
+    """
     entry.rule = answer.rule
     if isinstance(answer, Refusal):
         await trio.sleep(answer.first_delay_s)
@@ -168,14 +208,17 @@ async def _play(wire: Wire, call: Call, answer: Reply | Refusal, entry: Entry) -
     if answer.fault is Fault.HTML:
         await wire.answer(200, "text/html; charset=utf-8", _WEB_PAGE)
     elif call.stream:
-        await _stream(wire, call, answer, entry)
+        await _stream(wire, call, answer, entry, opened=opened)
     else:
         await trio.sleep(answer.first_delay_s)
+        opened()
         await wire.answer(200, _JSON, orjson.dumps(message(call, answer, _message_id(call))))
     return "answered" if answer.fault in (None, Fault.STRANGE_EVENTS) else "broken"
 
 
-async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
+async def _stream(
+    wire: Wire, call: Call, reply: Reply, entry: Entry, *, opened: Callable[[], None]
+) -> None:
     """Send a reply as an event stream, each piece at its time, and end it as its fault requires."""
     await wire.open_answer(200, "text/event-stream; charset=utf-8")
     if reply.fault is Fault.EMPTY:
@@ -187,6 +230,8 @@ async def _stream(wire: Wire, call: Call, reply: Reply, entry: Entry) -> None:
             due += piece.delay_s
             await trio.sleep_until(due)
         await wire.send(piece.data)
+        if not entry.chunk_count:
+            opened()
         entry.chunk_count += 1
     match reply.fault:
         case Fault.STALL:
@@ -226,16 +271,19 @@ def _retry_after(refusal: Refusal) -> Iterator[tuple[str, str]]:
         yield "retry-after", formatdate(now_s + refusal.retry_after_date_s, usegmt=True)
 
 
-def parse_call(body: bytes) -> Call:
-    """Return the call in a request body.
+def parse_call(body: bytes, *, counted: bool = False) -> Call:
+    """Return the call in a request body; one that is only `counted` has no limit of its answer.
 
     Raises `RefusedRequestError` for a request that the API refuses, ValueError and the like for
     JSON that is none.
     """
     fields = orjson.loads(body)
+    if counted:
+        fields = {"max_tokens": 1, **fields}
     if (refusal := refusal_of(fields)) is not None:
         raise RefusedRequestError(refusal)
     system = fields.get("system", "")
+    places = places_of(fields)
     return Call(
         model=fields["model"],
         system=system if isinstance(system, str) else text_of({"content": system}),
@@ -243,8 +291,9 @@ def parse_call(body: bytes) -> Call:
         tools=fields.get("tools", []),
         max_tokens=fields["max_tokens"],
         stream=bool(fields.get("stream", False)),
-        input_tokens=len(body) // CHARS_PER_TOKEN,
+        input_tokens=tokens_of(places),
         temperature=fields.get("temperature"),
+        places=places,
     )
 
 

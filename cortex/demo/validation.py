@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from attrs import define, field
 
+from cortex.demo.cache_marks import mark_problems
+
 NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _CALL_FIELDS: Final = frozenset({"type", "id", "name", "input", "cache_control", "caller"})
@@ -39,6 +41,7 @@ def _problems(request: Mapping[str, Any]) -> Iterator[str]:
     for place, message in enumerate(messages):
         is_last = place == len(messages) - 1
         yield from conversation.problems(f"messages.{place}", message, is_last=is_last)
+    yield from mark_problems(request)
 
 
 @define

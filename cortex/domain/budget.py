@@ -11,7 +11,7 @@ import attrs
 import orjson
 
 from cortex.domain.errors import InvalidValueError, UsageError
-from cortex.domain.model import ModelRequest
+from cortex.domain.model import CacheTtl, ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.domain.usage import Usage
 
@@ -123,7 +123,8 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     text_bytes = len(body) - image_bytes
     most = ceil(text_bytes / LEAST_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_MAX
     likely = ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_LIKELY
-    for_an_hour = most if b'"ttl":"1h"' in body else 0
+    is_kept = request.cache is CacheTtl.HOUR or b'"ttl":"1h"' in body
+    for_an_hour = most if is_kept else 0
     dearest = [
         prices.cost(request.model, usage)
         for usage in (

@@ -116,6 +116,9 @@ class Tools(Protocol):
         `arguments`: None if they are not known whole.
         """
 
+    def asks(self, name: str) -> bool:
+        """Return whether people are asked before its calls, unless an agent's rule permits them."""
+
     def is_required(self, name: str) -> bool:
         """Return whether a failure of this tool fails the step that called it."""
 

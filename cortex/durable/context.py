@@ -12,7 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
 import attrs
@@ -26,7 +26,7 @@ from cortex.domain.job import StepKind
 from cortex.domain.log_line import Level
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
-from cortex.domain.model import ModelOptions, ModelRequest, ModelResponse
+from cortex.domain.model import CacheTtl, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.model_options import NO_OPTIONS, check_options
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
@@ -263,6 +263,11 @@ class Context:
         """Return whether an earlier attempt has recorded a step of this name."""
         return self._journal.recorded(name)
 
+    @property
+    def has_asked_people(self) -> bool:
+        """Whether people had decided something for this job before this attempt began."""
+        return self._journal.has_asked_people
+
     def for_agent(self, agent_id: UUID, version: int) -> "Context":
         """Return a context of the same attempt whose calls are those of an agent.
 
@@ -324,6 +329,7 @@ class Context:
         tools: Sequence[Mapping[str, Any]] = (),
         max_tokens: int = 4096,
         options: ModelOptions = NO_OPTIONS,
+        cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, ModelResponse]:
@@ -332,6 +338,9 @@ class Context:
         The response is recorded before this returns: it is never paid for twice. `options`:
         temperature, thinking and so on. `timeout`: seconds for the whole call, at most 450.
         `urgency`: how often and how soon it is repeated inside the step.
+        `cache`: how long the provider keeps the prompt, where it has a cache. Off by default:
+        a write costs 1.25 times the input, for an hour twice, and pays only if a later call begins
+        with the same tools, system and messages, which then cost a tenth.
         """
         if timeout is not None:
             check_timeout("llm_call", timeout, source=f"model call {name!r}: timeout")
@@ -342,6 +351,7 @@ class Context:
             tools=tuple(tools),
             max_tokens=max_tokens,
             options=options,
+            cache=_cache_ttl(name, cache),
         )
         check_options(
             options,
@@ -756,3 +766,10 @@ class Context:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__)
+
+
+def _cache_ttl(name: str, ttl: str) -> CacheTtl:
+    if ttl not in tuple(CacheTtl):
+        message = f"model call {name!r}: cache is {ttl!r}, not one of {', '.join(CacheTtl)}"
+        raise InvalidValueError(message)
+    return CacheTtl(ttl)

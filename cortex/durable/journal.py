@@ -568,6 +568,11 @@ class Journal:
         """Let the replay go on without the step of this key, if it is on record."""
         self._replay.mark_recorded(key)
 
+    @property
+    def has_asked_people(self) -> bool:
+        """Whether an earlier attempt has recorded a decision of people."""
+        return any(step.kind is StepKind.APPROVAL for step in self._memo.values())
+
     def recorded(self, key: str) -> bool:
         """Return whether an earlier attempt has recorded a step under this key."""
         return key in self._memo

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from cortex.agent.models.answer import ModelAnswer
+from cortex.agent.models.anthropic_caching import Marking, Markings, marked
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
-from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError, ModelUnavailableError
+from cortex.agent.models.errors import (
+    BrokenAnswerError,
+    ErrorEventError,
+    ModelRejectedError,
+    ModelUnavailableError,
+)
 from cortex.agent.models.events import AnswerDecoder
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CLIENT_NOT_LOADED, CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import CacheTtl, ModelRequest, ModelResponse
 from cortex.domain.redaction import excerpt
 from cortex.domain.usage import Usage
 
@@ -53,6 +59,7 @@ class AnthropicModel:
         self._unix_ms = unix_ms or system_chance().unix_ms
         self._loading = Lock()
         self._client: AsyncAnthropic | None = None
+        self._markings = Markings()
 
     def preload(self) -> "AsyncAnthropic":
         """Import the SDK and make its client. Blocks for a second: call it in a thread.
@@ -78,8 +85,23 @@ class AnthropicModel:
         answer = ModelAnswer(
             model=request.model, on_text=on_text, on_open=on_open, on_usage=on_usage
         )
-        call = _StreamedCall(client, request, answer=answer, limits=limits, unix_ms=self._unix_ms)
-        return await call.run(deadline)
+        while True:
+            marking = self._markings.of(request.model)
+            call = _StreamedCall(
+                client,
+                request,
+                marking=marking,
+                answer=answer,
+                limits=limits,
+                unix_ms=self._unix_ms,
+            )
+            try:
+                return await call.run(deadline)
+            except ModelRejectedError as error:
+                # Refused at once and not paid for; a server that takes no marks is none the worse.
+                is_marked = request.cache is not CacheTtl.OFF
+                if not (is_marked and self._markings.weaken(request.model, marking, error)):
+                    raise
 
     async def _loaded(
         self, request: ModelRequest, deadline: float, limits: CallLimits
@@ -115,11 +137,13 @@ class _StreamedCall:
         client: "AsyncAnthropic",
         request: ModelRequest,
         *,
+        marking: Marking,
         answer: ModelAnswer,
         limits: CallLimits,
         unix_ms: Callable[[], int],
     ) -> None:
         self._client = client
+        self._marking = marking
         self._request = request
         self._limits = limits
         self._unix_ms = unix_ms
@@ -215,7 +239,7 @@ class _StreamedCall:
     def _arguments(self) -> dict[str, Any]:
         import httpx2  # noqa: PLC0415 - part of the SDK, and as slow to import
 
-        arguments = self._request.to_json()
+        arguments = marked(self._request.to_json(), self._request.cache, self._marking)
         temperature = arguments.pop("options", {}).get("temperature")
         if temperature is not None:  # the API takes it from older models; the SDK has dropped it
             arguments["extra_body"] = {"temperature": temperature}

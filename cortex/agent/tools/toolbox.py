@@ -94,6 +94,10 @@ class Toolbox:
             pass  # whichever code runs
         return None
 
+    def asks(self, name: str) -> bool:
+        """Return whether people are asked before its calls, unless an agent's rule permits them."""
+        return self._tool(name).declared.mark.approve
+
     def is_required(self, name: str) -> bool:
         """Return whether its failure fails the step that called it."""
         return self._tool(name).is_required

@@ -168,6 +168,9 @@ class EchoTools:
 
     def misfit(self, *_: object) -> None: ...
 
+    def asks(self, name: str) -> bool:  # noqa: ARG002
+        return False
+
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 

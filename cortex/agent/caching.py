@@ -1,0 +1,48 @@
+"""How long the provider keeps an agent's prompt between its turns.
+
+Each turn repeats the prompt of the turn before, so that caching pays from the second turn on: a
+read costs a tenth of the input, a write 1.25 times as much for five minutes and twice for an hour.
+A pause that is longer than the cache's life costs the whole prompt again.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Literal
+
+import attrs
+
+from cortex.domain.model import CacheTtl
+
+if TYPE_CHECKING:
+    from cortex.agent.spec import AgentSpec
+
+LONG_S: Final = 300.0
+"""The life of the shorter cache, and so the longest pause that it survives."""
+Ttl = Literal["5m", "1h", "off", False]
+"""False is how YAML reads `off`."""
+
+
+def _worded(value: object) -> object:
+    return "off" if value is False else value
+
+
+@attrs.frozen(kw_only=True)
+class CacheTerms:
+    """The agent's own choice. None: five minutes, or an hour if long pauses are likely."""
+
+    ttl: Ttl | None = attrs.field(default=None, converter=_worded)
+
+
+def chosen_ttl(spec: "AgentSpec", *, asking: Iterable[str], has_waited: bool) -> CacheTtl:
+    """Return how long an agent's prompt is kept: the same for a job, whichever pod runs it.
+
+    `asking`: the agent's tools whose own mark asks people. `has_waited`: the job has waited for
+    people before. An hour is chosen if people are likely to be asked between two turns, or if the
+    specification lets a tool run for over five minutes.
+    """
+    if spec.cache.ttl is not None:
+        return CacheTtl(str(spec.cache.ttl))
+    asks_by_rule = any(each.approve for each in spec.approvals)
+    asks_on_stop = "ask" in attrs.asdict(spec.on_stop).values()
+    is_slow = any(each > LONG_S for each in spec.limits.tool_timeouts.values())
+    pauses = has_waited or asks_by_rule or asks_on_stop or is_slow or any(asking)
+    return CacheTtl.HOUR if pauses else CacheTtl.FIVE_MINUTES
