@@ -6,33 +6,18 @@ A pause that is longer than the cache's life costs the whole prompt again.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final
 
 import attrs
 
+from cortex.agent.spec import AgentSpec
 from cortex.domain.model import CacheTtl
-
-if TYPE_CHECKING:
-    from cortex.agent.spec import AgentSpec
 
 LONG_S: Final = 300.0
 """The life of the shorter cache, and so the longest pause that it survives."""
-Ttl = Literal["5m", "1h", "off", False]
-"""False is how YAML reads `off`."""
 
 
-def _worded(value: object) -> object:
-    return "off" if value is False else value
-
-
-@attrs.frozen(kw_only=True)
-class CacheTerms:
-    """The agent's own choice. None: five minutes, or an hour if long pauses are likely."""
-
-    ttl: Ttl | None = attrs.field(default=None, converter=_worded)
-
-
-def chosen_ttl(spec: "AgentSpec", *, asking: Iterable[str], has_waited: bool) -> CacheTtl:
+def chosen_ttl(spec: AgentSpec, *, asking: Iterable[str], has_waited: bool) -> CacheTtl:
     """Return how long an agent's prompt is kept: the same for a job, whichever pod runs it.
 
     `asking`: the agent's tools whose own mark asks people. `has_waited`: the job has waited for

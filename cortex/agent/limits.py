@@ -114,6 +114,18 @@ class AgentBudget:
             raise UnfitError("has neither usd nor tokens")
 
 
+def _worded(value: object) -> object:
+    return "off" if value is False else value
+
+
+@attrs.frozen(kw_only=True)
+class CacheTerms:
+    """How long the provider is to keep the agent's prompt; None: as `chosen_ttl` chooses."""
+
+    ttl: Literal["5m", "1h", "off", False] | None = attrs.field(default=None, converter=_worded)
+    """False is how YAML reads `off`."""
+
+
 @attrs.frozen(kw_only=True)
 class OnStop:
     """The reaction when the model stops before it is done: go on, ask people, or fail the job.

@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
-from cortex.agent.caching import CacheTerms
 from cortex.agent.confinement.terms import CommandTerms
-from cortex.agent.limits import AgentBudget, AgentLimits, OnStop, named, within
+from cortex.agent.limits import AgentBudget, AgentLimits, CacheTerms, OnStop, named, within
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
