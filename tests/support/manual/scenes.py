@@ -188,7 +188,10 @@ SCENES: Final[Mapping[str, Scene]] = {
         }
     ),
     "docs/guides/agents.md": Scene(
-        blocks={"secrets:": Run(f"{_AGENT} agent secretive < $BLOCK")},
+        blocks={
+            "cache:": Run(f"{_AGENT} agent thrifty < $BLOCK"),
+            "secrets:": Run(f"{_AGENT} agent secretive < $BLOCK"),
+        },
     ),
     "docs/guides/approvals.md": Scene(
         given=_APPROVAL + "ONE=$(ask); OTHER=$(ask)\n",
