@@ -103,7 +103,7 @@ def test_an_entry_further_back_than_twenty_blocks_needs_a_mark_of_its_own() -> N
     assert served(cache, asked).read > 0
 
 
-def test_what_is_written_is_counted_by_its_life() -> None:
+def test_usage_counts_writes_by_their_life() -> None:
     cache = PromptCache()
     asked = request(LONG, mark=MARK, system=system(LONG, HOUR))
     tokens = served(cache, asked)
