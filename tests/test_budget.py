@@ -42,6 +42,7 @@ BUDGETS_S: Final = {
     "tests/hostile": 30.0,
     "tests/http": 37.5,
     "tests/options": 2.5,  # what is asked of models: options, output, files
+    "tests/providers": 4.0,  # the clients of models, against a strict fake of each API
     "tests/runtime": 22.5,
     "tests/sql": 10.5,
     "tests/store": 60.0,

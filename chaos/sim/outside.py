@@ -20,7 +20,7 @@ from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.demo.validation import refusal_of
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.http_client.poster import Answer, Headers, Target
 
@@ -172,13 +172,17 @@ class Receiver(httpx2.AsyncBaseTransport):
 class Model:
     """A model client that answers as `chaos.workloads.model_script` does."""
 
-    provider: Final = "scripted"
-
     def __init__(self, world: Scene) -> None:
         self._world = world
         self._dice = random.Random(f"model {world.seed}")
         self._call_counts: dict[str, int] = {}
         self.calls: list[ModelCall] = []
+
+    def provider_of(self, model: str) -> str:  # noqa: ARG002
+        return "scripted"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import trio
 
@@ -11,7 +11,7 @@ from cortex.agent.tools.toolbox import Toolbox
 from cortex.bench import workload
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.registry import Registry
 from cortex.postgres.bridge import Port, open_port
@@ -26,7 +26,11 @@ T = TypeVar("T")
 class _InstantModel:
     """Answers at once, so that only the runtime's cost of a call remains."""
 
-    provider: Final = "instant"
+    def provider_of(self, model: str) -> str:  # noqa: ARG002
+        return "instant"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(
         self,

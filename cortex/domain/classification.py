@@ -2,7 +2,8 @@
 
 `failure_of` is a pure function of the error; its knowledge is in the tables of `failure`. It
 recognises errors of libraries that this package may not import by their attributes (`status_code`,
-`sqlstate`, `errno`) and by the names of their classes.
+`sqlstate`, `errno`) and by the names of their classes. The errors of a model provider's SDK are
+judged by the client that is built on it: see `register_library`.
 """
 
 from collections.abc import Iterator
@@ -15,8 +16,6 @@ import attrs
 
 from cortex.domain.errors import CortexError, TimedOutError
 from cortex.domain.failure import (
-    API_DETAILS,
-    API_TYPES,
     CANCELLED,
     CODES,
     ERRNOS,
@@ -32,9 +31,10 @@ from cortex.domain.failure import (
     CallFailure,
     Failure,
     FailureClass,
+    LibraryErrors,
 )
 from cortex.domain.redaction import clean_text
-from cortex.domain.retry import retry_after_of, should_retry_of
+from cortex.domain.retry import now_of, retry_after_of, should_retry_of
 
 # --- Examining foreign errors: members of groups, causes, attributes.
 
@@ -123,6 +123,18 @@ ASYNCIO_UNDER_TRIO: Final = (
     "You're within a Trio environment",
 )
 """How errors begin that asyncio, or trio_asyncio for it, raises in a trio task."""
+
+
+_libraries: Final[dict[str, LibraryErrors]] = {}
+_kinds: Final = dict(KINDS)
+_wrappers: Final = set(WRAPPERS)
+
+
+def register_library(errors: LibraryErrors) -> None:
+    """Have the errors of a library judged as its client says; again: replaces what it said."""
+    _libraries[errors.package] = errors
+    _kinds.update({f"{errors.package}.{kind}": code for kind, code in errors.kinds.items()})
+    _wrappers.update(f"{errors.package}.{kind}" for kind in errors.wrappers)
 
 
 def classify(error: BaseException) -> FailureClass:
@@ -228,21 +240,26 @@ def _judged(error: BaseException, now: datetime | None, visited: set[int]) -> Fa
         return failure_of_call(carried, describe(error))
     if isinstance(error, CortexError):
         return _of_ours(error)
-    kind = _kind(error)
-    code = _code_of_response(error) or _code_of_database(error) or _code_of_system(error, kind)
+    kind, library = _kind(error), _library(error)
+    code = (
+        (library.code_of(error) if library is not None else None)
+        or _code_of_response(error)
+        or _code_of_database(error)
+        or _code_of_system(error, kind)
+    )
     if code is None and _is_asyncio_under_trio(error):
         code = "asyncio_called"
-    if code is None and kind in WRAPPERS:
+    if code is None and kind in _wrappers:
         within = _of_cause(error, now, visited)
         if within is not None and within.code != UNKNOWN:
             return within
-    code = code or KINDS.get(kind, UNKNOWN)
+    code = code or _kinds.get(kind, UNKNOWN)
     meaning = CODES[code]
     return Failure(
         cls=_obedient(meaning.cls, should_retry=_should_retry(error)),
         code=code,
         message=f"{describe(error)}; {ON_TRIO}" if code == "asyncio_called" else describe(error),
-        retry_after_s=_retry_after_s(error, now),
+        retry_after_s=_retry_after_s(error, library, now),
         scope=meaning.scope,
         is_escalated=meaning.is_escalated,
     )
@@ -310,19 +327,12 @@ def _badness(failure: Failure) -> tuple[int, bool, bool, bool, float]:
 
 
 def _code_of_call(facts: CallFailure) -> str:
+    if facts.code is not None:
+        return facts.code
     if facts.status is None:
         return facts.type if facts.type in CODES else UNKNOWN
-    return _code_of_api(facts.status, facts.type, facts.detail)
-
-
-def _code_of_api(status: int, type_: object, detail: object) -> str:
-    """A spent limit comes as a 429, and an error inside a stream under the status 200."""
-    if isinstance(detail, str) and detail in API_DETAILS:
-        return API_DETAILS[detail]
-    listed = API_TYPES.get(type_) if isinstance(type_, str) else None
-    if listed == "billing":
-        return listed
-    return code_of_status(status) or listed or "api_error"
+    # An error inside a stream comes under the status 200.
+    return code_of_status(facts.status) or "api_error"
 
 
 def _code_of_response(error: BaseException) -> str | None:
@@ -332,9 +342,7 @@ def _code_of_response(error: BaseException) -> str | None:
         status = attribute(attribute(error, "response"), "status_code")
     if not isinstance(status, int) or isinstance(status, bool):
         return None
-    type_, detail = attribute(error, "type"), attribute(error, "error_code")
-    is_judged = status // 100 != _OK // 100 or isinstance(type_, str)
-    return _code_of_api(status, type_, detail) if is_judged else None
+    return code_of_status(status)
 
 
 def _code_of_database(error: BaseException) -> str | None:
@@ -379,18 +387,28 @@ def _kind(error: BaseException) -> str:
     """Return the row of an error in the tables: that of its class or of the nearest one above."""
     for each in type(error).__mro__:
         name = f"{str(each.__module__).partition('.')[0]}.{each.__name__}"
-        if name in KINDS or name in WRAPPERS:
+        if name in _kinds or name in _wrappers:
             return name
     return ""
 
 
-def _retry_after_s(error: BaseException, now: datetime | None) -> float | None:
-    response = attribute(error, "response")
-    headers = attribute(response, "headers")
+def _library(error: BaseException) -> LibraryErrors | None:
+    packages = (str(each.__module__).partition(".")[0] for each in type(error).__mro__)
+    return next((_libraries[each] for each in packages if each in _libraries), None)
+
+
+def _retry_after_s(
+    error: BaseException, library: LibraryErrors | None, now: datetime | None
+) -> float | None:
+    headers = attribute(attribute(error, "response"), "headers")
     if not callable(attribute(headers, "get")):
         return None
     try:
-        return retry_after_of(headers, now=now, status=attribute(response, "status_code"))
+        requested_s = retry_after_of(headers, now=now)
+        if requested_s is None and library is not None:
+            moment = now_of(headers, now)
+            return None if moment is None else library.pause_s(error, moment)
+        return requested_s
     except Exception:  # noqa: BLE001 -- not the headers of HTTP that they looked like
         return None
 

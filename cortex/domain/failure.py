@@ -1,6 +1,8 @@
 """A failure as one value: its class decides what happens next."""
 
 import errno
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
@@ -93,11 +95,12 @@ class Failure:
 class CallFailure:
     """The facts of a failed model call, not yet classified.
 
-    `type` is the API's own `error.type` if there is one, else one of our codes (connect_timeout,
-    ended_early …), else http_<status>. `detail` is the API's own code for the cause, which few
-    errors have. `status` is that of the HTTP response (200 when the error came inside the stream),
-    None without one. `retry_after` is the header as sent, `retry_after_s` its meaning, and
-    `should_retry` whether the server says that a retry can help. `limit_s` is the limit that fired.
+    `type` is the API's own name of the error if there is one, else one of our codes
+    (connect_timeout, ended_early …), else http_<status>. `code` is the client's judgement, one of
+    `CODES`; None if the status, or else the type, says it all. `status` is that of the HTTP
+    response (200 when the error came inside the stream), None without one. `retry_after` is the
+    header as sent, `retry_after_s` its meaning, and `should_retry` whether the server says that a
+    retry can help. `limit_s` is the limit that fired.
     `usage` is what had been billed when it broke off, `has_content` whether a part of the answer
     had come, also from a server that counts nothing. `call_id` is the id under which its cost is
     booked.
@@ -106,7 +109,7 @@ class CallFailure:
     model: str
     host: str
     type: str
-    detail: str | None = None
+    code: str | None = None
     status: int | None = None
     request_id: str | None = None
     retry_after: str | None = None
@@ -116,6 +119,10 @@ class CallFailure:
     usage: Usage = field(factory=Usage)
     has_content: bool = False
     call_id: str | None = None
+    protocol: str = "the model's API"
+    """What the server was expected to speak."""
+    address: str = "the model's base URL"
+    """The setting that gives the server's address."""
 
     @property
     def source(self) -> str:
@@ -187,7 +194,7 @@ CODES: Final[dict[str, Meaning]] = {
     "malformed_answer": Meaning(_INFRA, "the answer violates the protocol"),
     "not_a_stream": Meaning(_INFRA, "another server answered: a web page, a proxy"),
     "not_messages_api": Meaning(
-        _PERMANENT, "two answers could not be read: the server does not speak the Messages API"
+        _PERMANENT, "two answers could not be read: the server does not speak the model's API"
     ),
     "redirected": Meaning(_PERMANENT, "the model's address leads to another host"),
     # time-outs
@@ -272,35 +279,9 @@ STATUS_FAMILIES: Final[dict[int, str]] = {
 }
 """By the first digit, for statuses without a row of their own. 2xx is no failure."""
 
-API_TYPES: Final[dict[str, str]] = {
-    "invalid_request_error": "invalid_request",
-    "authentication_error": "authentication",
-    "billing_error": "billing",
-    "permission_error": "permission",
-    "not_found_error": "not_found",
-    "conflict_error": "conflict",
-    "request_too_large": "request_too_large",
-    "rate_limit_error": "rate_limit",
-    "api_error": "api_error",
-    "timeout_error": "gateway_timeout",
-    "overloaded_error": "overloaded",
-}
-"""The Messages API's error types: they decide when the error comes inside a stream."""
-
 PROMPT_TOO_LONG: Final = "prompt_too_long"
 UNREADABLE: Final = frozenset({"malformed_answer", "not_a_stream"})
-"""Codes of answers of a server that does not speak the Messages API, or of one that is broken."""
-
-API_DETAILS: Final[dict[str, str]] = {
-    PROMPT_TOO_LONG: PROMPT_TOO_LONG,  # the API says it in its message only
-    "contract_spend_limit_reached": "billing",
-    "enforced_spend_limit_reached": "billing",
-    "linked_organization_billing_unavailable": "billing",
-    "linked_organization_spend_limit_reached": "billing",
-    "organization_on_hold": "account_suspended",
-}
-"""Causes named by the Messages API that are more specific than its status: a spent limit is a
-429."""
+"""Codes of answers of a server that does not speak the model's API, or of one that is broken."""
 
 ERRNOS: Final[dict[int, str]] = {
     errno.ECONNREFUSED: "connection_refused",
@@ -368,10 +349,6 @@ HTTP_CLIENTS: Final = ("httpx2", "httpcore2", "httpx", "httpcore")
 
 KINDS: Final[dict[str, str]] = {
     **{f"{client}.{kind}": code for client in HTTP_CLIENTS for kind, code in _HTTP.items()},
-    "anthropic.APITimeoutError": "timed_out",
-    "anthropic.APIConnectionError": "connection_failed",
-    "anthropic.APIResponseValidationError": "malformed_answer",
-    "anthropic.CredentialsError": "authentication",
     "asyncpg.DataError": "database_refused",
     "asyncpg.ClientConfigurationError": "database_refused",
     "asyncpg.UnsupportedClientFeatureError": "database_refused",
@@ -400,10 +377,23 @@ KINDS: Final[dict[str, str]] = {
 
 WRAPPERS: Final = frozenset(
     {
-        "anthropic.APIConnectionError",
-        "anthropic.APITimeoutError",
         "builtins.OSError",
         *(f"{client}.ConnectError" for client in HTTP_CLIENTS),
     }
 )
 """Unspecific classes: if their cause is more specific, it decides."""
+
+
+@frozen(kw_only=True)
+class LibraryErrors:
+    """The meaning of a library's own errors, given by the client that is built on the library."""
+
+    package: str
+    kinds: Mapping[str, str]
+    """Codes by the name of the class, like `KINDS` without the package."""
+    wrappers: frozenset[str] = frozenset()
+    """Names of unspecific classes, like `WRAPPERS`."""
+    code_of: Callable[[BaseException], str | None]
+    """Returns the code of an error that says more than its HTTP status; None: it does not."""
+    pause_s: Callable[[BaseException, datetime], float | None]
+    """Returns the seconds that a response asks for by other means than Retry-After."""

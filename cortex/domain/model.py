@@ -32,6 +32,18 @@ class CacheTtl(StrEnum):
     HOUR = "1h"
 
 
+@frozen(kw_only=True)
+class Capabilities:
+    """What a model can take, as far as its client knows: an API may refuse more."""
+
+    tools: bool = True
+    images: bool = True
+    documents: bool = True
+    """PDF files."""
+    output: bool = True
+    """`ModelRequest.output`: False if a caller has to ask for JSON by a tool of its own."""
+
+
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Thinking = int | Literal["adaptive", "off", False]
 """Tokens, or whether the model decides itself. YAML reads the word off as False."""

@@ -74,8 +74,7 @@ CALL_RETRIES: Final[dict[Urgency, CallRetry]] = {
 """Only for calls that may be repeated, while the pause fits in what is left of the step."""
 
 
-# --- The pause that a server asks for: Retry-After in its three forms, and the times at which a
-# rate limit of the Messages API is reset.
+# --- The pause that a server asks for: Retry-After in its three forms.
 
 
 FALLBACK_S: Final = 60.0
@@ -83,8 +82,6 @@ FALLBACK_S: Final = 60.0
 LONGEST_S: Final = 86_400.0
 """More than a day is no pause but a mistake."""
 
-TOO_MANY_REQUESTS: Final = 429
-_RESET: Final = re.compile(r"anthropic-ratelimit-([a-z-]{1,40})-reset")
 _SECONDS: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
 
 
@@ -96,23 +93,25 @@ class Headers(Protocol):
     def __iter__(self) -> Iterator[str]: ...
 
 
-def retry_after_of(
-    headers: Headers, *, now: datetime | None, status: int | None = None
-) -> float | None:
+def now_of(headers: Headers, now: datetime | None) -> datetime | None:
+    """Return the instant at which a response was sent: its own Date, or else `now`.
+
+    So no clock need agree with the server's.
+    """
+    sent = headers.get("date")
+    return (parse_http_date(sent) if sent else None) or now
+
+
+def retry_after_of(headers: Headers, *, now: datetime | None) -> float | None:
     """Return the seconds that a response asks for, None if it asks for no pause.
 
-    A date counts from the response's own Date header, so that no clock need agree with the
-    server's; without one from `now`, which must have a time zone. The reset of a rate limit counts
-    only for the `status` 429.
+    A date counts from `now_of`; `now` must have a time zone.
     """
     millis = headers.get("retry-after-ms")
     if millis is not None and _SECONDS.fullmatch(millis.strip()):
-        return _within_a_day(float(millis) / 1000)
-    value, sent = headers.get("retry-after"), headers.get("date")
-    now = (parse_http_date(sent) if sent else None) or now
-    if value is not None:
-        return parse_retry_after(value, now=now)
-    return _until_reset(headers, now) if status == TOO_MANY_REQUESTS and now is not None else None
+        return within_a_day(float(millis) / 1000)
+    value = headers.get("retry-after")
+    return None if value is None else parse_retry_after(value, now=now_of(headers, now))
 
 
 def should_retry_of(headers: Headers) -> bool | None:
@@ -120,38 +119,8 @@ def should_retry_of(headers: Headers) -> bool | None:
     return {"true": True, "false": False}.get((headers.get("x-should-retry") or "").strip().lower())
 
 
-def _until_reset(headers: Headers, now: datetime) -> float | None:
-    """Return the seconds until the limits that are used up have room again.
-
-    If the server does not say which ones are, until the first one has.
-    """
-    exhausted: list[float] = []
-    others: list[float] = []
-    for name in headers:
-        match = _RESET.fullmatch(name.lower())
-        moment = None if match is None else _moment(headers.get(name) or "")
-        if match is None or moment is None:
-            continue
-        left = headers.get(f"anthropic-ratelimit-{match[1]}-remaining")
-        is_exhausted = left is not None and left.strip() == "0"
-        (exhausted if is_exhausted else others).append(max(0.0, (moment - now).total_seconds()))
-    if exhausted:
-        return _within_a_day(max(exhausted))
-    return _within_a_day(min(others)) if others else None
-
-
-def _moment(value: str) -> datetime | None:
-    """Return the instant of an RFC 3339 date, or of seconds since 1970; None if it is invalid."""
-    try:
-        if value.isascii() and value.isdecimal():
-            return datetime.fromtimestamp(int(value), UTC)
-        moment = datetime.fromisoformat(value.strip())
-    except (ValueError, OverflowError, OSError):
-        return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def _within_a_day(seconds: float) -> float:
+def within_a_day(seconds: float) -> float:
+    """Return a pause that a server asks for; `FALLBACK_S` for one that must be a mistake."""
     return seconds if seconds <= LONGEST_S else FALLBACK_S
 
 
@@ -170,7 +139,7 @@ def parse_retry_after(value: str, *, now: datetime | None) -> float:
         if due is None or now is None:
             return FALLBACK_S
         requested_s = max(0.0, (due - now).total_seconds())
-    return _within_a_day(requested_s)
+    return within_a_day(requested_s)
 
 
 def parse_http_date(value: str) -> datetime | None:

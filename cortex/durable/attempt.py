@@ -16,7 +16,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
 from cortex.domain.log_line import JobLog
 from cortex.domain.messages.message import Message
-from cortex.domain.model import ModelRequest
+from cortex.domain.model import Capabilities, ModelRequest
 from cortex.domain.prices import PriceTable
 from cortex.domain.timeouts import check_step_timeout
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
@@ -137,6 +137,12 @@ class Tools(Protocol):
 
 class Models(Protocol):
     """Answers model requests; given by the pod."""
+
+    async def capabilities(self, model: str) -> Capabilities:
+        """Return what a model can take, as far as this pod knows.
+
+        Another pod may say something else: what a job makes of it belongs to its record.
+        """
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""

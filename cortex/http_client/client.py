@@ -455,7 +455,7 @@ def failure_of_response(response: Response, message: str) -> Failure:
         cls=class_of_status(response.status),
         code=code_of_status(response.status) or "unsettled",
         message=message,
-        retry_after_s=retry_after_of(response.headers, now=None, status=response.status),
+        retry_after_s=retry_after_of(response.headers, now=None),
     )
 
 

@@ -288,7 +288,7 @@ async def _read(connection: _Connection) -> Answer:
         elif isinstance(event, h11.Response):
             status = event.status_code
             named = {name.decode(): value.decode("latin-1") for name, value in event.headers}
-            retry_after_s = retry_after_of(named, now=None, status=status)
+            retry_after_s = retry_after_of(named, now=None)
             location = named.get("location", "")
         elif isinstance(event, h11.Data):
             body += event.data

@@ -14,9 +14,9 @@ import trio
 import cortex
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import BYTES_MAX, Quota
-from cortex.agent.models import providers
 from cortex.agent.models.client import ModelClient
-from cortex.agent.models.providers import ModelTrouble, Provider
+from cortex.agent.models.endpoint import Endpoint
+from cortex.agent.models.providers import Models, ModelTrouble
 from cortex.agent.tools import BUILT_IN
 from cortex.agent.tools.tool import tools_by_name
 from cortex.agent.tools.toolbox import Toolbox, close_workspaces
@@ -72,8 +72,7 @@ def standard_parts(
     apps: Sequence[ModuleType] = (),
     workspaces: Path,
     prices: PriceTable = LIST_PRICES,
-    base_url: str | None = None,
-    api_key: str | None = None,
+    endpoints: Sequence[Endpoint] = (),
     hidden: tuple[Path, ...] = (),
     is_unsafe: bool = False,
     workspace_bytes: int = BYTES_MAX,
@@ -81,8 +80,9 @@ def standard_parts(
 ) -> PodParts:
     """Return the parts of an ordinary pod: built-in and the apps' own jobs and tools, real models.
 
-    `hidden`: paths that no program of an agent may see, besides the folder around the workspaces;
-    `is_unsafe`: programs are not confined; `workspace_bytes`: how much disk a job may take.
+    `endpoints`: addresses of models besides those of the environment. `hidden`: paths that no
+    program of an agent may see, besides the folder around the workspaces; `is_unsafe`: programs are
+    not confined; `workspace_bytes`: how much disk a job may take.
 
     Raises `UsageError` when an app defines a job type or a tool whose name is taken.
     """
@@ -97,10 +97,10 @@ def standard_parts(
         what = f"tool {name!r}"
         registry.resources.check(what, tool.run, requested=tool.requested, given=given)
     confiner = Confiner.chosen(hidden=(workspaces.parent, *hidden), is_unsafe=is_unsafe)
-    provider = providers.chosen(api_key=api_key, base_url=base_url)
+    models = Models(endpoints)
     return PodParts(
         registry=registry,
-        client=provider.client,
+        client=models,
         tools=Toolbox(tools, confiner, Quota(workspace_bytes)),
         workspaces=workspaces,
         confinement=confiner.means,
@@ -108,14 +108,14 @@ def standard_parts(
         packages=packages(),
         prices=prices,
         handlers=handlers_by_name(*apps),
-        preload=partial(_preload, provider),
+        preload=partial(_preload, models),
     )
 
 
-def _preload(provider: Provider) -> ModelTrouble | None:
+def _preload(models: Models) -> ModelTrouble | None:
     for problem in problems():
         _log.warning("environment unusable", error=problem.message, hint=problem.hint)
-    return provider.preload()
+    return models.preload()
 
 
 async def preload(work: Callable[[], ModelTrouble | None]) -> None:

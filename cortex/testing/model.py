@@ -8,7 +8,7 @@ import attrs
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import UsageError
-from cortex.domain.model import Block, ModelRequest, ModelResponse
+from cortex.domain.model import Block, Capabilities, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.testing.clock import RunClock
 
@@ -94,7 +94,12 @@ class StepModel:
     clock: RunClock
     stuck: Callable[[str], None]
     """Ends the job, with a reason for people."""
-    provider: str = "test"
+
+    def provider_of(self, model: str) -> str:  # noqa: ARG002 -- a test's model answers for all
+        return "test"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(
         self,

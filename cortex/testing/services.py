@@ -18,7 +18,7 @@ from cortex.domain.failure import Failure
 from cortex.domain.job import Claim
 from cortex.domain.log_line import JobLog
 from cortex.domain.messages.message import Message
-from cortex.domain.model import ModelRequest
+from cortex.domain.model import Capabilities, ModelRequest
 from cortex.domain.policy import JobPolicy
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.timeouts import TIMEOUTS
@@ -113,6 +113,9 @@ class Models:
     clock: RunClock
     stuck: Callable[[str], None]
     rng: random.Random
+
+    async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         calls = ModelCalls(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic import AnthropicModel, standard
 from cortex.domain.confinement import Confinement
 from tests.support.pod_place import CASES, USERS, Place, of_case
 from tests.support.servers.scripted_model import API_KEY, ScriptedModel, scripted_model
@@ -32,6 +32,6 @@ def server() -> Iterator[ScriptedModel]:
 
 @pytest.fixture
 async def model(server: ScriptedModel) -> AsyncIterator[AnthropicModel]:
-    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+    client = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
     yield client
     await client.aclose()

@@ -16,9 +16,9 @@ import anthropic
 import pytest
 import trio
 
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic import AnthropicModel, standard
 from cortex.agent.models.client import CallLimits
-from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.errors import ErrorEventError, ModelRejectedError, ModelUnavailableError
 from cortex.demo.script import Call, Reply
 from cortex.demo.server import serve
 from cortex.domain import classification
@@ -109,7 +109,7 @@ async def test_the_request_arrives_as_it_was_asked() -> None:
         options=ModelOptions(temperature=0.25),
     )
     async with serve(script) as server:
-        client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+        client = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
         await client.respond(request)
         await client.aclose()
     (call,) = seen
@@ -266,7 +266,7 @@ async def test_an_error_inside_the_stream_is_judged_by_its_type(
     assert isinstance(error, expected)
     assert (error.failure.status, error.failure.type) == (200, type_)
     assert error.failure.usage.input_tokens > 0
-    assert isinstance(error.__cause__, anthropic.APIStatusError)
+    assert isinstance(error.__cause__, ErrorEventError)
 
 
 # --- broken streams
@@ -375,7 +375,7 @@ async def test_refused_connection_is_unavailability() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        client = AnthropicModel(api_key=API_KEY, base_url=f"http://127.0.0.1:{port}")
+        client = AnthropicModel(standard(api_key=API_KEY, base_url=f"http://127.0.0.1:{port}"))
         error = await failure_of(client, {"text": "never sent"})
     assert isinstance(error, ModelUnavailableError)
     assert error.failure.type == "connection_refused"
@@ -399,7 +399,7 @@ async def test_unresolvable_host_is_classified(code: int, expected: type[CortexE
             raise NotImplementedError
 
     trio.socket.set_custom_hostname_resolver(Resolver())
-    client = AnthropicModel(api_key=API_KEY, base_url="http://models.example")
+    client = AnthropicModel(standard(api_key=API_KEY, base_url="http://models.example"))
     with pytest.raises(expected, match=r"at models\.example"):
         await client.respond(asking({"text": "never sent"}))
     await client.aclose()
@@ -421,7 +421,9 @@ async def test_without_a_key(no_credentials: None) -> None:
 
 async def test_a_key_with_a_line_break_is_refused_and_not_shown() -> None:
     with pytest.raises(UsageError) as caught:
-        await AnthropicModel(api_key="sk-secret\n").respond(asking({"text": "never sent"}))
+        await AnthropicModel(standard(api_key="sk-secret\n")).respond(
+            asking({"text": "never sent"})
+        )
     assert "secret" not in str(caught.value)
 
 
@@ -434,7 +436,7 @@ async def test_certificates_that_cannot_be_read_are_named(
         path.write_text(content)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
     with pytest.raises(UsageError) as caught:
-        await AnthropicModel(api_key="sk").respond(asking({"text": "never sent"}))
+        await AnthropicModel(standard(api_key="sk")).respond(asking({"text": "never sent"}))
     assert f"SSL_CERT_FILE={path}" in str(caught.value)
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
 
@@ -458,7 +460,7 @@ async def test_a_redirect_to_another_host_gets_no_key(
     target = location.format(port=web.port)
     moved = f"HTTP/1.1 307 Moved\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"
     web.reply = moved.encode()
-    client = AnthropicModel(api_key="sk", base_url=web.url(path=""))
+    client = AnthropicModel(standard(api_key="sk", base_url=web.url(path="")))
     with pytest.raises((ModelRejectedError, ModelUnavailableError)) as caught, trio.fail_after(9):
         await client.respond(asking({"text": "no"}))
     await client.aclose()
@@ -478,7 +480,7 @@ async def test_a_proxy_takes_calls_to_the_model(
     monkeypatch.setenv("HTTP_PROXY", web.url())
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.delenv("no_proxy", raising=False)
-    client = AnthropicModel(api_key="sk", base_url="http://model.test")
+    client = AnthropicModel(standard(api_key="sk", base_url="http://model.test"))
     with pytest.raises(ModelRejectedError):
         await client.respond(asking({"text": "no"}))
     await client.aclose()
@@ -487,7 +489,7 @@ async def test_a_proxy_takes_calls_to_the_model(
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(UsageError, match="only http and https proxies") as caught:
-            await AnthropicModel(api_key="sk", base_url="http://model.test").respond(
+            await AnthropicModel(standard(api_key="sk", base_url="http://model.test")).respond(
                 asking({"text": "no"})
             )
         assert "or use NO_PROXY" in caught.value.message, "a job's record keeps no hint"
@@ -496,7 +498,9 @@ async def test_a_proxy_takes_calls_to_the_model(
 @pytest.mark.parametrize("base_url", ["localhost:8080", "ftp://example.com", "http://[::1"])
 async def test_address_without_http_or_host_is_refused(base_url: str) -> None:
     with pytest.raises(UsageError) as caught:
-        await AnthropicModel(api_key=API_KEY, base_url=base_url).respond(asking({"text": "no"}))
+        await AnthropicModel(standard(api_key=API_KEY, base_url=base_url)).respond(
+            asking({"text": "no"})
+        )
     assert "ANTHROPIC_BASE_URL" in (caught.value.hint or "")
 
 
@@ -517,7 +521,7 @@ def test_the_sdk_is_imported_late() -> None:
 
 
 async def test_preload_in_a_thread(server: ScriptedModel) -> None:
-    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+    client = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(trio.to_thread.run_sync, client.preload))
         nursery.start_soon(client.respond, asking({"text": "both at once"}))
@@ -529,7 +533,7 @@ async def test_clock_of_a_call_runs_while_the_sdk_is_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     go_on = threading.Event()
-    client = AnthropicModel(api_key=API_KEY, base_url="http://127.0.0.1:9")
+    client = AnthropicModel(standard(api_key=API_KEY, base_url="http://127.0.0.1:9"))
     monkeypatch.setattr(client, "preload", go_on.wait)
     try:
         with (
@@ -546,9 +550,9 @@ async def test_clock_of_a_call_runs_while_the_sdk_is_imported(
 async def test_import_time_counts_towards_the_limit_of_a_call(
     server: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+    client = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
     loaded = client.preload()
-    client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+    client = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
 
     def slow() -> anthropic.AsyncAnthropic:
         threading.Event().wait(0.45)

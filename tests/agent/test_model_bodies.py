@@ -4,7 +4,7 @@ import orjson
 import pytest
 import trio
 
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic import AnthropicModel, standard
 from cortex.agent.models.errors import ModelUnavailableError
 from cortex.domain import classification
 from cortex.domain.model import ModelRequest
@@ -24,7 +24,7 @@ async def test_body_that_ends_inside_an_event_is_cut_however_its_connection_ende
         {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
     )
     whole = b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in events)
-    client = AnthropicModel(api_key="sk", base_url=web.url(path=""))
+    client = AnthropicModel(standard(api_key="sk", base_url=web.url(path="")))
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n"
     for body, is_whole in ((whole, True), (whole.partition(b"_tok")[0], False)):
         web.reply = head.format(len(body)).encode() + body
@@ -51,7 +51,7 @@ async def test_connection_that_is_lost_in_the_middle_of_an_answer_is_paid(
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     web.reply = b"%b%x\r\n%b\r\nno length" % (head, len(body), body) + b"\r\n"
-    client = AnthropicModel(api_key="sk", base_url=web.url(path=""))
+    client = AnthropicModel(standard(api_key="sk", base_url=web.url(path="")))
     with pytest.raises(ModelUnavailableError) as caught:
         await client.respond(QUESTION)
     await client.aclose()

@@ -9,7 +9,7 @@ import orjson
 import pytest
 import trio
 
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic import AnthropicModel, standard
 from cortex.agent.models.errors import ModelRejectedError
 from cortex.demo.script_tools import tools
 from cortex.demo.server import parse_call, serve
@@ -62,7 +62,7 @@ async def gateway(
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(trio.serve_tcp, (made := Gateway(refusal)).converse, 0)
         port = listeners[0].socket.getsockname()[1]
-        client = AnthropicModel(api_key=API_KEY, base_url=f"http://127.0.0.1:{port}")
+        client = AnthropicModel(standard(api_key=API_KEY, base_url=f"http://127.0.0.1:{port}"))
         yield made, client
         await client.aclose()
         nursery.cancel_scope.cancel()
@@ -137,7 +137,7 @@ async def test_a_turn_of_many_calls_reads_what_the_turn_before_wrote() -> None:
     results = [{"type": "tool_result", "tool_use_id": f"u{n}", "content": "r"} for n in range(15)]
     prompt = program({"text": "done"}, mark=LONG)
     async with serve(tools) as server:
-        client = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+        client = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
         first = await client.respond(asking(prompt, system="s", tools=[TOOL]))
         turn = ({"role": "assistant", "content": uses}, {"role": "user", "content": results})
         second = await client.respond(asking(prompt, *turn, system="s", tools=[TOOL]))

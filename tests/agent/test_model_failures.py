@@ -10,10 +10,10 @@ import httpx2
 import pytest
 import trio
 
-from cortex.agent.models.anthropic import AnthropicModel
-from cortex.agent.models.anthropic_errors import translate
+from cortex.agent.models.anthropic import STANDARD, AnthropicModel, standard
 from cortex.agent.models.client import CallLimits
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.failures import ErrorReader, translate
 from cortex.domain.classification import classify, failure_of
 from cortex.domain.failure import CallFailure, Failure, FailureClass
 from cortex.domain.model import ModelRequest
@@ -126,7 +126,8 @@ async def test_a_retry_after_in_both_forms_and_none(
 
 async def test_a_date_of_a_server_without_a_clock_is_read_by_ours(server: ScriptedModel) -> None:
     client = AnthropicModel(
-        api_key=API_KEY, base_url=server.base_url, unix_ms=lambda: int(NOW.timestamp() * 1000)
+        standard(api_key=API_KEY, base_url=server.base_url),
+        unix_ms=lambda: int(NOW.timestamp() * 1000),
     )
     turn = {"status": 429, "retry_after": "Wed, 21 Oct 2015 07:28:40 GMT"}
     assert (await ours(client, turn)).retry_after_s == 10
@@ -249,7 +250,7 @@ async def test_missing_connection_is_a_connect_timeout() -> None:
             each.settimeout(0)
             each.connect_ex(address)
         url = f"http://127.0.0.1:{address[1]}"
-        client = AnthropicModel(api_key=API_KEY, base_url=url)
+        client = AnthropicModel(standard(api_key=API_KEY, base_url=url))
         failure = await ours(client, {}, CallLimits(total_s=30, idle_s=20, connect_s=0.2))
         assert (failure.code, failure.cls) == ("connect_timeout", INFRA)
         assert (failure.scope, failure.limit_s) == ("connect", 0.2)
@@ -272,7 +273,7 @@ async def test_closed_port_is_a_refused_connection() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        client = AnthropicModel(api_key=API_KEY, base_url=url)
+        client = AnthropicModel(standard(api_key=API_KEY, base_url=url))
         failure = await ours(client, {})
         assert (failure.code, failure.cls) == ("connection_refused", INFRA)
         await client.aclose()
@@ -295,7 +296,7 @@ async def test_unresolvable_host_is_classified(number: int, expected: FailureCla
 
     trio.socket.set_custom_hostname_resolver(Resolver())
     url = "http://models.example"
-    client = AnthropicModel(api_key=API_KEY, base_url=url)
+    client = AnthropicModel(standard(api_key=API_KEY, base_url=url))
     assert (await ours(client, {})).cls is expected
     await client.aclose()
     async with anthropic.AsyncAnthropic(api_key=API_KEY, base_url=url, max_retries=0) as sdk:
@@ -367,4 +368,6 @@ async def test_error_raised_by_a_callback_passes_unchanged(model: AnthropicModel
 
 def test_an_error_from_elsewhere_is_not_ours_to_translate() -> None:
     blank = CallFailure(model="m", host="h", type="")
-    assert translate(ValueError("a bug"), blank, limits=PATIENT, now=NOW) is None
+    reader = ErrorReader(protocol="an API", connection_errors=(), read=lambda _: None)
+    bug = ValueError("a bug")
+    assert translate(bug, blank, reader=reader, endpoint=STANDARD, limits=PATIENT, now=NOW) is None

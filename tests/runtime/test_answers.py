@@ -16,7 +16,7 @@ from cortex.domain.answer_text import AnswerPiece, Message
 from cortex.domain.clock import system_chance
 from cortex.domain.job import Claim
 from cortex.domain.job_feed import JobEvent
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.poll_rate import PollRate
 from cortex.domain.redaction import Redactor
 from cortex.domain.usage import Usage
@@ -45,6 +45,9 @@ class Speaker:
     """A model that streams the words a test sends; `None` ends its answer."""
 
     words: dict[str, "trio.MemorySendChannel[str | None]"] = field(factory=dict)
+
+    async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         send, receive = trio.open_memory_channel[str | None](1_000)

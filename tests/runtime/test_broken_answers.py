@@ -1,7 +1,7 @@
 """Providers whose answers begin and break: HTTP 200, message_start, then an error in the stream."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import pytest
@@ -16,7 +16,7 @@ from cortex.domain.budget import Estimate
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.retry import CallRetry
 from cortex.domain.usage import Usage
@@ -52,7 +52,12 @@ class Provider:
     pod: "TickingPod"
     is_overloaded: bool = True
     broken_count: int = 0
-    provider: ClassVar[str] = "scripted"
+
+    def provider_of(self, model: str) -> str:  # noqa: ARG002
+        return "scripted"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(
         self,

@@ -1,14 +1,14 @@
 """The error and the cost of one model call name each other."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 
 from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.errors import ModelUnavailableError
 from cortex.domain.failure import CallFailure
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.retry import CallRetry
 from cortex.domain.usage import Usage
@@ -36,7 +36,12 @@ class FailsOnce:
     """A model that breaks off its first answer."""
 
     calls: int = 0
-    provider: ClassVar[str] = "scripted"
+
+    def provider_of(self, model: str) -> str:  # noqa: ARG002
+        return "scripted"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, **_: Any) -> ModelResponse:
         self.calls += 1

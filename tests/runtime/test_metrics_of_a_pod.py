@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic import AnthropicModel, standard
 from cortex.agent.spec import AgentSpec
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
@@ -39,7 +39,7 @@ async def pod(
     database: str, model: ScriptedModel, tmp_path: Path, nursery: trio.Nursery
 ) -> AsyncIterator[Ready]:
     """A pod in this process; it is drained when the test is done."""
-    client = AnthropicModel(api_key=API_KEY, base_url=model.base_url)
+    client = AnthropicModel(standard(api_key=API_KEY, base_url=model.base_url))
     parts = attrs.evolve(standard_parts(apps=[pod_app], workspaces=tmp_path), client=client)
     shutdown, begun, ended = Shutdown(), trio.Event(), trio.Event()
     found: list[Ready] = []

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from cortex.demo.validation import refusal_of
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller
 from cortex.durable.step_outcome import StepOutcome
@@ -36,6 +36,9 @@ class Script:
 
     turns: Sequence[Turn | Exception]
     asked: list[ModelRequest] = attrs.field(factory=list)
+
+    async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:  # noqa: ARG002
         turn = self.turns[len(self.asked)]

@@ -1,124 +1,119 @@
-"""Translates the SDK's errors into Cortex's: one function.
+"""What the errors of the Messages API mean, without its SDK."""
 
-It only collects the facts of the failure; `cortex.domain.classification` decides their meaning. It
-imports the SDK at once: import this module late.
-"""
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from datetime import datetime
+from cortex.agent.models.failures import Headers, is_too_long
+from cortex.domain.classification import attribute
+from cortex.domain.failure import PROMPT_TOO_LONG, STATUSES, LibraryErrors
+from cortex.domain.retry import within_a_day
 
-import httpx2
-from anthropic import APIConnectionError, APIStatusError
-from attrs import evolve
-
-from cortex.agent.models.client import CallLimits
-from cortex.agent.models.errors import BrokenAnswerError, ModelRejectedError, ModelUnavailableError
-from cortex.domain.classification import causes, failure_of, failure_of_call
-from cortex.domain.failure import PROMPT_TOO_LONG, CallFailure
-from cortex.domain.redaction import excerpt
-from cortex.domain.retry import retry_after_of, should_retry_of
-
-CHECK_ADDRESS = "check ANTHROPIC_BASE_URL and the network"
-HINTS = {
-    "authentication": "check ANTHROPIC_API_KEY",
-    "billing": "check the account's billing",
-    "account_suspended": "ask Anthropic's support why the account is on hold",
-    "permission": "check what the API key may do",
-    "not_found": "check the model's name and ANTHROPIC_BASE_URL",
-    "request_too_large": "shorten the conversation",
-    "connect_timeout": CHECK_ADDRESS,
-    "connection_failed": CHECK_ADDRESS,
-    "connection_refused": CHECK_ADDRESS,
-    "host_lookup_failed": CHECK_ADDRESS,
-    "host_unknown": CHECK_ADDRESS,
-    "host_unreachable": CHECK_ADDRESS,
-    "network_unreachable": CHECK_ADDRESS,
-    "not_a_stream": CHECK_ADDRESS,
-    "not_messages_api": CHECK_ADDRESS,
-    "prompt_too_long": "shorten the conversation",
-    "redirected": "if that host is the model's, set ANTHROPIC_BASE_URL to it",
-    "tls_failed": CHECK_ADDRESS,
+TYPES: Final[Mapping[str, str]] = {
+    "invalid_request_error": "invalid_request",
+    "authentication_error": "authentication",
+    "billing_error": "billing",
+    "permission_error": "permission",
+    "not_found_error": "not_found",
+    "conflict_error": "conflict",
+    "request_too_large": "request_too_large",
+    "rate_limit_error": "rate_limit",
+    "api_error": "api_error",
+    "timeout_error": "gateway_timeout",
+    "overloaded_error": "overloaded",
 }
-_TOO_LONG = (
-    "prompt is too long",
-    "input is too long",
-    "exceed context limit",
-    "exceeds the context window",
-    "context length",
-    "context_length_exceeded",
-)
-"""How the API and gateways in front of other models say that the context is full."""
+"""The API's error types: they decide when the error comes inside a stream."""
+CAUSES: Final[Mapping[str, str]] = {
+    "contract_spend_limit_reached": "billing",
+    "enforced_spend_limit_reached": "billing",
+    "linked_organization_billing_unavailable": "billing",
+    "linked_organization_spend_limit_reached": "billing",
+    "organization_on_hold": "account_suspended",
+}
+"""Causes named by the API that are more specific than its status: a spent limit is a 429."""
+_OK: Final = 200
+_TOO_MANY_REQUESTS: Final = 429
+_RESET: Final = re.compile(r"anthropic-ratelimit-([a-z-]{1,40})-reset")
 
 
-def translate(
-    error: Exception, blank: CallFailure, *, limits: CallLimits, now: datetime
-) -> ModelUnavailableError | ModelRejectedError | None:
-    """Return the error to raise from `error`, or None if it did not come from the call.
+def code_of(status: int, *, type_: object, cause: object, message: str = "") -> str | None:
+    """Return the code of an error that says more than its status; None: it does not."""
+    if isinstance(cause, str) and cause in CAUSES:
+        return CAUSES[cause]
+    listed = TYPES.get(type_) if isinstance(type_, str) else None
+    if listed == "billing":
+        return listed
+    if STATUSES.get(status) == "invalid_request" and is_too_long(message):
+        return PROMPT_TOO_LONG
+    is_in_stream = status // 100 == _OK // 100 and isinstance(type_, str)
+    return (listed or "api_error") if is_in_stream else None
 
-    `blank` describes the call: model, host, usage. Everything else is taken from `error`. `now` is
-    for a Retry-After date in an answer without a Date.
+
+def until_reset(headers: Headers, now: datetime) -> float | None:
+    """Return the seconds until the limits that are used up have room again.
+
+    If the server does not say which ones are, until the first one has.
     """
-    match error:
-        case APIStatusError():
-            facts = _facts_of_status(error, blank, now)
-            return _raised(facts, excerpt(error.api_message or error.message))
-        case APIConnectionError() if (refused := _refused_redirect(error)) is not None:
-            return _raised(evolve(blank, type=refused.type), str(refused))
-        case APIConnectionError() | httpx2.TransportError():
-            facts = evolve(blank, type=failure_of(error).code)
-            return _raised(_with_limit(facts, limits), _message(error))
-        case BrokenAnswerError():
-            facts = evolve(blank, type=error.type)
-            return _raised(_with_limit(facts, limits), str(error))
-        case httpx2.HTTPError() | httpx2.StreamError():
-            return _raised(evolve(blank, type="malformed_answer"), excerpt(str(error)))
-        case _:
-            return None
+    exhausted: list[float] = []
+    others: list[float] = []
+    for name, moment in _resets(headers):
+        left = headers.get(f"anthropic-ratelimit-{name}-remaining")
+        is_exhausted = left is not None and left.strip() == "0"
+        (exhausted if is_exhausted else others).append(max(0.0, (moment - now).total_seconds()))
+    if exhausted:
+        return within_a_day(max(exhausted))
+    return within_a_day(min(others)) if others else None
 
 
-def _refused_redirect(error: Exception) -> BrokenAnswerError | None:
-    """Return our own error that the SDK took for one of the connection."""
-    return next((each for each in causes(error) if isinstance(each, BrokenAnswerError)), None)
+def _resets(headers: Headers) -> Iterator[tuple[str, datetime]]:
+    for name in headers:
+        match = _RESET.fullmatch(name.lower())
+        moment = None if match is None else _moment(headers.get(name) or "")
+        if match is not None and moment is not None:
+            yield match[1], moment
 
 
-def _raised(facts: CallFailure, message: str) -> ModelUnavailableError | ModelRejectedError:
-    failure = failure_of_call(facts, message)
-    family = ModelUnavailableError if failure.cls.is_transient else ModelRejectedError
-    return family(facts, message, hint=HINTS.get(failure.code))
+def _moment(value: str) -> datetime | None:
+    """Return the instant of an RFC 3339 date, or of seconds since 1970; None if it is invalid."""
+    try:
+        if value.isascii() and value.isdecimal():
+            return datetime.fromtimestamp(int(value), UTC)
+        moment = datetime.fromisoformat(value.strip())
+    except (ValueError, OverflowError, OSError):
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _facts_of_status(error: APIStatusError, blank: CallFailure, now: datetime) -> CallFailure:
-    headers = error.response.headers
-    detail = error.error_code
-    if detail is None and failure_of(error).code == "invalid_request":
-        text = f"{error.api_message or error.message}".lower()
-        detail = PROMPT_TOO_LONG if any(each in text for each in _TOO_LONG) else None
-    return evolve(
-        blank,
-        type=error.type or f"http_{error.status_code}",
-        detail=detail,
-        status=error.status_code,
-        request_id=error.request_id,
-        retry_after=headers.get("retry-after"),
-        retry_after_s=retry_after_of(headers, now=now, status=error.status_code),
-        should_retry=should_retry_of(headers),
+def _code_of_error(error: BaseException) -> str | None:
+    status = attribute(error, "status_code")
+    if not isinstance(status, int) or isinstance(status, bool):
+        return None
+    return code_of(
+        status,
+        type_=attribute(error, "type"),
+        cause=attribute(error, "error_code"),
+        message=str(attribute(error, "api_message") or ""),
     )
 
 
-def _with_limit(facts: CallFailure, limits: CallLimits) -> CallFailure:
-    """Add the seconds of the limit that fired, if it was one of ours."""
-    ours = {
-        "connect_timeout": limits.connect_s,
-        "total_timeout": limits.total_s,
-        "idle_timeout": limits.idle_s,
-    }
-    return evolve(facts, limit_s=ours.get(facts.type))
+def _pause_s(error: BaseException, now: datetime) -> float | None:
+    response: Any = attribute(error, "response")
+    if attribute(response, "status_code") != _TOO_MANY_REQUESTS:
+        return None
+    return until_reset(response.headers, now)
 
 
-def _message(error: Exception) -> str:
-    """Return the system's own message about the connection, if it has any."""
-    chain = list(causes(error))
-    if any(isinstance(each, httpx2.ConnectTimeout) for each in chain):
-        return "no connection in time"
-    words = (each.strerror for each in chain if isinstance(each, OSError))
-    system = next(filter(None, words), None)
-    return excerpt(system or str(chain[-1])) or type(chain[-1]).__name__
+ERRORS: Final = LibraryErrors(
+    package="anthropic",
+    kinds={
+        "APITimeoutError": "timed_out",
+        "APIConnectionError": "connection_failed",
+        "APIResponseValidationError": "malformed_answer",
+        "CredentialsError": "authentication",
+    },
+    wrappers=frozenset({"APIConnectionError", "APITimeoutError"}),
+    code_of=_code_of_error,
+    pause_s=_pause_s,
+)
+"""For job code that calls the SDK itself."""

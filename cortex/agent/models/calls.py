@@ -17,7 +17,7 @@ from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import CLIENT_NOT_LOADED, UNREADABLE, Failure, FailureClass
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.redaction import clean_text
 from cortex.domain.usage import Usage
 from cortex.durable.calls import (
@@ -50,6 +50,9 @@ class ModelCalls:
     facts: Facts
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
+
+    async def capabilities(self, model: str) -> Capabilities:
+        return self.client.capabilities(model)
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
@@ -94,7 +97,11 @@ class ModelCalls:
     ) -> StepOutcome:
         """Make the call and book it, whatever its outcome."""
         call = _ModelCall(
-            self.budget_guard, reservation, request, self.meter, provider=self.client.provider
+            self.budget_guard,
+            reservation,
+            request,
+            self.meter,
+            provider=self.client.provider_of(request.model),
         )
         try:
             response = await self.client.respond(
@@ -221,9 +228,9 @@ def _foreign(error: ModelUnavailableError) -> ModelRejectedError:
     facts = attrs.evolve(error.failure, type="not_messages_api", status=None)
     return ModelRejectedError(
         facts,
-        f"the server does not speak the Messages API: {UNREADABLE_MAX} answers could not be "
+        f"the server does not speak {facts.protocol}: {UNREADABLE_MAX} answers could not be "
         f"read, the last one because of {error.failure.type}",
-        hint="check ANTHROPIC_BASE_URL: it must be the address of a Messages API",
+        hint=f"check {facts.address}: it must be the address of {facts.protocol}",
     )
 
 

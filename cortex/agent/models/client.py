@@ -5,7 +5,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 
 
@@ -27,9 +27,12 @@ DEFAULT_LIMITS = CallLimits()
 class ModelClient(Protocol):
     """Anything that answers model requests."""
 
-    @property
-    def provider(self) -> str:
-        """Name of the provider, as the semantic conventions for generative AI spell it."""
+    def provider_of(self, model: str) -> str:
+        """Return the provider's name as the semantic conventions for generative AI spell it."""
+        ...
+
+    def capabilities(self, model: str) -> Capabilities:
+        """Return what a model can take, as far as this process knows; makes no call."""
         ...
 
     async def respond(
@@ -50,6 +53,7 @@ class ModelClient(Protocol):
         Raises:
             ModelUnavailableError: the same call may succeed later (overload, network, time-out).
             ModelRejectedError: it never will (bad key, unknown model, request refused).
-            UsageError: there is no usable API key or address.
+            UsageError: there is no usable API key or address, or the request asks for something
+                that the provider does not have.
         """
         ...

@@ -38,8 +38,9 @@ class BrokenAnswerError(Exception):
 
 
 class ErrorEventError(Exception):
-    """The API reported an error inside the stream; `body` is the event."""
+    """The API reported an error inside the stream; `body` is the event, below `headers`."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__(str(body.get("error")))
         self.body = body
+        self.headers: Any = {}

@@ -1,59 +1,186 @@
-"""The model providers that a pod can call: which client it gets, and what that needs.
+"""The models that a pod can call: `PROVIDER:MODEL`, and which client gets a call of it.
 
-To add one: write its client beside `anthropic.py`, choose it in `chosen`, and add the variables
-that hold its credentials.
+A name without a provider is Anthropic's. `PROVIDER` may also be the name of an endpoint in the
+settings: another address, with a key of its own, that speaks one of the known APIs.
+
+To add a provider: write its client beside `anthropic.py` and add its row to `PROVIDERS`, its kind
+to `endpoint.py`, and its SDK to the extras of pyproject.toml.
 """
 
 import os
-from collections.abc import Callable
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from typing import Any, Final
 
 import attrs
 
-from cortex.agent.models.anthropic import AnthropicModel
-from cortex.agent.models.client import ModelClient
-from cortex.domain.classification import describe
+from cortex.agent.models import anthropic, anthropic_errors
+from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
+from cortex.agent.models.endpoint import Endpoint
+from cortex.agent.models.streamed import StreamingClient
+from cortex.domain.classification import describe, register_library
 from cortex.domain.errors import UsageError
+from cortex.domain.failure import LibraryErrors
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
+from cortex.domain.usage import Usage
 
-CREDENTIALS: Final = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-"""Variables of the environment whose values are never shown or stored."""
+DEFAULT: Final = anthropic.PROVIDER
+"""The provider of a model's bare name."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class ModelTrouble:
     """Why model calls will fail; logged once the pod is ready."""
 
     event: str
     error: str | None = None
-    hint: str | None = attrs.field(default=None, kw_only=True)
+    hint: str | None = None
 
 
 @attrs.frozen(kw_only=True)
 class Provider:
-    """The client of a provider, and its slow imports."""
+    """One API that Cortex speaks."""
 
-    client: ModelClient
-    preload: Callable[[], ModelTrouble | None]
-    """Blocks for a second: call it in a thread. A model call before waits for it."""
+    standard: Endpoint
+    """Its own address and key, from the SDK's variables."""
+    client: Callable[[Endpoint], StreamingClient[Any]]
+    credentials: tuple[str, ...]
+    """Variables of the environment whose values are never shown or stored."""
+    errors: LibraryErrors
+    package: str
+    """The module of its SDK."""
+    extra: str | None = None
+    """The extra that installs the SDK; None: it is always there."""
+
+    @property
+    def is_installed(self) -> bool:
+        return self.extra is None or find_spec(self.package) is not None
+
+    def require_installed(self) -> None:
+        """Raise `UsageError` if the SDK is missing."""
+        if not self.is_installed:
+            raise UsageError(
+                f"provider {self.standard.name!r} needs a package that is not installed",
+                hint=f"pip install cortex-durable[{self.extra}]",
+            )
 
 
-def chosen(*, api_key: str | None = None, base_url: str | None = None) -> Provider:
-    """Return the provider of a pod's models; what is None comes from the environment."""
-    client = AnthropicModel(api_key=api_key, base_url=base_url)
-    has_key = api_key is not None or any(name.startswith("ANTHROPIC_") for name in os.environ)
-    return Provider(client=client, preload=partial(_preload, client, has_key=has_key))
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    anthropic.PROVIDER: Provider(
+        standard=anthropic.STANDARD,
+        client=anthropic.AnthropicModel,
+        credentials=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+        errors=anthropic_errors.ERRORS,
+        package="anthropic",
+    ),
+}
+CREDENTIALS: Final = tuple(name for each in PROVIDERS.values() for name in each.credentials)
+"""Variables of the environment whose values are never shown or stored."""
+
+for _provider in PROVIDERS.values():
+    register_library(_provider.errors)
 
 
-def _preload(client: AnthropicModel, *, has_key: bool) -> ModelTrouble | None:
-    # A pod without models is fine for jobs that need none, and saves the second of the SDK's
-    # import.
-    if not has_key:
-        return ModelTrouble("no key for models in the environment", hint="set ANTHROPIC_API_KEY")
-    try:
-        client.preload()
-    except UsageError as error:
-        return ModelTrouble("model calls will fail", error.message, hint=error.hint)
-    except Exception as error:  # noqa: BLE001 -- each call will raise it: no reason to end the pod
-        return ModelTrouble("model calls will fail", describe(error))
-    return None
+class Models:
+    """A `ModelClient` for all models of a pod. Makes a client when its first model is called."""
+
+    def __init__(self, endpoints: Iterable[Endpoint] = ()) -> None:
+        standard = [each.standard for each in PROVIDERS.values()]
+        self._endpoints = {each.name: each for each in (*standard, *endpoints)}
+        self._clients: dict[str, StreamingClient[Any]] = {}
+
+    def provider_of(self, model: str) -> str:
+        return self._client(model)[0].provider_of(model)
+
+    def capabilities(self, model: str) -> Capabilities:
+        client, name = self._client(model)
+        return client.capabilities(name)
+
+    async def respond(
+        self,
+        request: ModelRequest,
+        *,
+        on_text: Callable[[str], None] | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+        limits: CallLimits = DEFAULT_LIMITS,
+    ) -> ModelResponse:
+        client, name = self._client(request.model)
+        PROVIDERS[client.endpoint.kind].require_installed()
+        return await client.respond(
+            request,
+            name=name,
+            on_text=on_text,
+            on_open=on_open,
+            on_usage=on_usage,
+            limits=limits,
+        )
+
+    def preload(self) -> ModelTrouble | None:
+        """Import the SDKs that have a key, so that first calls need not wait for them.
+
+        Blocks for a second: call it in a thread. A pod without models is fine for jobs that need
+        none, and saves the second.
+        """
+        chosen = [each for each in self._endpoints.values() if _has_key(each)]
+        if not chosen:
+            names = ", ".join(each.standard.key_from for each in PROVIDERS.values())
+            return ModelTrouble(
+                event="no key for models in the environment",
+                hint=f"set {names.replace(', ', ' or ')}",
+            )
+        troubles = [trouble for each in chosen if (trouble := self._preloaded(each)) is not None]
+        return troubles[0] if troubles else None
+
+    async def aclose(self) -> None:
+        """Close the idle connections. Calls in flight break."""
+        for client in self._clients.values():
+            await client.aclose()
+
+    def _preloaded(self, endpoint: Endpoint) -> ModelTrouble | None:
+        try:
+            PROVIDERS[endpoint.kind].require_installed()
+            self._of(endpoint).preload()
+        except UsageError as error:
+            return ModelTrouble(event="model calls will fail", error=error.message, hint=error.hint)
+        except Exception as error:  # noqa: BLE001 -- each call will raise it: no reason to end the pod
+            return ModelTrouble(event="model calls will fail", error=describe(error))
+        return None
+
+    def _client(self, model: str) -> tuple[StreamingClient[Any], str]:
+        """Return the client of a model, and the model's name there."""
+        endpoint, name = self._endpoint(model)
+        return self._of(endpoint), name
+
+    def _of(self, endpoint: Endpoint) -> StreamingClient[Any]:
+        made = PROVIDERS[endpoint.kind].client(endpoint)
+        return self._clients.setdefault(endpoint.name, made)  # a thread may preload meanwhile
+
+    def _endpoint(self, model: str) -> tuple[Endpoint, str]:
+        """Return where a model is called, and its name there. Raises `UsageError`."""
+        prefix, colon, name = model.partition(":")
+        if colon and prefix in self._endpoints:
+            return self._endpoints[prefix], name
+        if colon and prefix.isidentifier() and _is_real(self._endpoints[DEFAULT]):
+            known = ", ".join(self._endpoints)
+            raise UsageError(
+                f"model {model!r}: there is no provider or endpoint {prefix!r}",
+                hint=f"there are {known}; add others under [models.NAME] in config.toml",
+            )
+        return self._endpoints[DEFAULT], model
+
+
+def _is_real(endpoint: Endpoint) -> bool:
+    """Return whether it is the provider's own address, whose models have no colon in their names.
+
+    A gateway's may have one.
+    """
+    return not (endpoint.base_url or os.environ.get(endpoint.address_from))
+
+
+def _has_key(endpoint: Endpoint) -> bool:
+    """Return whether an endpoint can be used, as far as the environment shows."""
+    if endpoint.is_named or endpoint.api_key is not None:
+        return True
+    prefix = f"{endpoint.key_from.partition('_')[0]}_"
+    return any(name.startswith(prefix) for name in os.environ)

@@ -12,6 +12,8 @@ import click
 import orjson
 import trio
 
+from cortex.agent.models.anthropic import standard
+from cortex.agent.models.endpoint import Endpoint
 from cortex.cli.jobs.facts import Cursor, Snapshot, is_ending, snapshot
 from cortex.cli.jobs.follow import FactPrinter, status_line
 from cortex.cli.options import Command, Options
@@ -126,19 +128,19 @@ class _Demo:
         self._show("model", name)
         self._show("folder", str(self.folder))
         async with AsyncExitStack() as stack:
-            base_url = api_key = None
+            endpoints: tuple[Endpoint, ...] = ()
             if self.is_scripted:
                 server = await stack.enter_async_context(serve_model(inspect))
-                base_url, api_key = server.base_url, "scripted"
+                endpoints = (standard(base_url=server.base_url, api_key="scripted"),)
             exit_code = await serve(
                 self.settings,
-                lambda: self._parts(base_url, api_key),
+                lambda: self._parts(endpoints),
                 on_ready=lambda ready: ready.nursery.start_soon(self._follow, ready),
                 shutdown=self.shutdown,
             )
         return self._close(exit_code)
 
-    def _parts(self, base_url: str | None, api_key: str | None) -> PodParts:
+    def _parts(self, endpoints: tuple[Endpoint, ...]) -> PodParts:
         """Return the parts of an ordinary pod that runs only the demo's jobs."""
         parts = standard_parts(
             apps=[mail],
@@ -147,8 +149,7 @@ class _Demo:
             hidden=tuple(path.resolve() for path in files()),
             is_unsafe=self.settings.unsafe_run_command,
             workspace_bytes=self.settings.workspace_mb << 20,
-            base_url=base_url,
-            api_key=api_key,
+            endpoints=endpoints,
         )
         return attrs.evolve(parts, registry=Registry([DEMO_JOBS[self.job_type]]))
 

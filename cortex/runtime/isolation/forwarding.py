@@ -34,6 +34,7 @@ _BY_BULK: Final = (BULK,)
 _BY_NOTIFICATION: Final = (SEND_NOTIFICATION,)
 
 ALLOWED: Final[Mapping[str, Allowed]] = {
+    "models.capabilities": Allowed(),
     "models.respond": Allowed(),
     "specs.newest_agent": Allowed(),
     "specs.agent": Allowed(),

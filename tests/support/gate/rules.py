@@ -142,6 +142,7 @@ RULES: Final = (
             "tests/unit/agent",
             "tests/agent",
             "tests/options",
+            "tests/providers",
             "tests/hostile",
             *e2e("bad_answers", "bad_model", "command_kills", "isolated_agents"),
         ),
@@ -179,7 +180,12 @@ RULES: Final = (
     Rule("packaging", ("packaging/", "LICENSE", ".dockerignore"), PACKAGING_TESTS),
     Rule("hosting", (".github/",), ("tests/test_hosting.py",)),
     # --- the core
-    Rule("domain", ("cortex/domain/",), ("tests/unit", "tests/options"), kind=Kind.CORE),
+    Rule(
+        "domain",
+        ("cortex/domain/",),
+        ("tests/unit", "tests/options", "tests/providers"),
+        kind=Kind.CORE,
+    ),
     Rule(
         "runtime",
         ("cortex/runtime/", "cortex/crash_points.py"),

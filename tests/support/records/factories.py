@@ -30,7 +30,7 @@ from cortex.domain.job import (
     Submission,
 )
 from cortex.domain.log_line import JobLog
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import (
@@ -138,6 +138,9 @@ class EchoModel:
     """Answers each request with its last message; counts the calls."""
 
     asked: list[ModelRequest] = field(factory=list)
+
+    async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:  # noqa: ARG002
         self.asked.append(request)

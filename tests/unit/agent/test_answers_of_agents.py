@@ -279,7 +279,7 @@ async def test_announced_call_that_is_missing_is_asked_for_at_most_three_times(
 
 
 def too_long(code: str = "prompt_too_long") -> ModelRejectedError:
-    facts = CallFailure(model="m", host="h", type="x", detail="prompt_too_long", status=400)
+    facts = CallFailure(model="m", host="h", type="x", code="prompt_too_long", status=400)
     if code == "request_too_large":
         facts = CallFailure(model="m", host="h", type=code, status=413)
     return ModelRejectedError(facts, "prompt is too long: 210000 tokens > 200000 maximum")

@@ -16,7 +16,7 @@ from cortex.domain.canonical import canonical, digest
 from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import ApprovalExpiredError, MisfitKind
 from cortex.domain.job import Past
-from cortex.domain.model import ModelRequest
+from cortex.domain.model import Capabilities, ModelRequest
 from cortex.durable.calls import Caller
 from cortex.durable.journal import NO_PAST
 from cortex.durable.step_outcome import StepOutcome
@@ -84,6 +84,9 @@ def decided(status: str, arguments: dict[str, Any] = ASKED) -> Decided:
 @attrs.define
 class Cut(Script):
     """A model that receives its input, and then the connection is cut."""
+
+    async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         await super().respond(request, caller)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import trio
@@ -20,7 +20,7 @@ from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import LeaseLost, Suspended
 from cortex.domain.errors import RejectedError
 from cortex.domain.failure import CallFailure, Failure, FailureClass
-from cortex.domain.model import ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES, PriceTable
 from cortex.domain.retry import CALL_RETRIES, CallRetry
 from cortex.domain.usage import Usage
@@ -70,7 +70,12 @@ class PlayedClient:
 
     plays: list[Play]
     asked: list[tuple[float, ModelRequest, CallLimits]] = field(factory=list)
-    provider: ClassVar[str] = "scripted"
+
+    def provider_of(self, model: str) -> str:  # noqa: ARG002
+        return "scripted"
+
+    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(
         self,
@@ -273,7 +278,10 @@ async def test_permanent_failure_is_not_repeated() -> None:
 async def test_server_of_another_protocol_is_asked_twice(
     autojump_clock: MockClock, type_: str
 ) -> None:
-    unreadable = ModelUnavailableError(CallFailure(model=MODEL, host="h:1", type=type_), "a page")
+    facts = CallFailure(
+        model=MODEL, host="h:1", type=type_, protocol="the Messages API", address="THE_URL"
+    )
+    unreadable = ModelUnavailableError(facts, "a page")
     gateway = CallBench([Play(ending=unreadable, opens=False)] * 3)
     with pytest.raises(
         ModelRejectedError, match=r"h:1.* does not speak the Messages API"
@@ -281,6 +289,7 @@ async def test_server_of_another_protocol_is_asked_twice(
         await gateway.respond()
     failure = failure_of(caught.value)
     assert (failure.code, failure.cls) == ("not_messages_api", FailureClass.PERMANENT)
+    assert caught.value.hint == "check THE_URL: it must be the address of the Messages API"
     assert failure.call_id == str(gateway.book.reserved[-1].id)
     assert len(gateway.client.asked) == 2
     assert all(each and not each.cls.is_transient for each in gateway.reports), "the breaker stays"

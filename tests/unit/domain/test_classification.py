@@ -18,6 +18,7 @@ import httpx2
 import pytest
 import trio
 
+from cortex.agent.models import anthropic_errors
 from cortex.domain import errors, failure
 from cortex.domain.classification import class_of_status, classify, describe, failure_of
 from cortex.domain.failure import CODES, SEVERITY, CallFailure, Failure, FailureClass
@@ -44,8 +45,12 @@ def answered(status: int, **headers: str) -> httpx2.HTTPStatusError:
     return httpx2.HTTPStatusError("told", request=request, response=response)
 
 
-def a_call(type_: str, *, status: int | None = None, detail: str | None = None) -> CallFailure:
-    return CallFailure(model="m", host="h", type=type_, status=status, detail=detail)
+def a_call(type_: str, *, status: int | None = None, cause: str | None = None) -> CallFailure:
+    """As the client of the Messages API describes it."""
+    code = None
+    if status is not None:
+        code = anthropic_errors.code_of(status, type_=type_, cause=cause)
+    return CallFailure(model="m", host="h", type=type_, status=status, code=code)
 
 
 class CallError(Exception):
@@ -92,9 +97,6 @@ def test_retry_after_is_read_in_every_form() -> None:
     assert failure_of(answered(503, retry_after="soon")).retry_after_s == 60
     assert failure_of(answered(503)).retry_after_s is None
     assert failure_of(answered(503, retry_after_ms="250")).retry_after_s == 0.25
-    reset = "2015-10-21T07:28:40Z"
-    limited = answered(429, date=sent, anthropic_ratelimit_tokens_reset=reset)
-    assert failure_of(limited).retry_after_s == 40
     assert failure_of(answered(429)).is_rate_limit
     assert not failure_of(answered(503)).is_rate_limit
 
@@ -166,8 +168,8 @@ def test_call_error_without_a_status_is_classified_by_its_type(
 
 
 def test_a_status_beats_a_type_but_not_a_bill() -> None:
-    def code(type_: str, status: int, detail: str | None = None) -> str:
-        return failure_of(CallError(a_call(type_, status=status, detail=detail))).code
+    def code(type_: str, status: int, cause: str | None = None) -> str:
+        return failure_of(CallError(a_call(type_, status=status, cause=cause))).code
 
     assert code("overloaded_error", 400) == "invalid_request"
     assert code("billing_error", 403) == "billing"
@@ -561,8 +563,9 @@ def test_every_table_names_codes_that_have_a_meaning() -> None:
     tables: list[Mapping[Any, str]] = [
         failure.STATUSES,
         failure.STATUS_FAMILIES,
-        failure.API_TYPES,
-        failure.API_DETAILS,
+        anthropic_errors.TYPES,
+        anthropic_errors.CAUSES,
+        anthropic_errors.ERRORS.kinds,
         failure.ERRNOS,
         failure.LOOKUPS,
         failure.SQLSTATES,

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cortex.agent.models.anthropic_errors import ERRORS
 from cortex.domain.retry import (
     FALLBACK_S,
     LONGEST_S,
@@ -119,7 +120,12 @@ def test_a_date_counts_from_the_date_of_its_own_response() -> None:
 def test_other_headers_ask_for_a_pause(
     headers: dict[str, str], status: int | None, seconds: float | None
 ) -> None:
-    assert retry_after_of(httpx2.Headers(headers), now=NOW, status=status) == seconds
+    """As the SDK of Anthropic raises them in job code."""
+    given = httpx2.Headers(headers)
+    pause_s = retry_after_of(given, now=NOW)
+    error = Exception()
+    error.response = httpx2.Response(status or 200, headers=given)  # type: ignore[attr-defined]
+    assert (ERRORS.pause_s(error, NOW) if pause_s is None else pause_s) == seconds
 
 
 def test_should_retry_header_is_read() -> None:

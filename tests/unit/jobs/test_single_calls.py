@@ -8,7 +8,7 @@ import pytest
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended, Unfit
 from cortex.domain.errors import InvalidOutputError, UsageError
-from cortex.domain.model import ModelOptions, ModelRequest, ModelResponse
+from cortex.domain.model import Capabilities, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.calls import Caller
@@ -25,6 +25,9 @@ class StoppingModel:
 
     text: str
     reason: str
+
+    async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
+        return Capabilities()
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:  # noqa: ARG002
         response = ModelResponse(

@@ -1,0 +1,32 @@
+"""An address of a provider's API, with its key: what a client is made of."""
+
+from typing import Final, Literal
+
+import attrs
+
+Kind = Literal["anthropic", "openai", "google"]
+OpenAIApi = Literal["responses", "chat"]
+
+
+@attrs.frozen(kw_only=True)
+class Endpoint:
+    """Where one client sends its calls. What is None is looked up in the SDK's own variables."""
+
+    name: str
+    """What a model's name begins with before the colon."""
+    kind: Kind
+    base_url: str | None = None
+    api_key: str | None = attrs.field(default=None, repr=False)
+    key_from: str
+    """The variable of the environment that holds the key."""
+    address_from: str
+    """The variable or setting that gives the base URL."""
+    api: OpenAIApi = "responses"
+
+    @property
+    def is_named(self) -> bool:
+        """It comes from the settings: nothing of it is taken from the SDK's own variables."""
+        return self.name != self.kind
+
+
+VENDORS: Final = {"anthropic": "Anthropic", "openai": "OpenAI", "google": "Google"}

@@ -1,0 +1,47 @@
+"""The messages of a record for one provider: without what only others understand."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cortex.domain.model import PROVIDER, Block
+
+DEFAULT: Final = "anthropic"
+"""Whose a block is that names no provider and is none of the neutral ones."""
+NEUTRAL: Final = frozenset({"text", "tool_use", "tool_result", "image", "document"})
+
+
+def is_for(block: Mapping[str, Any], provider: str) -> bool:
+    """Return whether a block is neutral, or the provider's own."""
+    if PROVIDER not in block and block.get("type") in NEUTRAL:
+        return True
+    return str(block.get(PROVIDER, DEFAULT)) == provider
+
+
+def blocks_of(message: Mapping[str, Any], provider: str) -> list[Block]:
+    """Return the blocks of a message that a provider understands, without the provider's name."""
+    content = message["content"]
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return [
+        {key: value for key, value in block.items() if key != PROVIDER}
+        for block in content
+        if is_for(block, provider)
+    ]
+
+
+def messages_for(
+    messages: Sequence[Mapping[str, Any]], provider: str
+) -> Iterator[tuple[str, list[Block]]]:
+    """Yield role and blocks of each message; one of which nothing is left is left out."""
+    for message in messages:
+        if blocks := blocks_of(message, provider):
+            yield str(message["role"]), blocks
+
+
+def result_text(block: Mapping[str, Any]) -> str:
+    """Return the text of a tool result; an error says so itself, for APIs without a flag."""
+    content = block.get("content") or ""
+    if not isinstance(content, str):
+        texts = (str(each.get("text", "")) for each in content if each.get("type") == "text")
+        content = "\n\n".join(filter(None, texts))
+    return f"Error: {content}" if block.get("is_error") else content
