@@ -46,6 +46,7 @@ MORE: Final = {
     "startup": "Time from `cortex up` to ready, embedded database.",
     "abuse": "Job latency while clients abuse the HTTP API; exits with 1 if a bar is missed.",
     "aged": "Claims and lists with many finished jobs, compared with few.",
+    "caching": "Input cost of agents with a prompt cache; exits with 1 if a bar is missed.",
     "tui": "The terminal UI against its bars; exits with 1 if one is missed.",
 }
 
@@ -202,6 +203,26 @@ def abuse(options: Options, *, seconds: float, only: tuple[str, ...]) -> None:
         lambda scratch: list(measure.abuse(scratch.dsn, scratch.log, seconds=seconds, only=only)),
     )
     output.listing("attacks", measure.COLUMNS, rows, empty="")
+    exit_by(rows)
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def caching(options: Options) -> None:
+    """Compare the input cost of scripted agents with and without a prompt cache.
+
+    The scripted server counts usage by the rules of the Messages API. Exits with 1 when an agent
+    pays more than its bar.
+    """
+    from bench import caching as measure
+
+    output = Output(options)
+    output.chosen(measure.COLUMNS)
+    (rows,) = on_new_databases(
+        options,
+        lambda scratch: list(measure.caching(scratch.dsn, scratch.settings, scratch.folder)),
+    )
+    output.listing("agents", measure.COLUMNS, rows, empty="")
     exit_by(rows)
 
 
