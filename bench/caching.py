@@ -31,8 +31,9 @@ from cortex.durable.registry import Registry
 from cortex.jobs.run_agent import run_agent
 from cortex.postgres.bridge import Port
 from cortex.runtime.liveness.drain import Shutdown
-from cortex.runtime.pod import Ready, run_pod
+from cortex.runtime.pod import run_pod
 from cortex.runtime.pod_parts import standard_parts
+from cortex.runtime.pod_ready import Ready
 from cortex.store import facts, jobs, specs
 from cortex.store.facts import CostGroup, CostRow
 from cortex.store.specs import SpecKind
