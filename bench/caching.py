@@ -16,6 +16,7 @@ import orjson
 import trio
 
 from cortex.agent.limits import CacheTerms
+from cortex.agent.models.anthropic import standard
 from cortex.agent.spec import AgentSpec
 from cortex.config import Settings
 from cortex.demo import mail
@@ -105,8 +106,7 @@ async def _measure(dsn: str, settings: Settings, book: Path) -> dict[tuple[str, 
         parts = standard_parts(
             apps=[mail],
             workspaces=book.parent / "workspaces",
-            base_url=server.base_url,
-            api_key="scripted",
+            endpoints=[standard(base_url=server.base_url, api_key="scripted")],
         )
         parts = attrs.evolve(parts, registry=Registry([DEMO_JOBS[SCRIPTED], run_agent]))
         await run_pod(

@@ -11,7 +11,7 @@ import pytest
 
 from cortex.agent.limits import CacheTerms
 from cortex.agent.loop import run_agent
-from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.anthropic import AnthropicModel, standard
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
@@ -101,7 +101,7 @@ def read(tmp_path: Path, server: ScriptedServer) -> Callable[..., Any]:
         spec = AgentSpec(
             name="a", model="scripted", system="s", tools=("page", "contents"), **fields
         )
-        model = AnthropicModel(api_key=API_KEY, base_url=server.base_url)
+        model = AnthropicModel(standard(api_key=API_KEY, base_url=server.base_url))
         toolbox = Toolbox({each.name: each for each in (contents, page)})
         client = Client(model)
         ctx = a_context(record, models=client, tools=toolbox, workspaces=tmp_path)
