@@ -46,6 +46,7 @@ from cortex.domain.redaction import clean_text, redact, secret_in, storable
 from cortex.durable.codec import input_of
 from cortex.durable.context import Context
 from cortex.durable.gates import Decision
+from cortex.durable.outputs import Output, UnfitAnswerError, repair_request, unfit
 from cortex.durable.structuring import show
 
 DONE: Final = frozenset({"end_turn", "stop_sequence"})
@@ -99,6 +100,8 @@ class AgentResult:
     cost_usd: str
     workspace: str
     """Folder with the files that the agent wrote."""
+    output: Any = None
+    """What its last answer says, if its specification has a schema for that."""
 
 
 async def run_agent(
@@ -129,7 +132,7 @@ async def run_agent(
             message = f"step {number} of agent {spec.name!r} took longer than {limit_s:g} seconds"
             raise TimedOutError(message, scope="step", limit_s=limit_s)
         if text is not None:
-            return _result(ctx, text, number)
+            return _result(ctx, text, number, output=run.output)
     raise RejectedError(
         f"agent {spec.name!r} used all its {spec.max_steps} steps without an end",
         hint="raise max_steps in its specification, or give it a smaller task",
@@ -167,6 +170,10 @@ class _Run:
         self._misfits = 0
         self._is_full = False
         """The last answer has filled the context."""
+        self._output = None if spec.output is None else Output.of_schema(spec.output)
+        self._is_corrected = False
+        """The model was asked to correct its last answer."""
+        self.output: Any = None
 
     async def turn(self, number: int) -> str | None:
         """Take one turn; return the agent's last text if it was the last one."""
@@ -179,11 +186,30 @@ class _Run:
         elif stop is not None:
             self._ask_to_go_on(stop, response, number)
         elif response.stop_reason in DONE:
-            return self._begun + response.text
+            return self._ended(response, number)
         else:
             raise RejectedError(f"the model stopped with {response.stop_reason!r} in step {number}")
         self._is_full = stop == CONTEXT
         return None
+
+    def _ended(self, response: ModelResponse, number: int) -> str | None:
+        """Return the text of the agent's last answer; None if it has to correct that first."""
+        text = self._begun + response.text
+        if self._output is None:
+            return text
+        try:
+            # An answer that is held to the schema begins anew when it is asked to go on.
+            self.output = self._output.read_one_of(text, response.text)
+        except UnfitAnswerError as error:
+            if self._is_corrected:
+                raise unfit(f"agent {self._spec.name!r}, step {number}", error, text) from error
+            self._is_corrected = True
+            self._begun, request = "", repair_request(error)
+            self._transcript.add_answer(response, number)
+            self._transcript.add_text(request)
+            self._grow([_recorded(response), {"role": "user", "content": request}], number)
+            return None
+        return text
 
     # --- the request, and a context that is full
 
@@ -207,6 +233,7 @@ class _Run:
                 max_tokens=self._spec.max_tokens,
                 options=self._options(number),
                 cache=self._cache,
+                output=None if self._output is None else self._output.format,
             )
             try:
                 return await self._ctx.ask(_again(name, times), request, given=self._given)
@@ -469,7 +496,7 @@ def _tool_text(name: str, output: Any, note: str | None) -> ToolText:
     return ToolText(name=name, text=text, is_error=is_error, note=note)
 
 
-def _result(ctx: Context, text: str, number: int) -> AgentResult:
+def _result(ctx: Context, text: str, number: int, *, output: Any) -> AgentResult:
     return AgentResult(
         text=text,
         steps=number,
@@ -477,4 +504,5 @@ def _result(ctx: Context, text: str, number: int) -> AgentResult:
         output_tokens=ctx.usage.output_tokens,
         cost_usd=str(ctx.cost_usd),
         workspace=str(ctx.workspace),
+        output=output,
     )

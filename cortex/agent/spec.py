@@ -35,6 +35,7 @@ from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.domain.model import Effort, ModelOptions, Thinking, thinking_of
 from cortex.domain.model_options import refusal
+from cortex.domain.output_schema import OutputSchemaError, strict
 from cortex.durable.structuring import MisfitError, UnfitError, show, structure
 
 if TYPE_CHECKING:
@@ -121,8 +122,15 @@ class AgentSpec:
     server_tools: tuple[dict[str, Any], ...] = ()
     metadata: dict[str, Any] = attrs.field(factory=dict)
     extra: dict[str, Any] = attrs.field(factory=dict)
+    output: dict[str, Any] | None = None
+    """The JSON schema of its last answer."""
 
     def __attrs_post_init__(self) -> None:
+        if self.output is not None:
+            try:
+                strict(self.output)
+            except OutputSchemaError as error:
+                raise UnfitError(error.reason, path=("output", *error.path)) from error
         wrong = refusal(
             self.options, model=self.model, max_tokens=self.max_tokens, tools=self.tools
         )

@@ -36,7 +36,9 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import JSON, StepInput, as_json, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.gates import Decision, own_gate, refused
+from cortex.durable.generation import Generated
 from cortex.durable.job_log import write_line
+from cortex.durable.outputs import OutputCall, output_of
 from cortex.durable.outside import Outside
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
@@ -319,6 +321,7 @@ class Context:
         """
         await sleep_until(instant, name=name, clock=self.services.clock, short_s=short_s)
 
+    @overload
     def llm(
         self,
         name: str,
@@ -330,9 +333,55 @@ class Context:
         max_tokens: int = 4096,
         options: ModelOptions = NO_OPTIONS,
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
+        output: None = None,
         timeout: float | None = None,
         urgency: Urgency = "default",
-    ) -> Coroutine[None, None, ModelResponse]:
+    ) -> Coroutine[None, None, ModelResponse]: ...
+    @overload
+    def llm(
+        self,
+        name: str,
+        *,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        system: str = "",
+        max_tokens: int = 4096,
+        options: ModelOptions = NO_OPTIONS,
+        cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
+        output: type[Result],
+        timeout: float | None = None,
+        urgency: Urgency = "default",
+    ) -> Coroutine[None, None, Result]: ...
+    @overload
+    def llm(
+        self,
+        name: str,
+        *,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        system: str = "",
+        max_tokens: int = 4096,
+        options: ModelOptions = NO_OPTIONS,
+        cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
+        output: Mapping[str, Any],
+        timeout: float | None = None,
+        urgency: Urgency = "default",
+    ) -> Coroutine[None, None, Any]: ...
+    def llm(
+        self,
+        name: str,
+        *,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        system: str = "",
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_tokens: int = 4096,
+        options: ModelOptions = NO_OPTIONS,
+        cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
+        output: Any = None,
+        timeout: float | None = None,
+        urgency: Urgency = "default",
+    ) -> Coroutine[None, None, Any]:
         """Call a model once in the life of the job; return its complete response.
 
         The response is recorded before this returns: it is never paid for twice. `options`:
@@ -341,9 +390,12 @@ class Context:
         `cache`: how long the provider keeps the prompt, where it has a cache. Off by default:
         a write costs 1.25 times the input, for an hour twice, and pays only if a later call begins
         with the same tools, system and messages, which then cost a tenth.
+
+        With `output`, return what the answer says as a value of that type: an attrs class, a
+        dataclass, a Pydantic model, a TypedDict, or a list of these; a JSON schema gives plain
+        JSON. An answer that does not fit is corrected once, in a step `NAME, corrected`; after that
+        `InvalidOutputError` names the fields.
         """
-        if timeout is not None:
-            check_timeout("llm_call", timeout, source=f"model call {name!r}: timeout")
         request = ModelRequest(
             model=model,
             messages=tuple(messages),
@@ -353,15 +405,67 @@ class Context:
             options=options,
             cache=_cache_ttl(name, cache),
         )
-        check_options(
-            options,
-            model=model,
-            max_tokens=max_tokens,
-            tools=[str(each.get("name")) for each in tools],
-            what=f"model call {name!r}",
+        if output is None:
+            given = self._given(name, request, timeout)
+            return self.ask(name, request, given=given, timeout=timeout, urgency=urgency)
+        answered = self._answered(name, request, output, timeout=timeout, urgency=urgency)
+        return self._journal.promised(answered.key, answered.value())
+
+    async def generate(
+        self,
+        name: str,
+        request: ModelRequest,
+        *,
+        output: Mapping[str, Any] | None,
+        timeout: float | None,
+        what: str,
+    ) -> Generated:
+        """Call a model as `llm` does; `what` is what people call it.
+
+        Raises `InvalidOutputError` unless the response is complete.
+        """
+        if output is None:
+            given = self._given(name, request, timeout)
+            response = await self.ask(name, request, given=given, timeout=timeout)
+            return Generated.of(response, what=what)
+        call = self._answered(name, request, output, timeout=timeout, urgency="default")
+        answer = await call.whole()
+        return Generated.of(answer.response, what=what, output=answer.value)
+
+    def _answered(
+        self,
+        name: str,
+        request: ModelRequest,
+        output: Any,
+        *,
+        timeout: float | None,
+        urgency: Urgency,
+    ) -> OutputCall:
+        wanted = output_of(output, what=f"model call {name!r}")
+        request = attrs.evolve(request, output=wanted.format)
+        given = self._given(name, request, timeout)
+        return OutputCall(
+            output=wanted,
+            request=request,
+            given=given,
+            key=self._journal.key(name),
+            keyed=self._journal.key,
+            ask=partial(self._asked, timeout=timeout, urgency=urgency),
         )
-        given = input_of(request.to_json(), what=f"input of model call {name!r}")
-        return self.ask(name, request, given=given, timeout=timeout, urgency=urgency)
+
+    def _given(self, name: str, request: ModelRequest, timeout: float | None) -> StepInput:
+        """Return the input of a model call; raises for one that no provider takes."""
+        what = f"model call {name!r}"
+        if timeout is not None:
+            check_timeout("llm_call", timeout, source=f"{what}: timeout")
+        check_options(
+            request.options,
+            model=request.model,
+            max_tokens=request.max_tokens,
+            tools=[str(each.get("name")) for each in request.tools],
+            what=what,
+        )
+        return input_of(request.to_json(), what=f"input of {what}")
 
     def ask(
         self,
@@ -374,7 +478,18 @@ class Context:
     ) -> Coroutine[None, None, ModelResponse]:
         """Call a model once; `given` stands for the request, whose transcript may be long."""
         key = self._journal.key(name)
+        asked = self._asked(key, request, given, timeout=timeout, urgency=urgency)
+        return self._journal.promised(key, asked)
 
+    async def _asked(
+        self,
+        key: str,
+        request: ModelRequest,
+        given: StepInput,
+        *,
+        timeout: float | None,
+        urgency: Urgency,
+    ) -> ModelResponse:
         async def respond() -> StepOutcome:
             caller = attrs.evolve(await self.caller(key), retry=CALL_RETRIES[urgency])
             if timeout is not None:
@@ -383,11 +498,8 @@ class Context:
             self._journal.news += 1
             return await self.services.models.respond(request, caller)
 
-        async def answer() -> ModelResponse:
-            response = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
-            return self._journal.restored(key, partial(ModelResponse.from_json, response))
-
-        return self._journal.promised(key, answer())
+        response = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
+        return self._journal.restored(key, partial(ModelResponse.from_json, response))
 
     @overload
     def tool(

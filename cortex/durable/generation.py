@@ -22,9 +22,11 @@ class Generated:
     stop_reason: str | None
     input_tokens: int
     output_tokens: int
+    output: Any = None
+    """What the answer says, if a schema was given for it."""
 
     @classmethod
-    def of(cls, response: ModelResponse, *, what: str) -> "Generated":
+    def of(cls, response: ModelResponse, *, what: str, output: Any = None) -> "Generated":
         """Return a complete response; raises `InvalidOutputError` for another one."""
         text = response.text
         if response.stop_reason not in ("end_turn", "stop_sequence"):
@@ -39,6 +41,7 @@ class Generated:
             stop_reason=response.stop_reason,
             input_tokens=response.usage.prompt_tokens,
             output_tokens=response.usage.output_tokens,
+            output=output,
         )
 
 

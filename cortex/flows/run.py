@@ -32,10 +32,11 @@ from cortex.domain.errors import (
     TimedOutError,
 )
 from cortex.domain.failure import Failure
+from cortex.domain.model import ModelRequest
 from cortex.domain.retry import RETRY_AFTER_MAX_S
 from cortex.domain.waiting import SLEEP
 from cortex.durable.context import Context
-from cortex.durable.generation import Generated, conversation
+from cortex.durable.generation import conversation
 from cortex.durable.http_calls import HttpCall
 from cortex.durable.structuring import structure_discreetly
 from cortex.flows.expression import is_true, paths
@@ -313,16 +314,17 @@ class FlowRun:
 
     async def _llm(self, given: LlmStep, key: str, timeout_s: float | None) -> Any:
         what = f"step {key!r}"
-        response = await self._ctx.llm(
-            key,
+        request = ModelRequest(
             model=given.model,
-            messages=conversation(given.prompt, given.messages, what=what),
+            messages=tuple(conversation(given.prompt, given.messages, what=what)),
             system=given.system,
             max_tokens=given.max_tokens,
             options=given.options,
-            timeout=timeout_s,
         )
-        return attrs.asdict(Generated.of(response, what=what))
+        generated = await self._ctx.generate(
+            key, request, output=given.output, timeout=timeout_s, what=what
+        )
+        return attrs.asdict(generated)
 
     async def _approve(self, given: ApproveStep, key: str, _: float | None) -> Any:
         decision = await self._ctx.approve(

@@ -11,6 +11,7 @@ from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import ModelOptions
 from cortex.domain.model_options import NO_OPTIONS, refusal
+from cortex.domain.output_schema import OutputSchemaError, strict
 from cortex.domain.timeouts import TIMEOUTS, Limit
 from cortex.durable.gates import check_expiry, check_people, risk_of
 from cortex.durable.generation import check_max_tokens, conversation
@@ -53,12 +54,19 @@ class LlmStep:
     system: str = ""
     max_tokens: int = 4096
     options: ModelOptions = NO_OPTIONS
+    output: dict[str, Any] | None = None
+    """The JSON schema of what it answers: the step's result has it as `output`."""
 
     def __attrs_post_init__(self) -> None:
         conversation(self.prompt, self.messages, what="the model")
         wrong = refusal(self.options, model=self.model, max_tokens=self.max_tokens, tools=())
         if wrong is not None:
             raise UnfitError(wrong[1], path=("options", *wrong[0]))
+        if self.output is not None:
+            try:
+                strict(self.output)
+            except OutputSchemaError as error:
+                raise UnfitError(error.reason, path=("output", *error.path)) from error
 
 
 @attrs.frozen(kw_only=True)
@@ -202,6 +210,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "llm": Kind(
         shape=LlmStep,
         limit=TIMEOUTS["flow_llm_call"],
+        written_out=frozenset({"output"}),
         checks={"max_tokens": check_max_tokens},
         check_together=_check_prompt,
     ),

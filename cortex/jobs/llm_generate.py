@@ -3,11 +3,12 @@
 from typing import Any, Final
 
 from cortex.domain.errors import RejectedError
-from cortex.domain.model import ModelOptions
+from cortex.domain.model import ModelOptions, ModelRequest
 from cortex.domain.model_options import NO_OPTIONS, check_options
 from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
 from cortex.durable.generation import Generated, check_max_tokens, conversation
+from cortex.durable.outputs import output_of
 from cortex.durable.registry import job
 
 NAME: Final = "llm_generate"
@@ -21,6 +22,7 @@ def check(
     system: str = "",  # noqa: ARG001
     max_tokens: int = 4096,
     options: ModelOptions = NO_OPTIONS,
+    output: dict[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> None:
     """Raise for a request that no model takes."""
@@ -28,6 +30,8 @@ def check(
         raise RejectedError("model is empty", hint="name a model")
     conversation(prompt, messages, what=NAME)
     check_max_tokens(max_tokens)
+    if output is not None:
+        output_of(output, what=NAME)
     check_options(options, model=model, max_tokens=max_tokens, what=NAME)
     if timeout_s is not None:
         check_timeout("llm_call", timeout_s, source="timeout_s")
@@ -43,19 +47,19 @@ async def llm_generate(
     system: str = "",
     max_tokens: int = 4096,
     options: ModelOptions = NO_OPTIONS,
+    output: dict[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> Generated:
     """Ask a model once, with a prompt or with messages, and return what it says.
 
-    Raises `InvalidOutputError` if it stops before it is done.
+    With a JSON schema as `output`, the result's `output` is what the answer says. Raises
+    `InvalidOutputError` if it stops before it is done.
     """
-    response = await ctx.llm(
-        "generate",
+    request = ModelRequest(
         model=model,
-        messages=conversation(prompt, messages, what=NAME),
+        messages=tuple(conversation(prompt, messages, what=NAME)),
         system=system,
         max_tokens=max_tokens,
         options=options,
-        timeout=timeout_s,
     )
-    return Generated.of(response, what=NAME)
+    return await ctx.generate("generate", request, output=output, timeout=timeout_s, what=NAME)

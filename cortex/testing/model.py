@@ -4,15 +4,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
+import orjson
 
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import UsageError
 from cortex.domain.model import Block, Capabilities, ModelRequest, ModelResponse
+from cortex.domain.output_schema import VALUE
 from cortex.domain.usage import Usage
+from cortex.durable.structuring import converter
 from cortex.testing.clock import RunClock
 
-HOW: Final = 'write a text, {"tool": "NAME", "input": {…}}, an exception or a ModelResponse'
+HOW: Final = (
+    'write a text, {"tool": "NAME", "input": {…}}, {"output": VALUE}, an exception or a '
+    "ModelResponse"
+)
 Answer = str | ModelResponse | Exception | dict[str, Any]
 
 
@@ -20,8 +26,8 @@ Answer = str | ModelResponse | Exception | dict[str, Any]
 class Model:
     """The answers that all jobs of a test get.
 
-    An answer is a text, `{"tool": NAME, "input": {…}}` for a tool call, an exception to raise, or a
-    `ModelResponse`.
+    An answer is a text, `{"tool": NAME, "input": {…}}` for a tool call, `{"output": VALUE}` for the
+    output that is asked for, an exception to raise, or a `ModelResponse`.
     """
 
     requests: list[ModelRequest] = attrs.field(factory=list, init=False)
@@ -47,7 +53,7 @@ class Model:
 
 
 def _checked(answer: Answer) -> Answer:
-    if isinstance(answer, dict) and answer.keys() - {"input"} != {"tool"}:
+    if isinstance(answer, dict) and answer.keys() - {"input"} not in ({"tool"}, {"output"}):
         raise UsageError(f"no answer of a model: {answer!r:.200}", hint=HOW)
     if not isinstance(answer, str | ModelResponse | Exception | dict):
         raise UsageError(f"no answer of a model: {answer!r:.200}", hint=HOW)
@@ -136,6 +142,8 @@ def _response(
     if isinstance(answer, ModelResponse):
         return answer
     block: Block
+    if isinstance(answer, dict) and "output" in answer:
+        answer = _written(answer["output"], request)
     if isinstance(answer, str):
         block, reason = {"type": "text", "text": answer}, "end_turn"
     else:
@@ -153,3 +161,12 @@ def _response(
         usage=Usage(input_tokens=10, output_tokens=5),
         message_id=f"message {key}",
     )
+
+
+def _written(value: Any, request: ModelRequest) -> str:
+    """Return an output as the model would write it: one that is no object stands in one."""
+    plain = converter.unstructure(value)
+    schema = {} if request.output is None else request.output.schema
+    if not isinstance(plain, dict) and [*schema.get("properties", ())] == [VALUE]:
+        plain = {VALUE: plain}
+    return orjson.dumps(plain).decode()

@@ -89,7 +89,10 @@ RETURNED: Final = {
 INTERNAL: Final = frozenset(
     {
         *(f"Context.{each}" for each in ("services", "agent_spec", "limits", "caller", "clocked")),
-        *(f"Context.{each}" for each in ("group", "was_recorded", "for_agent", "ask", "planned")),
+        *(
+            f"Context.{each}"
+            for each in ("group", "was_recorded", "for_agent", "ask", "generate", "planned")
+        ),
         "Context.tool_as_stored",
         *(f"ToolContext.{each}" for each in ("confiner", "has_network", "writes_folder", "notify")),
         "ToolContext.secrets",

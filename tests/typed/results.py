@@ -1,7 +1,7 @@
 """Types that handlers, tools and clients see: checked by mypy and pyright, and never run."""
 
 from datetime import UTC, datetime
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 
 import attrs
 
@@ -13,6 +13,10 @@ from cortex.durable.registry import JobType
 class Order:
     number: int
     placed_at: datetime
+
+
+class Place(TypedDict):
+    city: str
 
 
 async def load_order(number: int) -> Order:
@@ -46,6 +50,11 @@ async def bare(ctx: Context, number: int) -> Order:
     assert_type(await ctx.tool("find", find, {"number": number}), Order)
     assert_type(await ctx.tool("count", count, {"text": "abc"}), int)
     assert_type(await ctx.tool("by name", "find", {"number": number}), Any)
+    assert_type((await ctx.llm("ask", model="m", messages=())).text, str)
+    assert_type(await ctx.llm("ask", model="m", messages=(), output=Order), Order)
+    assert_type(await ctx.llm("ask", model="m", messages=(), output=list[Order]), list[Order])
+    assert_type(await ctx.llm("ask", model="m", messages=(), output=Place), Place)
+    assert_type(await ctx.llm("ask", model="m", messages=(), output={"type": "null"}), Any)
     two = await ctx.gather(ctx.step("a", load_order, 1), ctx.step("b", total, order))
     assert_type(two, tuple[Order, float])
     many = await ctx.gather(*(ctx.step("load", load_order, each) for each in range(number)))

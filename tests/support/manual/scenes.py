@@ -190,6 +190,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     "docs/guides/agents.md": Scene(
         blocks={
             "cache:": Run(f"{_AGENT} agent thrifty < $BLOCK"),
+            "output:": Run(f"{_AGENT} agent accountant < $BLOCK"),
             "secrets:": Run(f"{_AGENT} agent secretive < $BLOCK"),
         },
     ),
