@@ -32,6 +32,8 @@ class Model:
 
     requests: list[ModelRequest] = attrs.field(factory=list, init=False)
     """All calls so far."""
+    capabilities: Capabilities = attrs.field(factory=Capabilities, init=False)
+    """What the model can take; set it to test a job with a lesser one."""
     _script: list[Answer] = attrs.field(factory=list, init=False)
     _always: Answer | None = attrs.field(default=None, init=False)
 
@@ -105,7 +107,7 @@ class StepModel:
         return "test"
 
     def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
-        return Capabilities()
+        return self.scripted.model.capabilities
 
     async def respond(
         self,

@@ -115,7 +115,7 @@ class Models:
     rng: random.Random
 
     async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
-        return Capabilities()
+        return self.scripted.model.capabilities
 
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         calls = ModelCalls(

@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import attrs
+import orjson
 import pytest
 from pydantic import BaseModel, Field
 
-from cortex import Context, job
+from cortex import Context, ModelOptions, job
 from cortex.agent.spec import parse_agents
 from cortex.domain.errors import InvalidOutputError, UsageError
+from cortex.domain.model import Capabilities, ModelResponse
 from cortex.domain.output_schema import strict
+from cortex.domain.usage import Usage
 from cortex.durable.outputs import UnfitAnswerError, output_of
 from cortex.flows.spec import parse_flows
 from cortex.jobs.llm_generate import llm_generate
@@ -250,3 +253,69 @@ async def test_agent_that_does_not_correct_its_answer_fails(harness: Cortex, fil
     run = await harness.run(agent(file), prompt="What does it cost?")
     assert isinstance(run.error, InvalidOutputError)
     assert 'cents must be a whole number, got "250"' in run.error.message
+
+
+# --- models without a mode for it
+
+
+@pytest.mark.parametrize("thinking", [None, 2048])
+async def test_model_without_the_mode_answers_to_a_tool(
+    harness: Cortex, thinking: int | None
+) -> None:
+    @job
+    async def read_by_tool(ctx: Context) -> Invoice:
+        options = ModelOptions(thinking=thinking)
+        return await ctx.llm("read", model="m", messages=MESSAGES, output=Invoice, options=options)
+
+    harness.model.capabilities = Capabilities(output=False)
+    unfit = {"tool": "final_answer", "input": orjson.loads(UNFIT)}
+    harness.model.script([unfit, {"tool": "final_answer", "input": orjson.loads(FITTING)}])
+    run = await harness.run(read_by_tool)
+    assert run.result == TEA
+    request = harness.model.requests[0]
+    assert request.output is None
+    assert request.tools[0]["input_schema"]["required"] == ["number", "lines"]
+    is_forced = request.options.tool_choice == "final_answer"
+    assert is_forced is (thinking is None), "the API refuses a forced call beside thinking"
+    assert ("final_answer" in request.system) is not is_forced
+    run.replays()
+
+
+async def test_agent_answers_to_a_tool_after_its_own(harness: Cortex, file: Path) -> None:
+    harness.model.capabilities = Capabilities(output=False)
+    arguments = {"path": "a.txt", "content": "a"}
+    write = {"type": "tool_use", "id": "1", "name": "write_file", "input": arguments}
+    early = {"type": "tool_use", "id": "2", "name": "final_answer", "input": {"cents": 1}}
+    both = ModelResponse(
+        model="m",
+        content=(write, early),
+        stop_reason="tool_use",
+        usage=Usage(),
+        message_id="m1",
+    )
+    harness.model.script([both, {"tool": "final_answer", "input": {"cents": 250}}])
+    run = await harness.run(agent(file), prompt="What does it cost?")
+    assert run.result.output == {"cents": 250}, "an answer beside calls is too early"
+    assert run.steps == ["1 model", "1 write_file", "2 model"]
+    assert [each["name"] for each in harness.model.requests[0].tools] == [
+        "write_file",
+        "final_answer",
+    ]
+
+
+async def test_cut_answer_names_the_way_out(harness: Cortex) -> None:
+    cut = {"type": "tool_use", "id": "1", "name": "final_answer", "input": {}}
+    harness.model.capabilities = Capabilities(output=False)
+    harness.model.says(
+        ModelResponse(
+            model="m",
+            content=({**cut, "invalid_input": '{"numb'},),
+            stop_reason="max_tokens",
+            usage=Usage(),
+            message_id="m1",
+        )
+    )
+    run = await harness.run(read)
+    assert isinstance(run.error, InvalidOutputError)
+    assert run.error.message.endswith("the model stopped with 'max_tokens': raise max_tokens")
+    assert run.error.raw == '{"numb'

@@ -13,6 +13,7 @@ import trio
 
 from cortex.agent.models.client import CallLimits, ModelClient
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.output_tool import OutputTool
 from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
@@ -103,9 +104,10 @@ class ModelCalls:
             self.meter,
             provider=self.client.provider_of(request.model),
         )
+        tool = self._output_tool(request)
         try:
             response = await self.client.respond(
-                request,
+                request if tool is None else tool.request,
                 limits=_limits(caller),
                 on_text=caller.answer.begin(),
                 on_open=partial(admission.opened, idle_s=caller.idle_s),
@@ -120,11 +122,19 @@ class ModelCalls:
         except BaseException:
             await call.settle("cancelled")  # noqa: ASYNC102 -- it shields itself, with a bound
             raise
+        if tool is not None:
+            response = tool.restore(response)
         call.used(response.usage)
         call.response = response
         await call.settle("kept")
         await admission.succeeded()
         return _outcome(response, call)
+
+    def _output_tool(self, request: ModelRequest) -> OutputTool | None:
+        """Return the tool for an output that the model has no mode for."""
+        if request.output is None or self.client.capabilities(request.model).output:
+            return None
+        return OutputTool.of(request, request.output)
 
     async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
         """Report the failure to the breaker; if that opens it, record the failure as a fact."""
