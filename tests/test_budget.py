@@ -41,6 +41,7 @@ BUDGETS_S: Final = {
     "tests/e2e": 104.5,
     "tests/hostile": 30.0,
     "tests/http": 37.5,
+    "tests/mcp": 3.0,  # programs that start within 30 ms; real servers share one each
     "tests/options": 2.5,  # what is asked of models: options, output, files
     "tests/providers": 4.0,  # the clients of models, against a strict fake of each API
     "tests/runtime": 22.5,

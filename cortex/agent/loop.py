@@ -19,6 +19,7 @@ from cortex.agent.limits import TOOL_RESULT_TOKENS
 from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
+from cortex.agent.tools.offered import OfferedTools
 from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.tool import CutCallError, ToolInputError
 from cortex.agent.transcript import ToolText, Transcript
@@ -122,7 +123,8 @@ async def run_agent(
     """
     if not prompt.strip():
         raise UsageError(f"the prompt of agent {spec.name!r} is empty", hint="say what it is to do")
-    run = _Run(ctx, spec, prompt=prompt, folder=folder, prefix=prefix)
+    offered = await OfferedTools.of(ctx, spec, folder=folder, prefix=prefix)
+    run = _Run(ctx, spec, offered, prompt=prompt, folder=folder, prefix=prefix)
     limit_s = (await ctx.limits()).step_s
     for number in range(1, spec.max_steps + 1):
         text: str | None = None
@@ -143,15 +145,21 @@ class _Run:
     """One conversation that grows turn by turn."""
 
     def __init__(
-        self, ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None, prefix: str
+        self,
+        ctx: Context,
+        spec: AgentSpec,
+        offered: OfferedTools,
+        *,
+        prompt: str,
+        folder: Path | None,
+        prefix: str,
     ) -> None:
         self._ctx = ctx
         self._spec = spec
         self._folder = folder
         self._prefix = prefix
-        tools = ctx.services.tools
-        self._offered = tools.offer(spec.tools)
-        asking = filter(tools.asks, spec.tools)
+        self._offered = offered
+        asking = filter(ctx.services.tools.asks, spec.tools)
         self._cache = chosen_ttl(spec, asking=asking, has_waited=ctx.has_asked_people)
         self._transcript = Transcript(
             prompt,
@@ -229,7 +237,7 @@ class _Run:
                 model=self._spec.model,
                 messages=self._transcript.messages,
                 system=self._spec.system,
-                tools=self._offered,
+                tools=self._offered.described,
                 max_tokens=self._spec.max_tokens,
                 options=self._options(number),
                 cache=self._cache,
@@ -348,13 +356,13 @@ class _Run:
         self, response: ModelResponse, place: int, number: int, *, notes: dict[int, str]
     ) -> Any:
         use = response.tool_calls[place]
-        name = str(use.get("name") or "")
+        name = self._offered.called(str(use.get("name") or ""))
         key = f"{self._prefix}{number} {_keyed(name)}"
         is_cut = response.is_cut(use)
-        if name not in self._spec.tools:
+        if name not in self._offered.names:
             # Equal inputs: an earlier release may have recorded the other error.
             report = _tell_of_cut if is_cut else _tell_of_no_tool
-            return self._ctx.step(key, report, name[:NAME_CHARS_MAX], self._spec.tools)
+            return self._ctx.step(key, report, name[:NAME_CHARS_MAX], self._offered.shown)
         return self._ctx.tool(
             key,
             name,
@@ -365,6 +373,7 @@ class _Run:
             on_edited=lambda decision: notes.update({place: _edited(decision)}),
             on_error=partial(_error_output, is_required=self._ctx.services.tools.is_required(name)),
             refused=CutCallError(name, raw=str(use.get(INVALID_INPUT, ""))) if is_cut else None,
+            defined=self._offered.defined(name),
         )
 
     async def _keep(self, text: ToolText) -> None:

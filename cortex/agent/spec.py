@@ -12,6 +12,8 @@ budget: {usd: 1.00, per: run}
 cache: {ttl: 1h}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue, context_window: continue}
 commands: {network: false, interrupted: tell, read_only: [git status, ls]}
+mcp:
+  github: {url: https://api.githubcopilot.com/mcp/, headers: {Authorization: "{secret:API_KEY}"}}
 temperature: 0.2
 thinking: adaptive
 approvals:
@@ -24,12 +26,14 @@ name: the-next-agent-in-the-same-file
 
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import attrs
 
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.limits import AgentBudget, AgentLimits, CacheTerms, OnStop, named, within
+from cortex.agent.mcp.terms import McpServer, check_servers
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
@@ -74,9 +78,18 @@ def _check_tool_timeouts(
     agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: AgentLimits
 ) -> None:
     for tool in value.tool_timeouts:
-        if tool not in agent.tools:
+        if tool not in agent.tools and not agent.may_have(tool):
             reason = "is none of the agent's tools"
             raise UnfitError(reason, path=(attribute.name, "tool_timeouts", tool))
+
+
+def _secrets_exist(
+    agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: Mapping[str, McpServer]
+) -> None:
+    for server, terms in value.items():
+        for name in sorted(terms.secrets - agent.secrets.keys()):
+            reason = f"refers to secret {show(name)}, which the agent does not declare"
+            raise UnfitError(reason, path=(attribute.name, server))
 
 
 def _approval_rules(
@@ -88,7 +101,7 @@ def _approval_rules(
         path = (attribute.name, index)
         if (wrong := rule.refusal()) is not None:
             raise UnfitError(wrong[1], path=(*path, *wrong[0]))
-        if not rule.names_one_of(agent.tools):
+        if not rule.names_one_of(agent.tools) and not agent.may_have(rule.tool):
             reason = f"names none of the agent's tools, got {show(rule.tool)}"
             raise UnfitError(reason, path=(*path, "tool"))
 
@@ -110,6 +123,8 @@ class AgentSpec:
     on_stop: OnStop = attrs.field(default=OnStop())
     commands: CommandTerms = attrs.field(default=CommandTerms())
     secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)
+    mcp: dict[str, McpServer] = attrs.field(factory=dict, validator=[check_servers, _secrets_exist])
+    """Servers of further tools, by the name that people call them."""
     approvals: tuple[ApprovalRule, ...] = attrs.field(default=(), validator=_approval_rules)
     """Which calls people must approve: the first rule that matches decides."""
     temperature: float | None = None
@@ -142,6 +157,11 @@ class AgentSpec:
         """What its model calls ask for beside the prompt."""
         return ModelOptions(**{each.name: getattr(self, each.name) for each in _OPTIONS})
 
+    def may_have(self, name: str) -> bool:
+        """Return whether a name or glob may be that of a tool of one of its servers."""
+        server, dot, tool = name.partition(".")
+        return bool(dot and tool) and any(fnmatchcase(each, server) for each in self.mcp)
+
     def to_json(self) -> dict[str, Any]:
         """Return the stored form: fields in order, of the limits only those that are set.
 
@@ -155,6 +175,8 @@ class AgentSpec:
                 stored.pop(each.name, None)
         if "on_stop" in stored and self.on_stop.context_window == OnStop().context_window:
             del stored["on_stop"]["context_window"]
+        if self.mcp:
+            stored["mcp"] = {name: each.to_json() for name, each in self.mcp.items()}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in stored.items()}
 
     @classmethod

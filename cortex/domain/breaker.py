@@ -68,6 +68,7 @@ _HOST: Final = BreakerPolicy(opens_after=5, volume_min=10, open_s=60.0, closes_a
 POLICIES: Final[dict[str, BreakerPolicy]] = {
     "llm": _MODEL,
     "tool": attrs.evolve(_MODEL, is_ramped=False),
+    "mcp": attrs.evolve(_MODEL, is_ramped=False),
     "http": _HOST,
     "notify": attrs.evolve(_HOST, is_ramped=False),
 }

@@ -66,6 +66,8 @@ class ToolCall:
     computed: frozenset[str] | None = None
     """Names of the arguments that the job itself computed, if the others are older than this code:
     where those do not fit the tool, other code may take the call. None: all may be computed."""
+    defined: Mapping[str, Any] | None = None
+    """What its MCP server has said about the tool, as the job has recorded it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,11 +130,22 @@ class Tools(Protocol):
         Raises an error for an unknown tool or invalid input.
         """
 
+    async def listed(
+        self, attempt: "Attempt", *, step: str, folder: Path | None
+    ) -> list[dict[str, Any]]:
+        """Ask the MCP servers of the job's agent for their tools; return these as plain JSON.
+
+        `step` asks; `folder`: where servers work that the agent lets into the job's folder.
+        """
+
     async def keep(self, workspace: Path, name: str, text: str) -> str | None:
         """Keep a text in a file of a workspace; return its path there, None if it cannot be kept.
 
         The same text has the same file, which may exist already.
         """
+
+    async def close(self) -> None:
+        """End what calls have left running: bounded, also when it is cancelled."""
 
 
 class Models(Protocol):

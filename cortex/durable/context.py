@@ -534,6 +534,7 @@ class Context:
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
+        defined: Mapping[str, Any] | None = None,
     ) -> Coroutine[None, None, Any]: ...
     def tool(
         self,
@@ -547,6 +548,7 @@ class Context:
         on_error: Callable[[Exception], Any] | None = None,
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
+        defined: Mapping[str, Any] | None = None,
     ) -> Coroutine[None, None, Any]:
         """Call a tool of the pod once in the life of the job.
 
@@ -557,7 +559,8 @@ class Context:
         the tool's own by default, at most 600. An error of the tool is raised and not recorded,
         unless `on_error` converts it to a result, which is recorded. If people must approve first,
         they see `said`, and `on_edited` gets the arguments that they changed. A call that is
-        `refused` fails with this error: the tool does not run, and nobody is asked.
+        `refused` fails with this error: the tool does not run, and nobody is asked. `defined`:
+        what `mcp_tools` returned about a tool of an MCP server.
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
@@ -575,7 +578,19 @@ class Context:
             on_error=on_error,
             on_edited=on_edited,
             planner=None if refused is None else partial(refusing, refused),
+            defined=defined,
         )
+
+    def mcp_tools(
+        self, name: str, *, folder: Path | None = None
+    ) -> Coroutine[None, None, list[dict[str, Any]]]:
+        """Return the tools of the MCP servers of the job's agent, listed once in its life."""
+        key = name
+
+        async def listed() -> list[dict[str, Any]]:
+            return await self.services.tools.listed(self._attempt, step=key, folder=folder)
+
+        return self.step(name, listed)
 
     def tool_as_stored(
         self,
@@ -621,6 +636,7 @@ class Context:
         planner: Planner | None = None,
         computed: frozenset[str] | None = None,
         result: ResultType | None = None,
+        defined: Mapping[str, Any] | None = None,
     ) -> Coroutine[None, None, Any]:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
@@ -635,6 +651,7 @@ class Context:
             folder=folder,
             timeout_s=timeout,
             computed=computed,
+            defined=defined,
         )
 
         async def answer() -> Any:

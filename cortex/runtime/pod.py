@@ -379,6 +379,7 @@ class _Pod:
             stack.callback(self.drain.enter, DrainPhase.FLUSH)
             url = await self._serve_http(stack, http_socket)
             await self._open_resources(stack, liveness)
+            stack.push_async_callback(self._parts.tools.close)
             level = await stack.enter_async_context(
                 phase("hand_back", grace_s=partial(left, DrainPhase.HAND_BACK), log=self._log)
             )

@@ -94,6 +94,7 @@ INTERNAL: Final = frozenset(
             for each in ("group", "was_recorded", "for_agent", "ask", "generate", "planned")
         ),
         "Context.tool_as_stored",
+        "Context.mcp_tools",
         *(f"ToolContext.{each}" for each in ("confiner", "has_network", "writes_folder", "notify")),
         "ToolContext.secrets",
         *(f"Message.{each}" for each in ("seq", "claim", "document")),

@@ -169,11 +169,13 @@ class Confiner:
         writes: bool = True,
         environment: Mapping[str, str] | None = None,
         quota: Quota | None = None,
+        shown: tuple[Path, ...] = (),
     ) -> Launch:
         """Prepare a start in `folder`, writable if `writes` and nothing speaks against it.
 
         `environment`: the one that people approved; None: the pod's. `quota`: of the workspace; one
-        that is exceeded already may not grow. Blocks; raises `RejectedError` without a means.
+        that is exceeded already may not grow. `shown`: further folders that it may read. Blocks;
+        raises `RejectedError` without a means, and for a shown folder that holds what is hidden.
         """
         if self.means is Confinement.NONE:
             raise RejectedError(NO_MEANS, hint=WAY_OUT)
@@ -183,6 +185,7 @@ class Confiner:
             self._refuse_hidden(folder, workspace)
             ground = None
             secrets = secret_paths((folder, workspace)) if self.hides_secrets else ()
+            _refuse_shown(shown, (*self.hidden, *secrets))
             if inside := [each for each in secrets if each.is_relative_to(workspace.resolve())]:
                 raise RejectedError(f"{inside[0]} holds a declared secret: no program sees it")
             if not folder.is_relative_to(workspace):
@@ -199,6 +202,7 @@ class Confiner:
                 ground=ground,
                 environment=self.environment() if environment is None else environment,
                 quota=Quota() if quota is None else quota,
+                shown=tuple(map(str, shown)),
             )
             view = attrs.evolve(view, writes=writes and self._may_write(ground))
             if os.geteuid() == 0:
@@ -248,6 +252,19 @@ class Confiner:
             )
 
 
+def _refuse_shown(shown: tuple[Path, ...], hidden: tuple[Path, ...]) -> None:
+    for each in shown:
+        if not each.is_dir():
+            raise RejectedError(f"{each} is not a folder on this machine")
+        real = each.resolve()
+        for kept in hidden:
+            if kept.is_relative_to(real) or real.is_relative_to(kept):
+                raise RejectedError(
+                    f"{each} cannot be shown to a program: {kept} must not be seen",
+                    hint="name a folder that holds only what the program needs",
+                )
+
+
 def _swept(ground: Ground, workspace: Path, mark: Mark) -> str:
     """Move what a program may not leave in the folder to the workspace. Blocks."""
     try:
@@ -271,6 +288,8 @@ class _View:
     """The folder, open; None for the workspace and folders inside it."""
     environment: Mapping[str, str]
     quota: Quota
+    shown: tuple[str, ...] = ()
+    """Further folders that the program may read."""
     writes: bool = False
     """Programs may write there."""
     uid: int | None = None
@@ -348,7 +367,7 @@ class _View:
 
 def _in_system(view: _View, python: "_Python", *, has_network: bool) -> list[Path]:
     """Return the hidden paths among the files of the machine that programs see."""
-    shown = [*SYSTEM, *_etc(has_network=has_network), *python.folders]
+    shown = [*SYSTEM, *_etc(has_network=has_network), *python.folders, *view.shown]
     return [each for each in view.hidden if any(map(each.is_relative_to, shown)) and each.exists()]
 
 
@@ -375,7 +394,8 @@ def _by_bubblewrap(view: _View, *, has_network: bool) -> Launch:
         elif path.is_dir():
             arguments += ["--ro-bind", str(path), str(path)]
     etc = [each for each in map(Path, _etc(has_network=has_network)) if each.exists()]
-    for each in (*(str(path) for path in etc if path.is_dir()), *python.folders):
+    folders = (*python.folders, *view.shown)
+    for each in (*(str(path) for path in etc if path.is_dir()), *folders):
         arguments += [*_way(each), "--ro-bind", each, each]
     for hidden in _in_system(view, python, has_network=has_network):
         arguments += ["--tmpfs"] if hidden.is_dir() else ["--ro-bind", "/dev/null"]
@@ -435,7 +455,7 @@ def _by_landlock(view: _View, *, has_network: bool) -> Launch:
         )
     scratch = _scratch(view.uid)
     rules: dict[str, list[str]] = {
-        "read": [*SYSTEM, *_etc(has_network=has_network), *python.folders],
+        "read": [*SYSTEM, *_etc(has_network=has_network), *python.folders, *view.shown],
         "write": [str(view.workspace), scratch.name, *DEVICES],
     }
     ground: dict[str, Any] = {"number": None, "read": [], "write": []}
@@ -462,7 +482,7 @@ def _by_user(view: _View, *, has_network: bool) -> Launch:
     python = _python()
     folders = dict.fromkeys(WORLD_WRITABLE, "1777")
     folders |= {str(each): "0755" for each in view.hidden if each.is_dir()}
-    shown = [str(view.workspace), *python.folders]
+    shown = [str(view.workspace), *python.folders, *view.shown]
     ground = {} if view.ground is None else {str(view.folder): view.ground.number}
     for path in map(Path, [*ground, *shown]):
         folders |= {str(each): "0755" for each in path.parents if not _is_open(each)}

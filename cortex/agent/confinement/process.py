@@ -100,8 +100,8 @@ async def run_process(
         environment=environment,
         timeout_s=timeout_s,
         output_max_bytes=output_max_bytes,
-        signal_soon=partial(_signal_group, number=signal.SIGTERM),
-        signal_now=partial(_signal_group, number=signal.SIGKILL),
+        signal_soon=partial(signal_group, number=signal.SIGTERM),
+        signal_now=partial(signal_group, number=signal.SIGKILL),
         uid=uid,
     )
 
@@ -116,8 +116,8 @@ async def run_confined(
     """
     with ExitStack() as held:
         held.callback(launch.end)
-        control, to_control = _pipe(held)
-        from_report, report = _pipe(held)
+        control, to_control = pipe(held)
+        from_report, report = pipe(held)
 
         def send(_: trio.Process, word: bytes) -> None:
             with contextlib.suppress(BrokenPipeError):
@@ -147,7 +147,7 @@ async def run_confined(
         return done
 
 
-def _pipe(held: ExitStack) -> tuple[int, int]:
+def pipe(held: ExitStack) -> tuple[int, int]:
     ends = os.pipe()
     for each in ends:
         held.callback(os.close, each)
@@ -202,8 +202,8 @@ async def _run(
             async with trio.open_nursery() as readers:
                 for stream, output in ((process.stdout, stdout), (process.stderr, stderr)):
                     if stream is not None:
-                        readers.start_soon(_collect, stream, output)
-                await _exited(process)
+                        readers.start_soon(collect, stream, output)
+                await exited(process)
                 has_exited = True
                 readers.cancel_scope.deadline = trio.current_time() + DRAIN_S
     finally:
@@ -211,9 +211,9 @@ async def _run(
             if not has_exited:
                 signal_soon(process)
                 with trio.move_on_after(GRACE_S):
-                    await _exited(process)
+                    await exited(process)
             signal_now(process)
-            await _end(process)
+            await reap(process)
     return Completed(
         exit_code=process.returncode,
         stdout=stdout.text(),
@@ -223,12 +223,12 @@ async def _run(
     )
 
 
-async def _collect(stream: trio.abc.ReceiveStream, output: CappedOutput) -> None:
+async def collect(stream: trio.abc.ReceiveStream, output: CappedOutput) -> None:
     while chunk := await stream.receive_some(READ_BYTES):
         output.add(chunk)
 
 
-async def _exited(process: trio.Process) -> None:
+async def exited(process: trio.Process) -> None:
     """Wait until the child has exited, and on Linux leave it unreaped.
 
     While it is a zombie its pid cannot be reused, so that a signal to the rest of its group hits no
@@ -245,12 +245,12 @@ async def _exited(process: trio.Process) -> None:
         os.close(exit_file)
 
 
-async def _end(process: trio.Process) -> None:
+async def reap(process: trio.Process) -> None:
     """Wait for the end and close the pipes; bounded by `2 * REAP_S`. Call this shielded."""
     with trio.move_on_after(REAP_S):
         await process.wait()
     if process.returncode is None:
-        _signal_group(process, signal.SIGKILL)
+        signal_group(process, signal.SIGKILL)
         with trio.move_on_after(REAP_S):
             await process.wait()
     for stream in (process.stdout, process.stderr):
@@ -258,7 +258,7 @@ async def _end(process: trio.Process) -> None:
             await stream.aclose()
 
 
-def _signal_group(process: trio.Process, number: signal.Signals) -> None:
+def signal_group(process: trio.Process, number: signal.Signals) -> None:
     # Permission: every remaining member has changed its user (sudo); nothing more can be done.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

@@ -16,9 +16,14 @@ from cortex.agent.confinement.interrupted import settle, settle_all
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
+from cortex.agent.mcp.catalogue import ToolDefinition
+from cortex.agent.mcp.names import divided
+from cortex.agent.mcp.sessions import Sessions, Wanted
+from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import TOOL_NAME, AgentSpec
 from cortex.agent.tools.effect_rule import EffectRule
+from cortex.agent.tools.mcp_tool import McpTool, listed
 from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
 from cortex.agent.tools.tool import AnyTool, ToolContext, ToolInputError
@@ -44,7 +49,7 @@ from cortex.logger import Logger
 
 _log = Logger(__name__)
 
-RULES_KEPT_MAX: Final = 1000
+SPECS_KEPT_MAX: Final = 1000
 MASKED_CHARS_MAX: Final = 262_144
 """A longer result is masked in a thread: this takes 5 ms."""
 FOLDER: Final = "folder"
@@ -60,10 +65,14 @@ class Toolbox:
     """Confines the programs that tools start."""
     quota: Quota = attrs.field(factory=Quota)
     """Of each job's workspace."""
-    _kept_rules: dict[tuple[UUID, int], tuple[ApprovalRule, ...]] = attrs.field(
+    sessions: Sessions = attrs.field(
+        default=attrs.Factory(lambda self: Sessions(self.confiner, self.quota), takes_self=True)
+    )
+    """Conversations with MCP servers."""
+    _kept_specs: dict[tuple[UUID, int], AgentSpec] = attrs.field(
         factory=dict, init=False, repr=False
     )
-    """Approval rules by agent and version."""
+    """Specifications by agent and version."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -85,6 +94,8 @@ class Toolbox:
 
     def misfit(self, name: str, arguments: Mapping[str, Any] | None) -> str | None:
         try:
+            if divided(name) is not None:
+                return None  # a server has it, whichever code runs
             tool = self._tool(name)
             if arguments is not None:
                 _parsed(tool, arguments, frozenset())
@@ -100,7 +111,7 @@ class Toolbox:
 
     def is_required(self, name: str) -> bool:
         """Return whether its failure fails the step that called it."""
-        return self._tool(name).is_required
+        return divided(name) is None and self._tool(name).is_required
 
     async def plan(self, attempt: Attempt, call: ToolCall) -> ToolPlan:
         """Check a call and plan it, with its effect, gate and breaker.
@@ -110,7 +121,7 @@ class Toolbox:
         `run` raises the errors of `Tool.invoke`; its `guard` raises `Suspended` while the breaker
         of a remote tool is open, or when this failure opened it.
         """
-        tool = self._tool(call.tool)
+        tool = await self._called(attempt, call)
         place = self._place(attempt, call) if tool is run_command else {}
         given = {k: v for k, v in call.arguments.items() if k not in place or place[k] != v}
         if changed := place.keys() & given.keys():
@@ -183,16 +194,79 @@ class Toolbox:
                 return None  # no room, or not ours: the model gets the text's beginning
         return None
 
-    async def _rules(self, attempt: Attempt) -> tuple[ApprovalRule, ...]:
+    async def listed(
+        self, attempt: Attempt, *, step: str, folder: Path | None
+    ) -> list[dict[str, Any]]:
+        """Return the definitions of all tools that the agent gets of its MCP servers, as JSON.
+
+        Raises as `plan` and its guard do, with the server's name.
+        """
+        spec = await self._spec(attempt)
+        found: list[ToolDefinition] = []
+        for name, terms in sorted(spec.mcp.items() if spec is not None else ()):
+            wanted = await self._wanted(attempt, name, terms, folder)
+            ask = partial(listed, self.sessions, wanted)
+            found += await guard_of(attempt, f"mcp:{name}", step=step)(ask)
+        return [each.to_json() for each in found]
+
+    async def _called(self, attempt: Attempt, call: ToolCall) -> AnyTool | McpTool:
+        """Return the tool of a call: the pod's own, or that of one of the agent's servers."""
+        server = divided(call.tool)
+        if server is None:
+            return self._tool(call.tool)
+        spec = await self._spec(attempt)
+        terms = None if spec is None else spec.mcp.get(server[0])
+        if terms is None:
+            raise RejectedError(f"there is no tool {call.tool!r}: the agent has no such MCP server")
+        defined = call.defined
+        if defined is None:
+            wanted = await self._wanted(attempt, server[0], terms, call.folder)
+            tools = {each.name: each.to_json() for each in await listed(self.sessions, wanted)}
+            if (defined := tools.get(server[1])) is None:
+                has = ", ".join(tools) or "none"
+                raise RejectedError(
+                    f"MCP server {server[0]!r} has no tool {server[1]!r}; it has {has}"
+                )
+        return McpTool(
+            definition=ToolDefinition.from_json(defined),
+            terms=terms,
+            sessions=self.sessions,
+            tenant=attempt.claim.tenant,
+        )
+
+    async def _wanted(
+        self, attempt: Attempt, name: str, terms: McpServer, folder: Path | None
+    ) -> Wanted:
+        agent_secrets = Secrets.of(await attempt.agent_spec())
+        workspace = await trio.to_thread.run_sync(_made, attempt.workspace, agent_secrets)
+        return Wanted(
+            name=name,
+            terms=terms,
+            tenant=attempt.claim.tenant,
+            secrets=agent_secrets,
+            workspace=workspace,
+            folder=folder or workspace,
+        )
+
+    async def close(self) -> None:
+        """End the conversations with servers: bounded, also when it is cancelled."""
+        await self.sessions.close()
+
+    async def _spec(self, attempt: Attempt) -> AgentSpec | None:
+        """Return the specification of the job's agent; None without one."""
         if attempt.agent is None:
-            return ()
-        rules = self._kept_rules.get(attempt.agent)
-        if rules is None:
-            rules = AgentSpec.from_json(await attempt.agent_spec() or {}).approvals
-            if len(self._kept_rules) >= RULES_KEPT_MAX:
-                self._kept_rules.pop(next(iter(self._kept_rules)))
-            self._kept_rules[attempt.agent] = rules
-        return rules
+            return None
+        spec = self._kept_specs.get(attempt.agent)
+        if spec is None:
+            spec = AgentSpec.from_json(await attempt.agent_spec() or {})
+            if len(self._kept_specs) >= SPECS_KEPT_MAX:
+                self._kept_specs.pop(next(iter(self._kept_specs)))
+            self._kept_specs[attempt.agent] = spec
+        return spec
+
+    async def _rules(self, attempt: Attempt) -> tuple[ApprovalRule, ...]:
+        spec = await self._spec(attempt)
+        return () if spec is None else spec.approvals
 
     def _tool(self, name: str) -> AnyTool:
         try:
@@ -207,11 +281,13 @@ class Toolbox:
             raise Unfit(MisfitKind.TOOL, message) from None
 
 
-def _parsed(tool: AnyTool, arguments: Mapping[str, Any], computed: frozenset[str] | None) -> Any:
+def _parsed(
+    tool: AnyTool | McpTool, arguments: Mapping[str, Any], computed: frozenset[str] | None
+) -> Any:
     try:
         return tool.parse(arguments)
     except ToolInputError as error:
-        if computed is None:
+        if computed is None or isinstance(tool, McpTool):
             raise
         # A validator of a class refuses what the schema takes: that is about the values.
         known = tool.input_schema["properties"]
@@ -225,7 +301,7 @@ def _parsed(tool: AnyTool, arguments: Mapping[str, Any], computed: frozenset[str
 async def _run(
     attempt: Attempt,
     call: ToolCall,
-    tool: AnyTool,
+    tool: AnyTool | McpTool,
     parsed: Any,
     invocation: Invocation | None,
     *,
@@ -282,12 +358,14 @@ async def _notify(attempt: Attempt, step: str, payload: str, job_id: UUID) -> No
     )
 
 
-def _terms(tool: AnyTool, rule: EffectRule, resources: Resources) -> EffectTerms:
-    reconcile = None if rule.reconcile is None else partial(asked, tool, resources=resources)
+def _terms(tool: AnyTool | McpTool, rule: EffectRule, resources: Resources) -> EffectTerms:
+    reconcile = None
+    if rule.reconcile is not None and not isinstance(tool, McpTool):
+        reconcile = partial(asked, tool, resources=resources)
     return EffectTerms(is_idempotent=rule.is_idempotent, reconcile=reconcile)
 
 
-def _gate(gate: PolicyGate, tool: AnyTool, place: Mapping[str, Any]) -> Gate:
+def _gate(gate: PolicyGate, tool: AnyTool | McpTool, place: Mapping[str, Any]) -> Gate:
     terms = attrs.asdict(gate, recurse=False)
     schema = tool.input_schema
     if place:

@@ -141,6 +141,7 @@ RULES: Final = (
         (
             "tests/unit/agent",
             "tests/agent",
+            "tests/mcp",
             "tests/options",
             "tests/providers",
             "tests/hostile",

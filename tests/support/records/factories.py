@@ -177,6 +177,11 @@ class EchoTools:
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
+    async def listed(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        return []
+
+    async def close(self) -> None: ...
+
     async def keep(self, workspace: Path, name: str, text: str) -> str | None:  # noqa: ARG002
         return None
 

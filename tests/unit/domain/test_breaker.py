@@ -53,6 +53,7 @@ def half_open(name: str = "llm:m") -> Breaker:
     [
         ("llm", 3, 0, 30, 1, 5),
         ("tool", 3, 0, 30, 1, 5),
+        ("mcp", 3, 0, 30, 1, 5),
         ("http", 5, 10, 60, 2, None),
         ("notify", 5, 10, 60, 2, None),
     ],
@@ -73,7 +74,7 @@ def test_policies_are_those_of_the_specification(  # noqa: PLR0917
         closes_after,
         escalates_after,
     )
-    assert len(POLICIES) == 4
+    assert len(POLICIES) == 5
 
 
 @pytest.mark.parametrize("name", ["", "llm", "llm:", ":x", "disk:/", "llm:" + "x" * 300])

@@ -1,0 +1,341 @@
+"""One conversation with a server, in a task of its own, for the calls of many jobs.
+
+Owns the program or the connections. Invariant: once `end` is set, nothing of the server is left
+here, and every call of the session has returned or raised. On failure: whatever the server does,
+the task ends quietly with a reason, and the pod goes on. On stop: `close` ends it; each wait on the
+way has a bound.
+"""
+
+import contextvars
+import importlib
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from cortex.agent.confinement.means import Confiner
+from cortex.agent.confinement.quota import Quota
+from cortex.agent.confinement.served import Served, served
+from cortex.agent.mcp import http, stdio
+from cortex.agent.mcp.catalogue import LISTED_MAX
+from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
+from cortex.agent.secrets import Secrets
+from cortex.domain.classification import describe, leading
+from cortex.domain.confinement import Confinement
+from cortex.domain.errors import (
+    CortexError,
+    RejectedError,
+    TimedOutError,
+    UnavailableError,
+    UsageError,
+)
+from cortex.domain.redaction import clean_text
+from cortex.logger import Logger
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+    from mcp.client.session import ClientSession
+
+START_S: Final = 60.0
+"""From its start to the list of its tools: some servers install themselves first."""
+EXIT_S: Final = 1.0
+"""For a program that has closed its output to say how it ended."""
+POLL_S: Final = 1.0
+REASON_CHARS_MAX: Final = 300
+MISSING: Final = "MCP servers need a package that is not installed"
+EXTRA: Final = "pip install 'cortex-durable[mcp]'"
+
+_log = Logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Where a server works: the job's folders, or a folder of its own that goes with it."""
+
+    workspace: Path | None = None
+    folder: Path | None = None
+
+
+@attrs.define(eq=False, kw_only=True)
+class Session:
+    """The conversation; `name` is what people call its server."""
+
+    name: str
+    terms: McpServer
+    secrets: Secrets
+    confiner: Confiner
+    quota: Quota
+    place: Place
+    idle_s: float
+    """Without a call for that long, it ends."""
+    listed: tuple[Any, ...] = ()
+    """The tools that the server offers, as the library has them."""
+    is_listed_anew: bool = False
+    """The server has said that its tools changed."""
+    ready: trio.Event = attrs.field(factory=trio.Event)
+    """It may be used, or has ended."""
+    end: trio.Event = attrs.field(factory=trio.Event)
+    error: CortexError | None = None
+    """Why it ended, or could not begin."""
+    users: int = 0
+    used_at: float = attrs.field(factory=trio.current_time)
+    elicited: list[Any] = attrs.field(factory=list)
+    _library: "ClientSession | None" = None
+    _reason: str = ""
+    """Why its program's output ended."""
+    _is_idle: bool = False
+    _is_over: trio.Event = attrs.field(factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _trouble: http.Trouble = attrs.field(factory=http.Trouble)
+
+    def start(self) -> None:
+        """Begin, in a task that belongs to no job."""
+        name = f"MCP server {self.name!r}"
+        trio.lowlevel.spawn_system_task(self._run, name=name, context=contextvars.Context())
+
+    def close(self) -> None:
+        self._scope.cancel()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._scope.cancel_called or self.end.is_set()
+
+    @property
+    def was_closed(self) -> bool:
+        """It did not end by a failure."""
+        return self._scope.cancel_called or self._is_idle
+
+    async def _run(self) -> None:
+        started = trio.current_time()
+        try:
+            with self._scope:
+                await self._converse()
+        except BaseException as error:
+            if isinstance(leading(error), trio.Cancelled):  # the process ends
+                self.close()
+                raise
+            self.error = self._error_of(error)
+        finally:
+            if self.error is None:
+                reason = self._reason or "was closed"
+                self.error = UnavailableError(f"MCP server {self.name!r} {reason}")
+            if not self.was_closed:
+                took_s = round(trio.current_time() - started, 1)
+                _log.warning(
+                    "MCP server ended", server=self.name, error=self.error.message, after_s=took_s
+                )
+            self.ready.set()
+            self.end.set()
+
+    async def _converse(self) -> None:
+        await trio.to_thread.run_sync(_load)
+        with trio.move_on_after(START_S) as start:
+            async with self._streams() as (from_server, to_server):
+                async with self._session(from_server, to_server) as library:
+                    await library.initialize()
+                    self.listed = await self._list(library)
+                    start.deadline = float("inf")
+                    self._library = library
+                    self.ready.set()
+                    await self._until_idle()
+        if start.cancelled_caught:
+            raise TimedOutError(
+                f"MCP server {self.name!r} was not ready within {START_S:g} seconds",
+                hint="look at what it waits for: cortex doctor",
+                scope="connect",
+                limit_s=START_S,
+            )
+
+    async def _until_idle(self) -> None:
+        while (left_s := self.used_at + self.idle_s - trio.current_time()) > 0 or self.users:  # noqa: ASYNC110 -- time itself is awaited
+            await trio.sleep(max(left_s, POLL_S))
+        self._is_idle = True
+
+    @asynccontextmanager
+    async def _session(self, from_server: Any, to_server: Any) -> "AsyncIterator[ClientSession]":
+        import mcp_types as types  # noqa: PLC0415 -- with the library only
+        from mcp.client.session import ClientSession  # noqa: PLC0415
+
+        session = ClientSession(
+            from_server,
+            to_server,
+            message_handler=self._heard,
+            client_info=types.Implementation(name="cortex", version="1"),
+        )
+        async with session:
+            yield session
+
+    async def _heard(self, message: Any) -> None:
+        if getattr(message, "method", None) == "notifications/tools/list_changed":
+            self.is_listed_anew = True
+        await trio.lowlevel.checkpoint()
+
+    async def _list(self, library: "ClientSession") -> tuple[Any, ...]:
+        import mcp_types as types  # noqa: PLC0415 -- with the library only
+
+        found: list[Any] = []
+        cursor: str | None = None
+        while len(found) <= LISTED_MAX:
+            params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
+            page = await library.list_tools(params=params)
+            found += page.tools
+            if not page.next_cursor or page.next_cursor == cursor:
+                return tuple(found)
+            cursor = page.next_cursor
+        message = f"MCP server {self.name!r} lists more than {LISTED_MAX:,} tools"
+        raise RejectedError(message, hint="use a server with fewer tools")
+
+    # --- what it runs on
+
+    @asynccontextmanager
+    async def _streams(self) -> "AsyncIterator[TransportStreams]":
+        if self.terms.url is not None:
+            streams = http.message_streams(
+                self.terms, self.secrets, self._trouble, quiet_s=self.terms.timeout
+            )
+            async with streams as lent:
+                yield lent
+            return
+        async with self._program() as program:
+            try:
+                async with (
+                    stdio.message_streams(program.stdin, program.stdout, on_end=self._note) as lent,
+                    trio.open_nursery() as nursery,
+                ):
+                    nursery.start_soon(self._until_over)
+                    yield lent
+                    nursery.cancel_scope.cancel()
+            except BaseException:  # whatever followed from the end of its output
+                if self._is_over.is_set():
+                    raise await self._ended(program) from None  # noqa: ASYNC120 -- shielded
+                raise
+
+    def _note(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._is_over.set()
+
+    async def _until_over(self) -> None:
+        await self._is_over.wait()
+        raise UnavailableError(self._reason)
+
+    async def _ended(self, program: Served) -> UnavailableError:
+        """Return why a conversation ended by itself, with what its program said last."""
+        with trio.CancelScope(shield=True):
+            how = await program.ending(EXIT_S)
+        said = clean_text(program.complaint(), limit=REASON_CHARS_MAX)
+        reason = how if how and self._reason == stdio.ENDED else self._reason
+        return UnavailableError(
+            f"MCP server {self.name!r} {reason}" + (f": {said}" if said else ""),
+            hint="run its command by hand, and see cortex doctor",
+        )
+
+    @asynccontextmanager
+    async def _program(self) -> AsyncIterator[Served]:
+        with tempfile.TemporaryDirectory(prefix="cortex-mcp-", ignore_cleanup_errors=True) as made:
+            own = await trio.to_thread.run_sync(_made, Path(made))
+            workspace = self.place.workspace or own
+            folder = self.place.folder or workspace
+            values = {WORKSPACE: str(workspace)}
+            argv = [_filled(each, values) for each in self.terms.command or []]
+            secret = await trio.to_thread.run_sync(self._environment, values)
+            environment = {**self.confiner.environment(), **secret}
+            launch = None
+            if self.confiner.means is not Confinement.UNSAFE:
+                launch = await trio.to_thread.run_sync(
+                    partial(
+                        self.confiner.launch,
+                        workspace=workspace,
+                        folder=folder,
+                        has_network=self.terms.network,
+                        writes=self.terms.folder != "read",
+                        environment=environment,
+                        quota=self.quota,
+                        shown=tuple(map(Path, self.terms.reads)),
+                    )
+                )
+            async with served(
+                argv, launch=launch, folder=folder, environment=environment
+            ) as program:
+                yield program
+
+    def _environment(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the server's own variables, with their secrets. Reads small files."""
+
+        def value(text: str) -> str:
+            return SECRET.sub(lambda match: self.secrets.value(match[1]), _filled(text, values))
+
+        return {name: value(text) for name, text in self.terms.env.items()}
+
+    # --- calls
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], *, on_progress: Any = None
+    ) -> Any:
+        """Call a tool; return the library's `CallToolResult`.
+
+        Cancelled, it tells the server so. Raises what `_error_of` makes of the library's errors.
+        """
+        import mcp_types as types  # noqa: PLC0415 -- with the library only
+        from pydantic import TypeAdapter  # noqa: PLC0415
+
+        if self._library is None or self.has_ended:
+            raise self.error or UnavailableError(f"MCP server {self.name!r} has ended")
+        params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
+        shape: TypeAdapter[Any] = TypeAdapter(types.CallToolResult)
+        return await self._library.send_request(
+            types.CallToolRequest(params=params), shape, progress_callback=on_progress
+        )
+
+    async def list_anew(self) -> None:
+        """Ask again for the tools after the server has said that they changed."""
+        if self._library is None or self.has_ended:
+            return
+        self.is_listed_anew = False
+        self.listed = await self._list(self._library)
+
+    def _error_of(self, error: BaseException) -> CortexError:
+        """Return the error of a conversation as one line that names the server."""
+        lead = leading(error)
+        if self._trouble.error is not None and not isinstance(lead, UsageError):
+            lead = self._trouble.error
+        if isinstance(lead, CortexError):
+            if self.name not in lead.message:
+                lead.message = f"MCP server {self.name!r} {lead.message}"
+            return lead
+        if isinstance(lead, OSError) and lead.strerror:
+            command = self.terms.command[0] if self.terms.command else self.terms.url
+            return RejectedError(
+                f"MCP server {self.name!r}: {command!r} cannot be started: {lead.strerror}",
+                hint="it sees the machine's programs, and the folders under `reads`",
+            )
+        if type(lead).__name__ in ("MCPError", "ValidationError", "RuntimeError"):
+            text = clean_text(describe(lead).splitlines()[0], limit=REASON_CHARS_MAX)
+            return UnavailableError(f"MCP server {self.name!r} does not speak the protocol: {text}")
+        return UnavailableError(f"MCP server {self.name!r} failed: {describe(lead)}")
+
+
+def _load() -> None:
+    """Import the library. Takes a second; raises `UsageError` without the extra."""
+    try:
+        for name in ("mcp.client.session", "mcp.client.streamable_http", "jsonschema"):
+            importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{MISSING}: {error.name}", hint=EXTRA) from error
+
+
+def _made(folder: Path) -> Path:
+    workspace = folder.resolve() / "workspace"
+    workspace.mkdir(0o700)
+    folder.chmod(0o711)  # another user of a root pod has to pass
+    return workspace
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text

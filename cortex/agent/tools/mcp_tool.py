@@ -1,0 +1,216 @@
+"""Tools of MCP servers, planned, approved and recorded as the pod's own are."""
+
+import contextvars
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from cortex.agent.mcp import content, schemas
+from cortex.agent.mcp.catalogue import ToolDefinition, chosen
+from cortex.agent.mcp.session import Session
+from cortex.agent.mcp.sessions import Sessions, Wanted
+from cortex.agent.mcp.stdio import TOO_LONG
+from cortex.agent.mcp.terms import McpServer
+from cortex.agent.plain import plain, raw_text
+from cortex.agent.tools.effect_rule import Declared, EffectRule
+from cortex.agent.tools.tool import ToolContext, ToolInputError
+from cortex.domain.approvals.rules import ToolMark
+from cortex.domain.classification import describe
+from cortex.domain.effect import UnsettledError
+from cortex.domain.errors import (
+    CortexError,
+    InvalidOutputError,
+    RejectedError,
+    TimedOutError,
+    UnavailableError,
+)
+from cortex.domain.log_line import Level
+from cortex.domain.model import INVALID_INPUT
+from cortex.domain.redaction import clean_text
+from cortex.durable.job_log import write_line
+from cortex.durable.json_schema import Schema
+from cortex.durable.resources import Resources
+from cortex.durable.structuring import Problem, show
+
+REFUSED: Final = frozenset({-32_600, -32_601, -32_602})
+"""Codes of JSON-RPC for a request that was not carried out: invalid, unknown, unfit."""
+PROGRESS_CHARS_MAX: Final = 500
+
+
+class McpToolError(InvalidOutputError):
+    """The tool ran and says that it has failed; what it has changed before, nobody knows better."""
+
+    code = "mcp_tool_failed"
+
+
+@attrs.frozen(kw_only=True)
+class McpTool:
+    """A tool of a server, with the interface of `Tool` as far as the toolbox uses it."""
+
+    definition: ToolDefinition
+    terms: McpServer
+    sessions: Sessions
+    tenant: str
+    is_required: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.definition.dotted
+
+    @property
+    def input_schema(self) -> Schema:
+        """The schema by which people may edit arguments."""
+        return {"properties": {}, **schemas.editable(self.definition.input_schema)}
+
+    @property
+    def timeout_s(self) -> float:
+        return self.terms.timeout
+
+    @property
+    def only_reads(self) -> bool:
+        """It changes nothing outside, by the agent's word, or by that of a server it trusts."""
+        return self.terms.only_reads(self.definition.name) or (
+            self.terms.trusted and self.definition.read_only
+        )
+
+    @property
+    def declared(self) -> Declared:
+        return Declared(
+            effect=not self.only_reads,
+            idempotent=self.terms.trusted and self.definition.idempotent,
+            mark=ToolMark(
+                effect=f"calls {self.definition.name} of MCP server {self.definition.server}"
+            ),
+        )
+
+    def parse(self, given: Mapping[str, object]) -> dict[str, Any]:
+        """Return the arguments. Raises `ToolInputError` if they do not fit the server's schema."""
+        if INVALID_INPUT in given:
+            text = str(given[INVALID_INPUT])
+            problem = Problem((), f"is not a JSON object: {show(text)}")
+            raise ToolInputError(self.name, (problem,), raw=raw_text(text))
+        arguments = dict(given)
+        what = f"the input schema of {self.name}"
+        if problems := schemas.problems(self.definition.input_schema, arguments, what=what):
+            raise ToolInputError(self.name, problems, raw=raw_text(arguments))
+        return arguments
+
+    def effect_of(self, arguments: Any) -> EffectRule | None:
+        return self.declared.rule(self.name, arguments)
+
+    def canonical(self, arguments: Any) -> dict[str, Any]:
+        return {name: plain(value) for name, value in arguments.items()}
+
+    def breaker_name(self, arguments: Any) -> str:  # noqa: ARG002 -- as of other tools
+        """The breaker of the server: its tools fail together."""
+        return f"mcp:{self.definition.server}"
+
+    async def invoke(
+        self,
+        context: ToolContext,
+        arguments: Any,
+        *,
+        timeout_s: float | None = None,
+        resources: Resources | None = None,  # noqa: ARG002 -- as of other tools
+    ) -> object:
+        """Call the tool; `timeout_s` replaces the limit of its server.
+
+        Raises:
+            TimedOutError: it took longer; the server was told to stop.
+            McpToolError: the tool says that it has failed.
+            InvalidOutputError: its result does not fit its schema, or is too large.
+            RejectedError: the server refused the call.
+            UnavailableError: the server cannot be used now, or ended meanwhile.
+        """
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        wanted = Wanted(
+            name=self.definition.server,
+            terms=self.terms,
+            tenant=self.tenant,
+            secrets=context.secrets,
+            workspace=context.workspace,
+            folder=context.folder,
+        )
+        with trio.move_on_after(limit_s):
+            async with self.sessions.lend(wanted) as session:
+                return self._result(await self._called(session, arguments))
+        raise TimedOutError(
+            f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
+        )
+
+    async def _called(self, session: Session, arguments: Any) -> Any:
+        try:
+            # Its progress arrives in a task of the session: the job's own context names its log.
+            on_progress = partial(_progress, contextvars.copy_context())
+            return await session.call(self.definition.name, arguments, on_progress=on_progress)
+        except CortexError:
+            raise
+        except Exception as error:
+            raise self._error_of(session, error) from error
+
+    def _error_of(self, session: Session, error: Exception) -> CortexError:
+        """Return the library's error as one line that names the tool."""
+        text = clean_text(describe(error).partition("\n")[0])
+        code = getattr(getattr(error, "error", None), "code", None)
+        if code is None:  # what it sent is none of the protocol's results
+            return InvalidOutputError(
+                f"tool {self.name!r}: its server's answer is not one of the protocol",
+                hint="update the server",
+                raw=raw_text(str(error)),
+            )
+        if code == TOO_LONG:
+            return InvalidOutputError(
+                f"tool {self.name!r} {text}; its result is lost",
+                hint="ask for less at once",
+                raw="",
+            )
+        if code in REFUSED and session.error is None:
+            return RejectedError(f"tool {self.name!r} was refused by its server: {text}")
+        if session.error is not None:
+            return UnavailableError(f"tool {self.name!r}: {session.error.message}")
+        return UnsettledError(f"tool {self.name!r}: its server failed: {text}")
+
+    def _result(self, result: Any) -> object:
+        if result.is_error:
+            text = content.text_of(result)
+            raise McpToolError(
+                f"tool {self.name!r} failed: {clean_text(text) or 'without a reason'}",
+                raw=raw_text(text),
+            )
+        schema, structure = self.definition.output_schema, result.structured_content
+        if schema is not None:
+            if structure is None:
+                raise InvalidOutputError(
+                    f"tool {self.name!r} returned no structure, although it declares one",
+                    hint="update the server, or leave the tool out",
+                    raw=raw_text(content.text_of(result)),
+                )
+            what = f"the output schema of {self.name}"
+            if problems := schemas.problems(schema, structure, what=what):
+                first = problems[0]
+                raise InvalidOutputError(
+                    f"tool {self.name!r}: {first.field or 'the result'} {first.reason}",
+                    hint="its result must fit the schema that its server declares",
+                    raw=raw_text(structure),
+                )
+        return plain(content.output_of(result))
+
+
+async def _progress(
+    job: contextvars.Context, progress: float, total: float | None, message: str | None
+) -> None:
+    """Write a call's progress to the log of its job."""
+    share = f"{progress / total:.0%}" if total else f"{progress:g}"
+    text = clean_text(f"{share} {message or ''}".strip(), limit=PROGRESS_CHARS_MAX)
+    job.run(write_line, f"progress: {text}", Level.INFO, {})
+
+
+async def listed(sessions: Sessions, wanted: Wanted) -> list[ToolDefinition]:
+    """Ask a server for the tools that an agent gets. Raises as `Sessions.lend` and `chosen` do."""
+    async with sessions.lend(wanted) as session:
+        if session.is_listed_anew:
+            await session.list_anew()
+        return chosen(wanted.name, wanted.terms, session.listed)

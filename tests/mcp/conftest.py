@@ -1,0 +1,104 @@
+"""MCP servers of tests: a scripted one, and jobs of agents that use it."""
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+from cortex.agent.loop import AgentResult, run_agent
+from cortex.agent.mcp.sessions import Sessions, Wanted
+from cortex.agent.mcp.terms import McpServer
+from cortex.agent.secrets import Secrets
+from cortex.agent.spec import AgentSpec
+from cortex.agent.tools.toolbox import Toolbox
+from tests.support.agent_turns import Script
+from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
+from tests.support.records.rows import new_id
+from tests.support.servers import mcp_server
+
+SERVER = Path(mcp_server.__file__)
+PYTHON = str(Path(sys.base_prefix) / "bin" / "python3")
+"""Which confined programs see."""
+
+
+def scripted(*tools: Any, start: str = "", page: int = 1000, **terms: Any) -> McpServer:
+    """The terms of a scripted server: see its program."""
+    how = {"tools": tools, "start": start, "page": page, "marks": "{workspace}/marks"}
+    command = [PYTHON, "-I", "-S", str(SERVER), json.dumps(how)]
+    return McpServer(**{"command": command, "reads": [str(SERVER.parent)], **terms})
+
+
+@attrs.frozen
+class OneAgent:
+    """The specification that a job's agent has."""
+
+    spec: AgentSpec
+
+    async def agent(self, *_: Any) -> dict[str, Any]:
+        return dict(orjson.loads(orjson.dumps(self.spec.to_json())))
+
+
+@attrs.define
+class AgentJob:
+    """Attempts of one job with one record, whose agent has MCP servers."""
+
+    folder: Path
+    servers: dict[str, McpServer]
+    fields: dict[str, Any] = attrs.field(factory=dict)
+    record: Record = attrs.field(factory=Record)
+    gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
+    lent: dict[str, Any] = attrs.field(factory=dict)
+    toolbox: Toolbox = attrs.field(factory=lambda: Toolbox({}))
+    claim: Any = attrs.field(factory=lambda: a_claim(agent_id=new_id(), agent_version=1))
+
+    async def run(self, script: Script) -> AgentResult:
+        """Run an attempt to its end."""
+        spec = AgentSpec(name="a", model="m", system="s", mcp=self.servers, **self.fields)
+        ctx = a_context(
+            self.record,
+            self.claim,
+            models=script,
+            tools=self.toolbox,
+            specs=OneAgent(spec),
+            gateway=self.gateway,
+            workspaces=self.folder,
+            **self.lent,
+        )
+        return await run_agent(ctx, spec, prompt="do it", folder=None)
+
+    @property
+    def marks(self) -> list[str]:
+        """The changes that the scripted server has made."""
+        (file,) = self.folder.glob("*/marks")
+        return file.read_text().splitlines()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of workspaces, which other users may pass."""
+    for each in (tmp_path, *tmp_path.parents[:3]):
+        if each.stat().st_uid != 0 or each == Path("/"):
+            break
+        each.chmod(each.stat().st_mode | 0o011)
+    made = tmp_path / "workspaces"
+    made.mkdir(mode=0o711)
+    return made
+
+
+@pytest.fixture
+async def sessions() -> AsyncIterator[Sessions]:
+    kept = Sessions()
+    yield kept
+    await kept.close()
+
+
+def wanted(folder: Path, terms: McpServer, *, name: str = "notes", **fields: Any) -> Wanted:
+    workspace = folder / "job"
+    workspace.mkdir(exist_ok=True)
+    given = {"tenant": "t", "secrets": Secrets(), "workspace": workspace, "folder": workspace}
+    return Wanted(name=name, terms=terms, **{**given, **fields})
