@@ -67,6 +67,8 @@ FULL: Final = frozenset({PROMPT_TOO_LONG, "request_too_large"})
 """Codes of a request that is too long for the model."""
 
 CONTEXT: Final = "model_context_window_exceeded"
+PAUSE: Final = "pause_turn"
+"""The provider pauses its own tools' long work: the answer goes back as it is, and goes on."""
 GO_ON: Final = {
     "max_tokens": "Your answer was cut off: it reached the limit of one response. Go on exactly "
     "where it stopped and repeat nothing.",
@@ -76,7 +78,7 @@ GO_ON: Final = {
     "refusal": "A person has looked at this and wants you to go on with the task.",
     "tool_use": "Your answer ended for a tool call, but contains none. Make the call, or go on "
     "without it; if you are done, say what came of it.",
-    "pause_turn": "You have paused. Go on.",
+    PAUSE: "You have paused. Go on.",
 }
 STOPPED: Final = {
     "empty": "gave an empty answer",
@@ -292,14 +294,15 @@ class _Run:
             return response.stop_reason
         if response.tool_calls:
             return None
-        if response.stop_reason in ("tool_use", "pause_turn"):
+        if response.stop_reason in ("tool_use", PAUSE):
             return response.stop_reason
         is_end = response.stop_reason in DONE
         return "empty" if is_end and not (self._begun + response.text).strip() else None
 
     async def _judge_stop(self, stop: str, response: ModelResponse, number: int) -> None:
         """Fail, or ask a person whether to go on, as the agent's specification says."""
-        is_worn_out = self._continued >= CONTINUED_MAX and not response.tool_calls
+        is_stopped = stop != PAUSE and not response.tool_calls  # a pause is part of long work
+        is_worn_out = is_stopped and self._continued >= CONTINUED_MAX
         policy = self._spec.on_stop.policy(stop)
         stopped = STOPPED.get(stop, f"stopped with {stop!r}")
         if policy == "ask":
@@ -318,12 +321,12 @@ class _Run:
             )
 
     def _ask_to_go_on(self, stop: str, response: ModelResponse, number: int) -> None:
-        self._continued += 1
+        self._continued += stop != PAUSE
         request = {"role": "user", "content": GO_ON[stop]}
         answer = [_recorded(response)] if response.text.strip() else []
         if stop != "tool_use":  # its text announced a call and is no part of the result
             self._begun += response.text if response.text.strip() else ""
-        repaired = self._transcript.add_answer(response, number, may_pause=stop == "pause_turn")
+        repaired = self._transcript.add_answer(response, number, may_pause=stop == PAUSE)
         if not repaired.is_paused:
             self._transcript.add_text(GO_ON[stop])
         self._grow([*answer, request], number)

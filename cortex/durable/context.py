@@ -40,6 +40,7 @@ from cortex.durable.generation import Generated
 from cortex.durable.job_log import write_line
 from cortex.durable.outputs import OutputCall, output_of
 from cortex.durable.outside import Outside
+from cortex.durable.pausing import unpaused
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
 from cortex.durable.step_arguments import given_to
@@ -407,7 +408,9 @@ class Context:
         )
         if output is None:
             given = self._given(name, request, timeout)
-            return self.ask(name, request, given=given, timeout=timeout, urgency=urgency)
+            key = self._journal.key(name)
+            whole = self._unpaused(key, request, given, timeout=timeout, urgency=urgency)
+            return self._journal.promised(key, whole)
         answered = self._answered(name, request, output, timeout=timeout, urgency=urgency)
         return self._journal.promised(answered.key, answered.value())
 
@@ -426,7 +429,9 @@ class Context:
         """
         if output is None:
             given = self._given(name, request, timeout)
-            response = await self.ask(name, request, given=given, timeout=timeout)
+            key = self._journal.key(name)
+            ask = partial(self._unpaused, timeout=timeout, urgency="default")
+            response = await ask(key, request, given)
             return Generated.of(response, what=what)
         call = self._answered(name, request, output, timeout=timeout, urgency="default")
         answer = await call.whole()
@@ -450,7 +455,7 @@ class Context:
             given=given,
             key=self._journal.key(name),
             keyed=self._journal.key,
-            ask=partial(self._asked, timeout=timeout, urgency=urgency),
+            ask=partial(self._unpaused, timeout=timeout, urgency=urgency),
         )
 
     def _given(self, name: str, request: ModelRequest, timeout: float | None) -> StepInput:
@@ -480,6 +485,18 @@ class Context:
         key = self._journal.key(name)
         asked = self._asked(key, request, given, timeout=timeout, urgency=urgency)
         return self._journal.promised(key, asked)
+
+    async def _unpaused(
+        self,
+        key: str,
+        request: ModelRequest,
+        given: StepInput,
+        *,
+        timeout: float | None,
+        urgency: Urgency,
+    ) -> ModelResponse:
+        ask = partial(self._asked, timeout=timeout, urgency=urgency)
+        return await unpaused(ask, key, request, given, keyed=self._journal.key)
 
     async def _asked(
         self,

@@ -6,10 +6,10 @@ holds a model to it, and none to bounds and to the validators of classes.
 
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, Final, Protocol, get_args
+from typing import Any, Final, get_args
 
 import attrs
 import orjson
@@ -33,6 +33,7 @@ from cortex.durable.json_schema import (
     object_of,
     schema_of,
 )
+from cortex.durable.pausing import Ask
 from cortex.durable.pydantic_models import is_model
 from cortex.durable.structuring import LISTED_MAX, MisfitError, structure, unstructurable
 
@@ -151,14 +152,6 @@ def output_of(wanted: Any, *, what: str) -> Output:
 @cache
 def _of_type(hint: Any) -> Output:
     return Output.of_type(hint)
-
-
-class Ask(Protocol):
-    """Makes a model call as a step of this key."""
-
-    def __call__(
-        self, key: str, request: ModelRequest, given: StepInput, /
-    ) -> Awaitable[ModelResponse]: ...
 
 
 @attrs.frozen

@@ -1,6 +1,5 @@
 """Structured output: schemas for providers, answers as typed values, one correction."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -57,12 +56,6 @@ MESSAGES = ({"role": "user", "content": "read it"},)
 FITTING = '{"number": 7, "lines": [{"text": "tea", "cents": 250}]}'
 UNFIT = '{"number": 7, "lines": [{"text": "tea"}]}'
 TEA = Invoice(7, [Line("tea", 250)])
-
-
-@pytest.fixture
-def harness() -> Iterator[Cortex]:
-    with Cortex() as made:
-        yield made
 
 
 @job

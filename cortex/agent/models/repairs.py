@@ -45,8 +45,10 @@ class RepairedAnswer:
 
     @property
     def is_paused(self) -> bool:
-        """The answer ends with a call of a server's own tool: it goes on by itself."""
-        return bool(self.content) and self.content[-1]["type"] == "server_tool_use"
+        """The answer ends with a call of a server's tool, or its result: it goes on by itself."""
+        return bool(self.content) and (
+            self.content[-1]["type"] == "server_tool_use" or _is_result(self.content[-1])
+        )
 
 
 class AnswerRepairs:
@@ -65,10 +67,13 @@ class AnswerRepairs:
         """
         answered = {each.get("tool_use_id") for each in content if _is_result(each)}
         paused = content[-1] if content and may_pause else None
+        is_mixed = any(each.get("type") == "tool_use" for each in content)
         blocks: list[dict[str, Any]] = []
         for place, block in enumerate(content):
             is_open = block.get("id") not in answered and block is not paused
-            if block.get("type") == "server_tool_use" and is_open:
+            # Beside calls of others the API runs it once it has their results.
+            waits = is_mixed and bool(_SERVER_ID.fullmatch(str(block.get("id"))))
+            if block.get("type") == "server_tool_use" and is_open and not waits:
                 continue
             if (fresh := self._repaired(block, f"{turn}_{place}")) is not None:
                 blocks.append(fresh)
