@@ -96,6 +96,7 @@ cli = Root(
                 "cortex.cli.doctor:doctor",
                 "Find problems here, and show how to fix them.",
             ),
+            "mcp": ("cortex.cli.mcp:mcp", "Let an assistant operate Cortex."),
             "costs": ("cortex.cli.costs:costs", "Show the cost of model calls."),
             "facts": (
                 "cortex.cli.facts:facts",

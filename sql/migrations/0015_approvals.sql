@@ -90,7 +90,7 @@ COMMENT ON COLUMN cortex.approval.edited_by IS 'Who edited the arguments last.';
 COMMENT ON COLUMN cortex.approval.decided_at IS 'When it was decided, expired or cancelled.';
 COMMENT ON COLUMN cortex.approval.decided_by IS 'Who decided; of several people the last one, see approval_vote.';
 COMMENT ON COLUMN cortex.approval.decided_person IS 'That person; null without sign-in.';
-COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (without sign-in) or tui.';
+COMMENT ON COLUMN cortex.approval.channel IS 'cli, api, page, link (without sign-in), tui or mcp.';
 COMMENT ON COLUMN cortex.approval.address IS 'Network address of the person who decided, if known.';
 COMMENT ON COLUMN cortex.approval.client IS 'That person''s program, by its own account.';
 COMMENT ON COLUMN cortex.approval.reason IS 'Why it was decided so.';
@@ -131,7 +131,7 @@ COMMENT ON COLUMN cortex.approval_vote.person IS 'Their name, with the label bes
 COMMENT ON COLUMN cortex.approval_vote.person_id IS 'Who: people are counted, not names or credentials. Null without sign-in.';
 COMMENT ON COLUMN cortex.approval_vote.digest IS 'SHA-256 of the arguments that were agreed to.';
 COMMENT ON COLUMN cortex.approval_vote.at IS 'When.';
-COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page, link (without sign-in) or tui.';
+COMMENT ON COLUMN cortex.approval_vote.channel IS 'cli, api, page, link (without sign-in), tui or mcp.';
 COMMENT ON COLUMN cortex.approval_vote.address IS 'Network address.';
 COMMENT ON COLUMN cortex.approval_vote.client IS 'Program.';
 COMMENT ON COLUMN cortex.approval_vote.reason IS 'Why.';

@@ -50,7 +50,7 @@ class Vote:
     edited: str | None = None
     """The arguments as this person edited them, JSON; None: as they stand."""
     channel: str
-    """cli, api, page, link (nobody signed in) or tui."""
+    """cli, api, page, link (nobody signed in), tui or mcp."""
     address: str | None = None
     client: str | None = None
 

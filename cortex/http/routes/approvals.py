@@ -170,7 +170,7 @@ async def _decide(requested: CheckedRequest[None, Any], api: Api, vote: Vote) ->
 def _vote(request: CheckedRequest[None, Any], **given: Any) -> Vote:
     return Vote(
         by=request.principal.identity,
-        channel=CHANNEL,
+        channel=request.principal.via or CHANNEL,
         address=request.address,
         client=client_of(request.request),
         **given,

@@ -100,7 +100,7 @@ FIELDS: Final[tuple[Field[Any], ...]] = (
     ),
     *on_demand("job_type", "created_at", requested_by="submitter of the job"),
     *on_demand("edited_by", "decided_by", "reason", expires_at="afterwards nobody can decide"),
-    *on_demand(channel="channel of the decision: cli, api, page, link or tui"),
+    *on_demand(channel="channel of the decision: cli, api, page, link, tui or mcp"),
 )
 
 APPROVALS: Final = Resource(

@@ -1,0 +1,72 @@
+"""`cortex mcp` on stdin and stdout, as a process."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cortex.http.mcp.stdio import LINE_BYTES_MAX
+from tests.support.assistant import token_of
+from tests.support.command_line import Cortex
+from tests.support.life import Life
+from tests.support.mcp_command import McpCommand
+
+END_S = 1.0
+
+
+def ended_in(command: McpCommand) -> float:
+    """Seconds until its end; nothing but messages may be on stdout."""
+    began = time.monotonic()
+    code, lines, stderr = command.end()
+    assert (code, stderr) == (0, ""), stderr
+    assert all(line.startswith(b'{"jsonrpc"') for line in lines)
+    return time.monotonic() - began
+
+
+def test_it_serves_what_is_no_message_and_ends_with_its_stdin(mcp_command: McpCommand) -> None:
+    mcp_command.start()
+    for hostile in (b"\n", b"hello\n", b"\xff\xfe\n", b"[]\n", b'{"jsonrpc": "2.0"}\n', b"{" * 99):
+        mcp_command.write(hostile)
+    mcp_command.write(b"\n")
+    mcp_command.write(b"x" * (LINE_BYTES_MAX + 70_000) + b"\n")
+    assert '"jobs"' in mcp_command.call("list_jobs")
+    assert mcp_command.process.stdin is not None
+    mcp_command.process.stdin.close()
+    assert ended_in(mcp_command) < END_S
+
+
+def test_a_signal_ends_it_while_a_call_waits(
+    mcp_command: McpCommand, shared_database: str, life: Life
+) -> None:
+    life.type()
+    mcp_command.start(env={"CORTEX_TOKEN": token_of(shared_database, "viewer")})
+    wait = {"job_id": str(life.job()), "timeout_s": 600}
+    mcp_command.send("tools/call", name="wait_for_job", arguments=wait)
+    assert '"jobs"' in mcp_command.call("list_jobs"), "one call does not hold up another"
+    os.kill(mcp_command.process.pid, signal.SIGTERM)
+    assert ended_in(mcp_command) < END_S
+
+
+@pytest.mark.parametrize(
+    "arguments, env, expected",
+    [
+        (["--allow", "all"], {}, "--allow 'all': assistants may be allowed submit, approve"),
+        (["--allow", "approve"], {}, "--allow approve needs a person's token"),
+        ([], {"CORTEX_TOKEN": "secret"}, "CORTEX_TOKEN holds no token of Cortex"),
+        (["--http", "8080"], {}, "'8080', not HOST:PORT"),
+    ],
+)
+def test_a_wrong_start_is_one_line(
+    shared_database: str,
+    tmp_path: Path,
+    arguments: list[str],
+    env: dict[str, str],
+    expected: str,
+) -> None:
+    done = Cortex(tmp_path, shared_database)("mcp", *arguments, env=env)
+    assert done.code != 0
+    assert done.out == ""
+    assert expected in done.err.splitlines()[0]
+    assert "secret" not in done.err
