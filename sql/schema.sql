@@ -2743,7 +2743,7 @@ CREATE TABLE cortex.approval (
     decided_at timestamptz,  -- When it was decided, expired or cancelled.
     decided_by text,  -- Who decided; of several people the last one, see approval_vote.
     decided_person uuid,  -- That person; null without sign-in.
-    channel text,  -- cli, api, page, link (without sign-in) or tui.
+    channel text,  -- cli, api, page, link (without sign-in), tui or mcp.
     address text,  -- Network address of the person who decided, if known.
     client text,  -- That person's program, by its own account.
     reason text,  -- Why it was decided so.
@@ -2795,7 +2795,7 @@ CREATE TABLE cortex.approval_vote (
     person_id uuid,  -- Who: people are counted, not names or credentials. Null without sign-in.
     digest bytea NOT NULL,  -- SHA-256 of the arguments that were agreed to.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When.
-    channel text NOT NULL,  -- cli, api, page, link (without sign-in) or tui.
+    channel text NOT NULL,  -- cli, api, page, link (without sign-in), tui or mcp.
     address text,  -- Network address.
     client text,  -- Program.
     reason text,  -- Why.

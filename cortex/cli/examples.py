@@ -92,6 +92,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "doctor": ("cortex doctor", "cortex doctor --quick"),
     "costs": ("cortex costs --by agent --since 7d",),
     "facts": ("cortex facts --type error --since 1h",),
+    "mcp": ("cortex mcp --allow submit,retry", "cortex mcp --http 127.0.0.1:8090"),
     # --- effects and limits
     "effects ls": ("cortex effects ls --status unknown",),
     "effects show": ("cortex effects show 1833fc",),

@@ -140,6 +140,7 @@ _MEANINGS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
     ("ui", "dashboard", "monitor", "console", "htop", "gui"): ("tui",),
     ("develop", "development", "reload", "autoreload"): ("dev",),
     ("web", "http", "api", "open"): ("up --http HOST:PORT", "tui"),
+    ("assistant", "assistants", "claude", "cursor", "copilot"): ("mcp",),
     ("stats", "statistics", "metrics", "alerts"): ("health", "costs"),
     ("shell", "repl", "sql", "psql"): ("tui", "config show"),
     ("setup", "bootstrap", "scaffold"): ("init", "migrate"),

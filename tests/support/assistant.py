@@ -110,8 +110,8 @@ class Assistant:
         listed = trio.from_thread.run(self.client.list_tools, trio_token=self._token)
         return {each.name: each for each in listed.tools}
 
-    async def _progressed(self, done: float, total: float | None, message: str | None) -> None:
-        self.progress.append((done, total, message))
+    async def _progressed(self, progress: float, total: float | None, message: str | None) -> None:
+        self.progress.append((progress, total, message))
 
 
 class Person:

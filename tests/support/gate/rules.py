@@ -123,9 +123,20 @@ RULES: Final = (
         ("tests/cli",),
     ),
     Rule(
+        "mcp server",
+        ("cortex/http/mcp/", "cortex/cli/mcp.py"),
+        ("tests/mcp_server", "tests/cli/test_imports.py"),
+    ),
+    Rule(
         "http",
         ("cortex/http/",),
-        ("tests/unit/http", "tests/http/test_requests.py", "tests/hostile", *e2e("http")),
+        (
+            "tests/unit/http",
+            "tests/http/test_requests.py",
+            "tests/hostile",
+            "tests/mcp_server",
+            *e2e("http"),
+        ),
         ("tests/http",),
     ),
     Rule("tui", ("tui/",), ("tests/unit/tui", "tests/tui/test_grids.py"), ("tests/tui",)),
