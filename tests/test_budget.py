@@ -38,6 +38,7 @@ BUDGETS_S: Final = {
     "tests/chaos": 38.0,
     "tests/cli": 47.0,
     "tests/client": 3.5,
+    "tests/context": 2.5,  # what agents do when conversations get long, or go in circles
     "tests/demo": 1.5,
     "tests/e2e": 104.5,
     "tests/hostile": 30.0,

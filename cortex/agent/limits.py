@@ -127,6 +127,26 @@ class CacheTerms:
 
 
 @attrs.frozen(kw_only=True)
+class CompactionTerms:
+    """When and how the agent's context is made smaller."""
+
+    at: float = attrs.field(default=0.8, validator=within(0.1, 0.95))
+    """Share of the window from which on."""
+    keep_turns: int = attrs.field(default=4, validator=within(1, 1_000))
+    """The last turns that stay as they are."""
+
+
+@attrs.frozen(kw_only=True)
+class LoopTerms:
+    """When the agent counts as going round in circles. None: never for this reason."""
+
+    same_call: int | None = attrs.field(default=4, validator=within(2, 1_000))
+    """The same tool call with the same result so many times."""
+    no_news: int | None = attrs.field(default=10, validator=within(2, 1_000))
+    """So many turns in a row whose tool calls and results were all there before."""
+
+
+@attrs.frozen(kw_only=True)
 class OnStop:
     """The reaction when the model stops before it is done: go on, ask people, or fail the job.
 

@@ -6,7 +6,7 @@ the loop depend only on recorded steps. Responses are recorded as they came; `Tr
 into messages that the API accepts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,9 @@ import attrs
 import orjson
 
 from cortex.agent.caching import chosen_ttl
+from cortex.agent.compaction import Compactor
 from cortex.agent.limits import TOOL_RESULT_TOKENS
+from cortex.agent.loops import LoopDetector, LoopWatch, MadeCall
 from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
@@ -168,6 +170,8 @@ class _Run:
             result_tokens=spec.limits.tool_result_tokens or TOOL_RESULT_TOKENS,
             can_read=read_file.name in spec.tools,
         )
+        self._compactor = Compactor(ctx, spec, self._transcript, prefix)
+        self._loops = LoopWatch(ctx, spec.name, LoopDetector(spec.loops))
         # Each request is the previous one and what has come since, and so is its input, at constant
         # cost. Only the names of the tools are part of it (in the specification): a better
         # docstring does not make another job. The input contains responses as recorded, without
@@ -228,6 +232,7 @@ class _Run:
 
         A replay finds on record how often that was done, and makes only the request after it.
         """
+        await self._make_room(number)
         times, refusal, is_full = 0, None, self._is_full
         while True:
             while is_full or self._ctx.was_recorded(self._shortening(number, times + 1)):
@@ -235,22 +240,35 @@ class _Run:
                 await self._shorten(number, times, refusal)
                 is_full = False
             name = f"{self._prefix}{number} model{', shortened' if times else ''}"
-            request = ModelRequest(
-                model=self._spec.model,
-                messages=self._transcript.messages,
-                system=self._spec.system,
-                tools=self._offered.described,
-                max_tokens=self._spec.max_tokens,
-                options=self._options(number),
-                cache=self._cache,
-                output=None if self._output is None else self._output.format,
-            )
+            request = self._request(number)
             try:
-                return await self._ctx.ask(_again(name, times), request, given=self._given)
+                response = await self._ctx.ask(_again(name, times), request, given=self._given)
             except CortexError as error:
                 if failure_of(error).code not in FULL:
                     raise
                 refusal, is_full = error, True
+            else:
+                self._compactor.learn(number, request, response)
+                return response
+
+    def _request(self, number: int) -> ModelRequest:
+        return ModelRequest(
+            model=self._spec.model,
+            messages=self._transcript.messages,
+            system=self._spec.system,
+            tools=self._offered.described,
+            max_tokens=self._spec.max_tokens,
+            options=self._options(number),
+            cache=self._cache,
+            output=None if self._output is None else self._output.format,
+        )
+
+    async def _make_room(self, number: int) -> None:
+        """Shorten or sum up what is old if the request would be too long."""
+        room = await self._compactor.make_room(number, self._request(number), self._given)
+        if room.shortened is not None:
+            await self._shorten_to(room.shortened)
+        self._is_full |= room.has_failed
 
     def _options(self, number: int) -> ModelOptions:
         """A call is only forced in the first answer: else the agent would never end its turn."""
@@ -273,6 +291,10 @@ class _Run:
 
         before = {"shortened": self._transcript.shortened}
         count = await self._ctx.group(self._shortening(number, times), choose, given=before)
+        await self._shorten_to(count)
+
+    async def _shorten_to(self, count: int) -> None:
+        """Shorten the oldest results; the whole of each is kept in a file."""
         for each in self._transcript.to_shorten(count):
             await self._keep(each)
         self._transcript.shorten(count)
@@ -354,6 +376,18 @@ class _Run:
             _result_block(use.get("id"), text) for use, text in zip(uses, texts, strict=True)
         ]
         self._grow([_recorded(response), {"role": "user", "content": results}], number)
+        await self._watch(uses, texts, number)
+
+    async def _watch(self, uses: Sequence[Block], texts: Sequence[ToolText], number: int) -> None:
+        """Look for loops in the turns so far; the model, or people, are asked about them."""
+        calls = [
+            MadeCall(tool=tool_name(use), arguments=_arguments(use), result=text.text)
+            for use, text in zip(uses, texts, strict=True)
+        ]
+        step, is_past = f"{self._prefix}{number} loop", self._compactor.was_asked(number + 1)
+        note = await self._loops.watch(step, calls, is_past=is_past)
+        if note is not None:
+            self._transcript.add_note(note.text, is_pinned=note.is_pinned)
 
     def _use_tool(
         self, response: ModelResponse, place: int, number: int, *, notes: dict[int, str]

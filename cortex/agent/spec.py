@@ -10,6 +10,9 @@ limits:
   tool_result_tokens: 10000
 budget: {usd: 1.00, per: run}
 cache: {ttl: 1h}
+max_context_tokens: 150000
+compaction: {at: 0.8, keep_turns: 4}
+loops: {same_call: 4, no_news: 10}
 on_stop: {max_tokens: continue, refusal: fail, empty: continue, context_window: continue}
 commands: {network: false, interrupted: tell, read_only: [git status, ls]}
 mcp:
@@ -32,7 +35,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import attrs
 
 from cortex.agent.confinement.terms import CommandTerms
-from cortex.agent.limits import AgentBudget, AgentLimits, CacheTerms, OnStop, named, within
+from cortex.agent.limits import (
+    AgentBudget,
+    AgentLimits,
+    CacheTerms,
+    CompactionTerms,
+    LoopTerms,
+    OnStop,
+    named,
+    within,
+)
 from cortex.agent.mcp.terms import McpServer, check_servers
 from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
@@ -53,6 +65,7 @@ AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
+CONTEXT_TOKENS: tuple[int, int] = (1_000, 100_000_000)
 _OPTIONS = attrs.fields(ModelOptions)
 _ALWAYS_STORED = frozenset(
     {"name", "model", "system", "tools", "max_steps", "max_tokens", "description", "limits"}
@@ -72,6 +85,15 @@ def _tool_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, 
             raise UnfitError(f"has {show(each)}, which is no tool name", path=(attribute.name,))
         if value.count(each) > 1:
             raise UnfitError(f"names {show(each)} twice", path=(attribute.name,))
+
+
+def _context_tokens(
+    agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: int | None
+) -> None:
+    within(*CONTEXT_TOKENS)(agent, attribute, value)
+    if value is not None and value <= agent.max_tokens:
+        reason = f"must be above max_tokens, which is {agent.max_tokens}, got {show(value)}"
+        raise UnfitError(reason, path=(attribute.name,))
 
 
 def _check_tool_timeouts(
@@ -120,6 +142,10 @@ class AgentSpec:
     limits: AgentLimits = attrs.field(default=AgentLimits(), validator=_check_tool_timeouts)
     budget: AgentBudget | None = None
     cache: CacheTerms = attrs.field(default=CacheTerms())
+    max_context_tokens: int | None = attrs.field(default=None, validator=_context_tokens)
+    """Tokens of one request and its response at most; None: the model's window, if it is known."""
+    compaction: CompactionTerms = attrs.field(default=CompactionTerms())
+    loops: LoopTerms = attrs.field(default=LoopTerms())
     on_stop: OnStop = attrs.field(default=OnStop())
     commands: CommandTerms = attrs.field(default=CommandTerms())
     secrets: dict[str, SecretReference] = attrs.field(factory=dict, validator=check_names)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
+import orjson
 
 from cortex.agent.models.repairs import AnswerRepairs, RepairedAnswer
 from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN
@@ -19,6 +20,14 @@ SHORTENED_BYTES: Final = 1_000
 END_SHARE: Final = 0.25
 """How much of a result that is cut to its limit is its end."""
 NO_TEXT: Final = "(no output)"
+SUM_UP: Final = (
+    "The conversation has become long. Sum it up now, so that you can go on from the summary "
+    "alone: what you were asked for, with every constraint; what you found, with exact names, "
+    "paths, figures and ids; what you did and changed, in order; what failed and why; what is left "
+    "to do. Call no tool. Answer with the summary only."
+)
+SUMMED_UP: Final = "[{} turns were summed up, because the conversation was long. Your summary:]"
+"""Precedes a summary in the first message."""
 
 
 @attrs.define
@@ -69,6 +78,8 @@ class _Results:
     place: int
     use_ids: Sequence[str]
     texts: Sequence[ToolText]
+    notes: list[str] = attrs.field(factory=list)
+    """What follows them in the same message."""
 
 
 @attrs.define
@@ -84,10 +95,17 @@ class Transcript:
     """How many results are shortened: the oldest ones."""
     _repairs: AnswerRepairs = attrs.field(factory=AnswerRepairs, init=False)
     _messages: list[dict[str, Any]] = attrs.field(init=False)
+    _prompt: Any = attrs.field(init=False)
+    """The content of the first message, as it was given."""
     _results: list[_Results] = attrs.field(factory=list, init=False)
+    _pinned: list[str] = attrs.field(factory=list, init=False)
+    """Texts of the user that no summary replaces."""
+    _summed_up: int = attrs.field(default=0, init=False)
+    """How many turns a summary has replaced."""
 
     def __attrs_post_init__(self) -> None:
         self._messages = [{"role": "user", "content": self.prompt}]
+        self._prompt = self._messages[0]["content"]
 
     @property
     def messages(self) -> tuple[Mapping[str, Any], ...]:
@@ -111,6 +129,13 @@ class Transcript:
     def add_text(self, text: str) -> None:
         """Append a text of the user."""
         self._messages.append({"role": "user", "content": text})
+
+    def add_note(self, text: str, *, is_pinned: bool = False) -> None:
+        """Append a text of the user to the last tool results."""
+        self._results[-1].notes.append(text)
+        self._render(len(self._results) - 1)
+        if is_pinned:
+            self._pinned.append(text)
 
     def add_results(self, use_ids: Sequence[str], texts: Sequence[ToolText]) -> None:
         """Append the results of an answer's calls, in their order."""
@@ -146,6 +171,46 @@ class Transcript:
         for turn in range(len(self._results)):
             self._render(turn)
 
+    def old_results(self, keep_turns: int) -> tuple[int, int]:
+        """Return how many results are older than the last turns, and the bytes in shortening them.
+
+        The count is 0 if there is nothing to shorten.
+        """
+        end = self.turn_start(keep_turns)
+        old = [text for each in self._results if end and each.place < end for text in each.texts]
+        sizes = [min(len(each.text.encode()), self.limit_bytes) for each in old[self.shortened :]]
+        freed = sum(max(0, size - SHORTENED_BYTES) for size in sizes)
+        return (len(old) if freed else 0), freed
+
+    def turn_start(self, keep_turns: int) -> int | None:
+        """Return where the last so many turns begin; None if there is nothing but them."""
+        starts = [
+            place
+            for place, each in enumerate(self._messages)
+            if each["role"] == "assistant" and self._messages[place - 1]["role"] == "user"
+        ]
+        return starts[-keep_turns] if len(starts) > keep_turns else None
+
+    def bytes_before(self, keep_turns: int) -> int:
+        """Return the size of what a summary of all but the last turns would replace."""
+        return len(orjson.dumps(self._messages[1 : self.turn_start(keep_turns) or 1]))
+
+    def sum_up(self, keep_turns: int, summary: str) -> None:
+        """Put a summary in the place of all turns but the last ones."""
+        if (start := self.turn_start(keep_turns)) is None:
+            return
+        self._summed_up += sum(each["role"] == "assistant" for each in self._messages[:start])
+        prompt = self._prompt
+        first = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
+        texts = [*self._pinned, f"{SUMMED_UP.format(self._summed_up)}\n\n{summary}"]
+        content = [*first, *({"type": "text", "text": each} for each in texts)]
+        self._messages = [{"role": "user", "content": content}, *self._messages[start:]]
+        replaced = [each for each in self._results if each.place < start]
+        self._results = self._results[len(replaced) :]
+        for each in self._results:
+            each.place -= start - 1
+        self.shortened = max(0, self.shortened - sum(len(each.texts) for each in replaced))
+
     def _texts(self) -> list[ToolText]:
         return [text for each in self._results for text in each.texts]
 
@@ -160,4 +225,5 @@ class Transcript:
             )
             for place, (use_id, text) in enumerate(zip(results.use_ids, results.texts, strict=True))
         ]
-        self._messages[results.place] = {"role": "user", "content": blocks}
+        notes = [{"type": "text", "text": each} for each in results.notes]
+        self._messages[results.place] = {"role": "user", "content": [*blocks, *notes]}

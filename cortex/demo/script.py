@@ -5,16 +5,20 @@ turn), so a job that resumes on another pod gets the same answers.
 """
 
 import math
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import orjson
 from attrs import evolve, frozen
 
+from cortex.agent.transcript import SUM_UP, SUMMED_UP
 from cortex.demo.prompt_cache import CHARS_PER_TOKEN, NOTHING_CACHED, CachedTokens, Place
+
+_SUMMED_UP: Final = re.compile(re.escape(SUMMED_UP).replace(r"\{\}", r"(\d+)"))
 
 
 @frozen(kw_only=True)
@@ -50,8 +54,15 @@ class Call:
 
     @property
     def turn(self) -> int:
-        """How many answers the model has given so far."""
-        return sum(message.get("role") == "assistant" for message in self.messages)
+        """How many answers the model has given so far, those in a summary of its own included."""
+        summed_up = _SUMMED_UP.search(text_of(self.messages[0])) if self.messages else None
+        before = 0 if summed_up is None else int(summed_up[1])
+        return before + sum(message.get("role") == "assistant" for message in self.messages)
+
+    @property
+    def asks_for_summary(self) -> bool:
+        """Whether the model is to sum up the conversation."""
+        return text_of(self.messages[-1]).endswith(SUM_UP)
 
     def user_text(self, index: int) -> str:
         """The text of the user's index-th message (not a tool result); "" if none."""

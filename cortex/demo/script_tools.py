@@ -9,7 +9,8 @@
 
 Turn n of the program answers when the conversation contains n answers. A fault or a status with
 `times` affects that many calls of its turn, the first ones; without `times` all of them. After the
-last turn the model says "done". A tool call takes `raw_input` to break its JSON.
+last turn the model says "done". A tool call takes `raw_input` to break its JSON. `summary`, beside
+`turns`, is the turn that sums the conversation up.
 """
 
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ class Program:
     """A whole conversation, turn by turn."""
 
     turns: list[Turn]
+    summary: Turn = field(factory=lambda: Turn(text="All went well so far."))
+    """The answer when the conversation is to be summed up."""
 
 
 def tools(call: Call) -> Reply | Refusal:
@@ -68,6 +71,7 @@ def tools(call: Call) -> Reply | Refusal:
     except ValueError as error:
         return Refusal(status=400, message=f"the prompt is not a program for `tools`: {error}")
     due = program.turns[call.turn] if call.turn < len(program.turns) else Turn(text="done")
+    due = program.summary if call.asks_for_summary else due
     strikes = due.times is None or call.number <= due.times
     if due.status is not None and strikes:
         return Refusal(

@@ -122,7 +122,7 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     images, image_bytes = _images(request.messages)
     text_bytes = len(body) - image_bytes
     most = ceil(text_bytes / LEAST_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_MAX
-    likely = ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_LIKELY
+    likely = _likely(text_bytes, images)
     is_kept = request.cache is CacheTtl.HOUR or b'"ttl":"1h"' in body
     for_an_hour = most if is_kept else 0
     dearest = [
@@ -142,6 +142,16 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
         input_tokens=likely,
         input_usd=prices.cost(request.model, Usage(input_tokens=likely)),
     )
+
+
+def likely_tokens(request: ModelRequest) -> int:
+    """Return how many tokens the prompt of a request is likely to have."""
+    images, image_bytes = _images(request.messages)
+    return _likely(len(orjson.dumps(request.to_json())) - image_bytes, images)
+
+
+def _likely(text_bytes: int, images: int) -> int:
+    return ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_LIKELY
 
 
 def _images(content: object) -> tuple[int, int]:

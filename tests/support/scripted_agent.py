@@ -22,18 +22,23 @@ class ScriptedAgent:
     mark: str
     folder: Path
 
-    def apply(self, *tools: str) -> None:
-        """Apply the agent with these tools; pods that start from now on talk to the model."""
+    def apply(self, *tools: str, more: str = "") -> None:
+        """Apply the agent with these tools and more lines of its specification.
+
+        Pods that start from now on talk to the model.
+        """
         self.pods.environment |= self.model.environment
         file = self.folder / "agent.yaml"
         listed = ", ".join(tools)
-        file.write_text(f"name: {NAME}\nmodel: {MODEL}\nsystem: You test.\ntools: [{listed}]\n")
+        file.write_text(
+            f"name: {NAME}\nmodel: {MODEL}\nsystem: You test.\ntools: [{listed}]\n{more}"
+        )
         ran = run_cli("agents", "apply", str(file), dsn=self.pods.dsn, folder=self.folder)
         assert ran.exit_code == 0, ran.stderr
 
-    def submit(self, *turns: dict[str, Any], label: str = "") -> UUID:
+    def submit(self, *turns: dict[str, Any], label: str = "", **fields: Any) -> UUID:
         """Submit a job that plays these turns; `label` sets its calls apart from its siblings'."""
-        prompt = program(*turns, mark=f"{self.mark} {label} ")
+        prompt = program(*turns, mark=f"{self.mark} {label} ", **fields)
         return submit(self.pods.dsn, "run_agent", {"prompt": prompt}, agent=NAME)
 
     def calls(self, label: str = "") -> list[tuple[int, str]]:

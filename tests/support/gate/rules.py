@@ -153,6 +153,7 @@ RULES: Final = (
         (
             "tests/unit/agent",
             "tests/agent",
+            "tests/context",
             "tests/mcp",
             "tests/options",
             "tests/providers",

@@ -85,9 +85,9 @@ def _running(words: Sequence[str]) -> Iterator[ScriptedModel]:
                 raise
 
 
-def program(*turns: dict[str, Any], mark: str = "") -> str:
+def program(*turns: dict[str, Any], mark: str = "", **fields: Any) -> str:
     """The prompt that makes the `tools` script play these turns; `mark` makes it one of its own."""
-    return f"{mark} {json.dumps({'turns': turns})}"
+    return f"{mark} {json.dumps({'turns': turns, **fields})}"
 
 
 def _base_url(stdout: IO[bytes]) -> str:

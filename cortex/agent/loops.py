@@ -1,0 +1,179 @@
+"""Notices an agent that goes round in circles.
+
+The first time the model is asked to change its way, the second time people are asked whether it may
+go on, the third time the job fails.
+"""
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+import attrs
+
+from cortex.agent.limits import LoopTerms
+from cortex.domain.approvals.rules import WORDS_MAX
+from cortex.domain.errors import RejectedError
+from cortex.domain.timeouts import clipped
+from cortex.durable.context import Context
+
+WINDOW: Final = 3
+"""The same call counts within so many times as many turns."""
+SHOWN_BYTES: Final = 200
+"""Of the arguments of a call."""
+NO_NEWS: Final = "no news"
+
+
+class Reaction(IntEnum):
+    """What follows a loop, by how often it was noticed."""
+
+    ASK_MODEL = 1
+    ASK_PEOPLE = 2
+    FAIL = 3
+
+
+@attrs.frozen(kw_only=True)
+class MadeCall:
+    """A tool call of one turn and its result."""
+
+    tool: str
+    arguments: Any
+    result: str
+
+
+@attrs.frozen(kw_only=True)
+class Loop:
+    """A loop of the agent's turns."""
+
+    key: str
+    """Equal for the same loop."""
+    text: str
+    """What repeats, for the model and for people."""
+    reaction: Reaction
+
+
+@attrs.frozen
+class Note:
+    """What the model is told."""
+
+    text: str
+    is_pinned: bool = False
+    """A summary of the conversation does not replace it: people said it."""
+
+
+@attrs.define
+class LoopDetector:
+    """Looks at the tool calls of each turn; decides by nothing else."""
+
+    terms: LoopTerms
+    _turn: int = attrs.field(default=0, init=False)
+    _made: defaultdict[bytes, deque[int]] = attrs.field(
+        factory=lambda: defaultdict(deque), init=False
+    )
+    """The turns of each call with the same result, the latest ones."""
+    _stale: int = attrs.field(default=0, init=False)
+    """How many turns in a row have brought nothing new."""
+    _noticed: dict[str, int] = attrs.field(factory=dict, init=False)
+
+    def take(self, calls: Sequence[MadeCall]) -> Loop | None:
+        """Take the calls of the next turn; return the loop that it closes."""
+        self._turn += 1
+        marks = {_mark(each): each for each in calls}
+        is_news = any(mark not in self._made for mark in marks)
+        self._stale = 0 if is_news else self._stale + 1
+        loop: Loop | None = None
+        for mark, call in marks.items():
+            turns = self._made[mark]
+            turns.append(self._turn)
+            if (most := self.terms.same_call) is None:
+                continue
+            while turns[0] <= self._turn - WINDOW * most:
+                turns.popleft()
+            if len(turns) >= most and loop is None:
+                loop = self._loop(mark.hex(), _same_call(call, len(turns)))
+        if loop is None and self.terms.no_news is not None and self._stale >= self.terms.no_news:
+            loop = self._loop(NO_NEWS, f"{self._stale} turns in a row brought no new result")
+        return loop
+
+    def reacted(self, loop: Loop) -> None:
+        """Take that something was done about a loop: what it consists of is counted anew."""
+        self._noticed[loop.key] = loop.reaction
+        self._stale = 0
+        if loop.key != NO_NEWS:
+            self._made[bytes.fromhex(loop.key)].clear()
+
+    def _loop(self, key: str, text: str) -> Loop:
+        reaction = Reaction(min(self._noticed.get(key, 0) + 1, Reaction.FAIL))
+        return Loop(key=key, text=text, reaction=reaction)
+
+
+def advice(loop: Loop) -> str:
+    """Return what the model is told about a loop."""
+    return (
+        f"You go round in circles: {loop.text}. Repeating it will change nothing. Try another way, "
+        "or end with what you have and say what is missing."
+    )
+
+
+def permission(loop: Loop, reason: str | None) -> str:
+    """Return what the model is told once people have let it go on."""
+    words = f" They say: {reason}" if reason else ""
+    return f"People have seen that you go round in circles ({loop.text}) and let you go on.{words}"
+
+
+def _same_call(call: MadeCall, times: int) -> str:
+    text = json.dumps(call.arguments, ensure_ascii=False, sort_keys=True)
+    arguments = clipped(text, SHOWN_BYTES)
+    return f"tool {call.tool!r} with {arguments} gave the same result {times} times"
+
+
+def _mark(call: MadeCall) -> bytes:
+    """Return a digest of a call and its result."""
+    whole = json.dumps([call.tool, call.arguments, call.result], sort_keys=True)
+    return sha256(whole.encode()).digest()[:16]
+
+
+@attrs.define
+class LoopWatch:
+    """Reacts to the loops of one run, each time by a recorded step."""
+
+    ctx: Context
+    agent: str
+    detector: LoopDetector
+
+    async def watch(self, step: str, calls: Sequence[MadeCall], *, is_past: bool) -> Note | None:
+        """Take the calls of a turn; return what the model is told, None if nothing is wrong.
+
+        `is_past`: what follows is on record. Without the step, an older release recorded it, which
+        did not look.
+
+        Raises `DeniedError` and `ApprovalExpiredError` if people do not let the agent go on, and
+        `RejectedError` if it still does not stop.
+        """
+        loop = self.detector.take(calls)
+        if loop is None or (is_past and not self.ctx.was_recorded(step)):
+            return None
+        self.detector.reacted(loop)
+        if loop.reaction is Reaction.FAIL:
+            raise RejectedError(
+                f"agent {self.agent!r} goes round in circles: {loop.text}, although the model was "
+                "asked to change its way and people let it go on once",
+                hint="change its prompt or its tools, or raise loops in its specification",
+            )
+        if loop.reaction is Reaction.ASK_MODEL:
+            given = {"loop": loop.text}
+            return Note(str(await self.ctx.group(step, partial(_advise, loop), given=given)))
+        decision = await self.ctx.approve(
+            step,
+            detail={"agent": self.agent, "loop": loop.text},
+            effect="the agent goes on",
+            reason=clipped(f"goes round in circles: {loop.text}", WORDS_MAX // 2),
+        )
+        return Note(permission(loop, decision.reason), is_pinned=True)
+
+
+async def _advise(loop: Loop) -> str:
+    return advice(loop)
