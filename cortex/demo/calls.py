@@ -45,7 +45,7 @@ class CallLog:
     def __init__(self) -> None:
         self._began = trio.current_time()
         self._entries: deque[Entry] = deque(maxlen=LOG_CALLS_MAX)
-        self._request_counts: dict[tuple[str, int], int] = {}
+        self._request_counts: dict[tuple[str, int, bool], int] = {}
         self._open: dict[int, Entry] = {}
         self._count = 0
         self._connection_count = 0
@@ -57,7 +57,7 @@ class CallLog:
 
     def number(self, call: Call) -> Call:
         """Count a call; return it with its numbers in its turn and on the server."""
-        turn = (call.conversation, call.turn)
+        turn = (call.conversation, call.turn, call.asks_for_summary)
         self._count += 1
         self._request_counts[turn] = self._request_counts.pop(turn, 0) + 1
         if len(self._request_counts) > LOG_CALLS_MAX:

@@ -72,8 +72,8 @@ def run(tmp_path: Path) -> Run:
         given = {"max_context_tokens": WINDOW, "max_tokens": 1_000, **fields}
         given.setdefault("compaction", CompactionTerms(keep_turns=2))
         spec = AgentSpec(name="a", model="m", system="s", tools=("page",), **given)
-        lent = {"tools": Toolbox({"page": page}), "workspaces": tmp_path}
-        ctx = a_context(record, models=model, **lent)
+        toolbox = Toolbox({"page": page})
+        ctx = a_context(record, models=model, tools=toolbox, workspaces=tmp_path)
         return await run_agent(ctx, spec, prompt="read all pages", folder=None)
 
     return run

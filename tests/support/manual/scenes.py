@@ -190,6 +190,8 @@ SCENES: Final[Mapping[str, Scene]] = {
     "docs/guides/agents.md": Scene(
         blocks={
             "cache:": Run(f"{_AGENT} agent thrifty < $BLOCK"),
+            "max_context_tokens:": Run(f"{_AGENT} agent roomy < $BLOCK"),
+            "loops:": Run(f"{_AGENT} agent circling < $BLOCK"),
             "output:": Run(f"{_AGENT} agent accountant < $BLOCK"),
             "secrets:": Run(f"{_AGENT} agent secretive < $BLOCK"),
         },
