@@ -56,7 +56,7 @@ class Call:
     def turn(self) -> int:
         """How many answers the model has given so far, those in a summary of its own included."""
         summed_up = _SUMMED_UP.search(text_of(self.messages[0])) if self.messages else None
-        answers = sum(message.get("role") == "assistant" for message in self.messages)
+        answers: int = sum(message.get("role") == "assistant" for message in self.messages)
         return answers if summed_up is None else answers + int(summed_up[1])
 
     @property
