@@ -195,10 +195,15 @@ async def changes_of_job(
 
 
 async def costs(
-    db: Database, *, by: CostGroup, since_s: float, limit: int = 1000
+    db: Database,
+    *,
+    by: CostGroup,
+    since_s: float,
+    limit: int = 1000,
+    tenant: str | None = None,
 ) -> tuple[list[CostRow], CostRow]:
     """Return the usage of model calls by group, most expensive or newest first, and in total."""
-    total, *groups = await db.fetch("facts.costs", by.value, since_s, limit, db.tenant)
+    total, *groups = await db.fetch("facts.costs", by.value, since_s, limit, tenant or db.tenant)
     return rows_of(CostRow, groups), row_of(CostRow, total)
 
 

@@ -122,8 +122,9 @@ WITH call AS (
     FROM counted c LEFT JOIN cortex.agent a ON a.id = c.agent_id
 )
 SELECT name, grouping(name) = 1 AS is_total, count(*) AS calls,
-       sum(input)::bigint AS input_tokens, sum(output)::bigint AS output_tokens,
-       sum(cache_read)::bigint AS cache_read_tokens, sum(cache_write)::bigint AS cache_write_tokens,
+       coalesce(sum(input), 0)::bigint AS input_tokens, coalesce(sum(output), 0)::bigint AS output_tokens,
+       coalesce(sum(cache_read), 0)::bigint AS cache_read_tokens,
+       coalesce(sum(cache_write), 0)::bigint AS cache_write_tokens,
        sum(usd) AS cost_usd, count(*) - count(usd) AS unpriced_calls,
        count(*) FILTER (WHERE is_again) AS again_calls,
        coalesce(sum(tokens) FILTER (WHERE is_again), 0)::bigint AS again_tokens,

@@ -106,7 +106,8 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
     sql(
         dsn,
         "INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data) "
-        "VALUES ('lifecycle', 'made', 'made:' || $1, $1, $2, '{}')",
+        "VALUES ('lifecycle', 'made', 'made:' || $1, $1, $2, '{}'), "
+        "('cost', 'model_call', 'made:' || $1, $1, $2, '{\"outcome\": \"kept\"}')",
         tenant,
         job,
     )
@@ -194,6 +195,7 @@ LISTS: Final = {
     "GET /v1/dead-letters/errors": ("", "?tenant=bolt"),
     "GET /v1/effects": ("", "?tool=pay", "?job_id={foreign.worker}"),
     "GET /v1/facts": ("", "?job_id={foreign.job}", "?type=lifecycle", "?source=made:bolt"),
+    "GET /v1/costs": ("?by=job", "?by=job&since=1h"),
     "GET /v1/budgets": ("",),
     "GET /v1/caps": ("",),
     "GET /v1/schedules": ("",),
@@ -331,7 +333,7 @@ def test_a_cursor_of_another_tenant_is_missing(world: World, path: str) -> None:
 
 
 def test_a_fact_of_another_tenant_is_no_place_in_a_list(world: World) -> None:
-    query = "SELECT id FROM cortex.fact WHERE source = $1"
+    query = "SELECT id FROM cortex.fact WHERE source = $1 AND type = 'lifecycle'"
     (row,) = sql(world.server.dsn, query, world.foreign.fact)
     for before in (row["id"], 2**40):
         assert world.ask("GET", f"/v1/facts?before={before}").json["facts"] == []

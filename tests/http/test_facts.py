@@ -48,3 +48,15 @@ def test_facts_are_filtered_by_job_and_invalid_filters_refused(
     assert (fact["job_id"], fact["is_resolved"]) == (str(job_id), False)
     for query in ("type=x", "since=soon", "job_id=x", "before=0", "limit=201"):
         assert server.get(f"{PATH}?{query}", token=viewer).status == 400, query
+
+
+def test_costs_are_summed_by_group_and_in_total(server: HttpServer, viewer: str) -> None:
+    nothing = server.get("/v1/costs", token=viewer).json
+    assert (nothing["costs"], nothing["total"]["calls"]) == ([], 0)
+    sql(server.dsn, INSERT)
+    by_agent = server.get("/v1/costs?since=1h", token=viewer).json
+    (row,) = by_agent["costs"]
+    assert (row["name"], row["calls"], row["cost_usd"]) == ("", 5, 2.5)
+    assert by_agent["total"] == row | {"name": None}
+    for query in ("by=colour", "since=soon", "limit=1001"):
+        assert server.get(f"/v1/costs?{query}", token=viewer).status == 400, query

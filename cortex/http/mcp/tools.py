@@ -217,6 +217,12 @@ TOOLS: Final = (
         _LETTER,
         "Show why a job failed for good, and what a retry would do.",
     ),
+    _list(
+        "list_costs",
+        "List costs",
+        "/v1/costs",
+        "List tokens and money of model calls by agent, model, tenant, job or day, and in total.",
+    ),
     _read(
         "show_health",
         "Show the health of the installation",

@@ -9,6 +9,7 @@ from cortex.http.page import approval, assets, inbox, signing_in
 from cortex.http.routes import (
     approvals,
     breakers,
+    costs,
     dead_letter_changes,
     dead_letters,
     effects,
@@ -50,6 +51,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *effects.ROUTES,
     *freeze.ROUTES,
     *facts.ROUTES,
+    *costs.ROUTES,
     *plain_lists.ROUTES,
     *pods.ROUTES,
     *queue_health.ROUTES,
