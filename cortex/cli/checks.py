@@ -36,8 +36,8 @@ OVERDUE_S: Final = 10.0
 """A dead pod's jobs move within two seconds; these did not."""
 
 
-def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
-    """Run all checks, the local ones first."""
+def findings(options: Options, terminal: Terminal | None) -> Iterator[Finding]:
+    """Run all checks, the local ones first; without a terminal not that of it."""
     try:
         settings = settings_from(options)
         yield _of_config(origins({"dsn": options.dsn, "data": options.data}))
@@ -46,7 +46,8 @@ def findings(options: Options, terminal: Terminal) -> Iterator[Finding]:
     else:
         yield from _of_database(settings)
     yield from _of_surroundings()
-    yield _of_terminal(terminal)
+    if terminal is not None:
+        yield _of_terminal(terminal)
 
 
 def quick_findings(options: Options) -> Iterator[Finding]:

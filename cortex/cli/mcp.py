@@ -5,7 +5,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from cortex.domain.clock import Chance
     from cortex.http.framework.origin import Network
     from cortex.postgres.bridge import Port
+    from cortex.view.doctor import Finding
 
 CONNECTIONS_MAX: Final = 4
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -88,7 +90,12 @@ def mcp(options: Options, *, allow: tuple[str, ...], http: str | None) -> None:
             is_read_only=not allow and token is None and place is None,
         )
         process = Process(
-            profile=profile, allow=allow, token=token, place=place, proxies=settings.proxies
+            profile=profile,
+            allow=allow,
+            token=token,
+            place=place,
+            proxies=settings.proxies,
+            checks=partial(_checks, options),
         )
         trio.run(process.run)
 
@@ -104,6 +111,7 @@ class Process:
     place: tuple[str, int] | None
     """Host and port; None: stdin and stdout."""
     proxies: "Sequence[Network]"
+    checks: "Callable[[], Sequence[Finding]]"
 
     async def run(self) -> None:
         """Serve until the client leaves or a signal comes."""
@@ -137,6 +145,7 @@ class Process:
             result=waiters.result,
             allowed={Allow(word) for word in self.allow},
             tenant=self.profile.tenant,
+            checks=self.checks,
             proxies=self.proxies,
         )
         async with trio.open_nursery() as nursery:
@@ -147,6 +156,13 @@ class Process:
             else:
                 await serving.on_http(*self.place, ready=_ready)
             nursery.cancel_scope.cancel(reason="the client has left")
+
+
+def _checks(options: Options) -> "Sequence[Finding]":
+    """Run the checks of `cortex doctor` but that of the terminal: there is none."""
+    from cortex.cli.checks import findings
+
+    return list(findings(options, None))
 
 
 def _explain_on_terminal() -> None:

@@ -32,6 +32,7 @@ def test_it_serves_what_is_no_message_and_ends_with_its_stdin(mcp_command: McpCo
     mcp_command.write(b"\n")
     mcp_command.write(b"x" * (LINE_BYTES_MAX + 70_000) + b"\n")
     assert '"jobs"' in mcp_command.call("list_jobs")
+    assert '"notifications"' in mcp_command.call("run_doctor")
     assert mcp_command.process.stdin is not None
     mcp_command.process.stdin.close()
     assert ended_in(mcp_command) < END_S

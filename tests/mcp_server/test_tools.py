@@ -30,7 +30,8 @@ def askers(shared_database: str) -> Iterator[Askers]:
 def test_only_reading_is_offered_by_default(shared_database: str) -> None:
     with assistant(shared_database) as ask:
         offered = ask.tools()
-    assert offered.keys() == {each.name for each in TOOLS if each.allow is None}
+    reading = {each.name for each in TOOLS if each.allow is None}
+    assert offered.keys() == reading | {"run_doctor"}
     assert all(each.annotations.read_only_hint for each in offered.values())
     assert not any(each.annotations.destructive_hint for each in offered.values())
 
@@ -57,7 +58,7 @@ def test_a_tool_beyond_the_roles_of_the_token_is_not_offered(shared_database: st
 def test_schemas_are_those_of_the_routes(shared_database: str) -> None:
     with assistant(shared_database, EVERYTHING, token=token_of(shared_database, "admin")) as ask:
         offered = ask.tools()
-    assert offered.keys() == {each.name for each in TOOLS}
+    assert offered.keys() == {each.name for each in TOOLS} | {"run_doctor"}
     schemas = {name: each.input_schema for name, each in offered.items()}
     assert "#/components" not in json.dumps(schemas)
     assert schemas["why_job"]["required"] == ["job_id"]
@@ -139,6 +140,20 @@ def test_waiting_returns_how_a_job_ended(shared_database: str, life: Life) -> No
         ask("cancel_job", job_id=job_id, reason="not needed")
         found = (ask("wait_for_job", job_id=job_id)).document
     assert (found["job_status"], found["cancel_reason"]) == ("CANCELLED", "not needed")
+
+
+def test_the_doctor_reports_findings_and_their_fixes(shared_database: str) -> None:
+    with assistant(shared_database) as ask:
+        found = ask("run_doctor").document
+    assert found["healthy"] is False
+    assert found["checks"][1] == {
+        "check": "database",
+        "grade": "FAIL",
+        "found": "gone",
+        "fix": "start it",
+    }
+    with assistant(shared_database, tenant="acme") as ask:
+        assert "about all tenants" in ask("run_doctor").error
 
 
 # --- changing

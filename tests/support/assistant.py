@@ -30,6 +30,7 @@ from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from cortex.store import tokens
+from cortex.view.doctor import fail, ok
 from tests.support.eventually import WITHIN_S
 from tests.support.people import user
 
@@ -142,6 +143,7 @@ async def serving(
             result=waiters.result,
             allowed={Allow(each) for each in allowed},
             tenant=tenant,
+            checks=lambda: [ok("config", "all by default"), fail("database", "gone", "start it")],
         )
         nursery.cancel_scope.cancel()
 

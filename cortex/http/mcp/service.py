@@ -5,7 +5,7 @@ is called all the same; at most `CALLS_MAX` calls are in progress; no error ends
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -75,14 +75,14 @@ class Service:
     callers: Callers
     allowed: AbstractSet[Allow]
     caller_of: Callable[[Context], Caller]
+    all_tools: Sequence[Tool]
     tools: Mapping[str, Tool] = attrs.field(init=False)
     _turns: trio.Semaphore = attrs.field(init=False, factory=lambda: trio.Semaphore(CALLS_MAX))
 
     @tools.default
     def _offered(self) -> Mapping[str, Tool]:
-        return {
-            each.name: each for each in TOOLS if each.allow is None or each.allow in self.allowed
-        }
+        offered = (each for each in self.all_tools if each.allow in {None, *self.allowed})
+        return {each.name: each for each in offered}
 
     def server(self) -> Server[Any]:
         return Server(

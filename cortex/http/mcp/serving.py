@@ -23,6 +23,7 @@ from cortex.http.framework.origin import Network, address_of, client_of
 from cortex.http.framework.principal import Principal
 from cortex.http.mcp.asking import Caller, InProcess
 from cortex.http.mcp.callers import Callers
+from cortex.http.mcp.diagnosis import Checks, doctor_tool
 from cortex.http.mcp.endpoint import endpoint
 from cortex.http.mcp.service import Context, Service
 from cortex.http.mcp.stdio import serve
@@ -46,6 +47,8 @@ class Serving:
     """How a job has ended; as of a pod."""
     allowed: AbstractSet[Allow]
     tenant: str | None
+    checks: Checks
+    """Of `cortex doctor`."""
     proxies: Sequence[Network] = ()
 
     async def on_stdio(self, *, token: str | None, login: Principal) -> None:
@@ -106,12 +109,14 @@ class Serving:
     def _service(
         self, api: Api, callers: Callers, caller_of: Callable[[Context], Caller]
     ) -> Service:
-        routes = [each.route for each in TOOLS]
+        tools = (*TOOLS, doctor_tool(self.checks))
+        routes = [each.route for each in tools]
         return Service(
             ask=InProcess(application(routes, api)),
             callers=callers,
             allowed=self.allowed,
             caller_of=caller_of,
+            all_tools=tools,
         )
 
 
