@@ -225,7 +225,6 @@ def test_metadata_names_version_extras_and_bounds(metadata: Message) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata.get_all("Provides-Extra") == [
         "embedded",
-        "google",
         "mcp",
         "openai",
         "otel",

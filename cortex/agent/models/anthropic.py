@@ -14,6 +14,7 @@ from cortex.agent.models.events import AnswerDecoder
 from cortex.agent.models.failures import ApiError, ErrorReader
 from cortex.agent.models.neutral import blocks_of
 from cortex.agent.models.streamed import Body, Exchange, StreamingClient
+from cortex.domain.classification import register_library
 from cortex.domain.errors import UsageError
 from cortex.domain.model import CacheTtl, Capabilities, ModelOptions, ModelRequest, OutputFormat
 
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 PROVIDER: Final = "anthropic"
+NO_KEY: Final = "none"
+"""Sent to an endpoint without a key: the SDK sends something."""
 DEFAULT_URL: Final = "https://api.anthropic.com"
 _OK: Final = 200
+
+
+register_library(anthropic_errors.ERRORS)
 
 
 def standard(*, api_key: str | None = None, base_url: str | None = None) -> Endpoint:
@@ -215,7 +221,7 @@ def _make_client(endpoint: Endpoint) -> "AsyncAnthropic":
         checked_url(base_url, endpoint)
     api_key = endpoint.api_key
     if endpoint.is_named:  # else the SDK would take those of the environment
-        api_key = checked_key(api_key, endpoint)
+        api_key = checked_key(api_key, endpoint) if endpoint.needs_key else NO_KEY
     try:
         client = AsyncAnthropic(
             api_key=api_key,

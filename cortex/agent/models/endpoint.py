@@ -21,6 +21,8 @@ class Endpoint:
     """The variable of the environment that holds the key."""
     address_from: str
     """The variable or setting that gives the base URL."""
+    needs_key: bool = True
+    """False: it has none, as a server on this machine."""
     api: OpenAIApi = "responses"
 
     @property

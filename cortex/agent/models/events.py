@@ -25,10 +25,19 @@ _DONE = b"[DONE]"
 
 
 class AnswerDecoder:
-    """Decodes a body as its first bytes require; `kind` is its content type."""
+    """Decodes a body as its first bytes require; `kind` is its content type.
 
-    def __init__(self, kind: str = STREAM) -> None:
+    `document`: makes the events of an answer that came as one JSON document.
+    """
+
+    def __init__(
+        self,
+        kind: str = STREAM,
+        *,
+        document: Callable[[dict[str, Any]], Iterator[dict[str, Any]]] | None = None,
+    ) -> None:
         self._kind = kind
+        self._events_of = document or _events_of
         self._head = b""
         self._stream: EventDecoder | None = None
         self._document: bytearray | None = None
@@ -54,7 +63,7 @@ class AnswerDecoder:
     def finish(self) -> Iterator[dict[str, Any]]:
         """Yield the events that the end of the body completes."""
         if self._document is not None:
-            yield from _events_of(bytes(self._document))
+            yield from self._events_of(_object(bytes(self._document)))
         elif self._stream is not None:
             yield from self._stream.finish()
         elif self._kind != STREAM or self._head:
@@ -152,9 +161,8 @@ def _parsed(event: bytes) -> Iterator[dict[str, Any]]:
         yield parsed if "type" in parsed or not name else {**parsed, "type": name.decode("latin-1")}
 
 
-def _events_of(document: bytes) -> Iterator[dict[str, Any]]:
+def _events_of(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the events of a message that came as one document."""
-    message = _object(document)
     if message.get("type") == "error":
         yield message
         return

@@ -14,13 +14,12 @@ from typing import Any, Final
 
 import attrs
 
-from cortex.agent.models import anthropic, anthropic_errors
+from cortex.agent.models import anthropic, google, openai
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.streamed import StreamingClient
-from cortex.domain.classification import describe, register_library
+from cortex.domain.classification import describe
 from cortex.domain.errors import UsageError
-from cortex.domain.failure import LibraryErrors
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 
@@ -46,22 +45,15 @@ class Provider:
     client: Callable[[Endpoint], StreamingClient[Any]]
     credentials: tuple[str, ...]
     """Variables of the environment whose values are never shown or stored."""
-    errors: LibraryErrors
-    package: str
-    """The module of its SDK."""
-    extra: str | None = None
-    """The extra that installs the SDK; None: it is always there."""
-
-    @property
-    def is_installed(self) -> bool:
-        return self.extra is None or find_spec(self.package) is not None
+    package: str | None = None
+    """The module of its SDK, if that is optional: the extra has the same name."""
 
     def require_installed(self) -> None:
         """Raise `UsageError` if the SDK is missing."""
-        if not self.is_installed:
+        if self.package is not None and find_spec(self.package) is None:
             raise UsageError(
                 f"provider {self.standard.name!r} needs a package that is not installed",
-                hint=f"pip install cortex-durable[{self.extra}]",
+                hint=f"pip install cortex-durable[{self.package}]",
             )
 
 
@@ -70,15 +62,21 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
         standard=anthropic.STANDARD,
         client=anthropic.AnthropicModel,
         credentials=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-        errors=anthropic_errors.ERRORS,
-        package="anthropic",
+    ),
+    openai.PROVIDER: Provider(
+        standard=openai.STANDARD,
+        client=openai.OpenAIModel,
+        credentials=("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"),
+        package="openai",
+    ),
+    google.PROVIDER: Provider(
+        standard=google.STANDARD,
+        client=google.GoogleModel,
+        credentials=google.KEYS,
     ),
 }
 CREDENTIALS: Final = tuple(name for each in PROVIDERS.values() for name in each.credentials)
 """Variables of the environment whose values are never shown or stored."""
-
-for _provider in PROVIDERS.values():
-    register_library(_provider.errors)
 
 
 class Models:
