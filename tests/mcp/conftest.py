@@ -16,6 +16,7 @@ from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.toolbox import Toolbox
+from cortex.domain.job import StepDone
 from tests.support.agent_turns import Script
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
@@ -44,13 +45,25 @@ class OneAgent:
 
 
 @attrs.define
+class OutcomeRecord(Record):
+    """Keeps what became of each effect: None of one that was applied, else why it was not."""
+
+    outcomes: list[str | None] = attrs.field(factory=list)
+
+    async def record(self, operation: StepDone) -> None:
+        await super().record(operation)
+        if operation.effect is not None:
+            self.outcomes.append(operation.effect.why_not)
+
+
+@attrs.define
 class AgentJob:
     """Attempts of one job with one record, whose agent has MCP servers."""
 
     folder: Path
     servers: dict[str, McpServer]
     fields: dict[str, Any] = attrs.field(factory=dict)
-    record: Record = attrs.field(factory=Record)
+    record: OutcomeRecord = attrs.field(factory=OutcomeRecord)
     gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
     lent: dict[str, Any] = attrs.field(factory=dict)
     toolbox: Toolbox = attrs.field(factory=lambda: Toolbox({}))
@@ -74,8 +87,12 @@ class AgentJob:
     @property
     def marks(self) -> list[str]:
         """The changes that the scripted server has made."""
-        (file,) = self.folder.glob("*/marks")
+        (file,) = self.files("marks")
         return file.read_text().splitlines()
+
+    def files(self, pattern: str) -> list[Path]:
+        """Files of the job's workspace."""
+        return list(self.folder.glob(f"*/{pattern}"))
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ from cortex.agent.confinement.process import (
 STDERR_BYTES: Final = 8_192
 """Of what it writes to its standard error, the first and the last half."""
 
+NOT_STARTED: Final = "cannot be started: "
+"""What the ending of a program begins with that never ran."""
+
 
 @attrs.define(eq=False)
 class Served:
@@ -56,7 +59,7 @@ class Served:
             return ""
         match self._reported().split(maxsplit=2):
             case ["errno", number, *_]:
-                return f"cannot be started: {os.strerror(int(number))}"
+                return f"{NOT_STARTED}{os.strerror(int(number))}"
             case ["code", code, *why]:
                 return _ended(int(code), why[0].strip() if why else "")
             case _:

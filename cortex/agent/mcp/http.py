@@ -6,7 +6,7 @@ into a header on the way out, for the hosts that it is meant for.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -182,13 +182,14 @@ class _Capped:
         import httpx2  # noqa: PLC0415 -- with the library only
 
         count = 0
-        async for chunk in self.stream:
-            count += len(chunk)
-            if count > MESSAGE_MAX:
-                text = f"answered with more than {MESSAGE_MAX >> 20} MiB"
-                self.trouble.error = UnavailableError(text)
-                raise httpx2.StreamError(text)
-            yield chunk
+        async with aclosing(aiter(self.stream)) as chunks:
+            async for chunk in chunks:
+                count += len(chunk)
+                if count > MESSAGE_MAX:
+                    text = f"answered with more than {MESSAGE_MAX >> 20} MiB"
+                    self.trouble.error = UnavailableError(text)
+                    raise httpx2.StreamError(text)
+                yield chunk
 
 
 def _library(guarded: _Guarded) -> "httpx2.AsyncBaseTransport":
@@ -208,9 +209,8 @@ def _library_stream(stream: Any, response: "httpx2.Response") -> "httpx2.AsyncBy
     import httpx2  # noqa: PLC0415 -- with the library only
 
     class Stream(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for chunk in stream:
-                yield chunk
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return aiter(stream)
 
         async def aclose(self) -> None:
             await response.aclose()

@@ -20,12 +20,12 @@ import trio
 
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
-from cortex.agent.confinement.served import Served, served
+from cortex.agent.confinement.served import NOT_STARTED, Served, served
 from cortex.agent.mcp import http, stdio
 from cortex.agent.mcp.catalogue import LISTED_MAX
 from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
 from cortex.agent.secrets import Secrets
-from cortex.domain.classification import describe, leading
+from cortex.domain.classification import describe, leaves
 from cortex.domain.confinement import Confinement
 from cortex.domain.errors import (
     CortexError,
@@ -45,6 +45,7 @@ START_S: Final = 60.0
 """From its start to the list of its tools: some servers install themselves first."""
 EXIT_S: Final = 1.0
 """For a program that has closed its output to say how it ended."""
+LEAVE_S: Final = 8.0
 POLL_S: Final = 1.0
 REASON_CHARS_MAX: Final = 300
 MISSING: Final = "MCP servers need a package that is not installed"
@@ -88,7 +89,7 @@ class Session:
     _library: "ClientSession | None" = None
     _reason: str = ""
     """Why its program's output ended."""
-    _is_idle: bool = False
+    _closing: trio.Event = attrs.field(factory=trio.Event)
     _is_over: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _trouble: http.Trouble = attrs.field(factory=http.Trouble)
@@ -99,16 +100,21 @@ class Session:
         trio.lowlevel.spawn_system_task(self._run, name=name, context=contextvars.Context())
 
     def close(self) -> None:
-        self._scope.cancel()
+        """Let it take leave of its server, for `LEAVE_S` at most; calls under way fail."""
+        self._closing.set()
+        if self._library is None:
+            self._scope.cancel()
+        else:
+            self._scope.deadline = min(self._scope.deadline, trio.current_time() + LEAVE_S)
 
     @property
     def has_ended(self) -> bool:
-        return self._scope.cancel_called or self.end.is_set()
+        return self._closing.is_set() or self.end.is_set()
 
     @property
     def was_closed(self) -> bool:
         """It did not end by a failure."""
-        return self._scope.cancel_called or self._is_idle
+        return self._closing.is_set()
 
     async def _run(self) -> None:
         started = trio.current_time()
@@ -116,10 +122,11 @@ class Session:
             with self._scope:
                 await self._converse()
         except BaseException as error:
-            if isinstance(leading(error), trio.Cancelled):  # the process ends
+            errors = [each for each in leaves(error) if not isinstance(each, trio.Cancelled)]
+            if not errors:  # the process ends
                 self.close()
                 raise
-            self.error = self._error_of(error)
+            self.error = self._error_of(errors)
         finally:
             if self.error is None:
                 reason = self._reason or "was closed"
@@ -152,9 +159,12 @@ class Session:
             )
 
     async def _until_idle(self) -> None:
-        while (left_s := self.used_at + self.idle_s - trio.current_time()) > 0 or self.users:  # noqa: ASYNC110 -- time itself is awaited
-            await trio.sleep(max(left_s, POLL_S))
-        self._is_idle = True
+        while not self._closing.is_set():
+            left_s = self.used_at + self.idle_s - trio.current_time()
+            if left_s <= 0 and not self.users:
+                self._closing.set()
+            with trio.move_on_after(max(left_s, POLL_S)):
+                await self._closing.wait()
 
     @asynccontextmanager
     async def _session(self, from_server: Any, to_server: Any) -> "AsyncIterator[ClientSession]":
@@ -223,10 +233,12 @@ class Session:
         await self._is_over.wait()
         raise UnavailableError(self._reason)
 
-    async def _ended(self, program: Served) -> UnavailableError:
+    async def _ended(self, program: Served) -> CortexError:
         """Return why a conversation ended by itself, with what its program said last."""
         with trio.CancelScope(shield=True):
             how = await program.ending(EXIT_S)
+        if how.startswith(NOT_STARTED):
+            return self._not_started(how.removeprefix(NOT_STARTED))
         said = clean_text(program.complaint(), limit=REASON_CHARS_MAX)
         reason = how if how and self._reason == stdio.ENDED else self._reason
         return UnavailableError(
@@ -298,25 +310,29 @@ class Session:
         self.is_listed_anew = False
         self.listed = await self._list(self._library)
 
-    def _error_of(self, error: BaseException) -> CortexError:
+    def _error_of(self, errors: list[BaseException]) -> CortexError:
         """Return the error of a conversation as one line that names the server."""
-        lead = leading(error)
-        if self._trouble.error is not None and not isinstance(lead, UsageError):
-            lead = self._trouble.error
+        ours = [each for each in errors if isinstance(each, CortexError)]
+        lead = self._trouble.error or next(iter(ours), errors[0])
+        if isinstance(lead, UsageError):
+            return lead
         if isinstance(lead, CortexError):
-            if self.name not in lead.message:
+            if not lead.message.startswith("MCP server"):
                 lead.message = f"MCP server {self.name!r} {lead.message}"
             return lead
         if isinstance(lead, OSError) and lead.strerror:
-            command = self.terms.command[0] if self.terms.command else self.terms.url
-            return RejectedError(
-                f"MCP server {self.name!r}: {command!r} cannot be started: {lead.strerror}",
-                hint="it sees the machine's programs, and the folders under `reads`",
-            )
+            return self._not_started(lead.strerror)
+        text = clean_text(describe(lead).partition("\n")[0], limit=REASON_CHARS_MAX)
         if type(lead).__name__ in ("MCPError", "ValidationError", "RuntimeError"):
-            text = clean_text(describe(lead).splitlines()[0], limit=REASON_CHARS_MAX)
             return UnavailableError(f"MCP server {self.name!r} does not speak the protocol: {text}")
-        return UnavailableError(f"MCP server {self.name!r} failed: {describe(lead)}")
+        return UnavailableError(f"MCP server {self.name!r} failed: {text}")
+
+    def _not_started(self, reason: str) -> RejectedError:
+        command = self.terms.command[0] if self.terms.command else self.terms.url
+        return RejectedError(
+            f"MCP server {self.name!r}: {command!r} cannot be started: {reason}",
+            hint="it sees the machine's programs, and the folders under `reads`",
+        )
 
 
 def _load() -> None:

@@ -37,6 +37,9 @@ from cortex.durable.structuring import Problem, show
 
 REFUSED: Final = frozenset({-32_600, -32_601, -32_602})
 """Codes of JSON-RPC for a request that was not carried out: invalid, unknown, unfit."""
+CLOSED: Final = -32_000
+"""The library's code for a call whose session has ended."""
+CLOSED_S: Final = 5.0
 PROGRESS_CHARS_MAX: Final = 500
 
 
@@ -149,28 +152,31 @@ class McpTool:
         except CortexError:
             raise
         except Exception as error:
-            raise self._error_of(session, error) from error
+            refusal = getattr(error, "error", None)  # the library's `ErrorData`
+            if refusal is None:
+                raise self._odd(error) from error
+            if refusal.code == CLOSED:  # the session knows why
+                with trio.move_on_after(CLOSED_S):
+                    await session.end.wait()  # noqa: ASYNC120 -- bounded
+            if session.error is not None:
+                why = f"tool {self.name!r}: {session.error.message}"
+                raise UnavailableError(why, hint=session.error.hint) from error
+            raise self._refused(refusal.code, clean_text(refusal.message)) from error
 
-    def _error_of(self, session: Session, error: Exception) -> CortexError:
-        """Return the library's error as one line that names the tool."""
-        text = clean_text(describe(error).partition("\n")[0])
-        code = getattr(getattr(error, "error", None), "code", None)
-        if code is None:  # what it sent is none of the protocol's results
-            return InvalidOutputError(
-                f"tool {self.name!r}: its server's answer is not one of the protocol",
-                hint="update the server",
-                raw=raw_text(str(error)),
-            )
+    def _odd(self, error: Exception) -> InvalidOutputError:
+        return InvalidOutputError(
+            f"tool {self.name!r}: its server's answer is not one of the protocol",
+            hint="update the server",
+            raw=raw_text(describe(error)),
+        )
+
+    def _refused(self, code: int, text: str) -> CortexError:
+        """Return the error that a server answers with as one line that names the tool."""
         if code == TOO_LONG:
-            return InvalidOutputError(
-                f"tool {self.name!r} {text}; its result is lost",
-                hint="ask for less at once",
-                raw="",
-            )
-        if code in REFUSED and session.error is None:
+            message = f"tool {self.name!r} {text}; its result is lost"
+            return InvalidOutputError(message, hint="ask for less at once", raw="")
+        if code in REFUSED:
             return RejectedError(f"tool {self.name!r} was refused by its server: {text}")
-        if session.error is not None:
-            return UnavailableError(f"tool {self.name!r}: {session.error.message}")
         return UnsettledError(f"tool {self.name!r}: its server failed: {text}")
 
     def _result(self, result: Any) -> object:

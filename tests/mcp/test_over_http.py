@@ -1,0 +1,134 @@
+"""Servers behind an address: what is sent to them, and what is refused."""
+
+import gc
+from pathlib import Path
+
+import pytest
+import trio
+
+from cortex.agent.mcp import http
+from cortex.agent.mcp.sessions import Sessions
+from cortex.agent.mcp.terms import McpServer
+from cortex.agent.secrets import SecretReference, Secrets
+from cortex.agent.tools.mcp_tool import listed
+from cortex.domain.effect import NotSentError
+from cortex.domain.errors import CortexError, ForbiddenError
+from tests.mcp.conftest import AgentJob, wanted
+from tests.support.agent_turns import Script, calls, says
+from tests.support.servers.mcp_over_http import HttpMcpServer, open_server
+
+# The library leaves the loop over a body when it has its answer, or enough.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+TOKEN = {"Authorization": "Bearer {secret:TOKEN}"}
+
+
+@pytest.fixture
+async def server(nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch) -> HttpMcpServer:
+    made = await open_server(nursery, "echo", "progress")
+    monkeypatch.setenv("CORTEX_HTTP_ALLOW", f"127.0.0.1:{made.port}")
+    monkeypatch.setenv("NOTES_TOKEN", "s3cret-t0ken-value")
+    return made
+
+
+def secret(server: HttpMcpServer, *, hosts: list[str] | None = None) -> SecretReference:
+    there = [f"http://127.0.0.1:{server.port}"] if hosts is None else hosts
+    return SecretReference(env="NOTES_TOKEN", hosts=there)
+
+
+@pytest.mark.parametrize("as_events", [False, True])
+async def test_tool_of_an_address_is_called_with_the_agents_secret(
+    folder: Path, server: HttpMcpServer, as_events: bool
+) -> None:
+    server.as_events = as_events
+    terms = McpServer(url=server.url, headers=TOKEN, read_only=["*"])
+    job = AgentJob(folder, {"notes": terms}, {"secrets": {"TOKEN": secret(server)}})
+    script = Script([calls(("notes__echo", {"text": "hello"})), says("done")])
+    await job.run(script)
+    await job.toolbox.close()
+    assert script.last_results == ["hello"]
+    assert {each["authorization"] for each in server.requests} == {"Bearer s3cret-t0ken-value"}
+    assert {each["host"] for each in server.requests} == {f"127.0.0.1:{server.port}"}
+    assert "s3cret" not in str([each.output for each in job.record.steps])
+    assert server.requests[-1][":method"] == "DELETE"
+    gc.collect()
+
+
+async def refused(sessions: Sessions, folder: Path, server: HttpMcpServer) -> CortexError:
+    terms = McpServer(url=server.url, headers=TOKEN)
+    secrets = Secrets(references={"TOKEN": secret(server)}, agent="a")
+    with pytest.raises(CortexError) as caught:
+        await listed(sessions, wanted(folder, terms, secrets=secrets))
+    assert caught.value.message.startswith("MCP server 'notes' ")
+    return caught.value
+
+
+async def test_secret_goes_to_no_host_that_is_not_declared(
+    folder: Path, sessions: Sessions, server: HttpMcpServer
+) -> None:
+    terms = McpServer(url=server.url, headers=TOKEN)
+    references = {"TOKEN": secret(server, hosts=["api.example.com"])}
+    with pytest.raises(ForbiddenError, match="secret TOKEN may not be sent to http://127"):
+        await listed(
+            sessions, wanted(folder, terms, secrets=Secrets(references=references, agent="a"))
+        )
+    assert server.requests == []
+
+
+async def test_address_that_is_not_public_is_refused(
+    folder: Path, sessions: Sessions, server: HttpMcpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CORTEX_HTTP_ALLOW")
+    error = await refused(sessions, folder, server)
+    assert isinstance(error, ForbiddenError)
+    assert "host '127.0.0.1' is not a public address" in error.message
+    assert server.requests == []
+
+
+async def test_redirect_is_not_followed(
+    folder: Path, sessions: Sessions, server: HttpMcpServer
+) -> None:
+    there = f"http://127.0.0.1:{server.port}/other"
+    server.reply = f"HTTP/1.1 307 Go\r\nLocation: {there}\r\nContent-Length: 0\r\n\r\n".encode()
+    error = await refused(sessions, folder, server)
+    assert "answered with status 307" in error.message
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 500, 503])
+async def test_status_of_a_refusal_is_shown(
+    folder: Path, sessions: Sessions, server: HttpMcpServer, status: int
+) -> None:
+    server.reply = f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode()
+    error = await refused(sessions, folder, server)
+    assert error.message == f"MCP server 'notes' answered with status {status}"
+
+
+async def test_answer_that_is_too_large_is_not_read(
+    folder: Path, sessions: Sessions, server: HttpMcpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MESSAGE_MAX", 100_000)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    server.reply = head + b"x" * 200_000
+    error = await refused(sessions, folder, server)
+    assert "answered with more than 0 MiB" in error.message
+    gc.collect()
+
+
+async def test_server_that_is_gone_was_not_reached(
+    folder: Path, sessions: Sessions, server: HttpMcpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.port = 1
+    monkeypatch.setenv("CORTEX_HTTP_ALLOW", "127.0.0.1:1")
+    error = await refused(sessions, folder, server)
+    assert isinstance(error, NotSentError)
+    assert "cannot be reached" in error.message
+
+
+async def test_call_fails_when_the_server_goes_away(
+    folder: Path, sessions: Sessions, server: HttpMcpServer
+) -> None:
+    terms = McpServer(url=server.url)
+    async with sessions.lend(wanted(folder, terms)) as session:
+        server.reply = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"
+        with pytest.raises(Exception, match="Server returned an error response"):
+            await session.call("echo", {"text": "a"})
