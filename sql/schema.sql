@@ -5538,7 +5538,7 @@ BEGIN
     RAISE EXCEPTION 'a fact % is recorded by the act itself only', NEW.subtype USING ERRCODE = 'insufficient_privilege';
 END $function$;
 
-CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN (new.type = 'lifecycle'::text AND (new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'effect_agreed'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text, 'approval_expired'::text, 'budget_set'::text, 'budget_raised'::text, 'budget_removed'::text, 'retention_set'::text, 'retention_unset'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();
+CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact FOR EACH ROW WHEN (new.type = 'lifecycle'::text AND (new.subtype = ANY (ARRAY['approval_approved'::text, 'approval_agreed'::text, 'approval_denied'::text, 'approval_linked'::text, 'effect_resolved'::text, 'effect_agreed'::text, 'token_created'::text, 'token_revoked'::text, 'signed_in'::text, 'person_created'::text, 'person_mapped'::text, 'person_disabled'::text, 'person_enabled'::text, 'approval_expired'::text, 'budget_set'::text, 'budget_raised'::text, 'budget_removed'::text, 'retention_set'::text, 'retention_unset'::text, 'mcp_trusted'::text])) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.fact_is_of_people();
 
 CREATE FUNCTION cortex.step_was_decided()
  RETURNS trigger
@@ -5584,3 +5584,113 @@ BEGIN
 END $function$;
 
 CREATE TRIGGER job_keeps_who_is_responsible BEFORE UPDATE OF id, tenant, submitted_by, submitted_with, origin_id, lineage_id ON cortex.job_record FOR EACH ROW WHEN ((new.id <> old.id OR new.tenant <> old.tenant OR new.submitted_by IS DISTINCT FROM old.submitted_by OR new.submitted_with IS DISTINCT FROM old.submitted_with OR new.origin_id IS DISTINCT FROM old.origin_id OR new.lineage_id IS DISTINCT FROM old.lineage_id) AND NOT cortex.writes_as_owner()) EXECUTE FUNCTION cortex.responsibility_is_immutable();
+
+-- Tools of the MCP servers of agents.
+CREATE TABLE cortex.mcp_tool (
+    agent text NOT NULL,  -- The agent's name, or job: and the name of a job type.
+    server text NOT NULL,  -- The name that the agent gives to the server.
+    identity text NOT NULL,  -- SHA-256 of what the agent declares about the server, in hex.
+    tool text NOT NULL,  -- The tool's name at its server.
+    accepted text,  -- What models are told: description, schemas and hints as canonical JSON; null: the tool is new, and not offered to them.
+    accepted_at timestamptz,  -- Since when.
+    accepted_by text,  -- Who accepted it; null: the first use of the server.
+    offered text,  -- What the server says now, if that differs; empty: it has the tool no more.
+    offered_at timestamptz,  -- When that was noticed.
+    CONSTRAINT mcp_tool_pkey PRIMARY KEY (agent, server, identity, tool),
+    CONSTRAINT mcp_tool_agent_check CHECK (char_length(agent) >= 1 AND char_length(agent) <= 200),
+    CONSTRAINT mcp_tool_check CHECK ((accepted IS NULL) = (accepted_at IS NULL) AND (offered IS NULL) = (offered_at IS NULL)),
+    CONSTRAINT mcp_tool_check1 CHECK (accepted IS NOT NULL OR offered IS NOT NULL),
+    CONSTRAINT mcp_tool_identity_check CHECK (identity ~ '^[0-9a-f]{64}$'::text),
+    CONSTRAINT mcp_tool_server_check CHECK (char_length(server) >= 1 AND char_length(server) <= 64),
+    CONSTRAINT mcp_tool_tool_check CHECK (char_length(tool) >= 1 AND char_length(tool) <= 128)
+);
+GRANT SELECT ON cortex.mcp_tool TO cortex_runtime;
+GRANT SELECT ON cortex.mcp_tool TO cortex_reader;
+
+-- Records what a server of an agent says about its tools: an object of texts by name. On its first use all are accepted, later only new ones that the agent's specification names; a difference is kept for a person to see. Returns all of that server. Called by pods.
+CREATE FUNCTION cortex.note_mcp_tools(of_agent text, of_server text, of_identity text, texts jsonb, named text[])
+ RETURNS SETOF cortex.mcp_tool
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    is_first boolean;
+BEGIN
+    -- Pods that meet a server at once agree on its first use.
+    PERFORM FROM cortex.runner_turn r WHERE r.name = 'specs' FOR NO KEY UPDATE;
+    is_first := NOT EXISTS (SELECT FROM cortex.mcp_tool t
+                            WHERE t.agent = of_agent AND t.server = of_server AND t.identity = of_identity);
+    INSERT INTO cortex.mcp_tool (agent, server, identity, tool, accepted, accepted_at, offered, offered_at)
+    SELECT of_agent, of_server, of_identity, f.key,
+           CASE WHEN f.is_taken THEN f.value END, CASE WHEN f.is_taken THEN cortex.now() END,
+           CASE WHEN NOT f.is_taken THEN f.value END, CASE WHEN NOT f.is_taken THEN cortex.now() END
+    FROM (SELECT e.key, e.value, is_first OR e.key = ANY (named) AS is_taken FROM jsonb_each_text(texts) e) f
+    ON CONFLICT DO NOTHING;
+    DELETE FROM cortex.mcp_tool t
+    WHERE t.agent = of_agent AND t.server = of_server AND t.identity = of_identity AND t.accepted IS NULL
+      AND NOT texts ? t.tool;
+    WITH now_offered AS (
+        SELECT o.tool, nullif(coalesce(e.value, ''), o.accepted) AS offered
+        FROM cortex.mcp_tool o LEFT JOIN jsonb_each_text(texts) e ON e.key = o.tool
+        WHERE o.agent = of_agent AND o.server = of_server AND o.identity = of_identity
+    ), changed AS (
+        UPDATE cortex.mcp_tool t
+        SET offered = n.offered, offered_at = CASE WHEN n.offered IS NOT NULL THEN cortex.now() END
+        FROM now_offered n
+        WHERE t.agent = of_agent AND t.server = of_server AND t.identity = of_identity AND t.tool = n.tool
+          AND t.offered IS DISTINCT FROM n.offered
+        RETURNING t.tool, t.offered
+    )
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    SELECT 'lifecycle', 'mcp_changed', 'agent:' || left(of_agent, 290),
+           jsonb_build_object('server', of_server, 'tools', jsonb_agg(c.tool ORDER BY c.tool))
+    FROM changed c WHERE c.offered IS NOT NULL HAVING count(*) > 0;
+    RETURN QUERY SELECT t.* FROM cortex.mcp_tool t
+        WHERE t.agent = of_agent AND t.server = of_server AND t.identity = of_identity ORDER BY t.tool COLLATE "C";
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.note_mcp_tools(text,text,text,jsonb,text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.note_mcp_tools(text,text,text,jsonb,text[]) TO cortex_runtime;
+
+-- Accepts what a server says now about some of its tools, an object of the texts by name as the person has seen them; returns the names of those that were accepted. Jobs that wait for it are due at once. Needs the role operator.
+CREATE FUNCTION cortex.trust_mcp_tools(of_agent text, of_server text, of_identity text, shown jsonb, caller jsonb, why text)
+ RETURNS SETOF text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    who record;
+    waited CONSTANT text := 'trust:' || of_agent || '/' || of_server || '.';
+    taken text[];
+BEGIN
+    SELECT * INTO who FROM cortex.person_of_all(caller, 'operator');
+    -- Exactly what the person has seen: what a server says meanwhile is another change.
+    WITH changed AS (
+        UPDATE cortex.mcp_tool t
+        SET accepted = t.offered, accepted_at = cortex.now(), accepted_by = who.name, offered = NULL, offered_at = NULL
+        FROM jsonb_each_text(shown) s
+        WHERE t.agent = of_agent AND t.server = of_server AND t.identity = of_identity AND t.tool = s.key
+          AND t.offered = s.value AND t.offered <> ''
+        RETURNING t.tool
+    ), gone AS (
+        DELETE FROM cortex.mcp_tool t USING jsonb_each_text(shown) s
+        WHERE t.agent = of_agent AND t.server = of_server AND t.identity = of_identity AND t.tool = s.key
+          AND t.offered = '' AND s.value = ''
+        RETURNING t.tool
+    )
+    SELECT array_agg(c.tool ORDER BY c.tool) INTO taken
+    FROM (SELECT tool FROM changed UNION ALL SELECT tool FROM gone) c;
+    IF taken IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO cortex.fact (type, subtype, source, data)
+    VALUES ('lifecycle', 'mcp_trusted', 'agent:' || left(of_agent, 290), jsonb_build_object(
+        'by', who.name, 'credential', who.credential, 'reason', why, 'server', of_server, 'tools', taken));
+    UPDATE cortex.job_record j SET next_retry_at = cortex.now()
+    WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
+      AND j.waiting_on = ANY (SELECT waited || tool FROM unnest(taken) tool) AND j.next_retry_at > cortex.now();
+    RETURN QUERY SELECT unnest(taken);
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.trust_mcp_tools(text,text,text,jsonb,jsonb,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.trust_mcp_tools(text,text,text,jsonb,jsonb,text) TO cortex_runtime;

@@ -14,6 +14,7 @@ from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
+from cortex.domain.known_tool import KnownTool
 from cortex.domain.log_line import JobLog
 from cortex.domain.messages.message import Message
 from cortex.domain.model import Capabilities, ModelRequest
@@ -172,6 +173,17 @@ class Specs(Protocol):
 
     async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]: ...
     async def flow(self, name: str, version: int) -> dict[str, Any]: ...
+
+    async def known_tools(self, agent: str, server: str, identity: str) -> list[KnownTool]:
+        """Return what is on record about the tools of an MCP server; none before its first use."""
+
+    async def note_tools(
+        self, agent: str, server: str, identity: str, *, tools: dict[str, str], named: list[str]
+    ) -> list[KnownTool]:
+        """Record what a server says about its tools, texts by name; return what is on record.
+
+        On its first use all are accepted, later only new ones that are `named`.
+        """
 
 
 @attrs.frozen(kw_only=True)

@@ -28,6 +28,7 @@ from trio.testing import MockClock
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import NotFoundError
 from cortex.domain.job import EXECUTE_TOOL, RUN_FLOW, Claim, Lease, Past
+from cortex.domain.known_tool import KnownTool
 from cortex.domain.policy import policy_for
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.timeouts import TIMEOUTS
@@ -480,6 +481,20 @@ class _PodOfReplays:
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         found: dict[str, Any] = self._ask("flow", name, version)
         return found
+
+    async def known_tools(self, agent: str, server: str, identity: str) -> list[KnownTool]:  # noqa: ARG002 -- replays call no server
+        return []
+
+    async def note_tools(
+        self,
+        agent: str,  # noqa: ARG002
+        server: str,  # noqa: ARG002
+        identity: str,  # noqa: ARG002
+        *,
+        tools: dict[str, str],  # noqa: ARG002
+        named: list[str],  # noqa: ARG002
+    ) -> list[KnownTool]:
+        return []
 
     def known_limits(self, claim: Claim) -> JobLimits:
         policy = policy_for(claim.type)

@@ -16,6 +16,7 @@ from cortex.domain.budget import Estimate
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.failure import Failure
 from cortex.domain.job import Claim
+from cortex.domain.known_tool import KnownTool, first_use
 from cortex.domain.log_line import JobLog
 from cortex.domain.messages.message import Message
 from cortex.domain.model import Capabilities, ModelRequest
@@ -134,6 +135,8 @@ class Specs:
 
     only: Agent | None
     stuck: Callable[[str], None]
+    noted: dict[tuple[str, str], list[KnownTool]] = attrs.field(factory=dict)
+    """Tools of MCP servers, as the first use found them."""
 
     async def agent(self, agent_id: UUID, version: int) -> dict[str, Any]:  # noqa: ARG002
         return self._refuse("an agent") if self.only is None else self.only.stored
@@ -143,6 +146,21 @@ class Specs:
 
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         return self._refuse(f"version {version} of flow {name!r}")
+
+    async def known_tools(self, agent: str, server: str, identity: str) -> list[KnownTool]:  # noqa: ARG002
+        return self.noted.get((server, identity), [])
+
+    async def note_tools(
+        self,
+        agent: str,
+        server: str,
+        identity: str,
+        *,
+        tools: dict[str, str],
+        named: list[str],  # noqa: ARG002
+    ) -> list[KnownTool]:
+        known = [first_use(agent, server, identity, name, text) for name, text in tools.items()]
+        return self.noted.setdefault((server, identity), known)
 
     def _refuse(self, what: str) -> NoReturn:
         self.stuck(f"asks for {what} of the database, which a test does not have")

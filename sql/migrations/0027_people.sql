@@ -749,7 +749,7 @@ CREATE TRIGGER fact_is_of_people BEFORE INSERT ON cortex.fact
             'approval_approved', 'approval_agreed', 'approval_denied', 'approval_linked', 'effect_resolved',
             'effect_agreed', 'token_created', 'token_revoked', 'signed_in', 'person_created', 'person_mapped',
             'person_disabled', 'person_enabled', 'approval_expired', 'budget_set', 'budget_raised', 'budget_removed',
-            'retention_set', 'retention_unset')
+            'retention_set', 'retention_unset', 'mcp_trusted')
         AND NOT cortex.writes_as_owner())
     EXECUTE FUNCTION cortex.fact_is_of_people();
 

@@ -11,12 +11,14 @@ import orjson
 import pytest
 
 from cortex.agent.loop import AgentResult, run_agent
+from cortex.agent.mcp.catalogue import ToolDefinition, chosen
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.job import StepDone
+from cortex.domain.known_tool import KnownTool, first_use
 from tests.support.agent_turns import Script
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
@@ -34,11 +36,39 @@ def scripted(*tools: Any, start: str = "", page: int = 1000, **terms: Any) -> Mc
     return McpServer(**{"command": command, "reads": [str(SERVER.parent)], **terms})
 
 
-@attrs.frozen
+async def listed(sessions: Sessions, of: Wanted) -> list[ToolDefinition]:
+    """Ask a server for its tools."""
+    async with sessions.lend(of) as session:
+        return chosen(of.name, of.terms, session.listed)
+
+
+@attrs.define
 class OneAgent:
-    """The specification that a job's agent has."""
+    """The specification that a job's agent has, and what is on record about its tools."""
 
     spec: AgentSpec
+    known: dict[str, KnownTool] = attrs.field(factory=dict)
+
+    async def known_tools(self, *_: Any) -> list[KnownTool]:
+        return list(self.known.values())
+
+    async def note_tools(
+        self,
+        agent: str,
+        server: str,
+        identity: str,
+        *,
+        tools: dict[str, str],
+        named: list[str],  # noqa: ARG002
+    ) -> list[KnownTool]:
+        """Take note as cortex.note_mcp_tools does, see tests/mcp/test_trust.py."""
+        rows = {n: first_use(agent, server, identity, n, text) for n, text in tools.items()}
+        if not self.known:
+            self.known.update(rows)
+        for name, row in self.known.items():
+            text = tools.get(name, "")
+            self.known[name] = attrs.evolve(row, offered=None if text == row.accepted else text)
+        return list(self.known.values())
 
     async def agent(self, *_: Any) -> dict[str, Any]:
         return dict(orjson.loads(orjson.dumps(self.spec.to_json())))
@@ -65,6 +95,9 @@ class AgentJob:
     fields: dict[str, Any] = attrs.field(factory=dict)
     record: OutcomeRecord = attrs.field(factory=OutcomeRecord)
     gateway: LedgerDesk = attrs.field(factory=LedgerDesk)
+    specs: OneAgent = attrs.field(
+        factory=lambda: OneAgent(AgentSpec(name="a", model="m", system="s"))
+    )
     lent: dict[str, Any] = attrs.field(factory=dict)
     toolbox: Toolbox = attrs.field(factory=lambda: Toolbox({}))
     claim: Any = attrs.field(factory=lambda: a_claim(agent_id=new_id(), agent_version=1))
@@ -72,12 +105,13 @@ class AgentJob:
     async def run(self, script: Script) -> AgentResult:
         """Run an attempt to its end."""
         spec = AgentSpec(name="a", model="m", system="s", mcp=self.servers, **self.fields)
+        self.specs.spec = spec
         ctx = a_context(
             self.record,
             self.claim,
             models=script,
             tools=self.toolbox,
-            specs=OneAgent(spec),
+            specs=self.specs,
             gateway=self.gateway,
             workspaces=self.folder,
             **self.lent,

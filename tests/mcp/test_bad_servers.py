@@ -10,12 +10,11 @@ import trio
 from cortex.agent.mcp import session as session_module
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
-from cortex.agent.tools.mcp_tool import listed
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, RejectedError, TimedOutError, UnavailableError
-from tests.mcp.conftest import PYTHON, AgentJob, scripted, wanted
+from tests.mcp.conftest import PYTHON, AgentJob, listed, scripted, wanted
 from tests.support.agent_turns import Script, calls, says
 
 
@@ -211,7 +210,7 @@ async def test_call_that_takes_too_long_is_cancelled_at_the_server(folder: Path)
     job, result = await answered(folder, "slow", read_only=["*"], timeout=0.2)
     assert "tool 'notes.slow' timed out after 0.2 seconds" in result
     with trio.fail_after(5):
-        while not job.files("marks"):
+        while not job.files("marks"):  # noqa: ASYNC110 -- another program writes it
             await trio.lowlevel.checkpoint()
     assert job.marks == ["cancelled caller cancelled"]
 

@@ -10,10 +10,9 @@ from cortex.agent.mcp import http
 from cortex.agent.mcp.sessions import Sessions
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
-from cortex.agent.tools.mcp_tool import listed
 from cortex.domain.effect import NotSentError
 from cortex.domain.errors import CortexError, ForbiddenError
-from tests.mcp.conftest import AgentJob, wanted
+from tests.mcp.conftest import AgentJob, listed, wanted
 from tests.support.agent_turns import Script, calls, says
 from tests.support.servers.mcp_over_http import HttpMcpServer, open_server
 

@@ -7,8 +7,7 @@ import trio
 
 from cortex.agent.mcp.sessions import Sessions
 from cortex.agent.mcp.terms import McpServer
-from cortex.agent.tools.mcp_tool import listed
-from tests.mcp.conftest import AgentJob, wanted
+from tests.mcp.conftest import AgentJob, listed, wanted
 from tests.support.agent_turns import Script, calls, says
 
 VENV = sys.prefix

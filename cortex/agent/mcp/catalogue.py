@@ -1,6 +1,5 @@
 """What a server says about its tools, bounded and checked before a model sees it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self
@@ -8,7 +7,7 @@ from typing import Any, Final, Self
 import attrs
 
 from cortex.agent.mcp.names import dotted, model_name
-from cortex.agent.mcp.terms import McpServer
+from cortex.agent.mcp.terms import TOOL, McpServer
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.redaction import clean_text, storable
@@ -19,7 +18,6 @@ LISTED_MAX: Final = 4_096
 """Of one server, before that."""
 TOOL_BYTES_MAX: Final = 65_536
 ALL_BYTES_MAX: Final = 524_288
-NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 
 @attrs.frozen(kw_only=True)
@@ -88,13 +86,12 @@ def chosen(name: str, terms: McpServer, listed: Iterable[Any]) -> list[ToolDefin
         raise RejectedError(f"{where} offers two tools named {twice!r:.80}", hint=_leave_out(twice))
     if len(found) > TOOLS_MAX:
         raise RejectedError(f"{where} offers {len(found)} tools, at most {TOOLS_MAX}", hint=out)
-    made = sorted((_definition(name, each) for each in found), key=lambda each: each.name)
+    made = sorted((definition_of(name, each) for each in found), key=lambda each: each.name)
     if sum(len(canonical(each.to_json()).encode()) for each in made) > ALL_BYTES_MAX:
         message = f"{where} describes its tools with over {ALL_BYTES_MAX >> 10} KiB"
         raise RejectedError(message, hint=out)
-    missing = [each for each in terms.tools or () if NAME.fullmatch(each)]
     names = {each.name for each in made}
-    if absent := [each for each in missing if each not in names]:
+    if absent := [each for each in terms.named if each not in names]:
         raise RejectedError(
             f"{where} has no tool {absent[0]!r}; it has {_some(each.name for each in listed)}",
             hint="change `tools` in the agent's specification",
@@ -115,9 +112,13 @@ def refuse_taken(definitions: Iterable[ToolDefinition], own: Iterable[str]) -> N
         taken[each.model_name] = f"tool {each.dotted!r}"
 
 
-def _definition(server: str, tool: Any) -> ToolDefinition:
+def definition_of(server: str, tool: Any) -> ToolDefinition:
+    """Return what a server says about a tool, from the library's own `Tool`.
+
+    Raises `RejectedError` for one that cannot be described to a model.
+    """
     where = f"MCP server {server!r}: tool {clean_text(tool.name)!r:.140}"
-    if not NAME.fullmatch(tool.name):
+    if not TOOL.fullmatch(tool.name):
         raise RejectedError(f"{where} has no usable name", hint=_leave_out(tool.name))
     schema, hints = tool.input_schema, tool.annotations
     if not isinstance(schema, dict) or schema.get("type") != "object":

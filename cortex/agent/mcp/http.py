@@ -6,7 +6,7 @@ into a header on the way out, for the hosts that it is meant for.
 """
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -147,7 +147,8 @@ class _Guarded:
         if status >= REFUSED and not is_usual:
             self.trouble.error = RefusedError(f"answered with status {status}", status=status)
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
-        stream = response.stream if is_stream else _Capped(response.stream, self.trouble)
+        body: Any = response.stream
+        stream = body if is_stream else _Capped(aiter(body), self.trouble)
         return httpx2.Response(
             status,
             headers=response.headers,
@@ -171,25 +172,27 @@ class _Guarded:
             await self._ways.popitem()[1].aclose()
 
 
-@attrs.frozen
+@attrs.define
 class _Capped:
-    """A body of bounded size."""
+    """A body of bounded size, read piece by piece."""
 
-    stream: Any
+    chunks: AsyncIterator[bytes]
     trouble: Trouble
+    count: int = 0
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
         import httpx2  # noqa: PLC0415 -- with the library only
 
-        count = 0
-        async with aclosing(aiter(self.stream)) as chunks:
-            async for chunk in chunks:
-                count += len(chunk)
-                if count > MESSAGE_MAX:
-                    text = f"answered with more than {MESSAGE_MAX >> 20} MiB"
-                    self.trouble.error = UnavailableError(text)
-                    raise httpx2.StreamError(text)
-                yield chunk
+        chunk = await anext(self.chunks)
+        self.count += len(chunk)
+        if self.count > MESSAGE_MAX:
+            text = f"answered with more than {MESSAGE_MAX >> 20} MiB"
+            self.trouble.error = UnavailableError(text)
+            raise httpx2.StreamError(text)
+        return chunk
 
 
 def _library(guarded: _Guarded) -> "httpx2.AsyncBaseTransport":

@@ -78,6 +78,8 @@ class Session:
     """The tools that the server offers, as the library has them."""
     is_listed_anew: bool = False
     """The server has said that its tools changed."""
+    noted: set[str] = attrs.field(factory=set)
+    """The agents for which the list was recorded."""
     ready: trio.Event = attrs.field(factory=trio.Event)
     """It may be used, or has ended."""
     end: trio.Event = attrs.field(factory=trio.Event)
@@ -121,7 +123,7 @@ class Session:
         try:
             with self._scope:
                 await self._converse()
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 -- a system task must not raise
             errors = [each for each in leaves(error) if not isinstance(each, trio.Cancelled)]
             if not errors:  # the process ends
                 self.close()
@@ -222,7 +224,7 @@ class Session:
                     nursery.cancel_scope.cancel()
             except BaseException:  # whatever followed from the end of its output
                 if self._is_over.is_set():
-                    raise await self._ended(program) from None  # noqa: ASYNC120 -- shielded
+                    raise await self._ended(program) from None  # noqa: ASYNC102, ASYNC104 -- shielded, with a bound
                 raise
 
     def _note(self, reason: str) -> None:
@@ -308,7 +310,13 @@ class Session:
         if self._library is None or self.has_ended:
             return
         self.is_listed_anew = False
-        self.listed = await self._list(self._library)
+        try:
+            self.listed = await self._list(self._library)
+        except CortexError:
+            raise
+        except Exception as error:
+            raise self.error or self._error_of([error]) from error
+        self.noted.clear()
 
     def _error_of(self, errors: list[BaseException]) -> CortexError:
         """Return the error of a conversation as one line that names the server."""

@@ -30,6 +30,7 @@ WORDS_MAX: Final = 100
 PATTERNS_MAX: Final = 200
 SERVER: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]|_(?!_)){0,31}(?<!_)")
 """Without `__`, which divides it from the tool's name in the name that the model gets."""
+TOOL: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,128}")
 SECRET: Final = re.compile(r"\{secret:([^{}]*)\}")
@@ -119,6 +120,11 @@ class McpServer:
     def has(self, tool: str) -> bool:
         """Return whether the agent gets a tool of this name."""
         return self.tools is None or any(fnmatchcase(tool, each) for each in self.tools)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The tools that it names one by one."""
+        return tuple(each for each in self.tools or () if TOOL.fullmatch(each))
 
     def only_reads(self, tool: str) -> bool:
         """Return whether the specification says that a tool changes nothing."""

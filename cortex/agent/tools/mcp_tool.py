@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from cortex.agent.mcp import content, schemas
-from cortex.agent.mcp.catalogue import ToolDefinition, chosen
+from cortex.agent.mcp.catalogue import ToolDefinition
 from cortex.agent.mcp.session import Session
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.stdio import TOO_LONG
@@ -212,11 +212,3 @@ async def _progress(
     share = f"{progress / total:.0%}" if total else f"{progress:g}"
     text = clean_text(f"{share} {message or ''}".strip(), limit=PROGRESS_CHARS_MAX)
     job.run(write_line, f"progress: {text}", Level.INFO, {})
-
-
-async def listed(sessions: Sessions, wanted: Wanted) -> list[ToolDefinition]:
-    """Ask a server for the tools that an agent gets. Raises as `Sessions.lend` and `chosen` do."""
-    async with sessions.lend(wanted) as session:
-        if session.is_listed_anew:
-            await session.list_anew()
-        return chosen(wanted.name, wanted.terms, session.listed)

@@ -16,16 +16,15 @@ from cortex.agent.confinement.interrupted import settle, settle_all
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
-from cortex.agent.mcp.catalogue import ToolDefinition
 from cortex.agent.mcp.names import divided
-from cortex.agent.mcp.sessions import Sessions, Wanted
-from cortex.agent.mcp.terms import McpServer
+from cortex.agent.mcp.sessions import Sessions
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import TOOL_NAME, AgentSpec
 from cortex.agent.tools.effect_rule import EffectRule
-from cortex.agent.tools.mcp_tool import McpTool, listed
+from cortex.agent.tools.mcp_tool import McpTool
 from cortex.agent.tools.reconcile import asked
 from cortex.agent.tools.run_command import run_command
+from cortex.agent.tools.server_tools import ServerTools, as_json
 from cortex.agent.tools.tool import AnyTool, ToolContext, ToolInputError
 from cortex.agent.workspace.fitting import WRITE_S, fitted, keep_text
 from cortex.domain.approvals.rules import ApprovalRule, GatedCall, gate_of
@@ -38,12 +37,15 @@ from cortex.domain.errors import (
     ForbiddenError,
     MisfitKind,
     RejectedError,
+    TimedOutError,
+    TransientError,
+    UnavailableError,
     UsageError,
 )
 from cortex.domain.key_shapes import is_long, masked_value
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
 from cortex.durable.gates import Gate
-from cortex.durable.guarding import guard_of
+from cortex.durable.guarding import Guard, guard_of
 from cortex.durable.resources import Resources
 from cortex.logger import Logger
 
@@ -121,7 +123,12 @@ class Toolbox:
         `run` raises the errors of `Tool.invoke`; its `guard` raises `Suspended` while the breaker
         of a remote tool is open, or when this failure opened it.
         """
-        tool = await self._called(attempt, call)
+        servers = None
+        if divided(call.tool) is None:
+            tool: AnyTool | McpTool = self._tool(call.tool)
+        else:
+            servers = await self._servers(attempt, call.folder)
+            tool = await servers.tool(call)
         place = self._place(attempt, call) if tool is run_command else {}
         given = {k: v for k, v in call.arguments.items() if k not in place or place[k] != v}
         if changed := place.keys() & given.keys():
@@ -143,6 +150,11 @@ class Toolbox:
         )
         gate = gate_of(gated, rules)
         breaker = tool.breaker_name(parsed)
+        guard = guard_of(attempt, breaker, step=call.key)
+        may_change = effect is not None or gate is not None
+        is_open = attempt.journal.has_begun(call.key)
+        if servers is not None and isinstance(tool, McpTool) and may_change and not is_open:
+            await _required(servers, tool, call, guard)
         terms = None if effect is None else _terms(tool, effect, attempt.services.resources)
         if tool is run_command and attempt.agent is not None:
             terms = CommandTerms.of(await attempt.agent_spec()).effect_terms(parsed.argv)
@@ -164,7 +176,7 @@ class Toolbox:
                 environment=place.get(ENVIRONMENT),
                 quota=self.quota,
             ),
-            guard=guard_of(attempt, breaker, step=call.key),
+            guard=guard,
             limit_s=call.timeout_s or tool.timeout_s,
         )
 
@@ -197,52 +209,19 @@ class Toolbox:
     async def listed(
         self, attempt: Attempt, *, step: str, folder: Path | None
     ) -> list[dict[str, Any]]:
-        """Return the definitions of all tools that the agent gets of its MCP servers, as JSON.
+        """Return the definitions of all tools that the agent gets of its MCP servers, as JSON."""
+        servers = await self._servers(attempt, folder)
+        return as_json(await servers.listed(step))
 
-        Raises as `plan` and its guard do, with the server's name.
-        """
+    async def _servers(self, attempt: Attempt, folder: Path | None) -> ServerTools:
         spec = await self._spec(attempt)
-        found: list[ToolDefinition] = []
-        for name, terms in sorted(spec.mcp.items() if spec is not None else ()):
-            wanted = await self._wanted(attempt, name, terms, folder)
-            ask = partial(listed, self.sessions, wanted)
-            found += await guard_of(attempt, f"mcp:{name}", step=step)(ask)
-        return [each.to_json() for each in found]
-
-    async def _called(self, attempt: Attempt, call: ToolCall) -> AnyTool | McpTool:
-        """Return the tool of a call: the pod's own, or that of one of the agent's servers."""
-        server = divided(call.tool)
-        if server is None:
-            return self._tool(call.tool)
-        spec = await self._spec(attempt)
-        terms = None if spec is None else spec.mcp.get(server[0])
-        if terms is None:
-            raise RejectedError(f"there is no tool {call.tool!r}: the agent has no such MCP server")
-        defined = call.defined
-        if defined is None:
-            wanted = await self._wanted(attempt, server[0], terms, call.folder)
-            tools = {each.name: each.to_json() for each in await listed(self.sessions, wanted)}
-            if (defined := tools.get(server[1])) is None:
-                has = ", ".join(tools) or "none"
-                raise RejectedError(
-                    f"MCP server {server[0]!r} has no tool {server[1]!r}; it has {has}"
-                )
-        return McpTool(
-            definition=ToolDefinition.from_json(defined),
-            terms=terms,
-            sessions=self.sessions,
-            tenant=attempt.claim.tenant,
-        )
-
-    async def _wanted(
-        self, attempt: Attempt, name: str, terms: McpServer, folder: Path | None
-    ) -> Wanted:
         agent_secrets = Secrets.of(await attempt.agent_spec())
         workspace = await trio.to_thread.run_sync(_made, attempt.workspace, agent_secrets)
-        return Wanted(
-            name=name,
-            terms=terms,
-            tenant=attempt.claim.tenant,
+        return ServerTools(
+            attempt=attempt,
+            agent="" if spec is None else spec.name,
+            servers={} if spec is None else spec.mcp,
+            sessions=self.sessions,
             secrets=agent_secrets,
             workspace=workspace,
             folder=folder or workspace,
@@ -279,6 +258,19 @@ class Toolbox:
             # Not the job's fault: in a rolling deployment other pods have it, or will.
             message = f"this pod has no tool {name!r}; it has {', '.join(self.names)}"
             raise Unfit(MisfitKind.TOOL, message) from None
+
+
+async def _required(servers: ServerTools, tool: McpTool, call: ToolCall, guard: Guard) -> None:
+    """Wait until the server describes the tool as people have accepted it.
+
+    A model is told when the server cannot be asked; job code fails, and tries again.
+    """
+    try:
+        await guard(partial(servers.require_trust, tool.definition))
+    except (UnavailableError, TimedOutError, TransientError) as error:
+        if call.said is None:
+            raise
+        raise RejectedError(f"tool {tool.name!r}: {error.message}", hint=error.hint) from error
 
 
 def _parsed(

@@ -39,6 +39,8 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     "specs.newest_agent": Allowed(),
     "specs.agent": Allowed(),
     "specs.flow": Allowed(),
+    "specs.known_tools": Allowed(),
+    "specs.note_tools": Allowed(),
     "policies.limits": Allowed(),
     "facts.failed": Allowed(),
     "facts.resolved": Allowed(),

@@ -22,11 +22,12 @@ from cortex.crash_points import crash_point
 from cortex.domain.backoff import Backoff
 from cortex.domain.errors import CortexError, MisfitKind, UnfitCodeError
 from cortex.domain.job import RUN_FLOW, Claim
+from cortex.domain.known_tool import KnownTool
 from cortex.domain.policy import JobPolicy, RuntimeConfig
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.attempt import JobLimits
 from cortex.postgres.bridge import Port
-from cortex.store import codes, configs, jobs, specs
+from cortex.store import codes, configs, jobs, mcp, specs
 from cortex.store.codes import Code
 from cortex.store.specs import SpecKind
 
@@ -59,6 +60,22 @@ class SpecCache:
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         """Return the specification as plain JSON. Raises `NotFoundError`."""
         return await self._spec(SpecKind.FLOW, name, version)
+
+    async def known_tools(self, agent: str, server: str, identity: str) -> list[KnownTool]:
+        """Return what is on record about the tools of an MCP server."""
+        return await self._answered(
+            SpecKind.AGENT, lambda: self._port(mcp.known, agent, server, identity)
+        )
+
+    async def note_tools(
+        self, agent: str, server: str, identity: str, *, tools: dict[str, str], named: list[str]
+    ) -> list[KnownTool]:
+        """Record what a server says about its tools; return what is on record."""
+
+        def note() -> Awaitable[list[KnownTool]]:
+            return self._port(mcp.note, agent, server, identity, tools=tools, named=named)
+
+        return await self._answered(SpecKind.AGENT, note)
 
     async def _spec(self, kind: SpecKind, series: UUID | str, version: int) -> dict[str, Any]:
         key = (kind, series, version)

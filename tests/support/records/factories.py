@@ -29,6 +29,7 @@ from cortex.domain.job import (
     StepDone,
     Submission,
 )
+from cortex.domain.known_tool import KnownTool
 from cortex.domain.log_line import JobLog
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
@@ -351,6 +352,12 @@ class NoSpecs:
 
     async def flow(self, name: str, version: int) -> dict[str, Any]:
         raise AssertionError(f"flow {name} {version} was asked for")
+
+    async def known_tools(self, *_: Any) -> list[KnownTool]:
+        raise AssertionError("tools of servers were asked for")
+
+    async def note_tools(self, *_: Any, **__: Any) -> list[KnownTool]:
+        raise AssertionError("tools of servers were found")
 
 
 @define
