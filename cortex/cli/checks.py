@@ -20,7 +20,7 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact, remote_tls
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, people, pulse, tasks
+from cortex.store import breakers, mcp, people, pulse, tasks
 from cortex.store import doctor as store
 from cortex.store.background import retention, runners, schedules, subscriptions
 from cortex.view import doctor
@@ -185,6 +185,9 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     yield doctor.of_code(figures.stranded_count, figures.stranded_types)
     rows = call(breakers.page)
     yield doctor.of_breakers([r.name for r in rows if r.state is not BreakerState.CLOSED])
+    failing = {r.name: r.last_error for r in rows if r.name.startswith("mcp:") and r.failures}
+    changed = [f"{row.agent} {row.name}" for row in call(mcp.changed)]
+    yield from doctor.of_mcp(failing, changed)
     yield doctor.of_letters(
         waiting=sum(figures.letters.values()),
         escalated=figures.letters[DeadLetterState.ESCALATED],

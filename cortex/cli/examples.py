@@ -61,6 +61,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     # --- agents and flows
     "agents ls": ("cortex agents ls",),
     "agents show": ("cortex agents show clerk", "cortex agents show clerk --version 2"),
+    "agents trust": (
+        "cortex agents trust researcher github.create_issue --reason 'read the change'",
+    ),
     "agents apply": ("cortex agents apply clerk.yaml",),
     "flows ls": ("cortex flows ls",),
     "flows show": ("cortex flows show invoices",),

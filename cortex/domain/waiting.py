@@ -15,6 +15,7 @@ import attrs
 from cortex.domain.approvals.approval import APPROVAL, ApprovalStatus, Risk
 from cortex.domain.argument_brief import call_name
 from cortex.domain.effect import FREEZE, QUOTA, UNKNOWN_EFFECT, EffectStatus
+from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import utc_time
 from cortex.domain.quota import Period, Quota
 
@@ -176,6 +177,13 @@ def awaited_of(row: Mapping[str, Any] | None) -> Awaited | None:
             )
 
 
+_NAMED: Final[Mapping[str, str]] = {
+    SLEEP: "its timer",
+    CODE: "code that fits it",
+    FREEZE: "the end of the freeze of effects",
+}
+
+
 def named(waiting_on: str) -> str:
     """Describe a past wait by its name alone, for histories."""
     for prefix, text in (
@@ -185,12 +193,11 @@ def named(waiting_on: str) -> str:
         rest = waiting_on.removeprefix(prefix)
         if rest != waiting_on:
             return f"{text} …{rest[-ID_DIGITS:]}"
-    if waiting_on == SLEEP:
-        return "its timer"
-    if waiting_on == CODE:
-        return "code that fits it"
-    if waiting_on == FREEZE:
-        return "the end of the freeze of effects"
+    if waiting_on in _NAMED:
+        return _NAMED[waiting_on]
     if waiting_on.startswith(QUOTA):
         return f"quota {waiting_on.removeprefix(QUOTA)}"
+    if waiting_on.startswith(TRUST):
+        agent, _, tool = waiting_on.removeprefix(TRUST).partition("/")
+        return f"a person to accept what changed in {tool} (cortex agents trust {agent} {tool})"
     return waiting_on

@@ -3,7 +3,7 @@
 FAIL: jobs are lost, stopped or delayed now. WARN: they may be, or a person decided so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final
@@ -340,6 +340,25 @@ def of_blocked(count: int, *, pid: int | None, holder: str) -> Finding:
         f": SELECT pg_terminate_backend({pid})" if pid else ""
     )
     return fail("recovery", f"{count} jobs of lost pods are blocked: {holder} holds them", fix)
+
+
+def of_mcp(failing: Mapping[str, str | None], changed: Sequence[str]) -> list[Finding]:
+    """Whether MCP servers fail, and whether what they say of their tools waits for a person.
+
+    `failing`: errors by breaker; `changed`: AGENT SERVER.TOOL.
+    """
+    found = [
+        warn(
+            "mcp",
+            f"{name} fails: {error or 'no reason on record'}",
+            "mend the server; its calls wait",
+        )
+        for name, error in failing.items()
+    ]
+    if changed:
+        fix = "look at the changes and accept them: cortex agents trust AGENT SERVER[.TOOL]"
+        found.append(warn("mcp", f"tools that servers have changed: {_names(changed)}", fix))
+    return found
 
 
 def of_breakers(unwell: Sequence[str]) -> Finding:

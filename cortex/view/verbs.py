@@ -108,6 +108,9 @@ REVOKE_TOKEN: Final = Verb(command="tokens revoke", role=Role.ADMIN, asks=ALWAYS
 ADD_PERSON: Final = Verb(command="people add", role=Role.ADMIN)
 DISABLE_PERSON: Final = Verb(command="people disable", role=Role.ADMIN, asks=ALWAYS)
 ENABLE_PERSON: Final = Verb(command="people enable", role=Role.ADMIN, asks=ALWAYS)
+TRUST_TOOLS: Final = Verb(
+    command="agents trust", is_reason_required=True, asks=ALWAYS, has_key=False
+)
 SET_RETENTION: Final = Verb(command="retention set", is_reason_required=True, asks=ALWAYS)
 UNSET_RETENTION: Final = Verb(command="retention unset", is_reason_required=True)
 RETRY_LETTERS: Final = Verb(

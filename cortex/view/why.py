@@ -18,6 +18,7 @@ from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.budget import Unit, worded
 from cortex.domain.dead_letter import DECISIONS
 from cortex.domain.job import ABANDONED_AFTER_S, BULK, JobStatus
+from cortex.domain.known_tool import TRUST
 from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import utc_time
 from cortex.domain.waiting import (
@@ -296,6 +297,12 @@ def _app_retry(f: WhyFacts) -> _Found | None:
     if f.task is not None or f.status is not JobStatus.RETRY or due_at is None:
         return None
     ways = (f"cortex jobs retry {f.job_id}",)
+    if f.waiting_on is not None and f.waiting_on.startswith(TRUST):
+        agent, _, tool = f.waiting_on.removeprefix(TRUST).partition("/")
+        changed = (
+            f"a person must accept what MCP server {tool.partition('.')[0]} says of {tool} now"
+        )
+        return _Found(changed, None, f.suspended_at, (f"cortex agents trust {agent} {tool}",))
     if f.waiting_on is not None:
         return _Found(f"it waits for {f.waiting_on}, {_after(f)}", due_at, f.suspended_at, ways)
     number = f"retry {f.retry_count} of {f.max_retries}"

@@ -115,6 +115,9 @@ WRITES: Final = [
     "UPDATE cortex.breaker SET open_until = now() WHERE name = 'effects:all'",
     "UPDATE cortex.breaker SET name = 'effects:none' WHERE name = 'effects:all'",
     "DELETE FROM cortex.breaker WHERE name = 'effects:all'",
+    "UPDATE cortex.mcp_tool SET accepted = offered",
+    "INSERT INTO cortex.mcp_tool (agent) VALUES ('eve')",
+    "DELETE FROM cortex.mcp_tool",
 ]
 FACT: Final = (
     "INSERT INTO cortex.fact (type, subtype, source) VALUES ('lifecycle', '<subtype>', '')"
@@ -126,6 +129,7 @@ WRITES.extend(
         *("approval_expired", "effect_agreed", "effect_resolved", "budget_set", "budget_raised"),
         *("budget_removed", "retention_set", "retention_unset", "token_created", "token_revoked"),
         *("signed_in", "person_created", "person_mapped", "person_disabled", "person_enabled"),
+        "mcp_trusted",
     )
 )
 DECIDED: Final = """
@@ -154,6 +158,7 @@ CALLS: Final = [
     "SELECT cortex.add_person('eve', 'eve', ARRAY['os:0'], '<me>', '')",
     "SELECT cortex.switch_person('ana', false, '<me>', '')",
     "SELECT cortex.lift_freeze('<me>', '')",
+    "SELECT cortex.trust_mcp_tools('a', 'notes', 'x', '{}', '<me>', '')",
     "SELECT cortex.raise_budget('tenant:default:usd:day', 9, '<me>', '')",
     "SELECT cortex.put_budget('tenant', 'default', 'usd', 'day', 9, '<me>', '', false)",
     "SELECT cortex.remove_budget('tenant:default:usd:day', '<me>', '')",

@@ -20,6 +20,7 @@ import attrs
 
 from cortex.domain.canonical import canonical, digest
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.key_shapes import is_secret_name, masked
 from cortex.domain.timeouts import TIMEOUTS
 from cortex.durable.structuring import UnfitError, show
 from cortex.http_client.client import RESERVED_HEADERS, origin_of, parse_url
@@ -71,6 +72,9 @@ class McpServer:
         _check_words("read_only", self.read_only)
         if refusal := TIMEOUTS["tool_call"].refusal(self.timeout):
             raise UnfitError(refusal, path=("timeout",))
+        _refuse_keys("env", self.env)
+        _refuse_keys("headers", self.headers)
+        _refuse_keys("command", dict(enumerate(map(str, self.command or ()))))
         if self.url is None:
             self._check_program()
         else:
@@ -156,6 +160,22 @@ def check_servers(
                 f"has {show(name)}: a server's name has up to 32 letters, digits, - and single _"
             )
             raise UnfitError(reason, path=(attribute.name,))
+
+
+def _refuse_keys(field: str, texts: Mapping[Any, str]) -> None:
+    """Refuse what should be a secret, without showing it: specifications are stored and shown."""
+    for name, text in texts.items():
+        is_secret = isinstance(name, str) and _is_secret(name) and not SECRET.search(text)
+        if is_secret or masked(text) != text:
+            reason = "looks like a key: declare it under `secrets`, and write {secret:NAME} here"
+            raise UnfitError(reason, path=(field, name))
+
+
+def _is_secret(name: str) -> bool:
+    return name.lower() in _CREDENTIALS or is_secret_name(name)
+
+
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 def _check_words(name: str, patterns: list[str]) -> None:

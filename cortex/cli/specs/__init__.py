@@ -14,7 +14,11 @@ agents = Group(
             "show": ("cortex.cli.specs.ls:show_agent", "Show one agent."),
         },
         "Change": {
-            "apply": ("cortex.cli.specs.apply:apply_agents", "Apply agents from YAML files.")
+            "apply": ("cortex.cli.specs.apply:apply_agents", "Apply agents from YAML files."),
+            "trust": (
+                "cortex.cli.specs.trust:trust",
+                "Accept what an MCP server says of its tools now.",
+            ),
         },
     },
 )

@@ -1,5 +1,6 @@
 """`ls` and `show` of `cortex agents` and `cortex flows`."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,7 +13,9 @@ from cortex.cli.options import Command, Options
 from cortex.cli.screen.output import Output
 from cortex.cli.screen.terminal import Terminal
 from cortex.cli.target import session
+from cortex.domain.known_tool import KnownTool, ToolState
 from cortex.domain.safe import safe
+from cortex.store import mcp
 from cortex.store import specs as store
 from cortex.store.specs import SpecKind, SpecVersion
 from cortex.view.cells import pad
@@ -38,12 +41,20 @@ def _show(kind: SpecKind, *, help: str) -> click.Command:  # noqa: A002 -- click
         output = Output(options)
         with session(options) as call:
             rows = call(store.versions, kind, name, version=version)
+            tools = call(mcp.of_agent, name) if kind is SpecKind.AGENT else []
         newest = rows[0]
         document = {
             str(kind): {"name": newest.name, **_applied_as(newest), "spec": newest.spec},
             "versions": [_applied_as(row) for row in rows],
         }
-        output.record(document, name=name, page=lambda: _page(kind, rows, output.terminal))
+        if newest.spec.get("mcp"):
+            document["mcp_tools"] = [_known_as(row) for row in tools]
+
+        def page() -> Iterator[str]:
+            yield from _page(kind, rows, output.terminal)
+            yield from _tools(newest.spec.get("mcp", {}), tools, output.terminal)
+
+        output.record(document, name=name, page=page)
 
     return show
 
@@ -56,6 +67,29 @@ show_flow: Final = _show(SpecKind.FLOW, help="Show one flow: its steps and its v
 
 def _applied_as(row: SpecVersion) -> dict[str, Any]:
     return {"version": row.version, "applied_by": row.applied_by, "applied_at": row.applied_at}
+
+
+def _known_as(row: KnownTool) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "state": row.state.value,
+        "accepted_at": row.accepted_at,
+        "accepted_by": row.accepted_by,
+        "offered_at": row.offered_at,
+    }
+
+
+def _tools(servers: dict[str, Any], tools: list[KnownTool], terminal: Terminal) -> Iterator[str]:
+    """The tools of an agent's servers, as far as they have been used."""
+    for server, terms in servers.items():
+        where = terms.get("url") or shlex.join(terms.get("command", ()))
+        yield from ("", terminal.paint(f"  mcp {safe(server)}", "bold") + f"  {safe(where)}")
+        own = [row for row in tools if row.server == server]
+        if not own:
+            yield terminal.paint("    not used yet: its tools are recorded when it is", "dim")
+        for row in own:
+            is_fine = row.state is ToolState.ACCEPTED
+            yield f"    {safe(row.tool)}" + ("" if is_fine else f"  {row.state}")
 
 
 def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
@@ -72,7 +106,7 @@ def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterat
 
 def _agent(spec: dict[str, Any], terminal: Terminal) -> Iterator[str]:
     for key, value in spec.items():
-        if key in {"name", "system"} or value in ("", [], {}):
+        if key in {"name", "system", "mcp"} or value in ("", [], {}):
             continue
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         text = next(block(shown, indent="")) if not isinstance(shown, dict) else _pairs(shown)

@@ -1,0 +1,58 @@
+"""Tools of MCP servers, and whether a person has to look at them."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import orjson
+
+from cortex.domain.known_tool import KnownTool, ToolState
+from cortex.domain.safe import safe
+from cortex.view.cells import Cell
+from cortex.view.resource import Field, on_demand
+
+HEAD_LINES: Final = 2
+"""Of a diff: the names of two files."""
+_STYLES: Final = {
+    ToolState.ACCEPTED: "done",
+    ToolState.CHANGED: "warn",
+    ToolState.NEW: "warn",
+    ToolState.GONE: "dim",
+}
+
+MCP_TOOLS: Final[Sequence[Field[KnownTool]]] = (
+    Field(name="name", title="tool", doc="server.tool, as approvals and effects name it", least=10),
+    Field(
+        name="state",
+        doc="accepted, changed, new or gone",
+        shown=lambda r: Cell(r.state.value, _STYLES[r.state]),
+    ),
+    Field(
+        name="accepted_by",
+        title="accepted",
+        doc="who accepted it; null: the first use of its server",
+        shown=lambda r: Cell(safe(r.accepted_by or ("first use" if r.accepted else ""))),
+    ),
+    *on_demand("agent", "server", "tool", "identity", "accepted_at", "offered_at"),
+)
+
+
+def change_of(row: KnownTool) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a change, each with its style: what was accepted, and what is said now."""
+    yield f"{row.name}  {row.state}", "bold"
+    before, after = _lines(row.accepted), _lines(row.offered)
+    diff = difflib.unified_diff(before, after, lineterm="", n=2)
+    for line in islice(diff, HEAD_LINES, None):
+        style = {"+": "done", "-": "fail"}.get(line[:1], "dim")
+        yield f"  {line}", style
+
+
+def _lines(text: str | None) -> list[str]:
+    """Return a definition as lines, a text of several lines as several."""
+    if not text:
+        return []
+    shown = orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode()
+    return [
+        safe(part) for line in shown.splitlines() for part in line.replace("\\n", "\n").split("\n")
+    ]
