@@ -20,7 +20,7 @@ from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact, remote_tls
 from cortex.postgres.session import Session, open_session, run_alone
-from cortex.store import breakers, mcp, people, pulse, tasks
+from cortex.store import breakers, mcp, people, pulse, specs, tasks
 from cortex.store import doctor as store
 from cortex.store.background import retention, runners, schedules, subscriptions
 from cortex.view import doctor
@@ -194,6 +194,7 @@ def _of_work(call: Session, settings: Settings) -> Iterator[Finding]:
     )
     yield doctor.of_effects(call(store.unknown_effects))
     yield doctor.of_approvals(call(store.unnoticed_approvals))
+    yield doctor.of_caching(call(specs.cache_misses))
     yield doctor.of_subscriptions(call(subscriptions.failing, limit=FAILING_MAX))
     states = [(row.name, *state_of(row)) for row in call(schedules.page, limit=SCHEDULES_MAX)]
     yield doctor.of_schedules(

@@ -17,7 +17,7 @@ from cortex.view.resources.costs import COSTS, columns
 GROUPS_MAX: Final = 1000
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, columns=COSTS.fields)
 @click.option(
     "--by",
     type=click.Choice([each.value for each in CostGroup]),
@@ -39,7 +39,8 @@ GROUPS_MAX: Final = 1000
 def costs(options: Options, *, by: str, since_s: float) -> None:
     """Show the cost of model calls: tokens, money, and the part paid again.
 
-    "cached" and "written" are tokens read from the prompt cache and written to it.
+    "cached" and "written" are tokens read from the prompt cache and written to it, "hit" is the
+    share of the prompts that was read, "saved" the money.
     "Paid again" covers calls whose response was not stored: they failed, were cancelled or
     repeated, or their pod died. Days are UTC days; calls without a known price count no money.
     """

@@ -7,7 +7,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Self
 
-from attrs import field, fields_dict, frozen
+from attrs import evolve, field, fields_dict, frozen
 
 from cortex.domain.errors import UsageError
 from cortex.domain.usage import Usage
@@ -180,6 +180,23 @@ class PriceTable:
             price = long.price
         searches = usage.web_searches * price.web_search / PRICED_SEARCHES
         return price.cost(usage) * _factor(name, usage) + searches
+
+    def saved(self, model: str, usage: Usage) -> Decimal | None:
+        """Return US dollars that the prompt cache saved in a call; negative: it cost more.
+
+        None if the cache was not used, or the model's price is unknown.
+        """
+        if not usage.cache_read_tokens and not usage.cache_write_tokens:
+            return None
+        plain = evolve(
+            usage,
+            input_tokens=usage.prompt_tokens,
+            cache_read_tokens=0,
+            cache_write_tokens=0,
+            cache_write_1h_tokens=0,
+        )
+        without, with_cache = self.cost(model, plain), self.cost(model, usage)
+        return None if without is None or with_cache is None else without - with_cache
 
     def with_overrides(self, overrides: Any) -> "PriceTable":
         """Return the table with prices replaced or added from a person's file.

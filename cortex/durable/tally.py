@@ -40,6 +40,8 @@ class Tally:
         begin = f'{{"seq":{seq},"kind":"{step.kind.value}","key":{orjson.dumps(step.key).decode()}'
         total, total_usd = self._with(step)
         tokens = f'"input_tokens":{total.prompt_tokens},"output_tokens":{total.output_tokens}'
+        if total.cache_read_tokens or total.cache_write_tokens:
+            tokens += f',"cache_read_tokens":{total.cache_read_tokens}'
         return seq, f'{begin},{tokens},"cost_usd":"{total_usd}"}}'
 
     def committed(self, step: StepDone, /) -> None:

@@ -120,6 +120,8 @@ class CostRow:
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
+    cache_saved_usd: Decimal | None
+    """What the prompt cache saved; None where it was not used, or no price is known."""
     cost_usd: Decimal | None
     """None where no price is known."""
     unpriced_calls: int

@@ -77,6 +77,7 @@ class WatchedJob(JobRow):
 
     worker_attempts: int
     agent_version: int | None
+    cache_saved_usd: Decimal | None
     cancel_reason: str | None
     error_class: str | None
     origin_id: UUID | None

@@ -130,6 +130,8 @@ class ShownJob(ListedJob):
     scheduled_for: datetime | None
     schedule_reason: str | None
     """Why that instant is made up for; None: it came on time."""
+    cache_saved_usd: Decimal | None
+    """What the prompt cache saved; None where it was not used, or no price is known."""
     payload: Annotated[Any, payload_of]
     result: Any
 

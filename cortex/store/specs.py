@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -15,6 +16,10 @@ from cortex.domain.errors import NotFoundError
 from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of
+
+MISSING_CALLS_MIN: Final = 20
+MISSING_SHARE_MAX: Final = 0.3
+"""Of the prompts of these calls; agents that keep their prompts read 0.8 and more."""
 
 
 class SpecKind(StrEnum):
@@ -37,7 +42,21 @@ class SpecVersion:
     spec: dict[str, Any]
     applied_by: str
     applied_at: datetime
+    cache_hit: float | None = attrs.field(eq=False)
+    """Of an agent: the share of its latest prompts that was read from the cache; all versions."""
+    cache_saved_usd: Decimal | None = attrs.field(eq=False)
     now: datetime = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class CacheMiss:
+    """An agent whose prompts are written to the cache and hardly read from it."""
+
+    name: str
+    calls: int
+    """Those that could have read: not the first of their jobs."""
+    share: float
+    """How much of their prompts was read."""
 
 
 @attrs.frozen(kw_only=True)
@@ -121,14 +140,26 @@ async def page(
     db: Database, kind: SpecKind, *, after: str = "", limit: int = 200
 ) -> list[SpecVersion]:
     """Return agents or flows with their newest versions, by name."""
-    return rows_of(SpecVersion, await db.fetch(_QUERIES[kind].page, after, limit))
+    rows = await db.fetch(_QUERIES[kind].page, after, limit, *_whose(kind, db))
+    return rows_of(SpecVersion, rows)
+
+
+def _whose(kind: SpecKind, db: Database) -> tuple[str | None, ...]:
+    """Return the tenant whose model calls count: agents have some."""
+    return (db.tenant,) if kind is SpecKind.AGENT else ()
+
+
+async def cache_misses(db: Database) -> list[CacheMiss]:
+    """Return the agents whose prompts change from call to call, the worst first."""
+    rows = await db.fetch("specs.cache_misses", MISSING_CALLS_MIN, MISSING_SHARE_MAX, db.tenant)
+    return rows_of(CacheMiss, rows)
 
 
 async def versions(
     db: Database, kind: SpecKind, name: str, *, version: int | None = None
 ) -> list[SpecVersion]:
     """Return the versions of one series, newest first. Raises `NotFoundError`."""
-    rows = await db.fetch(_QUERIES[kind].versions, name, version)
+    rows = await db.fetch(_QUERIES[kind].versions, name, version, *_whose(kind, db))
     if not rows:
         wanted = f"{kind} {name!r}" if version is None else f"{kind} {name!r} version {version}"
         raise NotFoundError(f"{wanted} does not exist", hint=f"list them: cortex {kind.plural} ls")

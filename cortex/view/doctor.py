@@ -25,6 +25,7 @@ from cortex.domain.server_facts import (
 from cortex.store.background.retention import Retention
 from cortex.store.background.runners import RunnerRow
 from cortex.store.background.subscriptions import FailingSubscription
+from cortex.store.specs import CacheMiss
 from cortex.view.health import subscription_text
 from cortex.view.runners import pulse_text
 
@@ -429,6 +430,22 @@ def of_effects(unknown: int) -> Finding:
         return ok("effects", "every outcome is known")
     text = f"{unknown:,} with an unknown outcome: their jobs wait for you"
     return warn("effects", text, "record the outcomes: cortex effects ls")
+
+
+def of_caching(misses: Sequence[CacheMiss]) -> Finding:
+    """Whether agents write their prompts to the provider's cache and hardly read them."""
+    if not misses:
+        return ok("caching", "no agent writes prompts to a cache that it hardly reads")
+    shown = [f"{each.name} ({each.share:.0%} of {each.calls:,} calls)" for each in misses]
+    more = f" and {len(shown) - NAMES_MAX} more" if len(shown) > NAMES_MAX else ""
+    text = (
+        f"prompts change from call to call, so that caching costs: {', '.join(shown[:NAMES_MAX])}"
+    )
+    fix = (
+        "keep the tools, the system prompt and the beginning of the messages the same; for pauses "
+        "of over five minutes cache: {ttl: 1h}, else cache: {ttl: off}: docs/guides/agents.md"
+    )
+    return warn("caching", f"{safe(text)}{more}", fix)
 
 
 def of_approvals(unnoticed: int) -> Finding:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -24,6 +25,7 @@ from cortex.domain.waiting import (
     named,
 )
 from cortex.store.jobs import JobRow
+from cortex.view.caching import hit_of, hit_text
 from cortex.view.cells import Cell
 from cortex.view.phrases import count, localised, money, since_s
 from cortex.view.why import needs_person
@@ -278,12 +280,14 @@ def retry_text(attempt: EndedEarly) -> str:  # noqa: PLR0911 -- a table
             return ""
 
 
-def progress(head: dict[str, Any]) -> str:
-    """Summarise a checkpoint head: steps, tokens, cost."""
+def progress(head: dict[str, Any], saved_usd: Decimal | None = None) -> str:
+    """Summarise a checkpoint head: steps, tokens, cost, and what the prompt cache saved."""
     parts = [f"{head.get('seq', 0)} steps" if head.get("seq") != 1 else "1 step"]
     if "input_tokens" in head:
         parts.append(f"{count(head['input_tokens'])} tokens in, {count(head['output_tokens'])} out")
         parts.append(money(head["cost_usd"]))
+    if (share := hit_of(head)) is not None:
+        parts.append(hit_text(share, saved_usd))
     return " · ".join(parts)
 
 

@@ -104,6 +104,7 @@ WITH call AS (
            coalesce((f.data->'usage'->>'output_tokens')::bigint, 0) AS output,
            coalesce((f.data->'usage'->>'cache_read_tokens')::bigint, 0) AS cache_read,
            coalesce((f.data->'usage'->>'cache_write_tokens')::bigint, 0) AS cache_write,
+           (f.data->>'saved_usd')::numeric AS saved,
            f.data->>'outcome' <> 'kept'
                OR lead(f.id) OVER (PARTITION BY f.job_id, f.step ORDER BY f.id) IS NOT NULL AS is_again
     FROM cortex.fact f
@@ -125,7 +126,7 @@ SELECT name, grouping(name) = 1 AS is_total, count(*) AS calls,
        coalesce(sum(input), 0)::bigint AS input_tokens, coalesce(sum(output), 0)::bigint AS output_tokens,
        coalesce(sum(cache_read), 0)::bigint AS cache_read_tokens,
        coalesce(sum(cache_write), 0)::bigint AS cache_write_tokens,
-       sum(usd) AS cost_usd, count(*) - count(usd) AS unpriced_calls,
+       sum(saved) AS cache_saved_usd, sum(usd) AS cost_usd, count(*) - count(usd) AS unpriced_calls,
        count(*) FILTER (WHERE is_again) AS again_calls,
        coalesce(sum(tokens) FILTER (WHERE is_again), 0)::bigint AS again_tokens,
        sum(usd) FILTER (WHERE is_again) AS again_usd,

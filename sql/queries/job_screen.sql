@@ -9,6 +9,9 @@ SELECT j.id, j.type, j.status, j.attempt, j.worker_attempts, j.checkpoint, j.age
        coalesce(j.lineage_id, j.id) AS lineage_id, a.name AS agent, p.name AS pod, p.silent_after_s, p.zombie_s,
        last.error AS last_error, last.error_code AS last_error_code, b.state AS breaker_state, cortex.waits_for(j.waiting_on) AS awaited,
        cortex.running_step(t) AS running_step, cortex.now() AS now, (SELECT to_jsonb(h) FROM cortex.head($5) h) AS head,
+       CASE WHEN j.checkpoint ? 'cache_read_tokens' THEN
+         (SELECT sum((f.data->>'saved_usd')::numeric) FROM cortex.fact f WHERE f.job_id = $1 AND f.type || '' = 'cost')
+         END AS cache_saved_usd,
        (SELECT h.at FROM cortex.job_history h WHERE h.job_id = $1 AND h.new = 'RUNNING' ORDER BY h.id DESC LIMIT 1)
          AS running_since,
        (SELECT coalesce(jsonb_agg(s ORDER BY s.seq), '[]') FROM (

@@ -134,7 +134,10 @@ WHERE t.job_id = ANY ($2::uuid[]) AND t.locked_by = $1 AND j.cancel_requested_at
 -- One job in full. $1 id.
 SELECT j.*, a.name AS agent, p.name AS pod, c.version AS code_version, p.silent_after_s, p.zombie_s, t.state::text AS task_state,
        t.attempts_spent, t.run_at AS task_run_at, cortex.running_step(t) AS running_step, e.error AS last_error, cortex.waits_for(j.waiting_on) AS awaited, cortex.now() AS now,
-       i.schedule, i.instant AS scheduled_for, i.reason AS schedule_reason
+       i.schedule, i.instant AS scheduled_for, i.reason AS schedule_reason,
+       CASE WHEN j.checkpoint ? 'cache_read_tokens' THEN
+         (SELECT sum((f.data->>'saved_usd')::numeric) FROM cortex.fact f WHERE f.job_id = $1 AND f.type || '' = 'cost')
+         END AS cache_saved_usd
 FROM cortex.job j
 LEFT JOIN cortex.schedule_instant i ON i.job_id = j.id
 LEFT JOIN cortex.agent a ON a.id = j.agent_id

@@ -14,6 +14,7 @@ from tests.support.command_line import Cortex
 from tests.support.life import CHANCE, Life
 
 USAGE = Usage(input_tokens=1200, output_tokens=34, cache_read_tokens=500)
+SAVED_USD = "0.25"
 
 
 def called(
@@ -30,6 +31,7 @@ def called(
             "outcome": outcome,
             "usage": fields.pop("usage", USAGE).to_json(),
             "estimated": outcome == "lost",
+            "saved_usd": SAVED_USD,
         },
         **{"step": "turn-1"} | fields,
     )
@@ -50,11 +52,16 @@ def test_costs_of_agents_with_a_total(cortex: Cortex, life: Life) -> None:
     terminal = cortex.on_terminal("costs", env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     lines = [line.split() for line in terminal.text.splitlines() if line.strip()]
-    head = "agent calls in out cached written cost paid again of the cost"
+    head = "agent calls in out cached written hit saved cost paid again of the cost"
     assert lines[0] == head.split()
-    assert lines[1] == ["researcher", "2", "2.4k", "68", "1.0k", "0", "$2.00", "1.7k", "$1.25"]
-    assert lines[2] == [NOTHING, "1", "1.2k", "34", "500", "0", "$0.0042", "0", NOTHING]
-    assert lines[3] == ["total", "3", "3.6k", "102", "1.5k", "0", "$2.00", "1.7k", "$1.25"]
+    saved = ["29%", "$0.5000"]
+    line = ["researcher", "2", "2.4k", "68", "1.0k", "0", *saved, "$2.00", "1.7k", "$1.25"]
+    assert lines[1] == line
+    saved = ["29%", "$0.2500"]
+    assert lines[2] == [NOTHING, "1", "1.2k", "34", "500", "0", *saved, "$0.0042", "0", NOTHING]
+    saved = ["29%", "$0.7500"]
+    line = ["total", "3", "3.6k", "102", "1.5k", "0", *saved, "$2.00", "1.7k", "$1.25"]
+    assert lines[3] == line
 
 
 def test_total_differs_from_a_group_without_a_terminal(cortex: Cortex, life: Life) -> None:
@@ -70,8 +77,8 @@ def test_unknown_price_is_never_shown_as_zero(cortex: Cortex, life: Life) -> Non
     terminal = cortex.on_terminal("costs", "--by", "model", env={"NO_COLOR": "1"})
     assert terminal.end() == 0
     rows = {line.split()[0]: line.split() for line in terminal.text.splitlines() if line.strip()}
-    assert rows["a"][6] == "unknown"
-    assert rows["b"][6:9] == ["$2.00", "+", "?"]
+    assert rows["a"][8] == "unknown"
+    assert rows["b"][8:11] == ["$2.00", "+", "?"]
     assert rows["b"][-1] == "unknown"  # what was paid again
     assert "calls without a known price, not included: 2" in terminal.text
     assert f"list prices of {PRICES_AS_OF.day} " in terminal.text
@@ -94,6 +101,8 @@ def test_json_output_has_every_figure(cortex: Cortex, life: Life) -> None:
         "output_tokens": 68,
         "cache_read_tokens": 1000,
         "cache_write_tokens": 0,
+        "cache_hit": 1000 / 3400,
+        "cache_saved_usd": 0.5,
         "cost_usd": 3.0,
         "unpriced_calls": 0,
         "estimated_calls": 0,

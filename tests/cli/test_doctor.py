@@ -152,7 +152,7 @@ def test_doctor_runs_every_check(cortex: Cortex, life: Life) -> None:
             "code",
             "breakers",
         ),
-        *("dead letters", "effects", "approvals", "subscriptions", "schedules"),
+        *("dead letters", "effects", "approvals", "caching", "subscriptions", "schedules"),
         *("environment", "terminal"),
     ]
     assert found["config"]["found"] == (

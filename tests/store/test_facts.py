@@ -180,6 +180,38 @@ def test_costs_by_group_and_in_all(store: Session, database: str) -> None:
     assert (len(groups), total.calls) == (1, 3)
 
 
+def test_agents_that_hardly_read_their_cached_prompts_are_found(
+    store: Session, database: str
+) -> None:
+    """Only calls that could have read count: not the first of a job."""
+    agents = {}
+    for name in ("changing", "steady", "single"):
+        store(specs.apply, SpecKind.AGENT, new_id=new_id(), name=name, spec={}, by="ana")
+    for row in sql(database, "SELECT name, id FROM cortex.agent"):
+        agents[row["name"]] = row["id"]
+
+    def call(name: str, job: UUID, *, read: int, written: int, saved: str) -> Fact:
+        usage = {"input_tokens": 100, "cache_read_tokens": read, "cache_write_tokens": written}
+        data = {"usage": usage, "saved_usd": saved}
+        return a_cost(job, "1", agent_id=agents[name], data=data)
+
+    changing, steady = new_id(), new_id()
+    made = [call("changing", changing, read=0, written=900, saved="-0.5") for _ in range(21)]
+    made += [call("steady", steady, read=800, written=100, saved="2") for _ in range(30)]
+    made += [call("single", new_id(), read=0, written=900, saved="-0.5") for _ in range(40)]
+    store(facts.append, made[1:])
+    assert store(specs.cache_misses) == []
+    store(facts.append, made[:1])
+    (missing,) = store(specs.cache_misses)
+    assert (missing.name, missing.calls, missing.share) == ("changing", 20, 0.0)
+    rows = {row.name: row for row in store(specs.page, SpecKind.AGENT)}
+    shown = {name: (row.cache_hit, row.cache_saved_usd) for name, row in rows.items()}
+    assert shown["steady"] == (0.8, Decimal(60))
+    assert shown["changing"] == (0.0, Decimal("-10.5"))
+    (version,) = store(specs.versions, SpecKind.AGENT, "steady")
+    assert (version.cache_hit, version.cache_saved_usd) == shown["steady"]
+
+
 def test_costs_count_repeated_calls(store: Session) -> None:
     """Failed, cancelled and lost calls, and a kept one whose step was asked for once more."""
     one, two = new_id(), new_id()

@@ -126,7 +126,7 @@ def _facts(job: ShownJob, terminal: Terminal) -> Iterator[str]:
         "id": str(job.id),
         "submitted": _times(job, terminal),
         "attempt": _attempts(job),
-        "progress": progress(job.checkpoint),
+        "progress": progress(job.checkpoint, job.cache_saved_usd),
         "runs": "" if job.running_step is None else running_step(job.running_step, job.now),
         "queue": safe(job.queue_name or ""),
         "tags": safe(", ".join(job.tags or ())),

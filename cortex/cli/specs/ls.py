@@ -18,6 +18,7 @@ from cortex.domain.safe import safe
 from cortex.store import mcp
 from cortex.store import specs as store
 from cortex.store.specs import SpecKind, SpecVersion
+from cortex.view.caching import hit_text
 from cortex.view.cells import pad
 from cortex.view.phrases import age, since_s
 from cortex.view.resources.specs import AGENTS, FLOWS
@@ -44,7 +45,12 @@ def _show(kind: SpecKind, *, help: str) -> click.Command:  # noqa: A002 -- click
             tools = call(mcp.of_agent, name) if kind is SpecKind.AGENT else []
         newest = rows[0]
         document = {
-            str(kind): {"name": newest.name, **_applied_as(newest), "spec": newest.spec},
+            str(kind): {
+                "name": newest.name,
+                **_applied_as(newest),
+                **(_cached_as(newest) if kind is SpecKind.AGENT else {}),
+                "spec": newest.spec,
+            },
             "versions": [_applied_as(row) for row in rows],
         }
         if newest.spec.get("mcp"):
@@ -92,11 +98,18 @@ def _tools(servers: dict[str, Any], tools: list[KnownTool], terminal: Terminal) 
             yield f"    {safe(row.tool)}" + ("" if is_fine else f"  {row.state}")
 
 
+def _cached_as(row: SpecVersion) -> dict[str, Any]:
+    return {"cache_hit": row.cache_hit, "cache_saved_usd": row.cache_saved_usd}
+
+
 def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterator[str]:
     newest = rows[0]
     yield terminal.paint(f"{kind} {safe(newest.name)}  v{newest.version}", "bold")
     is_agent = kind is SpecKind.AGENT
     yield from (_agent if is_agent else _flow)(newest.spec, terminal)
+    if newest.cache_hit is not None:
+        text = f"{hit_text(newest.cache_hit, newest.cache_saved_usd)} of its latest calls"
+        yield f"  {terminal.paint(pad('prompts', 13), 'dim')}{text}"
     yield from ("", terminal.paint("  versions", "dim"))
     for row in rows:
         at = terminal.clock(row.applied_at)

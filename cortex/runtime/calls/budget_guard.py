@@ -198,6 +198,9 @@ def _bill(
     data: dict[str, Any],
     cost_usd: Decimal | None,
 ) -> Bill:
+    saved_usd = reservation.caller.prices.saved(reservation.model, usage)
+    if saved_usd is not None:
+        data = data | {"saved_usd": str(saved_usd)}
     return Bill(
         call_id=reservation.id,
         job_id=reservation.caller.lease.job_id,

@@ -369,7 +369,7 @@ def _refuse_other_origin(name: str, stored: Origin, wanted: Origin) -> None:
 async def _refuse_unknown_agent(inside: Database, schedule: Schedule) -> None:
     if schedule.agent is None:
         return
-    if not await inside.fetch("specs.agent_versions", schedule.agent, None):
+    if not await inside.fetch("specs.newest_agent", schedule.agent):
         raise NotFoundError(
             f"schedule {schedule.name!r}: agent {schedule.agent!r} does not exist",
             hint="apply it first: cortex agents apply FILE",

@@ -47,6 +47,17 @@ def _again(row: CostRow) -> Cell:
     return _money(row.again_usd, calls=calls, unpriced=unpriced)
 
 
+def _hit(row: CostRow) -> float | None:
+    is_used = row.cache_read_tokens or row.cache_write_tokens
+    prompt = row.input_tokens + row.cache_read_tokens + row.cache_write_tokens
+    return row.cache_read_tokens / prompt if is_used else None
+
+
+def _saved(row: CostRow) -> Cell:
+    saved_usd = row.cache_saved_usd
+    return Cell(NOTHING, "dim") if saved_usd is None else Cell(money(saved_usd))
+
+
 def columns(by: str) -> tuple[Field[CostRow], ...]:
     """Return the fields; people see the group as the title of its name."""
     return (
@@ -63,6 +74,24 @@ def columns(by: str) -> tuple[Field[CostRow], ...]:
         _tokens("output_tokens", title="out"),
         _tokens("cache_read_tokens", title="cached", is_spare=True),
         _tokens("cache_write_tokens", title="written", is_spare=True),
+        Field(
+            name="cache_hit",
+            doc="share of the prompts that was read from the provider's cache",
+            title="hit",
+            value=_hit,
+            kind=float | None,
+            shown=lambda r: Cell(NOTHING, "dim") if _hit(r) is None else Cell(f"{_hit(r):.0%}"),
+            is_right=True,
+            is_spare=True,
+        ),
+        Field(
+            name="cache_saved_usd",
+            doc="what the cache saved; negative: it cost more than it saved",
+            title="saved",
+            shown=_saved,
+            is_right=True,
+            is_spare=True,
+        ),
         Field(
             name="cost_usd",
             doc="null where no price is known",

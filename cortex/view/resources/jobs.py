@@ -5,6 +5,7 @@ from typing import Any, Final
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.store.jobs import EndedAttempt, JobRow, ListedJob, ShownJob, StepRow, Transition
+from cortex.view.caching import hit_of
 from cortex.view.cells import Cell
 from cortex.view.jobs import remark, state_cell, took_s
 from cortex.view.phrases import NOTHING, money
@@ -99,6 +100,13 @@ FIELDS: Final[tuple[Field[Any], ...]] = (
         is_for_people=True,
     ),
     Field(name="step_key", doc="key of that step", value=_step_key, is_default=False),
+    Field(
+        name="cache_hit",
+        doc="share of its prompts that was read from the provider's cache",
+        value=lambda r: hit_of(r.checkpoint),
+        kind=float | None,
+        is_default=False,
+    ),
     *on_demand(checkpoint="the last step, and the cost of all steps"),
     Field(name="tags", value=_tags, is_default=False),
     *on_demand("tenant"),
@@ -147,7 +155,7 @@ JOB: Final = Shape(
             scheduled_for="the instant of that schedule",
             schedule_reason="why that instant is made up for; null: it was on time",
         ),
-        *on_demand("payload", "result"),
+        *on_demand("payload", "result", cache_saved_usd="what the provider's cache saved"),
     ),
     unlisted=INTERNAL | {"agent_id", "submitted_with", "traceparent"},
 )

@@ -7,7 +7,7 @@ from cortex.domain.safe import safe
 from cortex.store import specs
 from cortex.store.specs import SpecKind, SpecVersion
 from cortex.view.cells import Cell
-from cortex.view.phrases import NOTHING, age, since_s
+from cortex.view.phrases import NOTHING, age, money, since_s
 from cortex.view.resource import Field, NamedResource
 
 
@@ -39,13 +39,33 @@ def _resource(kind: SpecKind, *own: Field[SpecVersion]) -> NamedResource[SpecVer
         empty=f"no {kind.plural} yet: cortex {kind.plural} apply FILE",
         page=update_wrapper(partial(specs.page, kind=kind), specs.page),
         page_rows=200,
-        unlisted=frozenset({"now"}),
+        unlisted=frozenset(
+            {"now"} | ({"cache_hit", "cache_saved_usd"} if kind is SpecKind.FLOW else set())
+        ),
     )
 
 
 AGENTS: Final = _resource(
     SpecKind.AGENT,
     Field(name="model", value=lambda r: r.spec.get("model"), kind=str | None, least=12),
+    Field(
+        name="cache_hit",
+        doc="share of its latest prompts that was read from the provider's cache",
+        title="cache",
+        shown=lambda r: Cell(NOTHING, "dim") if r.cache_hit is None else Cell(f"{r.cache_hit:.0%}"),
+        is_right=True,
+        is_spare=True,
+    ),
+    Field(
+        name="cache_saved_usd",
+        doc="what the cache saved in these calls",
+        title="saved",
+        shown=lambda r: (
+            Cell(NOTHING, "dim") if r.cache_saved_usd is None else Cell(money(r.cache_saved_usd))
+        ),
+        is_right=True,
+        is_spare=True,
+    ),
     Field(
         name="tools",
         value=lambda r: r.spec.get("tools"),

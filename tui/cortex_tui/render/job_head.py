@@ -18,6 +18,7 @@ from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import ApprovalWait, EffectWait
 from cortex.store.job_screen import WatchedBudget, WatchedJob
+from cortex.view.caching import hit_of, hit_text
 from cortex.view.cells import Cell
 from cortex.view.jobs import is_silent, state_of
 from cortex.view.phrases import day_time, money
@@ -90,6 +91,8 @@ def _pieces(row: WatchedJob, now: datetime) -> Iterator[Cell]:
             yield beat
     if cost := _cost(row):
         yield _cost_cell(cost, row)
+    if (share := hit_of(row.checkpoint)) is not None:
+        yield Cell(hit_text(share, row.cache_saved_usd), "dim")
     if row.pod and row.finished_at is None:
         yield Cell(safe(f"pod {row.pod}"), "dim")
     if beat is not None and beat.style != "alarm":

@@ -1,0 +1,133 @@
+"""How long prompts are kept, and how people see what that saves."""
+
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pytest
+
+from cortex.agent.caching import chosen_ttl
+from cortex.agent.limits import AgentLimits, CacheTerms, OnStop
+from cortex.agent.spec import AgentSpec, parse_agents
+from cortex.domain.approvals.rules import ApprovalRule
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.job import StepDone, StepKind
+from cortex.domain.model import CacheTtl
+from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
+from cortex.durable.tally import Tally
+from cortex.store.specs import CacheMiss
+from cortex.view.caching import hit_text
+from cortex.view.doctor import Grade, of_caching
+from cortex.view.jobs import progress
+from cortex_tui.render.job_head import head_line
+from tests.support.records.factories import a_claim, a_context
+from tests.support.records.job_rows import NOW, a_watched_job
+from tests.support.records.rows import new_id
+
+
+def spec(**fields: Any) -> AgentSpec:
+    return AgentSpec(name="a", model="m", system="s", tools=("pay", "look"), **fields)
+
+
+ASKS = ApprovalRule(tool="pay", approve=True)
+PERMITS = ApprovalRule(tool="pay", approve=False)
+
+
+@pytest.mark.parametrize(
+    "fields, asking, has_waited, ttl",
+    [
+        ({}, [False], False, CacheTtl.FIVE_MINUTES),
+        ({"approvals": (PERMITS,)}, [], False, CacheTtl.FIVE_MINUTES),
+        ({"approvals": (ASKS,)}, [], False, CacheTtl.HOUR),
+        ({}, [False, True], False, CacheTtl.HOUR),
+        ({}, [], True, CacheTtl.HOUR),
+        ({"on_stop": OnStop(refusal="ask")}, [], False, CacheTtl.HOUR),
+        ({"limits": AgentLimits(tool_timeouts={"pay": 300})}, [], False, CacheTtl.FIVE_MINUTES),
+        ({"limits": AgentLimits(tool_timeouts={"pay": 301})}, [], False, CacheTtl.HOUR),
+        ({"approvals": (ASKS,), "cache": CacheTerms(ttl="5m")}, [], True, CacheTtl.FIVE_MINUTES),
+        ({"cache": CacheTerms(ttl="off")}, [], True, CacheTtl.OFF),
+    ],
+)
+def test_an_hour_is_chosen_where_long_pauses_are_likely(
+    fields: dict[str, Any], asking: list[bool], has_waited: bool, ttl: CacheTtl
+) -> None:
+    agent = spec(**fields)
+    assert chosen_ttl(agent, asking=asking, has_waited=has_waited) is ttl
+
+
+@pytest.mark.parametrize("text, ttl", [("5m", "5m"), ("1h", "1h"), ("off", "off")])
+def test_a_specification_keeps_its_choice(text: str, ttl: str) -> None:
+    (agent,) = parse_agents(f"name: a\nmodel: m\nsystem: s\ncache: {{ttl: {text}}}\n", "a.yaml")
+    assert agent.to_json()["cache"] == {"ttl": ttl}
+    assert AgentSpec.from_json(agent.to_json()) == agent
+    assert "cache" not in spec().to_json()
+
+
+def test_another_life_is_refused() -> None:
+    with pytest.raises(UsageError, match=r'a.yaml:4: cache.ttl must be one of .*, got "2h"'):
+        parse_agents("name: a\nmodel: m\nsystem: s\ncache: {ttl: 2h}\n", "a.yaml")
+
+
+async def test_a_single_call_refuses_another_life() -> None:
+    wrong: Any = "2h"
+    with pytest.raises(InvalidValueError, match="model call 'ask': cache is '2h'"):
+        await a_context().llm("ask", model="m", messages=[], cache=wrong)
+
+
+@pytest.mark.parametrize(
+    "usage, saved",
+    [
+        (Usage(input_tokens=100_000), None),
+        (Usage(cache_read_tokens=100_000), "0.27"),
+        (Usage(cache_write_tokens=100_000), "-0.075"),
+        (Usage(cache_write_tokens=100_000, cache_write_1h_tokens=100_000), "-0.3"),
+    ],
+)
+def test_a_call_saves_what_its_prompt_would_have_cost(usage: Usage, saved: str | None) -> None:
+    found = LIST_PRICES.saved("claude-sonnet-4-5", usage)
+    assert found == (None if saved is None else Decimal(saved))
+    assert LIST_PRICES.saved("unknown", usage) is None
+
+
+def test_the_head_of_a_job_counts_what_was_read() -> None:
+    tally = Tally([])
+    usage = Usage(input_tokens=20, cache_read_tokens=70, cache_write_tokens=10)
+    step = StepDone(
+        lease=a_claim().lease,
+        kind=StepKind.MODEL,
+        key="1 model",
+        digest=b"",
+        duration_s=0.0,
+        output="{}",
+        spent=usage,
+        ended_at=0.0,
+        tally=tally,
+    )
+    _, head = tally.number(step)
+    counted = orjson.loads(head or "")
+    assert (counted["input_tokens"], counted["cache_read_tokens"]) == (100, 70)
+
+
+def test_people_see_the_share_and_what_it_saved() -> None:
+    head = {"seq": 2, "input_tokens": 1_000, "output_tokens": 9, "cost_usd": "0.5"}
+    assert "cache" not in progress(head)
+    assert progress({**head, "cache_read_tokens": 830}).endswith("cache 83%")
+    assert hit_text(0.5, Decimal(2)) == "cache 50%, saved $2.00"
+    assert hit_text(0.0, Decimal(-2)) == "cache 0%, cost $2.00 more"
+
+
+def test_the_screen_of_a_job_shows_the_share() -> None:
+    head = {"seq": 2, "input_tokens": 1_000, "output_tokens": 9, "cost_usd": "0.5"}
+    fields = {"type": "run_agent", "status": "RUNNING", "id": new_id(), "attempt": 1}
+    fields |= {"checkpoint": {**head, "cache_read_tokens": 830}, "cache_saved_usd": Decimal(2)}
+    cells = head_line(a_watched_job(fields), NOW, 200)
+    assert "cache 83%, saved $2.00" in [each.text for each in cells]
+
+
+def test_the_doctor_names_agents_whose_prompts_change() -> None:
+    assert of_caching([]).grade is Grade.OK
+    found = of_caching([CacheMiss(name="reader", calls=1_200, share=0.04)])
+    assert found.grade is Grade.WARN
+    assert "reader (4% of 1,200 calls)" in found.found
+    assert "cache: {ttl: 1h}" in str(found.fix)
