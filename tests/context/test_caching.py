@@ -37,10 +37,10 @@ PERMITS = ApprovalRule(tool="pay", approve=False)
 @pytest.mark.parametrize(
     "fields, asking, has_waited, ttl",
     [
-        ({}, [False], False, CacheTtl.FIVE_MINUTES),
+        ({}, [], False, CacheTtl.FIVE_MINUTES),
         ({"approvals": (PERMITS,)}, [], False, CacheTtl.FIVE_MINUTES),
         ({"approvals": (ASKS,)}, [], False, CacheTtl.HOUR),
-        ({}, [False, True], False, CacheTtl.HOUR),
+        ({}, ["pay"], False, CacheTtl.HOUR),
         ({}, [], True, CacheTtl.HOUR),
         ({"on_stop": OnStop(refusal="ask")}, [], False, CacheTtl.HOUR),
         ({"limits": AgentLimits(tool_timeouts={"pay": 300})}, [], False, CacheTtl.FIVE_MINUTES),
@@ -50,7 +50,7 @@ PERMITS = ApprovalRule(tool="pay", approve=False)
     ],
 )
 def test_an_hour_is_chosen_where_long_pauses_are_likely(
-    fields: dict[str, Any], asking: list[bool], has_waited: bool, ttl: CacheTtl
+    fields: dict[str, Any], asking: list[str], has_waited: bool, ttl: CacheTtl
 ) -> None:
     agent = spec(**fields)
     assert chosen_ttl(agent, asking=asking, has_waited=has_waited) is ttl
