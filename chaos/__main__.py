@@ -10,6 +10,10 @@ COMMANDS: Final = {
     "run": ("chaos.commands.run:run", "Break a cluster while it works, then judge what it did."),
     "replay": ("chaos.commands.replay:replay", "Repeat the plan of an earlier run."),
     "points": ("chaos.commands.points:points", "Kill a pod once at each named point of the code."),
+    "agents": (
+        "chaos.commands.agents:agents",
+        "Kill pods of agents with MCP servers at random instants.",
+    ),
     "sim": ("chaos.commands.sim:sim", "Simulate pods on a virtual clock."),
     "mutants": (
         "chaos.commands.mutants:mutants",

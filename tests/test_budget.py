@@ -18,6 +18,7 @@ FIXTURES_S: Final = {
     "playing": 0.8,  # faults on a stage with pods, a server and proxies
     "pods": 0.5,
     "mcp_command": 1.5,  # `cortex mcp` as a process: half a second for the packages alone
+    "agent_bench": 2.5,  # pods of agents that are killed, with a server and a model of their own
     "confined": 0.5,  # a pod's place, and programs confined there
     "confined_as_me": 0.3,
     "private_postgres": 0.7,
@@ -43,7 +44,7 @@ BUDGETS_S: Final = {
     "tests/e2e": 104.5,
     "tests/hostile": 30.0,
     "tests/http": 37.5,
-    "tests/mcp": 3.0,  # programs that start within 30 ms; real servers share one each
+    "tests/mcp": 6.0,  # programs that start within 30 ms; real servers share one each
     "tests/options": 2.5,  # what is asked of models: options, output, files
     "tests/providers": 4.0,  # the clients of models, against a strict fake of each API
     "tests/mcp_server": 8.0,  # an assistant and its server, most of them in the test's process

@@ -35,6 +35,7 @@ PARTS: Final = (
         for seed in RUN_SEEDS[:2]
     ),
     Part(("points",), 390),
+    Part(("agents",), 150),
     Part(("sim", "--seeds", "0:200"), 750),
     Part(("mutants",), 420),
 )
@@ -43,7 +44,7 @@ WIDTH: Final = max(len(each.name) for each in PARTS)
 
 @click.command()
 def everything() -> int:
-    """Run seven storms, all points, 200 seeds and the mutants: more than half an hour.
+    """Run seven storms, all points, kills of agents, 200 seeds and the mutants: half an hour.
 
     Prints one line each, and the whole output of a part that fails.
     """

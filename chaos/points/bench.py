@@ -103,6 +103,8 @@ class Bench:
     script: str = SCRIPT
     has_own_models: bool = False
     """Each trial has its own model: nothing in its requests distinguishes trials."""
+    imported: tuple[str, ...] = ()
+    """Further modules that pods find imported when they start."""
     postgres: Postgres = field(init=False)
     forks: ForkServer = field(init=False)
     ledger: Ledger = field(init=False)
@@ -151,6 +153,7 @@ class Bench:
                 "cortex.http.server",
                 "cortex.cli.run.tick",
                 "chaos.points.app",
+                *self.imported,
             )
         )
         self.postgres = Postgres(home)

@@ -190,6 +190,11 @@ RULES: Final = (
     Rule("http_client", ("cortex/http_client/",), ("tests/unit/http_client", "tests/unit/jobs")),
     Rule("demo", ("cortex/demo/",), ("tests/demo", "tests/unit/demo", *e2e("demo"))),
     Rule("bench", ("bench/", "cortex/bench/"), ("tests/bench", "tests/cli/bench")),
+    Rule(
+        "chaos of agents",
+        ("chaos/agents/", "chaos/commands/agents.py"),
+        ("tests/mcp/test_killed.py",),
+    ),
     Rule("chaos", ("chaos/",), ("tests/chaos",)),
     Rule("packaging", ("packaging/", "LICENSE", ".dockerignore"), PACKAGING_TESTS),
     Rule("hosting", (".github/",), ("tests/test_hosting.py",)),

@@ -512,6 +512,7 @@ END
             "uv run python -m chaos run --seed": RELEASE,
             "seed 4:": SCORECARD,
             "uv run python -m chaos points": RELEASE,
+            "uv run python -m chaos agents": RELEASE,
         },
     ),
     "docs/internals/schema.md": Scene(

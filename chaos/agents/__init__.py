@@ -1,0 +1,1 @@
+"""An agent with MCP servers whose pods are killed at random instants."""
