@@ -29,6 +29,8 @@ WORTH: Final = 0.2
 SCALES: Final = (0.5, 3.0)
 """Limits of the ratio of counted tokens to estimated ones; what is outside is miscounted."""
 SUMMARY_TOKENS: Final = 4_096
+FAILURES_MAX: Final = 2
+"""After so many failed summaries in a run there are no more: each of them is paid for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,14 +71,20 @@ def threshold(window: int, max_tokens: int, terms: CompactionTerms) -> int:
 
 
 def room_for(
-    transcript: Transcript, *, estimate: int, gauge: Gauge, most: int, terms: CompactionTerms
+    transcript: Transcript,
+    *,
+    estimate: int,
+    gauge: Gauge,
+    most: int,
+    terms: CompactionTerms,
+    may_sum_up: bool = True,
 ) -> Room | None:
     """Return how to make room in a request of `estimate` tokens; None if nothing can be done."""
     tokens, goal = gauge.tokens(estimate), int(most * GOAL)
     count, freed = transcript.old_results(terms.keep_turns)
     if count and tokens - _tokens(freed, gauge) <= goal:
         return Room(shortened=count)
-    for keep in range(terms.keep_turns, 0, -1):
+    for keep in range(terms.keep_turns, 0, -1) if may_sum_up else ():
         old = _tokens(transcript.bytes_before(keep), gauge)
         if old >= tokens * WORTH and (tokens - old <= goal or keep == 1):
             return Room(keep_turns=keep)
@@ -126,6 +134,8 @@ class Compactor:
     transcript: Transcript
     prefix: str
     gauge: Gauge = attrs.field(factory=Gauge, init=False)
+    failures: int = attrs.field(default=0, init=False)
+    """How many summaries have failed."""
     most: int | None = attrs.field(init=False)
     """Tokens from which on room is made; None if the window is unknown."""
 
@@ -161,6 +171,7 @@ class Compactor:
         why = await self._sum_up(number, room.keep_turns, request, given)
         if why is None:
             return Room()
+        self.failures += 1
         self.ctx.log(
             f"compaction in step {number} failed: {why}; tool results are shortened instead. If the"
             " context fills up: raise max_context_tokens, or give a smaller task",
@@ -180,6 +191,7 @@ class Compactor:
             gauge=self.gauge,
             most=self.most,
             terms=self.spec.compaction,
+            may_sum_up=self.failures < FAILURES_MAX,
         )
 
     async def _sum_up(

@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 
@@ -10,9 +11,10 @@ from cortex.agent.caching import chosen_ttl
 from cortex.agent.limits import AgentLimits, CacheTerms, OnStop
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.domain.approvals.rules import ApprovalRule
+from cortex.domain.budget import estimate_of
 from cortex.domain.errors import InvalidValueError, UsageError
 from cortex.domain.job import StepDone, StepKind
-from cortex.domain.model import CacheTtl
+from cortex.domain.model import CacheTtl, ModelRequest
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.usage import Usage
 from cortex.durable.tally import Tally
@@ -88,6 +90,18 @@ def test_a_call_saves_what_its_prompt_would_have_cost(usage: Usage, saved: str |
     found = LIST_PRICES.saved("claude-sonnet-4-5", usage)
     assert found == (None if saved is None else Decimal(saved))
     assert LIST_PRICES.saved("unknown", usage) is None
+
+
+def test_a_budget_has_room_for_an_hour_of_cache() -> None:
+    request = ModelRequest(
+        model="claude-sonnet-4-5", messages=[{"role": "user", "content": "x" * 4_000}], max_tokens=1
+    )
+    hour = attrs.evolve(request, cache=CacheTtl.HOUR)
+    usual = estimate_of(request, LIST_PRICES).cost_usd
+    longer = estimate_of(hour, LIST_PRICES).cost_usd
+    assert usual is not None
+    assert longer is not None
+    assert longer > usual * Decimal("1.5")
 
 
 def test_the_head_of_a_job_counts_what_was_read() -> None:

@@ -160,6 +160,12 @@ async def test_a_failed_summary_is_one_line_and_the_job_goes_on(
     assert any(key.endswith("shorten") for key in record.keys)
 
 
+async def test_an_agent_stops_summing_up_after_two_failures(run: Run) -> None:
+    model, record = Model([*_long(12), says("done")], says("")), Record()
+    assert (await run(model, record)).text == "done"
+    assert len(model.summed_up) == 2
+
+
 async def test_nothing_is_done_without_a_known_window(run: Run) -> None:
     model, record = Model([*turns(8), says("done")], says(SUMMARY)), Record()
     await run(model, record, max_context_tokens=None)
