@@ -13,8 +13,9 @@ from cortex.agent.models.errors import ModelRejectedError
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
-from cortex.agent.transcript import SUM_UP
+from cortex.agent.transcript import SUM_UP, ToolText, Transcript
 from cortex.agent.windows import window_of
+from cortex.demo.validation import refusal_of
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CallFailure
 from cortex.domain.job import StepKind
@@ -79,11 +80,6 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def refused(message: str) -> ModelRejectedError:
-    failure = CallFailure(model="m", host="h", type="invalid_request_error", status=400)
-    return ModelRejectedError(failure, message)
-
-
 async def test_old_results_are_shortened_before_anything_is_summed_up(run: Run) -> None:
     model, record = Model([*turns(8, 16_000), says("done")], says(SUMMARY)), Record()
     assert (await run(model, record, max_context_tokens=40_000)).text == "done"
@@ -117,9 +113,16 @@ async def test_the_request_for_a_summary_begins_as_the_one_before(run: Run) -> N
     assert last["content"][:-1] == before.messages[len(old)]["content"]
 
 
-@pytest.mark.parametrize("summary", [says(SUMMARY), says(""), says("cut", "max_tokens")])
+def refused(message: str) -> ModelRejectedError:
+    failure = CallFailure(model="m", host="h", type="invalid_request_error", status=400)
+    return ModelRejectedError(failure, message)
+
+
+@pytest.mark.parametrize(
+    "summary", [says(SUMMARY), says(""), says("cut", "max_tokens"), refused("no")]
+)
 async def test_a_pod_that_takes_over_sends_what_the_first_one_would(
-    run: Run, summary: Turn
+    run: Run, summary: Turn | Exception
 ) -> None:
     played = [*_long(6), says("done")]
     first, whole = Model(played, summary), Record()
@@ -133,6 +136,7 @@ async def test_a_pod_that_takes_over_sends_what_the_first_one_would(
         assert (await run(model, record)).text == "done"
         assert model.asked == first.asked[answered:]
         assert [each.key for each in record.steps] == [each.key for each in whole.steps]
+    assert model.summed_up == []  # the whole record was there
 
 
 @pytest.mark.parametrize(
@@ -193,6 +197,37 @@ def _text(size: int) -> dict[str, Any]:
 def _long(count: int) -> list[Turn]:
     """Turns whose own texts are long: there is nothing to shorten in their results."""
     return [{**each, "content": (_text(5_000), *each["content"])} for each in turns(count, 10)]
+
+
+def test_a_summed_up_conversation_goes_on_as_any_other() -> None:
+    """Its results can be shortened, and what people said stays."""
+    talk = Transcript("read", result_tokens=10_000, can_read=False)
+    for number in range(5):
+        use = {"type": "tool_use", "id": f"u{number}", "name": "page", "input": {}}
+        content = (_text(10), use)
+        fields: dict[str, Any] = {"model": "m", "stop_reason": "tool_use", "message_id": "i"}
+        talk.add_answer(ModelResponse(content=content, usage=Usage(), **fields), number)
+        text = ToolText(name="page", text="x" * 4_000, is_error=False, note=None)
+        talk.add_results([f"u{number}"], [text])
+        if number == 1:
+            talk.add_note("Go on, says ana.", is_pinned=True)
+    talk.shorten(3)
+    talk.sum_up(2, "Three pages.")
+    head, *rest = talk.messages
+    texts = [each["text"] for each in head["content"]]
+    assert texts[:2] == ["read", "Go on, says ana."]
+    assert texts[2].startswith("[3 turns were summed up")
+    assert talk.shortened == 0
+    talk.shorten(1)
+    talk.add_note("Enough.")
+    first, last = rest[1], talk.messages[-1]
+    assert len(first["content"][0]["content"]) == 4_000
+    assert len(talk.messages[2]["content"][0]["content"]) < 2_000
+    assert [each["type"] for each in last["content"]] == ["tool_result", "text"]
+    asked = {"max_tokens": 1, "messages": list(talk.messages)}
+    assert refusal_of(asked) is None
+    talk.sum_up(1, "Four pages.")
+    assert [each["text"] for each in talk.messages[0]["content"]][2].startswith("[4 turns")
 
 
 def test_the_gauge_learns_from_what_the_provider_counts() -> None:

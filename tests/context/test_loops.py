@@ -159,6 +159,10 @@ async def test_a_replay_asks_nothing_that_an_older_release_has_not_asked(
     replayed.steps.extend(record.steps)
     assert (await run(Script([]), replayed)).text == "done"
     assert replayed.keys == record.keys
+    goes_on = Record()
+    goes_on.steps.extend(record.steps[: record.keys.index("6 model")])
+    await run(Script(played[5:]), goes_on)
+    assert [key for key in goes_on.keys if "loop" in key] == ["5 loop"]
 
 
 async def test_an_agent_that_does_not_stop_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
