@@ -51,3 +51,21 @@ BROWSER: Final = OutsideProgram(
 COMPILER: Final = OutsideProgram(("cc",), "gcc libc6-dev libzstd-dev", "/usr/include/zstd.h")
 PGBOUNCER: Final = OutsideProgram(("pgbouncer",), "pgbouncer")
 PROMTOOL: Final = OutsideProgram(("promtool",), "prometheus")
+
+NODE_MODULES: Final = "CORTEX_TEST_NODE_MODULES"
+"""Where `npm ci` has installed the MCP servers of tests/support/mcp_servers: not in the tree."""
+
+
+def node_server(name: str) -> Path:
+    """Return an MCP server's program for Node; where it is absent, skip the test, or fail it."""
+    installed = os.environ.get(NODE_MODULES, "")
+    found = Path(installed) / "@modelcontextprotocol" / name / "dist" / "index.js"
+    if installed and NODE.find() is not None and found.exists():
+        return found
+    reason = f"no {name}: npm ci in a copy of tests/support/mcp_servers, and set {NODE_MODULES}"
+    if os.environ.get(INSIST) == "1":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+NODE: Final = OutsideProgram(("node", "nodejs"), "nodejs npm")
