@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.job import StepDone
 from cortex.domain.known_tool import KnownTool, first_use
 from tests.support.agent_turns import Script
+from tests.support.pods import Pods
 from tests.support.records.factories import LedgerDesk, Record, a_claim, a_context
 from tests.support.records.rows import new_id
 from tests.support.servers import mcp_server
@@ -153,3 +154,11 @@ def wanted(folder: Path, terms: McpServer, *, name: str = "notes", **fields: Any
     workspace.mkdir(exist_ok=True)
     given = {"tenant": "t", "secrets": Secrets(), "workspace": workspace, "folder": workspace}
     return Wanted(name=name, terms=terms, **{**given, **fields})
+
+
+@pytest.fixture
+def pods(database: str, tmp_path: Path) -> Iterator[Pods]:
+    """Pods on a migrated database."""
+    started = Pods(database, tmp_path)
+    yield started
+    started.close()

@@ -39,6 +39,8 @@ TOOLS: dict[str, dict[str, Any]] = {
     "huge": _tool("Return 50 MB.", NOTHING, annotations=READS),
     "large": _tool("Return 2 MB.", NOTHING, annotations=READS),
     "create_huge": _tool("Create, and return 50 MB.", NOTHING),
+    "create_and_wait": _tool("Create an issue, and answer when there is a file `go`.", TEXT),
+    "read_and_wait": _tool("Read, and answer when there is a file `go`.", TEXT, annotations=READS),
     "slow": _tool("Wait until it is cancelled.", NOTHING, annotations=READS),
     "die": _tool("Die before anything is done.", NOTHING, annotations=READS),
     "create_and_die": _tool("Create an issue and die.", TEXT),
@@ -191,6 +193,15 @@ class Server:
         self.mark("huge")
         result = {"content": [{"type": "text", "text": "x" * 50_000_000}]}
         say(json.dumps({"result": result, "jsonrpc": "2.0", "id": number}))
+
+    def do_create_and_wait(self, number: Any, text: str, _: Any) -> None:
+        self.mark(text)
+        go = os.path.join(os.path.dirname(self.how["marks"]), "go")  # noqa: PTH118, PTH120
+        while not os.path.exists(go):  # noqa: PTH110
+            time.sleep(0.02)
+        self.answer(number, f"created {text}")
+
+    do_read_and_wait = do_create_and_wait
 
     def do_slow(self, *_: Any) -> None: ...
 
