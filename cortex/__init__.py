@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         TransientError,
         UnavailableError,
     )
+    from cortex.domain.file import File
     from cortex.domain.messages.message import Message
     from cortex.domain.model import ModelOptions
     from cortex.durable.context import Context
@@ -41,6 +42,7 @@ __all__ = [
     "Context",
     "CortexError",
     "DeniedError",
+    "File",
     "Handle",
     "Invocation",
     "JobCancelledError",
@@ -69,6 +71,7 @@ _HOMES = {
     "CapReachedError": "cortex.domain.errors",
     "DeniedError": "cortex.domain.errors",
     "Client": "cortex.client.client",
+    "File": "cortex.domain.file",
     "Handle": "cortex.client.handles",
     "Invocation": "cortex.domain.effect",
     "JobCancelledError": "cortex.domain.errors",

@@ -571,6 +571,25 @@ GRANT SELECT ON cortex.job_step TO cortex_reader;
 
 CREATE TRIGGER job_step_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_step FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
+-- Images and PDFs of prompts and tool results, by digest: steps only refer to them.
+CREATE TABLE cortex.job_file (
+    job_id uuid NOT NULL,  -- The first job of the lineage.
+    sha256 bytea NOT NULL,  -- Digest of the content, by which steps refer to it.
+    media_type text NOT NULL,  -- Its type, by its content.
+    size integer NOT NULL,  -- Its size in bytes.
+    kept_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was first kept.
+    content bytea NOT NULL,  -- The file itself.
+    CONSTRAINT job_file_pkey PRIMARY KEY (job_id, sha256),
+    CONSTRAINT job_file_media_type_check CHECK (length(media_type) >= 1 AND length(media_type) <= 100),
+    CONSTRAINT job_file_sha256_check CHECK (length(sha256) = 32),
+    CONSTRAINT job_file_size_check CHECK (size >= 1 AND size <= 33554432),
+    CONSTRAINT size_is_that_of_the_content CHECK (size = length(content))
+);
+GRANT INSERT, SELECT ON cortex.job_file TO cortex_runtime;
+GRANT SELECT ON cortex.job_file TO cortex_reader;
+
+CREATE TRIGGER job_file_is_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON cortex.job_file FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
 -- The code of pods: one row for each that a pod started with, kept as long as a pod names it. The code of an attempt is that of its pod.
 CREATE TABLE cortex.code (
     id integer NOT NULL GENERATED ALWAYS AS IDENTITY,  -- The id that pods name.
@@ -3871,6 +3890,7 @@ BEGIN
     DELETE FROM cortex.job_attempt o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.timeout_event o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.job_file o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
     WHERE e.job_id = g.id AND o.effect_id = e.id;

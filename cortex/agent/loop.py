@@ -37,6 +37,7 @@ from cortex.domain.errors import (
     UsageError,
 )
 from cortex.domain.failure import PROMPT_TOO_LONG
+from cortex.domain.file import StoredFile
 from cortex.domain.model import (
     INVALID_INPUT,
     Block,
@@ -110,10 +111,17 @@ class AgentResult:
 
 
 async def run_agent(
-    ctx: Context, spec: AgentSpec, *, prompt: str, folder: Path | None, prefix: str = ""
+    ctx: Context,
+    spec: AgentSpec,
+    *,
+    prompt: str,
+    folder: Path | None,
+    prefix: str = "",
+    files: Sequence[Block] = (),
 ) -> AgentResult:
     """Run an agent on a prompt until it ends its turn.
 
+    `files`: images and PDF files that the record keeps, before the prompt.
     `prefix`: before the names of its steps, if it is one of several in a job.
 
     Raises:
@@ -128,7 +136,8 @@ async def run_agent(
     if not prompt.strip():
         raise UsageError(f"the prompt of agent {spec.name!r} is empty", hint="say what it is to do")
     offered = await OfferedTools.of(ctx, spec, folder=folder, prefix=prefix)
-    run = _Run(ctx, spec, offered, prompt=prompt, folder=folder, prefix=prefix)
+    whole = [*files, {"type": "text", "text": prompt}] if files else prompt
+    run = _Run(ctx, spec, offered, prompt=whole, folder=folder, prefix=prefix)
     limit_s = (await ctx.limits()).step_s
     for number in range(1, spec.max_steps + 1):
         text: str | None = None
@@ -154,7 +163,7 @@ class _Run:
         spec: AgentSpec,
         offered: OfferedTools,
         *,
-        prompt: str,
+        prompt: str | Sequence[Block],
         folder: Path | None,
         prefix: str,
     ) -> None:
@@ -381,7 +390,7 @@ class _Run:
     async def _watch(self, uses: Sequence[Block], texts: Sequence[ToolText], number: int) -> None:
         """Look for loops in the turns so far; the model, or people, are asked about them."""
         calls = [
-            MadeCall(tool=tool_name(use), arguments=_arguments(use), result=text.text)
+            MadeCall(tool=tool_name(use), arguments=_arguments(use), result=text.identity)
             for use, text in zip(uses, texts, strict=True)
         ]
         step, is_past = f"{self._prefix}{number} loop", self._compactor.was_asked(number + 1)
@@ -521,7 +530,9 @@ def _edited(decision: Decision) -> str:
 
 def _result_block(use_id: Any, text: ToolText) -> Mapping[str, Any]:
     """Return the whole result as a block of the next request's input."""
-    whole = text.text if text.note is None else f"{text.text}\n\n[{text.note}]"
+    whole: Any = text.text if text.note is None else f"{text.text}\n\n[{text.note}]"
+    if text.files:
+        whole = [{"type": "text", "text": whole}, *text.files]
     block = {"type": "tool_result", "tool_use_id": use_id, "content": whole}
     return {**block, "is_error": True} if text.is_error else block
 
@@ -538,8 +549,22 @@ def _tool_text(name: str, output: Any, note: str | None) -> ToolText:
             file=str(content["artefact"]),
             whole_bytes=int(content["bytes"]),
         )
-    text = content if isinstance(content, str) else orjson.dumps(content).decode()
-    return ToolText(name=name, text=text, is_error=is_error, note=note)
+    files, text = _shown(content)
+    return ToolText(name=name, text=text, is_error=is_error, note=note, files=files)
+
+
+def _shown(content: Any) -> tuple[tuple[Block, ...], str]:
+    """Return the files of a result, and its text, which names them."""
+    parts = content if isinstance(content, list) else [content]
+    stored = [StoredFile.of(each) for each in parts]
+    files = tuple(each.block() for each in stored if each is not None)
+    if not files:
+        return (), content if isinstance(content, str) else orjson.dumps(content).decode()
+    texts = [
+        str(file) if file is not None else part if isinstance(part, str) else raw_text(part)
+        for file, part in zip(stored, parts, strict=True)
+    ]
+    return files, "\n".join(texts)
 
 
 def _result(ctx: Context, text: str, number: int, *, output: Any) -> AgentResult:

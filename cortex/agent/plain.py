@@ -15,6 +15,7 @@ from uuid import UUID
 
 from cortex.domain.canonical import DEPTH_MAX, TOO_DEEP
 from cortex.domain.classification import class_name
+from cortex.domain.file import File
 from cortex.domain.key_shapes import masked
 from cortex.domain.redaction import redact, storable
 from cortex.durable import pydantic_models
@@ -36,7 +37,11 @@ def plain(value: object) -> object:
 def raw_text(value: object) -> str:
     """Return any value as text for the record: JSON if possible, at most 64 KiB of UTF-8."""
     try:
-        text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
+        text = (
+            value
+            if isinstance(value, str)
+            else json.dumps(plain(value), ensure_ascii=False, default=str)
+        )
     except MisfitError:
         text = _shown(value)
     data = storable(masked(redact(text))[:RAW_MAX_BYTES]).encode()
@@ -60,7 +65,7 @@ def _plain(  # noqa: C901, PLR0911 - one form a line
             return _plain(value.value, path)
         case str():
             return storable(value)
-        case None | bool() | int() | float():
+        case None | bool() | int() | float() | File():  # a file is kept beside the record: Toolbox
             return value
         case Mapping():
             return {_key(key, path): _plain(item, (*path, str(key))) for key, item in value.items()}

@@ -11,8 +11,8 @@ import attrs
 import orjson
 
 from cortex.agent.models.repairs import AnswerRepairs, RepairedAnswer
-from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN
-from cortex.domain.model import ModelResponse
+from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN, likely_file_tokens
+from cortex.domain.model import Block, ModelResponse
 from cortex.domain.timeouts import clipped
 
 SHORTENED_BYTES: Final = 1_000
@@ -20,6 +20,7 @@ SHORTENED_BYTES: Final = 1_000
 END_SHARE: Final = 0.25
 """How much of a result that is cut to its limit is its end."""
 NO_TEXT: Final = "(no output)"
+NOT_SHOWN: Final = "[not shown any more, because the conversation was long: ask for it again]"
 SUM_UP: Final = (
     "The conversation has become long. Sum it up now, so that you can go on from the summary "
     "alone: what you were asked for, with every constraint; what you found, with exact names, "
@@ -43,14 +44,35 @@ class ToolText:
     """The path of the whole in the workspace; None without one."""
     whole_bytes: int | None = None
     """The size of the whole if the text is only its beginning."""
+    files: tuple[Block, ...] = ()
+    """Images and PDF files that the model sees; the text names them."""
 
     def block(self, use_id: str, limit_bytes: int, *, can_read: bool) -> dict[str, Any]:
-        """Return the block for the model, its text cut to the limit."""
+        """Return the block for the model, its text cut to the limit.
+
+        At the limit of what is shortened without its files.
+        """
         text = self._within(limit_bytes, can_read=can_read)
         if self.note is not None:
             text = f"{text}\n\n[{self.note}]"
-        block = {"type": "tool_result", "tool_use_id": use_id, "content": text}
+        content: Any = text
+        if self.files and limit_bytes > SHORTENED_BYTES:
+            content = [{"type": "text", "text": text}, *self.files]
+        elif self.files:
+            content = f"{text}\n\n{NOT_SHOWN}"
+        block = {"type": "tool_result", "tool_use_id": use_id, "content": content}
         return {**block, "is_error": True} if self.is_error else block
+
+    @property
+    def weight(self) -> int:
+        """The size of the text, and of a text that takes as many tokens as the files."""
+        files = int(likely_file_tokens(self.files) * LIKELY_BYTES_PER_TOKEN)
+        return len(self.text.encode()) + files
+
+    @property
+    def identity(self) -> str:
+        """Equal for equal results."""
+        return "\n".join([self.text, *(str(each["source"]["sha256"]) for each in self.files)])
 
     def _within(self, limit_bytes: int, *, can_read: bool) -> str:
         if not self.text.strip():
@@ -86,7 +108,8 @@ class _Results:
 class Transcript:
     """The conversation so far, always one that the Messages API takes."""
 
-    prompt: str
+    prompt: str | Sequence[Block]
+    """Text, or files and text."""
     result_tokens: int
     """Tokens of one tool result at most, by an estimate."""
     can_read: bool
@@ -104,7 +127,8 @@ class Transcript:
     """How many turns a summary has replaced."""
 
     def __attrs_post_init__(self) -> None:
-        self._messages = [{"role": "user", "content": self.prompt}]
+        content = self.prompt if isinstance(self.prompt, str) else list(self.prompt)
+        self._messages = [{"role": "user", "content": content}]
         self._prompt = self._messages[0]["content"]
 
     @property
@@ -149,7 +173,7 @@ class Transcript:
         None: there is nothing left to shorten.
         """
         sizes = [
-            min(len(each.text.encode()), self.limit_bytes if place >= self.shortened else 0)
+            min(each.weight, self._most(each) if place >= self.shortened else 0)
             for place, each in enumerate(self._texts())
         ]
         spare = [max(0, size - SHORTENED_BYTES) for size in sizes]
@@ -178,7 +202,7 @@ class Transcript:
         """
         end = self.turn_start(keep_turns)
         old = [text for each in self._results if end and each.place < end for text in each.texts]
-        sizes = [min(len(each.text.encode()), self.limit_bytes) for each in old[self.shortened :]]
+        sizes = [min(each.weight, self._most(each)) for each in old[self.shortened :]]
         freed = sum(max(0, size - SHORTENED_BYTES) for size in sizes)
         return (len(old) if freed else 0), freed
 
@@ -210,6 +234,10 @@ class Transcript:
         for each in self._results:
             each.place -= start - 1
         self.shortened = max(0, self.shortened - sum(len(each.texts) for each in replaced))
+
+    def _most(self, text: ToolText) -> int:
+        """Return the most that a result weighs: its text is cut, its files are not."""
+        return self.limit_bytes + text.weight - len(text.text.encode())
 
     def _texts(self) -> list[ToolText]:
         return [text for each in self._results for text in each.texts]

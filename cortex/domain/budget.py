@@ -31,6 +31,13 @@ LEAST_BYTES_PER_TOKEN: Final = 2.0
 IMAGE_TOKENS_MAX: Final = 5_000
 """What the API counts for the largest image: it scales larger ones down."""
 IMAGE_TOKENS_LIKELY: Final = 1_600
+PAGE_TOKENS_MAX: Final = 8_000
+"""Of a PDF: the API reads the text of a page, up to 3,000 tokens, and sees it as an image."""
+PAGE_TOKENS_LIKELY: Final = 3_600
+PAGES_MAX: Final = 100
+PAGE_BYTES_LIKELY: Final = 50_000
+"""Of a PDF that hides the number of its pages; so is the next one."""
+PAGE_BYTES_LEAST: Final = 2_000
 
 
 class Scope(StrEnum):
@@ -119,10 +126,10 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     except TypeError as error:
         message = f"the request to model {request.model!a} cannot be sent: {error}"
         raise InvalidValueError(message) from error
-    images, image_bytes = _images(request.messages)
-    text_bytes = len(body) - image_bytes
-    most = ceil(text_bytes / LEAST_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_MAX
-    likely = _likely(text_bytes, images)
+    files = _Files.of(request.messages)
+    text_bytes = len(body) - files.data_bytes
+    most = ceil(text_bytes / LEAST_BYTES_PER_TOKEN) + files.tokens_max
+    likely = ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + files.tokens_likely
     is_kept = request.cache is CacheTtl.HOUR or b'"ttl":"1h"' in body
     for_an_hour = most if is_kept else 0
     dearest = [
@@ -146,30 +153,62 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
 
 def likely_tokens(request: ModelRequest) -> int:
     """Return how many tokens the prompt of a request is likely to have."""
-    images, image_bytes = _images(request.messages)
-    return _likely(len(orjson.dumps(request.to_json())) - image_bytes, images)
+    files = _Files.of(request.messages)
+    text_bytes = len(orjson.dumps(request.to_json())) - files.data_bytes
+    return ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + files.tokens_likely
 
 
-def _likely(text_bytes: int, images: int) -> int:
-    return ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + images * IMAGE_TOKENS_LIKELY
+def likely_file_tokens(blocks: Sequence[Mapping[str, object]]) -> int:
+    """Return how many tokens the images and documents of a message are likely to have."""
+    return _Files.of(blocks).tokens_likely
 
 
-def _images(content: object) -> tuple[int, int]:
-    """Count the images in messages or blocks, and the bytes of their data in base64."""
-    if not isinstance(content, Sequence) or isinstance(content, str):
-        return 0, 0
-    images, size = 0, 0
-    for block in content:
-        if not isinstance(block, Mapping):
-            continue
-        if block.get("type") == "image":
+@attrs.define
+class _Files:
+    """The images and documents of a request."""
+
+    data_bytes: int = 0
+    """Of base64 text in the request itself."""
+    tokens_max: int = 0
+    tokens_likely: int = 0
+
+    @classmethod
+    def of(cls, messages: object) -> Self:
+        found = cls()
+        found._add(messages)
+        return found
+
+    def _add(self, content: object) -> None:
+        if not isinstance(content, Sequence) or isinstance(content, str):
+            return
+        for block in content:
+            if not isinstance(block, Mapping):
+                continue
             source = block.get("source")
-            data = source.get("data") if isinstance(source, Mapping) else None
-            images, size = images + 1, size + (len(data) if isinstance(data, str) else 0)
-        else:
-            inner, inner_size = _images(block.get("content"))
-            images, size = images + inner, size + inner_size
-    return images, size
+            if block.get("type") not in ("image", "document") or not isinstance(source, Mapping):
+                self._add(block.get("content"))
+                continue
+            data = source.get("data")
+            size = len(data) if isinstance(data, str) else 0
+            if source.get("type") != "text":
+                self.data_bytes += size
+            if block["type"] == "image":
+                self.tokens_max += IMAGE_TOKENS_MAX
+                self.tokens_likely += IMAGE_TOKENS_LIKELY
+            elif source.get("type") != "text":
+                self._add_pages(source, size)
+
+    def _add_pages(self, source: Mapping[str, object], data_bytes: int) -> None:
+        pages, size = source.get("pages"), source.get("bytes")
+        if isinstance(pages, int):
+            self.tokens_max += pages * PAGE_TOKENS_MAX
+            self.tokens_likely += pages * PAGE_TOKENS_LIKELY
+            return
+        file_bytes = size if isinstance(size, int) else data_bytes * 3 // 4
+        most = min(PAGES_MAX, ceil(file_bytes / PAGE_BYTES_LEAST))
+        self.tokens_max += most * PAGE_TOKENS_MAX
+        likely = min(PAGES_MAX, ceil(file_bytes / PAGE_BYTES_LIKELY))
+        self.tokens_likely += likely * PAGE_TOKENS_LIKELY
 
 
 def worded(amount: Decimal, unit: Unit) -> str:

@@ -13,6 +13,7 @@ from cortex.domain.approvals.approval import Decided
 from cortex.domain.bulk import BulkChoice, BulkOrder, BulkRequest, BulkSlice
 from cortex.domain.effect import Invocation, Verdict
 from cortex.domain.failure import Failure
+from cortex.domain.file import StoredFile
 from cortex.domain.job import Claim, EffectIntent, EffectReport, IntentReply
 from cortex.domain.known_tool import KnownTool
 from cortex.domain.log_line import JobLog
@@ -162,6 +163,16 @@ class Models(Protocol):
         """Return an outcome whose value is a `ModelResponse`, with usage and cost."""
 
 
+class Files(Protocol):
+    """Keeps images and PDF files beside the record; given by the pod."""
+
+    async def keep(self, lineage_id: UUID, file: StoredFile, content: bytes) -> None:
+        """Keep a file of a lineage of jobs; one that is there stays.
+
+        Raises `RejectedError` if the job has too many.
+        """
+
+
 class Specs(Protocol):
     """Finds specifications of agents and flows as plain JSON; given by the pod.
 
@@ -281,6 +292,7 @@ class Services:
 
     models: Models
     tools: Tools
+    files: Files
     specs: Specs
     policies: Policies
     breakers: CircuitBreakers
@@ -303,7 +315,7 @@ class Services:
 class Attempt:
     """What job code, its effects and its tools know of their attempt."""
 
-    __slots__ = ("_ends_at", "_limits", "claim", "final", "journal", "services")
+    __slots__ = ("_ends_at", "_limits", "claim", "final", "journal", "kept_files", "services")
 
     def __init__(
         self,
@@ -318,6 +330,8 @@ class Attempt:
         self.journal = journal
         self.services = services
         self.final = final
+        self.kept_files: set[str] = set()
+        """Digests of the files that this attempt has kept."""
         self._limits: JobLimits | None = None
         self._ends_at = trio.current_time() + claim.left_s
 

@@ -22,11 +22,12 @@ from cortex.domain.approvals.approval import Risk
 from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.file import File
 from cortex.domain.job import StepKind
 from cortex.domain.log_line import Level
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
-from cortex.domain.model import CacheTtl, ModelOptions, ModelRequest, ModelResponse
+from cortex.domain.model import Block, CacheTtl, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.model_options import NO_OPTIONS, check_options
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
@@ -35,6 +36,7 @@ from cortex.durable.attempt import Attempt, JobLimits, Planner, Services, ToolCa
 from cortex.durable.calls import Caller
 from cortex.durable.codec import JSON, StepInput, as_json, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
+from cortex.durable.files import keep_all, with_references
 from cortex.durable.gates import Decision, own_gate, refused
 from cortex.durable.generation import Generated
 from cortex.durable.job_log import write_line
@@ -397,9 +399,10 @@ class Context:
         JSON. An answer that does not fit is corrected once, in a step `NAME, corrected`; after that
         `InvalidOutputError` names the fields.
         """
+        referring, files = with_references(messages, what=f"model call {name!r}")
         request = ModelRequest(
             model=model,
-            messages=tuple(messages),
+            messages=referring,
             system=system,
             tools=tuple(tools),
             max_tokens=max_tokens,
@@ -409,9 +412,13 @@ class Context:
         if output is None:
             given = self._given(name, request, timeout)
             key = self._journal.key(name)
-            whole = self._unpaused(key, request, given, timeout=timeout, urgency=urgency)
+            whole = self._unpaused(
+                key, request, given, files=files, timeout=timeout, urgency=urgency
+            )
             return self._journal.promised(key, whole)
-        answered = self._answered(name, request, output, timeout=timeout, urgency=urgency)
+        answered = self._answered(
+            name, request, output, files=files, timeout=timeout, urgency=urgency
+        )
         return self._journal.promised(answered.key, answered.value())
 
     async def generate(
@@ -427,13 +434,17 @@ class Context:
 
         Raises `InvalidOutputError` unless the response is complete.
         """
+        referring, files = with_references(request.messages, what=what)
+        request = attrs.evolve(request, messages=referring)
         if output is None:
             given = self._given(name, request, timeout)
             key = self._journal.key(name)
-            ask = partial(self._unpaused, timeout=timeout, urgency="default")
+            ask = partial(self._unpaused, files=files, timeout=timeout, urgency="default")
             response = await ask(key, request, given)
             return Generated.of(response, what=what)
-        call = self._answered(name, request, output, timeout=timeout, urgency="default")
+        call = self._answered(
+            name, request, output, files=files, timeout=timeout, urgency="default"
+        )
         answer = await call.whole()
         return Generated.of(answer.response, what=what, output=answer.value)
 
@@ -443,6 +454,7 @@ class Context:
         request: ModelRequest,
         output: Any,
         *,
+        files: Sequence[File],
         timeout: float | None,
         urgency: Urgency,
     ) -> OutputCall:
@@ -455,7 +467,7 @@ class Context:
             given=given,
             key=self._journal.key(name),
             keyed=self._journal.key,
-            ask=partial(self._unpaused, timeout=timeout, urgency=urgency),
+            ask=partial(self._unpaused, files=files, timeout=timeout, urgency=urgency),
         )
 
     def _given(self, name: str, request: ModelRequest, timeout: float | None) -> StepInput:
@@ -492,10 +504,11 @@ class Context:
         request: ModelRequest,
         given: StepInput,
         *,
+        files: Sequence[File],
         timeout: float | None,
         urgency: Urgency,
     ) -> ModelResponse:
-        ask = partial(self._asked, timeout=timeout, urgency=urgency)
+        ask = partial(self._asked, files=files, timeout=timeout, urgency=urgency)
         return await unpaused(ask, key, request, given, keyed=self._journal.key)
 
     async def _asked(
@@ -506,6 +519,7 @@ class Context:
         *,
         timeout: float | None,
         urgency: Urgency,
+        files: Sequence[File] = (),
     ) -> ModelResponse:
         async def respond() -> StepOutcome:
             caller = attrs.evolve(await self.caller(key), retry=CALL_RETRIES[urgency])
@@ -513,6 +527,7 @@ class Context:
                 caller = attrs.evolve(caller, call_s=timeout)
             await self._journal.settled(key)
             self._journal.news += 1
+            await keep_all(self._attempt, files)
             return await self.services.models.respond(request, caller)
 
         response = await self._journal.once(StepKind.MODEL, key, given=given, run=respond)
@@ -763,6 +778,24 @@ class Context:
             return result.restore(found, f"output of effect {key!r}")
 
         return self._journal.promised(key, answer())
+
+    def keep_files(
+        self, name: str, read: Callable[[], list[File]], *, given: dict[str, Any]
+    ) -> Coroutine[None, None, list[Block]]:
+        """Keep files once in the life of the job: one step, which returns references to them.
+
+        `read` is called in a thread; `given` is what it reads, by name.
+        """
+        key = self._journal.key(name)
+        stands_for = input_of(given, what=f"input of step {key!r}")
+
+        async def run() -> StepOutcome:
+            files = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            await keep_all(self._attempt, files)
+            return StepOutcome(value=[each.stored.block() for each in files])
+
+        step = self._journal.once(StepKind.STEP, key, given=stands_for, run=run)
+        return self._journal.promised(key, step)
 
     def publish(
         self,

@@ -63,6 +63,7 @@ from cattrs.gen import make_dict_structure_fn, mapping_structure_factory, typedd
 from cattrs.preconf.orjson import make_converter
 
 from cortex.domain.errors import InvalidValueError
+from cortex.domain.file import File
 from cortex.domain.redaction import storable
 from cortex.durable import pydantic_models
 from cortex.durable.class_fields import field_names, has_fields
@@ -291,6 +292,16 @@ def _structure_decimal(value: object, _: object) -> Decimal:
     return number if number.is_finite() else refuse("a finite number", value)
 
 
+def _structure_file(value: object, _: object) -> File:
+    """Structure a file of a tool's result, as it was returned or as the record refers to it."""
+    if isinstance(value, File):
+        return value
+    try:
+        return File.of_block(value)
+    except InvalidValueError:
+        _refuse_type("a file", value, File)
+
+
 def _structure_model(value: object, target: Any) -> object:
     """Structure a Pydantic model, which checks itself."""
     try:
@@ -513,6 +524,7 @@ def _make_converter(*, is_exact: bool) -> Converter:
     for kind in WRITTEN:
         made.register_structure_hook(kind, partial(_structure_written, kind=kind))
     made.register_structure_hook(Decimal, _structure_decimal)
+    made.register_structure_hook(File, _structure_file)
     made.register_structure_hook_func(_is_choice, _structure_choice)
     made.register_structure_hook_factory(_is_union, _make_union_hook)
     collections: tuple[tuple[Callable[[Any], bool], type, str, Any], ...] = (

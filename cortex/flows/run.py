@@ -19,6 +19,7 @@ import structlog
 import trio
 
 from cortex.agent import loop
+from cortex.agent.prompt_files import kept_files
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import AgentSpec
 from cortex.agent.workspace.timeout_lines import TimeoutLine, append_line
@@ -355,15 +356,17 @@ class FlowRun:
         with trio.CancelScope() as scope:
             if timeout_s is not None:
                 scope.deadline = trio.current_time() + timeout_s
+            files = await kept_files(ctx, given.files, folder=folder, prefix=f"{key}: ")
             result = await loop.run_agent(
                 ctx,
                 AgentSpec.from_json(stored),
+                files=files,
                 prompt=given.prompt,
                 folder=folder,
                 prefix=f"{key}: ",
             )
             # No tokens: those of a replay would be other ones beside concurrent steps.
-            return {"text": result.text, "steps": result.steps}
+            return {"text": result.text, "steps": result.steps, "output": result.output}
         message = f"step {key!r} took longer than {timeout_s:g} seconds"
         raise TimedOutError(message, scope="step", limit_s=timeout_s)
 

@@ -42,6 +42,8 @@ class AgentStep:
     prompt: str
     folder: str | None = None
     """A folder on the pod's machine where its tools read; by default the job's workspace."""
+    files: tuple[str, ...] = ()
+    """Images and PDF files of that folder that it sees beside its prompt, by their paths."""
 
 
 @attrs.frozen(kw_only=True)

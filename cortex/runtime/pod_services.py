@@ -5,6 +5,7 @@ from uuid import UUID
 
 from cortex.actors.runner import Runner
 from cortex.agent.models.calls import ModelCalls
+from cortex.agent.models.files import PromptFiles
 from cortex.domain.clock import Chance
 from cortex.domain.log_line import JobLog
 from cortex.durable.attempt import Services
@@ -15,6 +16,7 @@ from cortex.runtime.calls.budget_guard import StoreBudgetGuard
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
+from cortex.runtime.calls.job_files import StoreFiles
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
@@ -46,6 +48,7 @@ def services_of(
 ) -> Services:
     """Return the services of one pod, made of its actors."""
     rng = chance.rng
+    files = StoreFiles(port=port, rng=rng)
     facts = FactSink(port, pod_id=pod_id, receipts=receipts, metrics=metrics)
     return Services(
         models=ModelCalls(
@@ -55,10 +58,12 @@ def services_of(
                 port, pod_id=pod_id, new_id=chance.new_id, unsettled=unsettled, rng=rng
             ),
             facts=facts,
+            files=PromptFiles(files),
             rng=rng,
             meter=metrics,
         ),
         tools=parts.tools,
+        files=files,
         specs=policies.specs,
         policies=policies,
         breakers=breakers,

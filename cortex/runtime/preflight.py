@@ -516,6 +516,7 @@ class _PodOfReplays:
         return Services(
             models=absent("models"),
             tools=self._code.tools,
+            files=absent("files"),
             specs=self,
             policies=self,
             breakers=absent("breakers"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 import attrs
 import orjson
@@ -9,6 +10,7 @@ import orjson
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import UsageError
+from cortex.domain.file import StoredFile
 from cortex.domain.model import Block, Capabilities, ModelRequest, ModelResponse
 from cortex.domain.output_schema import VALUE
 from cortex.domain.usage import Usage
@@ -63,6 +65,19 @@ def _checked(answer: Answer) -> Answer:
 
 
 @attrs.define
+class KeptFiles:
+    """The images and PDF files of one run."""
+
+    kept: dict[str, bytes] = attrs.field(factory=dict, init=False)
+
+    async def keep(self, lineage_id: UUID, file: StoredFile, content: bytes) -> None:  # noqa: ARG002
+        self.kept[file.sha256] = content
+
+    async def content(self, lineage_id: UUID, sha256: str) -> bytes | None:  # noqa: ARG002
+        return self.kept.get(sha256)
+
+
+@attrs.define
 class ScriptedModel:
     """The model of one run. Concurrent calls are answered in the order of their steps."""
 
@@ -70,6 +85,7 @@ class ScriptedModel:
     left: list[Answer]
     answered: dict[str, Answer] = attrs.field(factory=dict, init=False)
     """By the step: the same call after a crash gets the same answer."""
+    files: KeptFiles = attrs.field(factory=KeptFiles, init=False)
     _waiting: list[str] = attrs.field(factory=list, init=False)
     _taken: dict[str, Answer | None] = attrs.field(factory=dict, init=False)
 

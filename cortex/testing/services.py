@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 
 from cortex.agent.models.calls import ModelCalls
+from cortex.agent.models.files import PromptFiles
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.budget import Estimate
 from cortex.domain.control_flow import LeaseLost
@@ -31,7 +32,7 @@ from cortex.durable.resources import Resources
 from cortex.durable.step_outcome import StepOutcome
 from cortex.testing.agents import Agent
 from cortex.testing.clock import RunClock
-from cortex.testing.model import ScriptedModel, StepModel
+from cortex.testing.model import KeptFiles, ScriptedModel, StepModel
 from cortex.testing.record import AttemptRecord
 
 
@@ -114,6 +115,7 @@ class Models:
     clock: RunClock
     stuck: Callable[[str], None]
     rng: random.Random
+    files: KeptFiles
 
     async def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002
         return self.scripted.model.capabilities
@@ -125,6 +127,7 @@ class Models:
             budget_guard=NoBudget(),
             facts=NoFacts(),
             rng=self.rng,
+            files=PromptFiles(self.files),
         )
         return await calls.respond(request, caller)
 
@@ -219,8 +222,9 @@ def services_of(
 ) -> Services:
     """Return the services of one attempt."""
     return Services(
-        models=Models(scripted, lambda: journal.requested, clock, stuck, rng),
+        models=Models(scripted, lambda: journal.requested, clock, stuck, rng, scripted.files),
         tools=tools,
+        files=scripted.files,
         specs=Specs(agent, stuck),
         policies=TypePolicies(policy),
         breakers=ClosedBreakers(),

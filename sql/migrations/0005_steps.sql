@@ -48,3 +48,30 @@ CREATE TRIGGER job_step_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON co
     FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
 
 GRANT SELECT, INSERT ON cortex.job_step TO cortex_runtime;
+
+-- Files of prompts and tool results: steps refer to them by their digest. Once for a lineage of jobs, whose steps its later
+-- jobs share; deleted with it. No foreign key: as of steps, and a pod that has lost the job can only add what nothing
+-- refers to.
+CREATE TABLE cortex.job_file (
+    job_id uuid NOT NULL,
+    sha256 bytea NOT NULL CHECK (length(sha256) = 32),
+    media_type text NOT NULL CHECK (length(media_type) BETWEEN 1 AND 100),
+    size int NOT NULL CHECK (size BETWEEN 1 AND 33554432),
+    kept_at timestamptz NOT NULL DEFAULT cortex.now(),
+    content bytea NOT NULL,
+    PRIMARY KEY (job_id, sha256),
+    CONSTRAINT size_is_that_of_the_content CHECK (size = length(content))
+);
+-- Images and PDFs are compressed already.
+ALTER TABLE cortex.job_file ALTER content SET STORAGE EXTERNAL;
+COMMENT ON TABLE cortex.job_file IS 'Images and PDFs of prompts and tool results, by digest: steps only refer to them.';
+COMMENT ON COLUMN cortex.job_file.job_id IS 'The first job of the lineage.';
+COMMENT ON COLUMN cortex.job_file.sha256 IS 'Digest of the content, by which steps refer to it.';
+COMMENT ON COLUMN cortex.job_file.media_type IS 'Its type, by its content.';
+COMMENT ON COLUMN cortex.job_file.size IS 'Its size in bytes.';
+COMMENT ON COLUMN cortex.job_file.kept_at IS 'When it was first kept.';
+COMMENT ON COLUMN cortex.job_file.content IS 'The file itself.';
+CREATE TRIGGER job_file_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cortex.job_file
+    FOR EACH STATEMENT EXECUTE FUNCTION cortex.refuse_change('unless retention');
+
+GRANT SELECT, INSERT ON cortex.job_file TO cortex_runtime;

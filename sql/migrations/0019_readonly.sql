@@ -12,7 +12,7 @@ BEGIN
     GRANT SELECT ON
         cortex.migration, cortex.agent, cortex.agent_version, cortex.tool_set, cortex.config, cortex.job_type,
         cortex.job, cortex.job_record, cortex.job_state,
-        cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.code, cortex.code_arguments, cortex.pod, cortex.turn,
+        cortex.job_history, cortex.job_attempt, cortex.timeout_event, cortex.job_step, cortex.job_file, cortex.code, cortex.code_arguments, cortex.pod, cortex.turn,
         cortex.breaker, cortex.breaker_now, cortex.fact, cortex.budget, cortex.budget_use, cortex.reservation,
         cortex.dead_letter, cortex.quota, cortex.quota_use, cortex.tenant_cap, cortex.effect,
         cortex.approval_vote, cortex.effect_vote, cortex.said, cortex_worker.task, cortex_worker.ready_head, cortex_worker.queue_pause,

@@ -28,6 +28,7 @@ BEGIN
             ('job_history', 'cortex.job_history', NULL, 'Transitions of its jobs.'),
             ('job_attempt', 'cortex.job_attempt', NULL, 'Attempts of its jobs.'),
             ('job_step', 'cortex.job_step', NULL, 'Steps of its jobs.'),
+            ('job_file', 'cortex.job_file', NULL, 'Images and PDFs of its jobs.'),
             ('log_line', 'cortex.log_line', NULL, 'What its jobs logged.')
         ) AS views (name, source, tenant, comment)
     LOOP

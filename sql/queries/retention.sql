@@ -111,6 +111,11 @@ FROM (
     UNION ALL
     SELECT 11, 'log_line', to_json(l), l.job_id, l.id FROM job JOIN cortex.log_line l ON l.job_id = job.id
     UNION ALL
+    SELECT 13, 'job_file', json_build_object('job_id', f.job_id, 'sha256', encode(f.sha256, 'hex'),
+               'media_type', f.media_type, 'size', f.size, 'kept_at', f.kept_at,
+               'base64', translate(encode(f.content, 'base64'), E'\n', '')), f.job_id, 0
+    FROM job JOIN cortex.job_file f ON f.job_id = job.id
+    UNION ALL
     SELECT 12, 'effect_vote', to_json(v), e.job_id, v.call
     FROM job JOIN cortex.effect e ON e.job_id = job.id JOIN cortex.effect_vote v ON v.effect_id = e.id
 ) line

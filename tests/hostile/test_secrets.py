@@ -66,7 +66,7 @@ def read(folder: Path, path: str) -> str:
         folder=folder,
         confiner=Confiner(means=Confinement.NONE),
     )
-    return read_file(context, path)
+    return str(read_file(context, path))
 
 
 WAYS = ["token", "./token", "sub/../token", "link", "sub/hard", "sub/deep/up", "readme/../token"]

@@ -1,13 +1,6 @@
-"""Jobs in memory, with a scripted model."""
+"""Jobs in memory with a scripted model, and on pods."""
 
-from collections.abc import Iterator
+from tests.e2e.conftest import agent, database, gate, model, pods
+from tests.unit.testing.conftest import harness
 
-import pytest
-
-from cortex.testing import Cortex
-
-
-@pytest.fixture
-def harness() -> Iterator[Cortex]:
-    with Cortex() as made:
-        yield made
+__all__ = ["agent", "database", "gate", "harness", "model", "pods"]

@@ -12,6 +12,7 @@ TRUNCATE = "TRUNCATE cortex.{table}"
 COLUMNS = {
     "job_history": "attempt",
     "job_step": "output",
+    "job_file": "content",
     "job_attempt": "error",
     "agent_version": "spec",
     "flow_version": "spec",
@@ -47,7 +48,7 @@ def test_the_runtime_cannot_remove_records(database: str, table: str, statement:
 
 
 @pytest.mark.parametrize("statement", [UPDATE, DELETE, TRUNCATE])
-@pytest.mark.parametrize("table", ["job_history", "job_step"])
+@pytest.mark.parametrize("table", ["job_history", "job_step", "job_file"])
 def test_even_the_owner_only_appends(database: str, table: str, statement: str) -> None:
     submit(database, "work")
     with pytest.raises(asyncpg.CheckViolationError, match=f"cortex.{table} is append-only"):

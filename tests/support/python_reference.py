@@ -36,7 +36,11 @@ class Section:
 
 
 SECTIONS: Final = (
-    Section("Jobs", ("job", "Context", "ModelOptions", "Retry", "resource"), ("digest", "chores")),
+    Section(
+        "Jobs",
+        ("job", "Context", "File", "ModelOptions", "Retry", "resource"),
+        ("digest", "chores"),
+    ),
     Section(
         "Tools and effects",
         ("tool", "ToolContext", "Invocation", "Applied", "NotApplied", "Unknown"),
@@ -112,6 +116,8 @@ INTERNAL: Final = frozenset(
         *(f"Options.{each}" for each in ("of", "check")),
         "JobEvent.position",
         "ModelOptions.to_json",
+        "Context.keep_files",
+        *(f"File.{each}" for each in ("content", "stored", "of_block")),
         *(f"Model.{each}" for each in ("begin", "answer_after")),
     }
 )

@@ -1,9 +1,14 @@
 """A tool's answer as JSON for the record and the model."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
+
+from cortex.domain.errors import InvalidValueError
+from cortex.domain.file import File
+from cortex.durable.files import decoded
 
 SHOWN_BLOCKS_MAX: Final = 1_000
 
@@ -12,25 +17,35 @@ def output_of(result: Any) -> Any:
     """Return what the library's `CallToolResult` says: its structure, else its text.
 
     A tool that returns a structure also sends it as text, for clients that know none: then the
-    structure is enough. What is neither becomes a line that says what it was.
+    structure is enough. Images beside no structure are files. What is neither becomes a line that
+    says what it was.
     """
-    parts = [_part(each) for each in result.content[:SHOWN_BLOCKS_MAX]]
+    parts: list[str | File] = [_part(each) for each in result.content[:SHOWN_BLOCKS_MAX]]
     if (left_out := len(result.content) - len(parts)) > 0:
         parts.append(f"[{left_out} more parts left out]")
     structure = result.structured_content
+    texts = [str(each.stored) if isinstance(each, File) else each for each in parts]
     if structure is None:
-        return "\n".join(parts)
-    others = [each for each in parts if not _is_same(each, structure)]
+        has_files = any(isinstance(each, File) for each in parts)
+        return parts if has_files else "\n".join(texts)
+    others = [each for each in texts if not _is_same(each, structure)]
     return {"structured": structure, "text": "\n".join(others)} if others else structure
 
 
 def text_of(result: Any) -> str:
     """Return an answer as text, such as that of a tool that has failed."""
     output = output_of(result)
-    return output if isinstance(output, str) else orjson.dumps(output).decode()
+    return output if isinstance(output, str) else orjson.dumps(output, default=str).decode()
 
 
-def _part(block: Any) -> str:
+def _part(block: Any) -> str | File:
+    if block.type == "image":
+        with suppress(InvalidValueError):
+            return decoded(block.data, name=None, what="the image")
+    return _line(block)
+
+
+def _line(block: Any) -> str:
     match block.type:
         case "text":
             return str(block.text)

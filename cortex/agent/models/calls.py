@@ -13,11 +13,13 @@ import trio
 
 from cortex.agent.models.client import CallLimits, ModelClient
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.files import PromptFiles
 from cortex.agent.models.output_tool import OutputTool
 from cortex.domain.budget import estimate_of
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import CLIENT_NOT_LOADED, UNREADABLE, Failure, FailureClass
+from cortex.domain.file import stored_in
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.redaction import clean_text
 from cortex.domain.usage import Usage
@@ -51,6 +53,7 @@ class ModelCalls:
     facts: Facts
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
+    files: PromptFiles = attrs.field(factory=PromptFiles)
 
     async def capabilities(self, model: str) -> Capabilities:
         return self.client.capabilities(model)
@@ -82,12 +85,22 @@ class ModelCalls:
         )
 
     async def _once(self, request: ModelRequest, caller: Caller) -> StepOutcome:
+        if not any(True for _ in stored_in(request.messages)):
+            return await self._admitted(request, caller)
+        capabilities = self.client.capabilities(request.model)
+        async with self.files.put_in(request, caller, capabilities) as filled:
+            return await self._admitted(request, caller, filled)
+
+    async def _admitted(
+        self, request: ModelRequest, caller: Caller, filled: ModelRequest | None = None
+    ) -> StepOutcome:
+        """Make the call if breaker and budgets permit; `filled`: with the contents of files."""
         async with self.breakers.admit(f"llm:{request.model}") as admission:
             estimate = estimate_of(request, caller.prices)
             reservation = await self.budget_guard.reserve(
                 caller, model=request.model, estimate=estimate
             )
-            return await self._booked(request, caller, reservation, admission)
+            return await self._booked(filled or request, caller, reservation, admission)
 
     async def _booked(
         self,

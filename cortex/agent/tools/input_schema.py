@@ -4,6 +4,7 @@ from typing import Any
 
 import docstring_parser
 
+from cortex.domain.file import File
 from cortex.durable.class_fields import has_fields
 from cortex.durable.json_schema import (
     Schema,
@@ -44,6 +45,8 @@ def summary(docstring: str) -> str:
 def _of_class(cls: type, outer: tuple[type, ...]) -> Schema | None:
     if is_model(cls):
         return model_schema(cls)
+    if cls is File and not outer:
+        return {}  # in a result: see `Toolbox`
     return _object(cls, outer) if has_fields(cls) else None
 
 

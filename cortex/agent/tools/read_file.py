@@ -3,17 +3,21 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import PurePath
 
 from cortex.agent.tools.tool import ToolContext, tool
 from cortex.agent.workspace.fitting import FOLDER as KEPT_OUTPUT
 from cortex.agent.workspace.jail import open_file
 from cortex.domain.errors import InvalidValueError, NotFoundError, RejectedError
+from cortex.domain.file import DOCUMENT_BYTES_MAX, File
+from cortex.domain.image_facts import sniffed
 from cortex.domain.redaction import begun_in, ended_in, knows_any, redact
 
 READ_BYTES_DEFAULT = 65_536
 READ_BYTES_MAX = 262_144
 # UTF-8 uses at most four bytes for a character, three of which are continuations.
 CONTINUATION_MAX = 3
+SNIFFED_BYTES = 4_096
 OVERLAP_BYTES = 65_536
 """Read before a piece, to find the beginning of a secret."""
 CONTINUATION_MASK, CONTINUATION = 0b1100_0000, 0b1000_0000
@@ -22,11 +26,11 @@ CONTINUATION_MASK, CONTINUATION = 0b1100_0000, 0b1000_0000
 @tool(timeout=30, local=True)
 def read_file(
     context: ToolContext, path: str, offset: int = 0, limit: int = READ_BYTES_DEFAULT
-) -> str:
-    """Read a text file and return its content.
+) -> str | File:
+    """Read a text file and return its content, or look at an image or a PDF file.
 
-    A longer file is returned in pieces: the last line then says with which offset to call again.
-    Binary files and symlinks are refused.
+    A longer text is returned in pieces: the last line then says with which offset to call again.
+    Other binary files and symlinks are refused.
 
     Args:
         path: The file, relative to the working folder, such as "src/main.py".
@@ -46,8 +50,13 @@ def read_file(
         piece = os.pread(file, wanted + CONTINUATION_MAX, offset)
         before_bytes = min(offset, OVERLAP_BYTES) if knows_any() else 0
         before = os.pread(file, before_bytes, offset - before_bytes)
+        if offset == 0 and sniffed(piece[:SNIFFED_BYTES]) is not None:
+            return File(os.pread(file, DOCUMENT_BYTES_MAX + 1, 0), name=PurePath(path).name)
     if b"\0" in piece:
-        raise RejectedError(f"{path!r} is a binary file of {size} bytes", hint="only text is read")
+        raise RejectedError(
+            f"{path!r} is a binary file of {size} bytes",
+            hint="only text, images and PDF files are read",
+        )
     start = _character_start(piece, 0)
     before += piece[:start]
     end = _character_start(piece, wanted) if len(piece) > wanted else len(piece)

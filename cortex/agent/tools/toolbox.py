@@ -42,8 +42,10 @@ from cortex.domain.errors import (
     UnavailableError,
     UsageError,
 )
+from cortex.domain.file import File
 from cortex.domain.key_shapes import is_long, masked_value
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
+from cortex.durable.files import files_in, keep_all, referred
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import Guard, guard_of
 from cortex.durable.resources import Resources
@@ -331,9 +333,36 @@ async def _run(
         resources=attempt.services.resources,
     )
     result = await attempt.services.meter.timed(tool.name, invoke)
+    if files := files_in(result):
+        result = await _kept_files(attempt, files, result, is_effect=is_effect)
     if call.said is not None:  # a model asked: it is text, and no code computes with it
         result = await _masked(result, is_effect=is_effect)
     return await fitted(result, workspace=workspace, key=call.key, is_effect=is_effect, quota=quota)
+
+
+async def _kept_files(
+    attempt: Attempt, files: Sequence[File], result: Any, *, is_effect: bool
+) -> Any:
+    """Keep the files of a result beside the record; return it with references to them.
+
+    An effect does not fail because of its result: then its files are only named.
+    """
+    with trio.CancelScope(shield=is_effect) as keeping:
+        if is_effect:
+            keeping.deadline = trio.current_time() + WRITE_S
+        try:
+            await keep_all(attempt, files)
+        except CortexError:
+            if not is_effect:
+                raise
+        else:
+            return referred(result)
+    named = [str(each) if isinstance(each, File) else each for each in _listed(result)]
+    return named if isinstance(result, list) else named[0]
+
+
+def _listed(result: Any) -> list[Any]:
+    return result if isinstance(result, list) else [result]
 
 
 async def _masked(result: Any, *, is_effect: bool) -> Any:

@@ -36,6 +36,9 @@ _BY_NOTIFICATION: Final = (SEND_NOTIFICATION,)
 ALLOWED: Final[Mapping[str, Allowed]] = {
     "models.capabilities": Allowed(),
     "models.respond": Allowed(),
+    "files.keep": Allowed(
+        known={"lineage_id": lambda claim: claim.lineage_id or claim.lease.job_id}
+    ),
     "specs.newest_agent": Allowed(),
     "specs.agent": Allowed(),
     "specs.flow": Allowed(),

@@ -180,6 +180,7 @@ class _Runner:
         services = Services(
             models=pod("models"),
             tools=self._parts.tools,
+            files=pod("files"),
             specs=pod("specs"),
             policies=pod("policies", known_limits=lambda _: None),
             breakers=_Breakers(line),

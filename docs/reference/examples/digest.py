@@ -1,8 +1,10 @@
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx2
+import trio
 
-from cortex import Context, RejectedError, Retry, TimedOutError, TransientError, job, resource
+from cortex import Context, File, RejectedError, Retry, TimedOutError, TransientError, job, resource
 
 
 @resource
@@ -25,6 +27,13 @@ async def patient(ctx: Context, url: str) -> int | None:
     except TimedOutError:
         ctx.log("no answer", level="warning", url=url)
         return None
+
+
+@job
+async def describe(ctx: Context, path: str) -> str:
+    photo = File(await trio.to_thread.run_sync(Path(path).read_bytes))
+    messages = [{"role": "user", "content": [photo, "What is in this picture?"]}]
+    return (await ctx.llm("look", model="claude-sonnet-5", messages=messages)).text
 
 
 async def fetch(url: str, client: httpx2.AsyncClient) -> int:

@@ -7,7 +7,7 @@ from tests.support.servers.postgres import sql
 
 _OF_JOB = (
     *("job_history", "job_attempt", "timeout_event", "job_step", "effect", "approval"),
-    *("dead_letter", "fact", "log_line"),
+    *("dead_letter", "fact", "log_line", "job_file"),
 )
 
 
@@ -118,9 +118,21 @@ def with_everything(dsn: str, job_id: UUID) -> None:
         """,
         job_id,
     )
+    _with_file(dsn, job_id)
     sql(
         dsn,
         "INSERT INTO cortex.fact (type, subtype, job_id) VALUES ('error', 'broken', $1)",
+        job_id,
+    )
+
+
+def _with_file(dsn: str, job_id: UUID) -> None:
+    sql(
+        dsn,
+        """
+        INSERT INTO cortex.job_file (job_id, sha256, media_type, size, content)
+        VALUES ($1, sha256('GIF89a'), 'image/gif', 6, 'GIF89a')
+        """,
         job_id,
     )
 

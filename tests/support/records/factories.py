@@ -64,6 +64,7 @@ from cortex.store import jobs as store_jobs
 from cortex.store import tasks
 from cortex.store.pods import Pod, Vitals
 from cortex.testing.ledger import Ledger
+from cortex.testing.model import KeptFiles
 from cortex.testing.services import Admitted, TypePolicies
 from cortex.testing.steps import StepRecord
 from tests.support.records.bulk import BulkList
@@ -375,6 +376,7 @@ def services(**fields: Any) -> Services:
     defaults: dict[str, Any] = {
         "models": EchoModel(),
         "tools": EchoTools(),
+        "files": KeptFiles(),
         "specs": NoSpecs(),
         "policies": DefaultPolicies(),
         "breakers": ClosedBreakers(),

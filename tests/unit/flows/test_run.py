@@ -571,7 +571,7 @@ async def test_agents_work_side_by_side_with_rules_of_their_own() -> None:
     for _ in range(2):
         context = a_context(run.record, run.claim, **lent)
         result = await FlowRun(context, spec, version=1, inputs={}).run()
-        assert result.result == {"text": "two", "steps": 1}
+        assert result.result == {"text": "two", "steps": 1, "output": None}
     assert sorted(run.record.keys) == ["one agent", "one: 1 model", "two agent", "two: 1 model"]
     assert set(asked) == set(ids.values())
     assert len(run.model.asked) == 2

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cortex.domain.canonical import canonical, is_deep
 from cortex.domain.effect import EffectStatus
+from cortex.domain.file import shown
 from cortex.domain.job import JobStatus, StepKind
 from cortex.domain.safe import safe
 from cortex.store.job_screen import TEXT_CHARS_MAX, StepDetail, WatchedJob
@@ -242,7 +243,7 @@ def _decoded(text: str | None) -> Any:
 
 
 def _value(text: str, width: int) -> Iterator[Line]:
-    value = _decoded(text)
+    value = shown(_decoded(text))
     if value is None and text != "null":
         yield from text_lines(text, width)
     elif isinstance(value, str):

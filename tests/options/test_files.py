@@ -1,0 +1,300 @@
+"""Images and PDF files: in prompts, messages and results, kept once, put in when they are sent."""
+
+# ruff: noqa: RUF001 -- sizes as people write them
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from cortex import Context, File, tool
+from cortex import job as declared
+from cortex.agent.models.files import IMAGES_MAX, Room
+from cortex.demo.validation import refusal_of
+from cortex.domain.budget import estimate_of
+from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.file import IMAGE_BYTES_MAX, StoredFile, shown, stored_in
+from cortex.domain.image_facts import sniffed
+from cortex.domain.model import Capabilities, ModelRequest
+from cortex.domain.prices import LIST_PRICES
+from cortex.jobs.llm_generate import llm_generate
+from cortex.testing import Cortex, agent
+from tests.options.files import pdf, png
+
+PHOTO = png(64, 48)
+JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0001108003000400301110002") + b"x"
+GIF = b"GIF89a" + bytes.fromhex("40003000") + b"\0" * 9
+WEBP_VP8X = b"RIFF\0\0\0\0WEBPVP8X" + bytes.fromhex("0a000000000000003f00002f0000")
+WEBP_VP8L = b"RIFF\0\0\0\0WEBPVP8L" + bytes.fromhex("000000002f3fc00b00")
+
+
+# --- what a file is
+
+
+@pytest.mark.parametrize(
+    "content, media_type",
+    [
+        (PHOTO, "image/png"),
+        (JPEG, "image/jpeg"),
+        (GIF, "image/gif"),
+        (WEBP_VP8X, "image/webp"),
+        (WEBP_VP8L, "image/webp"),
+    ],
+)
+def test_image_is_known_by_its_content(content: bytes, media_type: str) -> None:
+    file = File(content, name="a.txt").stored
+    assert (file.media_type, file.width, file.height) == (media_type, 64, 48)
+    assert StoredFile.of(file.block()) == file
+    for end in range(len(content)):
+        sniffed(content[:end])  # a cut file raises nothing
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_pages_of_a_pdf_are_counted(packed: bool) -> None:
+    file = File(pdf(3, packed=packed), name="a.pdf").stored
+    assert (file.media_type, file.pages) == ("application/pdf", 3)
+    assert str(file).startswith("[a.pdf PDF, 3 pages, ")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"hello", "file 'x' is none that models can see: it begins with b'hello'"),
+        (b"", "file 'x' is none that models can see: it begins with b''"),
+        (png(8001, 1), "file 'x' is 8001×1, at most 8000 on a side"),
+        (
+            PHOTO + b"\0" * IMAGE_BYTES_MAX,
+            f"file 'x' has {IMAGE_BYTES_MAX + len(PHOTO):,} bytes of PNG, at most 3,932,160",
+        ),
+        (pdf(101), "file 'x' has 101 pages, at most 100"),
+    ],
+)
+def test_file_that_no_model_sees_is_named(content: bytes, message: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        File(content, name="x")
+    assert caught.value.message == message
+    assert caught.value.hint
+
+
+def test_facts_stand_for_the_content() -> None:
+    assert str(File(PHOTO, name="photo.png").stored) == "[image photo.png 64×48 PNG, 88 bytes]"
+
+
+def test_people_see_facts_in_place_of_references() -> None:
+    output = [File(PHOTO, name="a.png").stored.block(), {"more": ["drawn"]}]
+    assert shown(output) == ["[image a.png 64×48 PNG, 88 bytes]", {"more": ["drawn"]}]
+
+
+# --- messages of calls
+
+
+@declared
+async def look(ctx: Context) -> str:
+    photo = File(PHOTO, name="photo.png")
+    question = [{"role": "user", "content": [photo, "What is it?"]}]
+    first = await ctx.llm("look", model="m", messages=question)
+    more = [*question, first.as_message(), {"role": "user", "content": [photo, "Sure?"]}]
+    return (await ctx.llm("again", model="m", messages=more)).text
+
+
+def sources(request: ModelRequest) -> list[dict[str, Any]]:
+    """The sources of all files in a request, in their order."""
+    found: list[dict[str, Any]] = []
+
+    def walk(content: Any) -> None:
+        for block in content if isinstance(content, list) else ():
+            if "source" in block:
+                found.append(block["source"])
+            walk(block.get("content"))
+
+    for message in request.messages:
+        walk(message["content"])
+    return found
+
+
+async def test_request_has_the_content_and_the_record_a_reference(harness: Cortex) -> None:
+    harness.model.script(["A square.", "Yes."])
+    run = await harness.run(look)
+    assert run.result == "Yes."
+    first, second = harness.model.requests
+    data = base64.b64encode(PHOTO).decode()
+    assert sources(first) == [{"type": "base64", "media_type": "image/png", "data": data}]
+    assert sources(second) == sources(first) * 2
+    assert refusal_of(first.to_json()) is None
+    run.replays()
+    assert await harness.crash_everywhere(look) >= 4
+
+
+async def test_inline_content_is_kept_beside_the_record(harness: Cortex) -> None:
+    harness.model.says("A square.")
+    source = {"type": "base64", "media_type": "image/gif", "data": base64.b64encode(PHOTO).decode()}
+    content = [{"type": "image", "source": source}, {"type": "text", "text": "What is it?"}]
+    run = await harness.run(
+        llm_generate, model="m", messages=[{"role": "user", "content": content}]
+    )
+    assert run.result.text == "A square."
+    assert sources(harness.model.requests[0])[0]["media_type"] == "image/png", "by its content"
+    source["data"] = "no base64"
+    run = await harness.run(
+        llm_generate, model="m", messages=[{"role": "user", "content": content}]
+    )
+    assert "llm_generate: the data is not base64" in str(run.error)
+
+
+async def test_reference_of_another_job_is_refused(harness: Cortex) -> None:
+    harness.model.says("A square.")
+    content = [File(PHOTO, name="a.png").stored.block()]
+    run = await harness.run(
+        llm_generate, model="m", messages=[{"role": "user", "content": content}]
+    )
+    assert str(run.error).startswith("[image a.png 64×48 PNG, 88 bytes] is not in the record of")
+
+
+async def test_model_without_images_is_named(harness: Cortex) -> None:
+    harness.model.capabilities = Capabilities(images=False)
+    run = await harness.run(look)
+    assert isinstance(run.error, RejectedError)
+    message = "model 'm' takes no images, such as [image photo.png 64×48 PNG, 88 bytes]"
+    assert run.error.message == message
+    assert run.error.hint == "leave it out, or name a model that takes them"
+
+
+async def test_request_with_too_many_images_is_refused_here(harness: Cortex) -> None:
+    images = [File(png(1, 1, color=number)) for number in range(IMAGES_MAX + 1)]
+    content = [each.stored.block() for each in images]
+    run = await harness.run(
+        llm_generate, model="m", messages=[{"role": "user", "content": content}]
+    )
+    assert "the request has 101 images, at most 100" in str(run.error)
+
+
+# --- agents
+
+
+@tool
+async def draw(number: int) -> list[File | str]:
+    """Draw a picture."""
+    return [File(png(number, 48)), "drawn"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "agents.yaml"
+    path.write_text("name: viewer\nmodel: m\nsystem: s\ntools: [draw, read_file]\n")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "photo.png").write_bytes(PHOTO)
+    (tmp_path / "work" / "paper.pdf").write_bytes(pdf(2))
+    (tmp_path / "work" / "notes.txt").write_text("%notes")
+    return path
+
+
+async def test_agent_sees_the_files_of_its_prompt(harness: Cortex, file: Path) -> None:
+    viewer = agent(file, tools=[draw])
+    inline = {"name": "inline.png", "data": base64.b64encode(png(2, 2)).decode()}
+    given = {"folder": str(file.parent / "work"), "files": ["photo.png", "paper.pdf", inline]}
+    harness.model.says("A square.")
+    run = await harness.run(viewer, prompt="What is it?", **given)
+    assert run.steps == ["files", "1 model"]
+    content = harness.model.requests[0].messages[0]["content"]
+    assert [each["type"] for each in content] == ["image", "document", "image", "text"]
+    assert content[1]["title"] == "paper.pdf"
+    run.replays()
+    assert await harness.crash_everywhere(viewer, prompt="What is it?", **given) >= 4
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        (["../agents.yaml"], "'../agents.yaml'"),
+        (["none.png"], "'none.png'"),
+        (["notes.txt"], "file 'notes.txt' is none that models can see"),
+        ([{"data": "%"}], "files: the data is not base64"),
+        (["photo.png"] * 21, "files: 21 files, at most 20"),
+    ],
+)
+def test_file_that_a_prompt_cannot_have_is_named(
+    harness: Cortex, file: Path, files: list[Any], message: str
+) -> None:
+    folder = str(file.parent / "work")
+    viewer = agent(file, tools=[draw])
+    run = harness.run_sync(viewer, prompt="What is it?", folder=folder, files=files)
+    assert message in str(run.error)
+
+
+def test_path_of_a_prompts_file_needs_a_folder(harness: Cortex, file: Path) -> None:
+    run = harness.run_sync(agent(file, tools=[draw]), prompt="What?", files=["photo.png"])
+    assert "files: 'photo.png' needs a folder that it is in" in str(run.error)
+
+
+async def test_agent_sees_the_files_of_results(harness: Cortex, file: Path) -> None:
+    viewer = agent(file, tools=[draw])
+    read = {"tool": "read_file", "input": {"path": "photo.png"}}
+    harness.model.script([{"tool": "draw", "input": {"number": 5}}, read, "Squares."])
+    given = {"prompt": "Draw.", "folder": str(file.parent / "work")}
+    run = await harness.run(viewer, **given)
+    assert run.result.text == "Squares."
+    last = harness.model.requests[-1]
+    assert len(sources(last)) == 2
+    assert refusal_of(last.to_json()) is None
+    text = last.messages[2]["content"][0]["content"][0]["text"]
+    assert text.startswith("[image 5×48 PNG, ")
+    assert text.endswith("\ndrawn")
+    run.replays()
+    assert await harness.crash_everywhere(viewer, **given) >= 8
+
+
+async def test_result_says_what_a_model_cannot_see(harness: Cortex, file: Path) -> None:
+    harness.model.capabilities = Capabilities(images=False)
+    harness.model.script([{"tool": "draw", "input": {"number": 5}}, "I cannot see it."])
+    run = await harness.run(agent(file, tools=[draw]), prompt="Draw.")
+    assert run.result.text == "I cannot see it."
+    result = harness.model.requests[-1].messages[2]["content"][0]["content"]
+    assert result[1]["type"] == "text"
+    assert result[1]["text"].endswith(": this model takes no images")
+
+
+# --- memory and money
+
+
+async def test_room_is_given_in_turn_and_never_exceeded() -> None:
+    room, order = Room(100), list[int]()
+    ends = [trio.Event() for _ in range(5)]
+    impatient = trio.CancelScope()
+
+    async def use(number: int, size: int, scope: trio.CancelScope) -> None:
+        with scope:
+            async with room.taken(size):
+                order.append(number)
+                await ends[number].wait()
+
+    async with trio.open_nursery() as nursery:
+        for number, size in enumerate((60, 500, 70, 40, 60)):
+            scope = impatient if number == 2 else trio.CancelScope()
+            nursery.start_soon(use, number, size, scope)
+            await wait_all_tasks_blocked()
+        assert order == [0], "none overtakes one that waits for all of it"
+        impatient.cancel()
+        ends[0].set()
+        await wait_all_tasks_blocked()
+        assert order == [0, 1]
+        ends[1].set()
+        await wait_all_tasks_blocked()
+        assert order == [0, 1, 3, 4]
+        ends[3].set()
+        ends[4].set()
+    async with room.taken(100):
+        pass
+
+
+def test_estimate_counts_files_and_not_their_bytes() -> None:
+    content = [File(PHOTO).stored.block(), File(pdf(3)).stored.block()]
+    request = ModelRequest(
+        model="claude-sonnet-5", messages=({"role": "user", "content": content},), max_tokens=10
+    )
+    estimate = estimate_of(request, LIST_PRICES)
+    assert 12_000 < estimate.input_tokens < 13_000
+    assert 29_000 < estimate.tokens < 30_000
+    assert len(list(stored_in(request.messages))) == 2
