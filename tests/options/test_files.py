@@ -282,7 +282,7 @@ async def test_room_is_given_in_turn_and_never_exceeded() -> None:
         assert order == [0, 1]
         ends[1].set()
         await wait_all_tasks_blocked()
-        assert order == [0, 1, 3, 4]
+        assert (order[:2], {*order[2:]}) == ([0, 1], {3, 4})
         ends[3].set()
         ends[4].set()
     async with room.taken(100):
