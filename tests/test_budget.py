@@ -47,7 +47,7 @@ BUDGETS_S: Final = {
     "tests/mcp": 6.0,  # three of them kill pods; the programs of the others start within 30 ms
     "tests/options": 2.5,  # what is asked of models: options, output, files
     "tests/providers": 4.0,  # the clients of models, against a strict fake of each API
-    "tests/mcp_server": 8.0,  # an assistant and its server, most of them in the test's process
+    "tests/mcp_server": 10.0,  # an assistant and its server, most of them in the test's process
     "tests/runtime": 22.5,
     "tests/sql": 10.5,
     "tests/store": 60.0,

@@ -14,7 +14,7 @@ import click
 import trio
 
 from cortex.cli.asking import MAKE_TOKEN, TOKEN_VARIABLE
-from cortex.cli.options import Command, Options
+from cortex.cli.options import Command, Options, completions
 from cortex.cli.screen.logs import configure_logs
 from cortex.cli.target import database, settings_from
 from cortex.config import host_and_port
@@ -50,6 +50,7 @@ def _words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
     multiple=True,
     callback=_words,
     metavar="A,B",
+    shell_complete=lambda *given: completions(WORDS, given[-1]),
     help="What assistants may do beside reading: submit, approve, retry, cancel  [nothing].",
 )
 @click.option(

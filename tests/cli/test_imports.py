@@ -13,6 +13,8 @@ at_start = set(sys.modules)
 {before}
 print("--", *sorted(set(sys.modules) - at_start), sep="\\n")
 """
+PROVIDERS = {"anthropic", "google", "httpx", "httpx2", "mcp", "mcp_types", "openai"}
+"""Clients of models and of servers of tools, and what they send requests with."""
 RUN = "from cortex.cli.main import run; assert run({words!r}) == 0"
 
 
@@ -81,10 +83,20 @@ def test_listing_jobs_imports_no_other_records(cortex: Cortex) -> None:
     assert not modules & {"cortex.domain.drain", "cortex.domain.timeouts", "cortex.view.pods"}
 
 
+def test_cortex_and_its_agents_import_no_provider(cortex_nowhere: Cortex) -> None:
+    assert not others(imported(cortex_nowhere, "import cortex")) & PROVIDERS
+    names = (
+        "from cortex import *; import cortex.agent.loop, cortex.agent.spec, cortex.durable.context"
+    )
+    modules = imported(cortex_nowhere, names)
+    assert "cortex.agent.spec" in modules
+    assert not others(modules) & PROVIDERS
+
+
 def test_a_pod_imports_no_client_screen_or_page(cortex_nowhere: Cortex) -> None:
     modules = imported(cortex_nowhere, "import cortex.cli.run.up")
     assert {"trio", "structlog", "cortex.runtime.pod"} <= modules
-    heavy = {"anthropic", "httpx2", "hypercorn", "jinja2", "pydantic", "pygments", "rich"}
+    heavy = {"hypercorn", "jinja2", "pydantic", "pygments", "rich", *PROVIDERS}
     assert not others(modules) & {*heavy, "starlette", "textual", "yaml"}
     assert not rooms(modules) & {"bench", "demo", "http", "view"}
 

@@ -1,15 +1,18 @@
 """`cortex mcp` on stdin and stdout, as a process."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from cortex.http.mcp.stdio import LINE_BYTES_MAX
 from tests.support.assistant import token_of
 from tests.support.command_line import Cortex
+from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
 from tests.support.mcp_command import McpCommand
 
@@ -48,6 +51,29 @@ def test_a_signal_ends_it_while_a_call_waits(
     assert '"jobs"' in mcp_command.call("list_jobs"), "one call does not hold up another"
     os.kill(mcp_command.process.pid, signal.SIGTERM)
     assert ended_in(mcp_command) < END_S
+
+
+def test_a_signal_ends_the_server_of_many(mcp_command: McpCommand, shared_database: str) -> None:
+    process = mcp_command.popen("--http", "127.0.0.1:0")
+    assert process.stderr is not None
+    lines = (line.decode() for line in process.stderr)
+    url = next(found[0] for line in lines if (found := re.search(r"http://[\d.:]+/mcp", line)))
+    token = token_of(shared_database, "viewer")
+    sent = Request(  # noqa: S310 -- http
+        url,
+        data=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}',
+        headers={
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+        },
+    )
+    with urlopen(sent, timeout=WITHIN_S) as answer:  # noqa: S310 -- http
+        assert b'"result":{}' in answer.read()
+    process.terminate()
+    began = time.monotonic()
+    assert process.wait(WITHIN_S) == 0
+    assert time.monotonic() - began < END_S
 
 
 @pytest.mark.parametrize(

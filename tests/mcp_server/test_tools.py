@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from cortex.domain.job_feed import CodeWait
 from cortex.http.mcp import answers, service, tools
 from cortex.http.mcp.tools import TOOLS
 from cortex.postgres.database import Profile
+from cortex.runtime.clients.result_waiters import ResultWaiters
 from tests.support.assistant import LEGACY, Person, assistant, token_of
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
@@ -66,6 +68,20 @@ def test_schemas_are_those_of_the_routes(shared_database: str) -> None:
     assert "idempotency_key" in schemas["submit_job"]["properties"]
     assert not {"arguments", "confirm"} & schemas["approve_approval"]["properties"].keys()
     assert all(each["additionalProperties"] is False for each in schemas.values())
+
+
+def test_a_submitter_gets_tools_for_their_own_jobs_alone(shared_database: str, life: Life) -> None:
+    life.type()
+    others = str(life.job())
+    token = token_of(shared_database, "submitter", name="sam")
+    with assistant(shared_database, EVERYTHING, token=token) as ask:
+        offered = ask.tools()
+        mine = ask("submit_job", type="digest").document["id"]
+        assert ask("why_job", job_id=mine).document["job"] == mine
+        assert "does not exist" in ask("why_job", job_id=others).error
+        assert "needs the role viewer" in ask("list_jobs").error
+    assert {"submit_job", "show_job", "why_job", "wait_for_job"} <= offered.keys()
+    assert not {"list_jobs", "cancel_job", "list_logs", "list_approvals"} & offered.keys()
 
 
 # --- bad input
@@ -131,6 +147,22 @@ def test_waiting_reports_progress_and_says_why_it_goes_on(
     assert ask.progress, "a wait of several turns reports each"
     assert {total for _, total, _ in ask.progress} == {0.1}
     assert ask.progress[0][2] == found["sentence"]
+
+
+def test_waiting_for_a_job_without_code_asks_only_once_a_turn(
+    shared_database: str, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "TURN_S", 0.1)
+
+    async def waits(*_: Any) -> CodeWait:
+        return CodeWait(None)
+
+    monkeypatch.setattr(ResultWaiters, "result", waits)
+    life.type()
+    job_id = str(life.job())
+    with assistant(shared_database) as ask:
+        ask("wait_for_job", job_id=job_id, timeout_s=0.35)
+    assert 2 <= len(ask.progress) <= 5
 
 
 def test_waiting_returns_how_a_job_ended(shared_database: str, life: Life) -> None:

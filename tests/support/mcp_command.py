@@ -49,8 +49,10 @@ class McpCommand:
         assert self._process is not None
         return self._process
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None) -> None:
-        """Start it, and shake hands."""
+    def popen(
+        self, *arguments: str, env: dict[str, str] | None = None
+    ) -> "subprocess.Popen[bytes]":
+        """Start it."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cortex", "mcp", *arguments],
             cwd=self._cortex.folder,
@@ -59,6 +61,11 @@ class McpCommand:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        return self._process
+
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+        """Start it, and shake hands."""
+        self.popen(*arguments, env=env)
         threading.Thread(target=self._read, daemon=True).start()
         assert self.ask("initialize", **HELLO)["result"]["serverInfo"]["name"] == "cortex"
         self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})

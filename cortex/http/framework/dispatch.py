@@ -189,7 +189,7 @@ class _Resource:
         if (named := PARAMS.get(route.tenancy)) is not None:
             name, kind = named
             await require_own(self._api.port, principal, kind, [requested.path[name]])
-            if _reads_own(route, principal):
+            if reads_own(route, principal):
                 await require_submitted(self._api.port, principal, requested.path[name])
         response = await route.handle(requested, self._api)
         is_confined = route.tenancy is not Tenancy.FILTERED or requested.tenant_use.is_read
@@ -217,7 +217,7 @@ class _Resource:
         if (
             isinstance(route.role, Role)
             and not principal.may(route.role)
-            and not _reads_own(route, principal)
+            and not reads_own(route, principal)
         ):
             raise ForbiddenError(
                 lacks(principal, route.role), hint="ask an admin for a token that has it"
@@ -228,7 +228,7 @@ class _Resource:
                 raise RateLimitedError("too many requests with this token", wait_s=wait_s)
 
 
-def _reads_own(route: Route, principal: Principal) -> bool:
+def reads_own(route: Route, principal: Principal) -> bool:
     """Whether the route reads one job, for a caller who may read those that they submitted."""
     is_reading = route.method is Method.GET and route.role is Role.VIEWER
     return is_reading and route.tenancy is Tenancy.JOB and is_submitter(principal)

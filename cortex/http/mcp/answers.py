@@ -5,6 +5,7 @@ cannot get out; invisible and reordering characters are written as escapes.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
@@ -26,6 +27,7 @@ NOTICE: Final = (
 _CUTS: Final = (4_000, 1_000, 250, 80)
 """Characters that each text keeps, tried in turn until the document fits."""
 _ROWS_KEPT: Final = 20
+_HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooLongError(CortexError):
@@ -39,18 +41,36 @@ def shown(text: str, *, hides: AbstractSet[str] = frozenset(), is_exact: bool = 
 
     Long texts are cut, and counted, unless it `is_exact`. Raises `TooLongError`.
     """
+    try:
+        return _shown(text, hides=hides, is_exact=is_exact)
+    except RecursionError as error:
+        raise TooLongError(
+            "the document is nested too deep", hint="look at it with the `cortex` command"
+        ) from error
+
+
+def _shown(text: str, *, hides: AbstractSet[str], is_exact: bool) -> str:
     if hides:
         text = _dumped(_without(_loaded(text), hides))
     most = EXACT_CHARS_MAX if is_exact else CHARS_MAX
-    if len(made := escaped(text)) <= most:
+    if (made := _escaped(text, most)) is not None:
         return made
     if not is_exact:
         document = _loaded(text)
         for chars in _CUTS:
-            made = escaped(_dumped(_cut(document, chars)))
-            if len(made) <= most:
+            if (made := _escaped(_dumped(_cut(document, chars)), most)) is not None:
                 return made
-    raise TooLongError(f"the document has {len(made):,} characters, more than {most:,}")
+    raise TooLongError(
+        f"the document has {len(text):,} characters, more than {most:,}",
+        hint="ask for fewer rows with limit, or look at it with the `cortex` command",
+    )
+
+
+def _escaped(text: str, most: int) -> str | None:
+    """Return the text with its escapes; None if it is longer then, or before."""
+    if len(text) > most or len(made := escaped(text)) > most:
+        return None
+    return made
 
 
 def error_line(code: str, message: str, hint: str | None) -> str:
@@ -68,7 +88,23 @@ class _Number(str):
 
 
 def _loaded(text: str) -> Any:
-    return json.loads(text, parse_int=_Number, parse_float=_Number)
+    document = json.loads(text, parse_int=_Number, parse_float=_Number)
+    return _encodable(document) if _HALF_PAIR.search(text) else document
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value whose texts have no half of a surrogate pair, which JSON may hold."""
+    match value:
+        case _Number():
+            return value
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_encodable(key): _encodable(each) for key, each in value.items()}
+        case list():
+            return [_encodable(each) for each in value]
+        case _:
+            return value
 
 
 def _dumped(document: Any) -> str:

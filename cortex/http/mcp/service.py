@@ -34,6 +34,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 import cortex
 from cortex.domain.classification import leading
 from cortex.domain.errors import CortexError, ForbiddenError, NotFoundError, UnavailableError
+from cortex.http.framework.dispatch import reads_own
 from cortex.http.framework.principal import Principal
 from cortex.http.mcp import answers
 from cortex.http.mcp.asking import Answer, Ask, Caller, InProcess
@@ -239,7 +240,7 @@ def _unknown(name: str) -> CortexError:
 
 
 def _may(who: Principal, tool: Tool) -> bool:
-    return who.may(tool.role)
+    return who.may(tool.role) or reads_own(tool.route, who)
 
 
 def _listed(tool: Tool) -> ListedTool:

@@ -47,8 +47,8 @@ async def wait_for_job(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> 
     path = tool.asked(arguments).path
     began = trio.current_time()
     while True:
-        left_s = limit - (trio.current_time() - began)
-        turn_s = max(0.0, min(left_s, TURN_S))
+        turn_began = trio.current_time()
+        turn_s = max(0.0, min(limit - (turn_began - began), TURN_S))
         wait = Ask(method=Method.GET, path=path, query=(("wait_ms", str(int(1000 * turn_s))),))
         found = await call.ask(wait)
         if found.status == UNPROCESSABLE and "job_status" in found.document:
@@ -58,6 +58,7 @@ async def wait_for_job(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> 
         why = await call.ask(Ask(method=Method.GET, path=path.removesuffix("/result") + "/why"))
         if why.is_error:
             return why
+        await trio.sleep_until(turn_began + turn_s)  # a job that waits for code answers at once
         passed_s = trio.current_time() - began
         await call.progress(min(passed_s, limit), float(limit), safe(why.document["sentence"]))
         if passed_s >= limit:
