@@ -19,6 +19,7 @@ BUDGET_TOKENS_MAX: Final = 1_000_000_000_000
 TOOL_RESULT_TOKENS: Final = 25_000
 """Tokens of one tool result that a model gets at most, if its agent sets no other limit."""
 TOOL_RESULT_TOKENS_LIMITS: Final = (500, 1_000_000)
+LOOPS: Final = (2, 1_000)
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
@@ -136,13 +137,19 @@ class CompactionTerms:
     """The last turns that stay as they are."""
 
 
+def _never_or_often(_: object, attribute: "attrs.Attribute[Any]", value: int) -> None:
+    if value and not LOOPS[0] <= value <= LOOPS[1]:
+        reason = f"must be 0, or from {LOOPS[0]} to {LOOPS[1]}, got {show(value)}"
+        raise UnfitError(reason, path=(attribute.name,))
+
+
 @attrs.frozen(kw_only=True)
 class LoopTerms:
-    """When the agent counts as going round in circles. None: never for this reason."""
+    """When the agent counts as going round in circles. 0: never for this reason."""
 
-    same_call: int | None = attrs.field(default=4, validator=within(2, 1_000))
+    same_call: int = attrs.field(default=4, validator=_never_or_often)
     """The same tool call with the same result so many times."""
-    no_news: int | None = attrs.field(default=10, validator=within(2, 1_000))
+    no_news: int = attrs.field(default=10, validator=_never_or_often)
     """So many turns in a row whose tool calls and results were all there before."""
 
 

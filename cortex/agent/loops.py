@@ -88,13 +88,13 @@ class LoopDetector:
         for mark, call in marks.items():
             turns = self._made[mark]
             turns.append(self._turn)
-            if (most := self.terms.same_call) is None:
+            if not (most := self.terms.same_call):
                 continue
             while turns[0] <= self._turn - WINDOW * most:
                 turns.popleft()
             if len(turns) >= most and loop is None:
                 loop = self._loop(mark.hex(), _same_call(call, len(turns)))
-        if loop is None and self.terms.no_news is not None and self._stale >= self.terms.no_news:
+        if loop is None and 0 < self.terms.no_news <= self._stale:
             loop = self._loop(NO_NEWS, f"{self._stale} turns in a row brought no new result")
         return loop
 

@@ -58,17 +58,17 @@ def test_other_calls_between_hide_no_loop() -> None:
     ids=["other results", "other calls", "calls of one turn", "rarely the same"],
 )
 def test_progress_is_no_loop(turns: Turns) -> None:
-    assert taken(turns, no_news=None) == []
+    assert taken(turns, no_news=0) == []
 
 
 def test_turns_without_anything_new_are_a_loop() -> None:
     turns = [[call(number % 4)] for number in range(20)]
-    found = taken(turns, same_call=None)
+    found = taken(turns, same_call=0)
     assert [(turn, loop.key) for turn, loop in found] == [(14, NO_NEWS)]
 
 
 def test_reactions_get_stronger() -> None:
-    found = taken([[call()]] * 12, no_news=None)
+    found = taken([[call()]] * 12, no_news=0)
     assert [turn for turn, _ in found] == [4, 8, 12]
     assert [loop.reaction for _, loop in found] == [
         Reaction.ASK_MODEL,
@@ -77,13 +77,19 @@ def test_reactions_get_stronger() -> None:
     ]
 
 
+def test_a_specification_keeps_permitted_loops() -> None:
+    text = "name: a\nmodel: m\nsystem: s\nloops: {same_call: 0, no_news: 0}\n"
+    (agent,) = parse_agents(text, "a.yaml")
+    assert AgentSpec.from_json(agent.to_json()).loops == LoopTerms(same_call=0, no_news=0)
+
+
 def test_loops_can_be_permitted() -> None:
-    assert taken([[call()]] * 50, same_call=None, no_news=None) == []
+    assert taken([[call()]] * 50, same_call=0, no_news=0) == []
 
 
 def test_a_loop_of_one_call_is_refused() -> None:
     text = "name: a\nmodel: m\nsystem: s\nloops: {same_call: 1}\n"
-    with pytest.raises(UsageError, match=r"a.yaml:4: loops.same_call must be from 2 to 1000"):
+    with pytest.raises(UsageError, match=r"a.yaml:4: loops.same_call must be 0, or from 2 to 1000"):
         parse_agents(text, "a.yaml")
 
 

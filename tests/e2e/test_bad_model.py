@@ -167,7 +167,7 @@ def test_an_agent_with_a_tool_that_the_pod_lacks_waits_for_one_that_has_it(
 
 
 def test_an_agent_that_never_ends_is_ended(pods: Pods, agent: ScriptedAgent) -> None:
-    agent.apply("break_down")
+    agent.apply("break_down", more="loops: {same_call: 0, no_news: 0}\n")
     pods.start()
     turn = {"tools": [{"name": "break_down", "input": {"why": "again"}}]}
     row = until_status(pods.dsn, agent.submit(*([turn] * 51)), "FAILED")
