@@ -23,6 +23,7 @@ import attrs
 import platformdirs
 
 from cortex.domain.errors import UsageError
+from cortex.domain.model_endpoints import ModelEndpoint, model_endpoints
 from cortex.domain.policy import CODE_WAIT_S, NAME_MAX
 from cortex.settings_file import read_settings
 
@@ -306,6 +307,18 @@ class Settings:
             "project": False,
         },
     )
+    models: tuple[ModelEndpoint, ...] = attrs.field(
+        default=(),
+        converter=model_endpoints,
+        metadata={
+            "doc": (
+                "endpoints of models besides the providers' own: tables `[models.NAME]` with "
+                "`kind`, `base_url`, `api_key = {env = …}` and `api`; their models are NAME:MODEL"
+            ),
+            "kind": "a table of endpoints",
+            "project": False,
+        },
+    )
     app: str | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_text),
@@ -500,6 +513,11 @@ class Settings:
                     earlier,
                     hint=f"their order: {', '.join(END_OF_A_POD)}",
                 )
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """The variables of the environment that hold the keys of `models`."""
+        return tuple(each.key_variable for each in self.models if each.key_variable is not None)
 
     @property
     def folder_roots(self) -> tuple[Path, ...]:

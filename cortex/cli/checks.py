@@ -1,5 +1,6 @@
 """The checks of `cortex doctor`, in order; a failed check is a finding as well."""
 
+import os
 import shutil
 import socket
 import time
@@ -15,7 +16,7 @@ from cortex.config import Settings, misspelled, origins
 from cortex.domain.breaker import BreakerState
 from cortex.domain.clock import system_chance
 from cortex.domain.dead_letter import DeadLetterState
-from cortex.domain.errors import CortexError
+from cortex.domain.errors import CortexError, UsageError
 from cortex.postgres import migrate
 from cortex.postgres.database import Profile
 from cortex.postgres.dsn import redact, remote_tls
@@ -44,6 +45,7 @@ def findings(options: Options, terminal: Terminal | None) -> Iterator[Finding]:
     except CortexError as error:
         yield _refused("config", error)
     else:
+        yield from of_models(settings)
         yield from _of_database(settings)
     yield from _of_surroundings()
     if terminal is not None:
@@ -74,6 +76,23 @@ def _of_config(sources: dict[str, str]) -> Finding:
             "config", f"{found}; not a setting: {names}", f"set {', '.join(wrong.values())}"
         )
     return ok("config", found)
+
+
+def of_models(settings: Settings) -> Iterator[Finding]:
+    """Check the endpoints of the settings: their packages, and their keys if they are here."""
+    from cortex.agent.models.providers import PROVIDERS
+
+    for each in settings.models:
+        try:
+            PROVIDERS[each.kind].require_installed()
+        except UsageError as error:
+            yield warn("models", f"endpoint {each.name!r}: {error.message}", error.hint)
+        if each.key_variable is not None and not os.environ.get(each.key_variable):
+            yield warn(
+                "models",
+                f"endpoint {each.name!r} has no key: {each.key_variable} is not set here",
+                f"set {each.key_variable} where pods run",
+            )
 
 
 def _of_surroundings() -> Iterator[Finding]:

@@ -69,6 +69,8 @@ def show(options: Options) -> None:
 def _value(name: str, value: Any) -> str | int | float | bool | None:
     if isinstance(value, Path):
         return str(value)
+    if name == "models":
+        return ", ".join(each.name for each in value) or None
     plain: str | int | float | bool | None = redact(value) if name == "dsn" and value else value
     return plain
 

@@ -15,7 +15,6 @@ Path = tuple[str | int, ...]
 Refusal = tuple[Path, str]
 
 ANTHROPIC: Final = "anthropic"
-PROVIDERS: Final = frozenset({ANTHROPIC, "openai", "google"})
 TEMPERATURE_MAX: Final = 2.0
 STOP_SEQUENCES_MAX: Final = 64
 STOP_SEQUENCE_CHARS_MAX: Final = 1_000
@@ -75,9 +74,9 @@ CLOSED: Final = frozenset(
 
 
 def provider_of(model: str) -> str:
-    """Return the provider in a model's name. A name without one is of Anthropic's."""
+    """Return the prefix of a model's name, a provider or an endpoint; Anthropic without one."""
     prefix, colon, _ = model.partition(":")
-    return prefix if colon and prefix in PROVIDERS else ANTHROPIC
+    return prefix if colon else ANTHROPIC
 
 
 def is_forced(options: ModelOptions) -> bool:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
@@ -31,13 +32,15 @@ def hide_memory() -> None:
         _log.warning("other processes may read this one's environment", errno=ctypes.get_errno())
 
 
-def hide_credentials(dsn: str | None) -> None:
+def hide_credentials(dsn: str | None, *, variables: Iterable[str] = ()) -> None:
     """Have the pod's own credentials redacted wherever text leaves it: see `domain.redaction`.
+
+    `variables`: those of the environment that hold keys besides the well-known ones.
 
     Credentials that could occur in any text are skipped: shorter than eight characters, or a
     password that is also the name of the user or of the database.
     """
-    credentials = {name: os.environ.get(name, "") for name in OWN_VARIABLES}
+    credentials = {name: os.environ.get(name, "") for name in (*OWN_VARIABLES, *variables)}
     if dsn is not None:
         credentials["database password"] = password_of(dsn) or ""
     for name, value in credentials.items():

@@ -52,7 +52,7 @@ class PodParts:
     """The application's code, for people."""
     packages: tuple[str, ...] = ()
     """The installed packages with their versions."""
-    preload: Callable[[], ModelTrouble | None] | None = None
+    preload: Callable[[], Sequence[ModelTrouble]] | None = None
     """Slow imports, done in a thread once the pod is ready. A model call before waits for them."""
 
     @property
@@ -112,15 +112,14 @@ def standard_parts(
     )
 
 
-def _preload(models: Models) -> ModelTrouble | None:
+def _preload(models: Models) -> Sequence[ModelTrouble]:
     for problem in problems():
         _log.warning("environment unusable", error=problem.message, hint=problem.hint)
     return models.preload()
 
 
-async def preload(work: Callable[[], ModelTrouble | None]) -> None:
+async def preload(work: Callable[[], Sequence[ModelTrouble]]) -> None:
     """Import the model client beside the first jobs: those without models need not wait."""
-    trouble = await trio.to_thread.run_sync(work, abandon_on_cancel=True)
-    if trouble is not None:
+    for trouble in await trio.to_thread.run_sync(work, abandon_on_cancel=True):
         _log.warning(**attrs.asdict(trouble, filter=lambda _, value: value is not None))
     gc.freeze()  # as for the imports before

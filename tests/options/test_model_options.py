@@ -109,9 +109,9 @@ def test_rules_of_one_provider_are_not_those_of_another() -> None:
 
 @pytest.mark.parametrize(
     "model, provider",
-    [("claude-sonnet-5", "anthropic"), ("openai:gpt-6", "openai"), ("qwen3:8b", "anthropic")],
+    [("claude-sonnet-5", "anthropic"), ("openai:gpt-6", "openai"), ("qwen3:8b", "qwen3")],
 )
-def test_model_without_a_provider_is_of_anthropic(model: str, provider: str) -> None:
+def test_model_without_a_prefix_is_of_anthropic(model: str, provider: str) -> None:
     assert provider_of(model) == provider
 
 

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from cortex.agent.models.providers import ModelTrouble
 from cortex.config import Settings
 from cortex.domain.clock import system_chance
 from cortex.runtime.liveness.drain import Shutdown
@@ -29,9 +30,10 @@ def _collector() -> Iterator[None]:
 async def test_a_pod_is_ready_before_its_slow_imports_are(database: str, tmp_path: Path) -> None:
     shutdown, is_ready = Shutdown(), threading.Event()
 
-    def slow() -> None:
+    def slow() -> tuple[ModelTrouble, ...]:
         assert is_ready.wait(WITHIN_S)
         trio.from_thread.run_sync(shutdown.request)
+        return ()
 
     with trio.fail_after(WITHIN_S):
         log = await run_pod(

@@ -474,7 +474,9 @@ def _code(name: str) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None or value == ():
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def main() -> None:

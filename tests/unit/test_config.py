@@ -26,6 +26,7 @@ EXAMPLES = {
     "pre_stop_s": 1,
     "abort_s": 50,
     "unsafe_run_command": True,
+    "models": "local = {kind = 'openai', base_url = 'http://127.0.0.1:11434/v1', api = 'chat'}",
 }
 """Values of settings that are neither such a text nor 60."""
 

@@ -1,11 +1,10 @@
 """An address of a provider's API, with its key: what a client is made of."""
 
-from typing import Final, Literal
+from typing import Final
 
 import attrs
 
-Kind = Literal["anthropic", "openai", "google"]
-OpenAIApi = Literal["responses", "chat"]
+from cortex.domain.model_endpoints import Kind, OpenAIApi
 
 
 @attrs.frozen(kw_only=True)

@@ -8,6 +8,7 @@ to `endpoint.py`, and its SDK to the extras of pyproject.toml.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
@@ -21,8 +22,10 @@ from cortex.agent.models.streamed import StreamingClient
 from cortex.domain.classification import describe
 from cortex.domain.errors import UsageError
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
+from cortex.domain.model_endpoints import ModelEndpoint
 from cortex.domain.usage import Usage
 
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 DEFAULT: Final = anthropic.PROVIDER
 """The provider of a model's bare name."""
 
@@ -79,6 +82,32 @@ CREDENTIALS: Final = tuple(name for each in PROVIDERS.values() for name in each.
 """Variables of the environment whose values are never shown or stored."""
 
 
+def endpoints_of(
+    settings: Iterable[ModelEndpoint], environ: Mapping[str, str] = os.environ
+) -> tuple[Endpoint, ...]:
+    """Return the endpoints of the settings, with their keys from the environment."""
+    return tuple(_endpoint_of(each, environ) for each in settings)
+
+
+def _endpoint_of(setting: ModelEndpoint, environ: Mapping[str, str]) -> Endpoint:
+    standard, variable = PROVIDERS[setting.kind].standard, setting.key_variable
+    has_variable = variable is not None
+    return Endpoint(
+        name=setting.name,
+        kind=setting.kind,
+        base_url=setting.base_url,
+        api_key=environ.get(variable) if variable is not None else None,
+        key_from=variable if variable is not None else standard.key_from,
+        address_from=(
+            standard.address_from
+            if setting.is_own and setting.base_url is None
+            else f"base_url of [models.{setting.name}]"
+        ),
+        needs_key=has_variable or setting.is_own,
+        api=setting.api,
+    )
+
+
 class Models:
     """A `ModelClient` for all models of a pod. Makes a client when its first model is called."""
 
@@ -114,7 +143,7 @@ class Models:
             limits=limits,
         )
 
-    def preload(self) -> ModelTrouble | None:
+    def preload(self) -> tuple[ModelTrouble, ...]:
         """Import the SDKs that have a key, so that first calls need not wait for them.
 
         Blocks for a second: call it in a thread. A pod without models is fine for jobs that need
@@ -123,12 +152,10 @@ class Models:
         chosen = [each for each in self._endpoints.values() if _has_key(each)]
         if not chosen:
             names = ", ".join(each.standard.key_from for each in PROVIDERS.values())
-            return ModelTrouble(
-                event="no key for models in the environment",
-                hint=f"set {names.replace(', ', ' or ')}",
-            )
-        troubles = [trouble for each in chosen if (trouble := self._preloaded(each)) is not None]
-        return troubles[0] if troubles else None
+            hint = f"set {names.replace(', ', ' or ')}"
+            return (ModelTrouble(event="no key for models in the environment", hint=hint),)
+        found = (self._preloaded(each) for each in chosen)
+        return tuple(each for each in found if each is not None)
 
     async def aclose(self) -> None:
         """Close the idle connections. Calls in flight break."""
@@ -159,7 +186,7 @@ class Models:
         prefix, colon, name = model.partition(":")
         if colon and prefix in self._endpoints:
             return self._endpoints[prefix], name
-        if colon and prefix.isidentifier() and _is_real(self._endpoints[DEFAULT]):
+        if colon and _NAME.fullmatch(prefix) and _is_real(self._endpoints[DEFAULT]):
             known = ", ".join(self._endpoints)
             raise UsageError(
                 f"model {model!r}: there is no provider or endpoint {prefix!r}",

@@ -19,6 +19,7 @@ import cortex.plain_structlog  # noqa: F401 -- before all that imports structlog
 
 # isort: split
 from cortex import crash_points
+from cortex.agent.models.providers import endpoints_of
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.apps import app_options, load_apps
 from cortex.cli.options import Command, Options, Span
@@ -154,6 +155,7 @@ class _Ticking:
                 hidden=tuple(path.resolve() for path in files()),
                 is_unsafe=settings.unsafe_run_command,
                 workspace_bytes=settings.workspace_mb << 20,
+                endpoints=endpoints_of(settings.models),
                 code_version=version_of(modules, settings),
             )
             fork_server = start(settings, parts, apps)

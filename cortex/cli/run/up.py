@@ -22,6 +22,7 @@ from cortex.plain_structlog import structlog  # before all that imports it
 
 # isort: split
 from cortex import crash_points
+from cortex.agent.models.providers import endpoints_of
 from cortex.agent.tools.abandon import left_count
 from cortex.cli.apps import app_arguments, load_apps
 from cortex.cli.options import Command, Options
@@ -201,6 +202,7 @@ def _parts(settings: Settings, modules: Sequence[ModuleType]) -> PodParts:
         hidden=tuple(path.resolve() for path in files()),
         is_unsafe=settings.unsafe_run_command,
         workspace_bytes=settings.workspace_mb << 20,
+        endpoints=endpoints_of(settings.models),
         code_version=version_of(modules, settings),
     )
 
