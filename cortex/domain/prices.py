@@ -20,7 +20,7 @@ SHOWN_MAX: Final = 60
 
 # A suffix that does not make it another model: a release date or "latest". Any other suffix ("-1",
 # "-fast") is a model of its own, with an unknown price.
-_RELEASE = re.compile(r"(?:[-@](?:\d{8}|latest))?")
+_RELEASE = re.compile(r"(?:[-@](?:\d{8}|\d{4}-\d{2}-\d{2}|latest))?")
 
 
 WEB_SEARCH_USD: Final = Decimal(10)
@@ -29,6 +29,10 @@ BATCH: Final = Decimal("0.5")
 """Factor on all tokens of the batch tier."""
 FAST: Final = Decimal(2)
 """Factor on all tokens in fast mode."""
+OPENAI: Final = "openai:"
+"""Prefix of OpenAI's models: their priority tier has a listed price."""
+OPENAI_PRIORITY: Final = Decimal(2)
+"""Factor on all tokens of OpenAI's priority tier: of a few models it is 1.8."""
 IN_ONE_REGION: Final = Decimal("1.1")
 """Factor on all tokens of inference that stays in one region."""
 
@@ -86,6 +90,19 @@ def _price(input_: str, output: str, *, cache_read: str, cache_write: str) -> Pr
     return Price(Decimal(input_), Decimal(output), Decimal(cache_read), Decimal(cache_write))
 
 
+def _gemini(input_: str, output: str, *, cache_read: str, web_search: str = "14") -> Price:
+    price = _price(input_, output, cache_read=cache_read, cache_write=input_)
+    return evolve(price, web_search=Decimal(web_search))
+
+
+def _openai_long(price: Price) -> LongPromptPrice:
+    """Return the price of prompts over 272,000 tokens: twice the input, half more for output."""
+    return LongPromptPrice(
+        272_000,
+        Price(2 * price.input, price.output * 3 / 2, 2 * price.cache_read, 2 * price.cache_write),
+    )
+
+
 PRICES_AS_OF: Final = date(2026, 11, 28)
 """When the list prices were last compared with the published ones."""
 
@@ -123,6 +140,38 @@ PRICES: dict[str, Price] = {
     "claude-haiku-5-5": _price("0.10", "0.50", cache_read="0.01", cache_write="0.125"),
     "claude-haiku-4-5": _price("1", "5", cache_read="0.10", cache_write="1.25"),
     "claude-3-5-haiku": _price("0.80", "4", cache_read="0.08", cache_write="1"),
+    # https://developers.openai.com/api/docs/pricing: nothing extra for writing to the cache before
+    # GPT-5.6.
+    "openai:gpt-6.1-sol": _price("2", "10", cache_read="0.1", cache_write="2.5"),
+    "openai:gpt-6.1-terra": _price("1", "5", cache_read="0.05", cache_write="1.25"),
+    "openai:gpt-6-astra": _price("10", "50", cache_read="1", cache_write="12.50"),
+    "openai:gpt-6-sol": _price("2", "10", cache_read="0.20", cache_write="2.50"),
+    "openai:gpt-6-luna": _price("0.10", "0.50", cache_read="0.01", cache_write="0.125"),
+    "openai:gpt-5.6-sol": _price("4", "20", cache_read="0.40", cache_write="5"),
+    "openai:gpt-5.6-terra": _price("2", "12", cache_read="0.20", cache_write="2.50"),
+    "openai:gpt-5.6-luna": _price("0.20", "1.20", cache_read="0.02", cache_write="0.25"),
+    "openai:gpt-5.5": _price("5", "30", cache_read="0.50", cache_write="5"),
+    "openai:gpt-5.4": _price("2.50", "15", cache_read="0.25", cache_write="2.50"),
+    "openai:gpt-5.4-mini": _price("0.75", "4.50", cache_read="0.075", cache_write="0.75"),
+    "openai:gpt-5.4-nano": _price("0.20", "1.25", cache_read="0.02", cache_write="0.20"),
+    "openai:gpt-5.2": _price("1.75", "14", cache_read="0.175", cache_write="1.75"),
+    "openai:gpt-5.1": _price("1.25", "10", cache_read="0.125", cache_write="1.25"),
+    "openai:gpt-5": _price("1.25", "10", cache_read="0.125", cache_write="1.25"),
+    "openai:gpt-5-mini": _price("0.25", "2", cache_read="0.025", cache_write="0.25"),
+    "openai:gpt-5-nano": _price("0.05", "0.40", cache_read="0.005", cache_write="0.05"),
+    # https://ai.google.dev/gemini-api/docs/pricing: text; caching by itself costs nothing to write.
+    "google:gemini-4-argon": _gemini("4", "20", cache_read="0.20"),
+    "google:gemini-3.8-flash": _gemini("1.50", "7.50", cache_read="0.15"),
+    "google:gemini-3.7-flash": _gemini("1.50", "7.50", cache_read="0.15"),
+    "google:gemini-3.6-flash": _gemini("1.50", "7.50", cache_read="0.15"),
+    "google:gemini-3.5-flash": _gemini("1.50", "9", cache_read="0.15"),
+    "google:gemini-3.5-flash-lite": _gemini("0.30", "2.50", cache_read="0.03"),
+    "google:gemini-3.1-pro-preview": _gemini("2", "12", cache_read="0.20"),
+    "google:gemini-3.1-flash-lite": _gemini("0.25", "1.50", cache_read="0.025"),
+    "google:gemini-3-flash-preview": _gemini("0.50", "3", cache_read="0.05"),
+    "google:gemini-2.5-pro": _gemini("1.25", "10", cache_read="0.125", web_search="35"),
+    "google:gemini-2.5-flash": _gemini("0.30", "2.50", cache_read="0.03", web_search="35"),
+    "google:gemini-2.5-flash-lite": _gemini("0.10", "0.40", cache_read="0.01", web_search="35"),
     # The demo's scripted model: play money, at a small model's price, so that budgets can be shown.
     "scripted": _price("1", "5", cache_read="0.10", cache_write="1.25"),
 }
@@ -134,6 +183,20 @@ LONG_PROMPT_PRICES: dict[str, LongPromptPrice] = {
     "claude-sonnet-4-5": LongPromptPrice(
         200_000, _price("6", "22.50", cache_read="0.60", cache_write="7.50")
     ),
+    "google:gemini-3.1-pro-preview": LongPromptPrice(
+        200_000, _gemini("4", "18", cache_read="0.40")
+    ),
+    "google:gemini-2.5-pro": LongPromptPrice(
+        200_000, _gemini("2.50", "15", cache_read="0.25", web_search="35")
+    ),
+    **{
+        name: _openai_long(PRICES[name])
+        for name in (
+            *("openai:gpt-6.1-sol", "openai:gpt-6.1-terra", "openai:gpt-6-astra"),
+            *("openai:gpt-6-sol", "openai:gpt-6-luna", "openai:gpt-5.6-sol"),
+            *("openai:gpt-5.6-terra", "openai:gpt-5.6-luna", "openai:gpt-5.5", "openai:gpt-5.4"),
+        )
+    },
 }
 
 _ONE_PRICE_IN_ALL_REGIONS: Final = frozenset(
@@ -169,7 +232,8 @@ class PriceTable:
     def cost(self, model: str, usage: Usage) -> Decimal | None:
         """Return US dollars for one call's usage; None if the model's price is unknown.
 
-        The priority tier is booked at the list price: what it costs is agreed with each customer.
+        Anthropic's priority tier is booked at the list price: what it costs is agreed with each
+        customer.
         Pass the usage of a single call: the price of some models depends on the prompt's length.
         """
         name = self.name_of(model)
@@ -245,6 +309,8 @@ def _factor(name: str, usage: Usage) -> Decimal:
     factor = Decimal(1)
     if usage.service_tier == "batch":
         factor *= BATCH
+    if usage.service_tier == "priority" and name.startswith(OPENAI):
+        factor *= OPENAI_PRIORITY
     if usage.speed == "fast":
         factor *= FAST
     if usage.inference_geo and name not in _ONE_PRICE_IN_ALL_REGIONS:

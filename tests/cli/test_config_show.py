@@ -19,6 +19,7 @@ EXAMPLES = dict.fromkeys(NAMES, "60") | {
     "http_proxies": "127.0.0.1,10.1.0.0/16",
     "isolated_mb": "100",
     "kill_s": "63",
+    "models": 'local = {kind = "openai", base_url = "http://127.0.0.1:11434/v1"}',
     "public_url": "https://cortex.example.org",
     "sweep_s": "61",
     "tick_every_s": "61",
@@ -68,6 +69,8 @@ def test_config_show_lists_all_settings(cortex_nowhere: Cortex) -> None:
         value = getattr(settings, name)
         assert value != FIELDS[name].default
         expected = str(value) if isinstance(value, Path) else value
+        if name == "models":
+            expected = "local"
         assert listed[name] == (expected, f"{PREFIX}{name.upper()}")
 
 
