@@ -29,10 +29,6 @@ BATCH: Final = Decimal("0.5")
 """Factor on all tokens of the batch tier."""
 FAST: Final = Decimal(2)
 """Factor on all tokens in fast mode."""
-OPENAI: Final = "openai:"
-"""Prefix of OpenAI's models: their priority tier has a listed price."""
-OPENAI_PRIORITY: Final = Decimal(2)
-"""Factor on all tokens of OpenAI's priority tier: of a few models it is 1.8."""
 IN_ONE_REGION: Final = Decimal("1.1")
 """Factor on all tokens of inference that stays in one region."""
 
@@ -232,8 +228,9 @@ class PriceTable:
     def cost(self, model: str, usage: Usage) -> Decimal | None:
         """Return US dollars for one call's usage; None if the model's price is unknown.
 
-        Anthropic's priority tier is booked at the list price: what it costs is agreed with each
-        customer.
+        The priority tier is booked at the list price: Anthropic agrees its price with each
+        customer, and OpenAI's is of 1.8 to 2.5 times the list price. An override of the price says
+        what it is.
         Pass the usage of a single call: the price of some models depends on the prompt's length.
         """
         name = self.name_of(model)
@@ -309,8 +306,6 @@ def _factor(name: str, usage: Usage) -> Decimal:
     factor = Decimal(1)
     if usage.service_tier == "batch":
         factor *= BATCH
-    if usage.service_tier == "priority" and name.startswith(OPENAI):
-        factor *= OPENAI_PRIORITY
     if usage.speed == "fast":
         factor *= FAST
     if usage.inference_geo and name not in _ONE_PRICE_IN_ALL_REGIONS:
