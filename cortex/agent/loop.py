@@ -263,6 +263,7 @@ class _Run:
     def _request(self, number: int) -> ModelRequest:
         return ModelRequest(
             model=self._spec.model,
+            fallback=self._spec.fallback,
             messages=self._transcript.messages,
             system=self._spec.system,
             tools=self._offered.described,

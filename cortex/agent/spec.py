@@ -13,6 +13,7 @@ cache: {ttl: 1h}
 max_context_tokens: 150000
 compaction: {at: 0.8, keep_turns: 4}
 loops: {same_call: 4, no_news: 10}
+fallback: [openai:gpt-5.2]
 on_stop: {max_tokens: continue, refusal: fail, empty: continue, context_window: continue}
 commands: {network: false, interrupted: tell, read_only: [git status, ls]}
 mcp:
@@ -65,6 +66,7 @@ AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
+FALLBACKS_MAX = 8
 CONTEXT_TOKENS: tuple[int, int] = (1_000, 100_000_000)
 _OPTIONS = attrs.fields(ModelOptions)
 _ALWAYS_STORED = frozenset(
@@ -128,6 +130,19 @@ def _approval_rules(
             raise UnfitError(reason, path=(*path, "tool"))
 
 
+def _fallback(
+    agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: tuple[str, ...]
+) -> None:
+    if len(value) > FALLBACKS_MAX:
+        reason = f"has {len(value)} models, at most {FALLBACKS_MAX}"
+        raise UnfitError(reason, path=(attribute.name,))
+    for place, each in enumerate(value):
+        if not each.strip():
+            raise UnfitError("must not be empty", path=(attribute.name, place))
+        if each == agent.model or each in value[:place]:
+            raise UnfitError(f"names {show(each)} twice", path=(attribute.name, place))
+
+
 @attrs.frozen(kw_only=True)
 class AgentSpec:
     """One agent. `max_steps` counts model responses, `max_tokens` is the most of one response."""
@@ -165,6 +180,8 @@ class AgentSpec:
     extra: dict[str, Any] = attrs.field(factory=dict)
     output: dict[str, Any] | None = None
     """The JSON schema of its last answer."""
+    fallback: tuple[str, ...] = attrs.field(default=(), validator=_fallback)
+    """Models that are asked in this order while its own cannot answer."""
 
     def __attrs_post_init__(self) -> None:
         if self.output is not None:
@@ -172,11 +189,11 @@ class AgentSpec:
                 strict(self.output)
             except OutputSchemaError as error:
                 raise UnfitError(error.reason, path=("output", *error.path)) from error
-        wrong = refusal(
-            self.options, model=self.model, max_tokens=self.max_tokens, tools=self.tools
-        )
-        if wrong is not None:
-            raise UnfitError(wrong[1], path=wrong[0])
+        for model in (self.model, *self.fallback):
+            wrong = refusal(self.options, model=model, max_tokens=self.max_tokens, tools=self.tools)
+            if wrong is not None:
+                of_fallback = "" if model == self.model else f" (fallback {model})"
+                raise UnfitError(f"{wrong[1]}{of_fallback}", path=wrong[0])
 
     @property
     def options(self) -> ModelOptions:

@@ -196,6 +196,9 @@ CODES: Final[dict[str, Meaning]] = {
     "not_messages_api": Meaning(
         _PERMANENT, "two answers could not be read: the server does not speak the model's API"
     ),
+    "breaker_open": Meaning(_APP, "the breaker of the model is open"),
+    "model_refused": Meaning(_PERMANENT, "the model, or a filter of its API, refused to answer"),
+    "unfit_fallback": Meaning(_PERMANENT, "the model cannot take what the request contains"),
     "redirected": Meaning(_PERMANENT, "the model's address leads to another host"),
     # time-outs
     "connect_timeout": Meaning(_INFRA, "no connection in time", scope="connect"),

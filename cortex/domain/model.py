@@ -106,6 +106,9 @@ class ModelRequest:
     output: OutputFormat | None = None
     cache: CacheTtl = CacheTtl.OFF
     """Not part of the request's identity: another one changes the price, not the answer."""
+    fallback: Sequence[str] = ()
+    """Models that are asked in this order if the one before cannot answer. Not part of the
+    identity, so that it can be changed under jobs that wait for an outage to end."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the request without unset fields: equal values are equal requests."""
@@ -124,6 +127,19 @@ class ModelRequest:
 
 
 @frozen(kw_only=True)
+class Substitution:
+    """Another model has answered than the one that was asked for."""
+
+    model: str
+    """The one that answered, under the name of the request."""
+    reason: str
+    """Why the one that was asked for did not, in one line."""
+
+    def to_json(self) -> dict[str, str]:
+        return {"model": self.model, "reason": self.reason}
+
+
+@frozen(kw_only=True)
 class ModelResponse:
     """A complete answer with the model's own stop reason.
 
@@ -137,6 +153,8 @@ class ModelResponse:
     stop_reason: str
     usage: Usage
     message_id: str
+    substitution: Substitution | None = None
+    """Set if a fallback has answered."""
 
     @property
     def text(self) -> str:
@@ -165,13 +183,16 @@ class ModelResponse:
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict, the inverse of `from_json`."""
-        return {
+        plain = {
             "model": self.model,
             "content": list(self.content),
             "stop_reason": self.stop_reason,
             "usage": self.usage.to_json(),
             "message_id": self.message_id,
         }
+        if self.substitution is not None:
+            plain["substitution"] = self.substitution.to_json()
+        return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
@@ -181,4 +202,5 @@ class ModelResponse:
             stop_reason=plain["stop_reason"],
             usage=Usage.from_json(plain["usage"]),
             message_id=plain["message_id"],
+            substitution=Substitution(**other) if (other := plain.get("substitution")) else None,
         )

@@ -1,7 +1,7 @@
 """Addresses of models besides the providers' own: the tables `[models.NAME]` of the settings."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal, cast
 
 from attrs import frozen
@@ -12,7 +12,9 @@ Kind = Literal["anthropic", "openai", "google"]
 OpenAIApi = Literal["responses", "chat"]
 KINDS: Final[tuple[Kind, ...]] = ("anthropic", "openai", "google")
 APIS: Final[tuple[OpenAIApi, ...]] = ("responses", "chat")
-FIELDS: Final = ("kind", "base_url", "api_key", "api")
+ABILITIES: Final = ("tools", "images", "documents", "output")
+"""What a server may lack: `output` is a mode for JSON of a given schema."""
+FIELDS: Final = ("kind", "base_url", "api_key", "api", "lacks")
 ENDPOINTS_MAX: Final = 32
 URL_CHARS_MAX: Final = 2_000
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -32,6 +34,8 @@ class ModelEndpoint:
     """The variable of the environment with the key; None: it needs none."""
     api: OpenAIApi = "responses"
     """Which of OpenAI's two APIs it speaks."""
+    lacks: tuple[str, ...] = ()
+    """What its models cannot do, of `ABILITIES`."""
 
     @property
     def is_own(self) -> bool:
@@ -63,6 +67,18 @@ def model_endpoints(given: object) -> tuple[ModelEndpoint, ...]:
     return tuple(_endpoint(str(name), each) for name, each in given.items())
 
 
+def check_tools(
+    model: str, tools: Collection[str], endpoints: Iterable[ModelEndpoint], *, what: str
+) -> None:
+    """Raise `UsageError` if a model is known to take no tools, and it is to have some."""
+    prefix = model.partition(":")[0]
+    if tools and any(each.name == prefix and "tools" in each.lacks for each in endpoints):
+        raise UsageError(
+            f"{what} has tools, and model {model!r} takes none",
+            hint=f"choose another model, or correct lacks of [models.{prefix}]",
+        )
+
+
 def _endpoint(name: str, table: Any) -> ModelEndpoint:
     what = f"models.{name[:40]}"
     if not _NAME.fullmatch(name):
@@ -89,6 +105,7 @@ def _endpoint(name: str, table: Any) -> ModelEndpoint:
         base_url=_base_url(what, table.get("base_url")),
         key_variable=_key_variable(what, table.get("api_key")),
         api=cast("OpenAIApi", api),
+        lacks=_lacks(what, table.get("lacks", [])),
     )
     if not endpoint.is_own and endpoint.base_url is None and endpoint.key_variable is None:
         raise UsageError(f"{what} has neither base_url nor api_key", hint="give one of them")
@@ -100,6 +117,12 @@ def _one_of(what: str, value: Any, known: tuple[str, ...]) -> str:
         shown = "missing" if value is None else f"{str(value)[:40]!r}"
         raise UsageError(f"{what} is {shown}", hint=f"one of {', '.join(known)}")
     return str(value)
+
+
+def _lacks(what: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise UsageError(f"{what}.lacks is not a list", hint=f"of {', '.join(ABILITIES)}")
+    return tuple(_one_of(f"{what}.lacks", each, ABILITIES) for each in value)
 
 
 def _base_url(what: str, value: Any) -> str | None:

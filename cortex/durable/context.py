@@ -337,6 +337,7 @@ class Context:
         options: ModelOptions = NO_OPTIONS,
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: None = None,
+        fallback: Sequence[str] = (),
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, ModelResponse]: ...
@@ -352,6 +353,7 @@ class Context:
         options: ModelOptions = NO_OPTIONS,
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: type[Result],
+        fallback: Sequence[str] = (),
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, Result]: ...
@@ -367,6 +369,7 @@ class Context:
         options: ModelOptions = NO_OPTIONS,
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: Mapping[str, Any],
+        fallback: Sequence[str] = (),
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, Any]: ...
@@ -382,6 +385,7 @@ class Context:
         options: ModelOptions = NO_OPTIONS,
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: Any = None,
+        fallback: Sequence[str] = (),
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, Any]:
@@ -389,7 +393,9 @@ class Context:
 
         The response is recorded before this returns: it is never paid for twice. `options`:
         temperature, thinking and so on. `timeout`: seconds for the whole call, at most 450.
-        `urgency`: how often and how soon it is repeated inside the step.
+        `urgency`: how often and how soon it is repeated inside the step. `fallback`: models that
+        are asked in this order while `model` cannot answer, or if it refuses; the response then has
+        a `substitution`.
         `cache`: how long the provider keeps the prompt, where it has a cache. Off by default:
         a write costs 1.25 times the input, for an hour twice, and pays only if a later call begins
         with the same tools, system and messages, which then cost a tenth.
@@ -408,6 +414,7 @@ class Context:
             max_tokens=max_tokens,
             options=options,
             cache=_cache_ttl(name, cache),
+            fallback=tuple(fallback),
         )
         if output is None:
             given = self._given(name, request, timeout)

@@ -13,6 +13,7 @@ import trio
 
 from cortex.agent.models.client import CallLimits, ModelClient
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.fallback import Substitutes, check_fit
 from cortex.agent.models.files import PromptFiles
 from cortex.agent.models.output_tool import OutputTool
 from cortex.domain.budget import estimate_of
@@ -61,16 +62,28 @@ class ModelCalls:
     async def respond(self, request: ModelRequest, caller: Caller) -> StepOutcome:
         """Return the response as plain JSON, with usage, and cost if the price is known.
 
+        The models of `fallback` are asked in the place of one that cannot answer: see `fallback`.
         Raises `Suspended` while the model's breaker is open or a budget is spent, else the client's
         error once the retries inside the step are used up. After two answers that cannot be read
-        the server counts as one that speaks another protocol: `ModelRejectedError`.
+        the server counts as one that speaks another protocol: `ModelRejectedError`. A model that
+        cannot take what the request contains is a `UsageError`.
         """
+        ask = partial(self._respond, caller=caller)
+        if not request.fallback:
+            return await ask(request, instead=None)
+        return await Substitutes(ask, self.facts, request, caller).respond()
+
+    async def _respond(
+        self, request: ModelRequest, *, caller: Caller, instead: str | None
+    ) -> StepOutcome:
+        """Ask one model. `instead`: the one that is asked if this one is out of order."""
+        check_fit(request, self.client.capabilities(request.model))
         unreadable = 0
 
         async def once() -> StepOutcome:
             nonlocal unreadable
             try:
-                return await self._once(request, caller)
+                return await self._once(request, caller, instead)
             except ModelUnavailableError as error:
                 unreadable += failure_of(error).code in UNREADABLE
                 if unreadable < UNREADABLE_MAX:
@@ -84,15 +97,21 @@ class ModelCalls:
             rng=self.rng,
         )
 
-    async def _once(self, request: ModelRequest, caller: Caller) -> StepOutcome:
+    async def _once(
+        self, request: ModelRequest, caller: Caller, instead: str | None
+    ) -> StepOutcome:
         if not any(True for _ in stored_in(request.messages)):
-            return await self._admitted(request, caller)
+            return await self._admitted(request, caller, instead)
         capabilities = self.client.capabilities(request.model)
         async with self.files.put_in(request, caller, capabilities) as filled:
-            return await self._admitted(request, caller, filled)
+            return await self._admitted(request, caller, instead, filled)
 
     async def _admitted(
-        self, request: ModelRequest, caller: Caller, filled: ModelRequest | None = None
+        self,
+        request: ModelRequest,
+        caller: Caller,
+        instead: str | None,
+        filled: ModelRequest | None = None,
     ) -> StepOutcome:
         """Make the call if breaker and budgets permit; `filled`: with the contents of files."""
         async with self.breakers.admit(f"llm:{request.model}") as admission:
@@ -100,7 +119,9 @@ class ModelCalls:
             reservation = await self.budget_guard.reserve(
                 caller, model=request.model, estimate=estimate
             )
-            return await self._booked(filled or request, caller, reservation, admission)
+            return await self._booked(
+                filled or request, caller, reservation, admission, instead=instead
+            )
 
     async def _booked(
         self,
@@ -108,6 +129,8 @@ class ModelCalls:
         caller: Caller,
         reservation: Reservation,
         admission: Admission,
+        *,
+        instead: str | None,
     ) -> StepOutcome:
         """Make the call and book it, whatever its outcome."""
         call = _ModelCall(
@@ -130,7 +153,7 @@ class ModelCalls:
             _name_call(error, reservation)
             failure = attrs.evolve(failure_of(error), source=f"llm:{request.model}")
             await call.settle("failed", failure)  # noqa: ASYNC120 -- a cancellation wins
-            await self._report(failure, caller, admission)  # noqa: ASYNC120 -- a cancellation wins
+            await self._report(failure, caller, admission, instead)  # noqa: ASYNC120 -- a cancellation wins
             raise
         except BaseException:
             await call.settle("cancelled")  # noqa: ASYNC102 -- it shields itself, with a bound
@@ -149,7 +172,9 @@ class ModelCalls:
             return None
         return OutputTool.of(request, request.output)
 
-    async def _report(self, failure: Failure, caller: Caller, admission: Admission) -> None:
+    async def _report(
+        self, failure: Failure, caller: Caller, admission: Admission, instead: str | None
+    ) -> None:
         """Report the failure to the breaker; if that opens it, record the failure as a fact."""
         if failure.code in UNREADABLE or failure.code == CLIENT_NOT_LOADED:
             # Judged here, not by the breaker: the job must not wait, and other pods may go on.
@@ -157,6 +182,9 @@ class ModelCalls:
         try:
             await admission.failed(failure)
         except Suspended as suspended:
+            if instead is not None:
+                suspended.failure = suspended.failure or failure
+                raise
             resolution = f"the job waits for {suspended.waiting_on}"
             note = partial(self.facts.failed, caller, failure, resolution=resolution)
             await note(goes_on=False)  # noqa: ASYNC120 -- a cancellation wins

@@ -23,6 +23,8 @@ class Endpoint:
     needs_key: bool = True
     """False: it has none, as a server on this machine."""
     api: OpenAIApi = "responses"
+    lacks: tuple[str, ...] = ()
+    """What its models cannot do: fields of `Capabilities`."""
 
     @property
     def is_named(self) -> bool:

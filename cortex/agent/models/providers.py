@@ -105,6 +105,7 @@ def _endpoint_of(setting: ModelEndpoint, environ: Mapping[str, str]) -> Endpoint
         ),
         needs_key=has_variable or setting.is_own,
         api=setting.api,
+        lacks=setting.lacks,
     )
 
 
@@ -121,7 +122,8 @@ class Models:
 
     def capabilities(self, model: str) -> Capabilities:
         client, name = self._client(model)
-        return client.capabilities(name)
+        lacks = dict.fromkeys(client.endpoint.lacks, False)
+        return attrs.evolve(client.capabilities(name), **lacks)
 
     async def respond(
         self,

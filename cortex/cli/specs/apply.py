@@ -15,6 +15,7 @@ from cortex.cli.screen.output import Output
 from cortex.cli.target import session, settings_from
 from cortex.domain.budget import Budget, Period, Scope, Unit, worded
 from cortex.domain.clock import system_chance
+from cortex.domain.model_endpoints import check_tools
 from cortex.domain.people import Identity
 from cortex.flows.spec import FlowSpec, parse_flows
 from cortex.postgres.database import Database
@@ -39,15 +40,21 @@ def apply_agents(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     """
     output = change.output
     specs = read_definitions(files, what="agents", parse=parse_agents)
-    prices = prices_of(settings_from(change.options))
+    settings = settings_from(change.options)
+    prices = prices_of(settings)
+    for spec in specs:
+        for model in (spec.model, *spec.fallback):
+            check_tools(model, spec.tools, settings.models, what=f"agent {spec.name!r}")
     rows = _write(change, SpecKind.AGENT, specs)
     output.listing("agents", AGENT_COLUMNS, rows, empty="")
     if output.is_for_people:
         _explain(output, rows)
     for spec in specs:
-        is_limited = spec.budget is not None and spec.budget.usd is not None
-        if is_limited and (warning := unpriced_warning(spec.name, spec.model, prices)):
-            output.say(warning, "warn")
+        if spec.budget is None or spec.budget.usd is None:
+            continue
+        for model in (spec.model, *spec.fallback):
+            if warning := unpriced_warning(spec.name, model, prices):
+                output.say(warning, "warn")
 
 
 @click.command("apply", cls=Command)
