@@ -8,6 +8,7 @@ import pytest
 from cortex.postgres.database import Profile
 from tests.support.life import Life
 from tests.support.mcp_command import McpCommand
+from tests.support.records.approvals import Askers
 from tests.support.servers.kept_sessions import kept_session
 
 
@@ -16,6 +17,13 @@ def life(shared_database: str) -> Iterator[Life]:
     """Jobs on the module's database."""
     with kept_session(Profile(dsn=shared_database)) as call:
         yield Life(call, shared_database)
+
+
+@pytest.fixture(scope="module")
+def askers(shared_database: str) -> Iterator[Askers]:
+    """Jobs that ask people, on the module's database."""
+    with kept_session(Profile(dsn=shared_database, hot_path=True)) as call:
+        yield Askers(call, shared_database)
 
 
 @pytest.fixture

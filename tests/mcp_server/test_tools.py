@@ -1,7 +1,6 @@
 """The tools of the MCP server, called by the client of the `mcp` package."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,21 +8,13 @@ import pytest
 from cortex.domain.job_feed import CodeWait
 from cortex.http.mcp import answers, service, tools
 from cortex.http.mcp.tools import TOOLS
-from cortex.postgres.database import Profile
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from tests.support.assistant import LEGACY, Person, assistant, token_of
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
 from tests.support.records.rows import job_row, new_id
-from tests.support.servers.kept_sessions import kept_session
 
 EVERYTHING = ("submit", "approve", "retry", "cancel")
-
-
-@pytest.fixture(scope="module")
-def askers(shared_database: str) -> Iterator[Askers]:
-    with kept_session(Profile(dsn=shared_database, hot_path=True)) as call:
-        yield Askers(call, shared_database)
 
 
 # --- what is offered

@@ -37,7 +37,7 @@ class TooLongError(CortexError):
 
 
 def shown(text: str, *, hides: AbstractSet[str] = frozenset(), is_exact: bool = False) -> str:
-    """Return a JSON document as a tool returns it, without the fields of rows that it hides.
+    """Return a JSON document as a tool returns it, without the fields that it hides.
 
     Long texts are cut, and counted, unless it `is_exact`. Raises `TooLongError`.
     """
@@ -118,12 +118,17 @@ def _plain(value: Any) -> Any:
 
 
 def _without(document: Mapping[str, Any], hides: AbstractSet[str]) -> dict[str, Any]:
-    return {
-        name: [{key: each[key] for key in each if key not in hides} for each in value]
-        if isinstance(value, list)
-        else value
-        for name, value in document.items()
-    }
+    shown: dict[str, Any] = {}
+    for name, value in document.items():
+        if name in hides:
+            continue
+        is_rows = isinstance(value, list) and all(isinstance(each, dict) for each in value)
+        shown[name] = (
+            [{key: each[key] for key in each if key not in hides} for each in value]
+            if is_rows
+            else value
+        )
+    return shown
 
 
 def _cut(value: Any, chars: int) -> Any:

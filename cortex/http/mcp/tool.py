@@ -79,7 +79,7 @@ class Tool:
     defaults: Mapping[str, Any] = attrs.field(factory=dict)
     """In place of the route's defaults."""
     hides: frozenset[str] = frozenset()
-    """Fields of listed rows that it does not show."""
+    """Fields of the document and of its rows that it does not show."""
     is_exact: bool = False
     """Shows no text cut: what people decide about."""
     is_destructive: bool = False

@@ -147,6 +147,7 @@ TOOLS: Final = (
         f"{_JOB}/why",
         "Explain why a job is not running, when that is expected to change, and which commands "
         "would help. Ask this first when a job does not go on.",
+        hides=frozenset({"facts"}),
     ),
     _read(
         "wait_for_job",

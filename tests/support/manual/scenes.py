@@ -326,6 +326,9 @@ END
             '{"mcpServers": {"cortex": {\n': By(
                 "tests/mcp_server/test_guide.py::test_a_configuration_of_the_guide_starts_it"
             ),
+            '{\n  "job"': By(
+                "tests/mcp_server/test_guide.py::test_an_answer_of_a_tool_is_as_the_guide_shows"
+            ),
             "cortex mcp --http": By(
                 "tests/mcp_server/test_http.py::test_many_assistants_are_served_beside_each_other"
             ),
