@@ -207,6 +207,7 @@ class Compactor:
             messages=summary_request(old),
             max_tokens=max(request.max_tokens, SUMMARY_TOKENS),
             output=None,
+            options=attrs.evolve(request.options, stop_sequences=()),  # they would cut the summary
         )
         what = {"before": given.digest.hex(), "keep_turns": keep_turns}
         stands_for = input_of(what, what=f"summary of step {number}")

@@ -7,6 +7,7 @@ from cortex.domain.model import ModelOptions, ModelRequest
 from cortex.domain.model_options import NO_OPTIONS, check_options
 from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
+from cortex.durable.files import with_references
 from cortex.durable.generation import Generated, check_max_tokens, conversation
 from cortex.durable.outputs import output_of
 from cortex.durable.registry import job
@@ -28,7 +29,7 @@ def check(
     """Raise for a request that no model takes."""
     if not model:
         raise RejectedError("model is empty", hint="name a model")
-    conversation(prompt, messages, what=NAME)
+    with_references(conversation(prompt, messages, what=NAME), what=NAME)
     check_max_tokens(max_tokens)
     if output is not None:
         output_of(output, what=NAME)

@@ -62,7 +62,7 @@ def test_files_of_a_job_are_bounded(store: Session, database: str) -> None:
         JOB_BYTES_MAX - len(PHOTO),
     )
     keep(store, job_id)  # it is there already
-    with pytest.raises(RejectedError, match="have more than 536,870,912 bytes in all"):
+    with pytest.raises(RejectedError, match="have more than 134,217,728 bytes in all"):
         keep(store, job_id, png(3, 3))
     keep(store, new_id(), png(3, 3))
 

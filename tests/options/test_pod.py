@@ -4,6 +4,8 @@ import base64
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
+
 from tests.options.files import png
 from tests.support.eventually import eventually
 from tests.support.pods import Pods
@@ -23,14 +25,14 @@ PHOTO = png(640, 480)
 ENCODED = base64.b64encode(PHOTO).decode()
 
 
+@pytest.mark.parametrize("is_isolated", [False, True])
 def test_killed_agent_continues_with_its_files(
-    pods: Pods, agent: ScriptedAgent, tmp_path: Path
+    pods: Pods, agent: ScriptedAgent, tmp_path: Path, is_isolated: bool
 ) -> None:
     agent.apply("read_file", more=TERMS)
     work = tmp_path / "work"
     work.mkdir()
     (work / "photo.png").write_bytes(PHOTO)
-    first = pods.start()
     prompt = program(
         {"tools": [{"name": "read_file", "input": {"path": "photo.png"}}]},
         {"text": "A square.", "fault": "stall", "fault_after": 1, "times": 1},
@@ -39,6 +41,13 @@ def test_killed_agent_continues_with_its_files(
     )
     payload = {"prompt": prompt, "folder": str(work), "files": ["photo.png"]}
     job_id = submit(pods.dsn, "run_agent", payload, agent=NAME)
+    if is_isolated:
+        sql(
+            pods.dsn,
+            "UPDATE cortex_worker.task SET is_suspect = true WHERE job_id = $1",
+            job_id,
+        )
+    first = pods.start()
     eventually(lambda: agent.is_streaming(1), what="the second answer stalls")
     pods.start()
     first.kill()
