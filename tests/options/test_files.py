@@ -138,10 +138,10 @@ async def test_inline_content_is_kept_beside_the_record(harness: Cortex) -> None
     assert run.result.text == "A square."
     assert sources(harness.model.requests[0])[0]["media_type"] == "image/png", "by its content"
     source["data"] = "no base64"
-    run = await harness.run(
-        llm_generate, model="m", messages=[{"role": "user", "content": content}]
-    )
-    assert "llm_generate: the data is not base64" in str(run.error)
+    with pytest.raises(
+        InvalidValueError, match="payload of 'llm_generate': the data is not base64"
+    ):
+        await harness.run(llm_generate, model="m", messages=[{"role": "user", "content": content}])
 
 
 async def test_reference_of_another_job_is_refused(harness: Cortex) -> None:
