@@ -108,7 +108,7 @@ def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterat
     is_agent = kind is SpecKind.AGENT
     yield from (_agent if is_agent else _flow)(newest.spec, terminal)
     if newest.cache_hit is not None:
-        text = f"{hit_text(newest.cache_hit, newest.cache_saved_usd)} of its latest calls"
+        text = f"{hit_text(newest.cache_hit, newest.cache_saved_usd)} in its latest calls"
         yield f"  {terminal.paint(pad('prompts', 13), 'dim')}{text}"
     yield from ("", terminal.paint("  versions", "dim"))
     for row in rows:
