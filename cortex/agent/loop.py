@@ -18,9 +18,11 @@ from cortex.agent.caching import chosen_ttl
 from cortex.agent.compaction import Compactor
 from cortex.agent.limits import TOOL_RESULT_TOKENS
 from cortex.agent.loops import LoopDetector, LoopWatch, MadeCall
+from cortex.agent.mcp.questions import InputRequiredError
 from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
 from cortex.agent.spec import AgentSpec
+from cortex.agent.tools.answers import QUESTION, answered
 from cortex.agent.tools.offered import OfferedTools
 from cortex.agent.tools.read_file import read_file
 from cortex.agent.tools.tool import CutCallError, ToolInputError
@@ -410,18 +412,24 @@ class _Run:
             # Equal inputs: an earlier release may have recorded the other error.
             report = _tell_of_cut if is_cut else _tell_of_no_tool
             return self._ctx.step(key, report, name[:NAME_CHARS_MAX], self._offered.shown)
-        return self._ctx.tool(
-            key,
-            name,
-            _arguments(use),
+        defined = self._offered.defined(name)
+        call = partial(
+            self._ctx.tool,
+            tool=name,
+            arguments=_arguments(use),
             folder=self._folder,
             timeout=self._spec.limits.tool_timeouts.get(name),
             said=response.text,
             on_edited=lambda decision: notes.update({place: _edited(decision)}),
             on_error=partial(_error_output, is_required=self._ctx.services.tools.is_required(name)),
             refused=CutCallError(name, raw=str(use.get(INVALID_INPUT, ""))) if is_cut else None,
-            defined=self._offered.defined(name),
+            defined=defined,
         )
+        if defined is None:
+            return call(key)
+        again = lambda step, answers: call(step, answers=answers)  # noqa: E731
+        first, step = call(key), f"{key} call {place + 1}"
+        return answered(self._ctx, step, first, again, failed=lambda text: {ERROR: text})
 
     async def _keep(self, text: ToolText) -> None:
         """Keep a whole result in a file of the workspace; without room for it there is none."""
@@ -482,7 +490,7 @@ def _keyed(name: str) -> str:
     return name if is_usable else tool_name({"name": redact(name)})
 
 
-def _error_output(error: Exception, *, is_required: bool) -> dict[str, str]:
+def _error_output(error: Exception, *, is_required: bool) -> dict[str, Any]:
     """Return a tool's failure for the model and the record.
 
     A required tool's failure is raised, except for a denial. The model is expected to correct unfit
@@ -490,6 +498,8 @@ def _error_output(error: Exception, *, is_required: bool) -> dict[str, str]:
     """
     if isinstance(error, ToolInputError):
         return {ERROR: _error_text(error), CODE: error.code}
+    if isinstance(error, InputRequiredError):
+        return {ERROR: _error_text(error), CODE: error.code, QUESTION: error.question.to_json()}
     if is_required and not isinstance(error, DeniedError | ApprovalExpiredError):
         raise error
     return {ERROR: _error_text(error)}

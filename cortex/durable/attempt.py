@@ -70,6 +70,8 @@ class ToolCall:
     where those do not fit the tool, other code may take the call. None: all may be computed."""
     defined: Mapping[str, Any] | None = None
     """What its MCP server has said about the tool, as the job has recorded it."""
+    answers: Mapping[str, Any] = attrs.field(factory=dict)
+    """Of people, to what its MCP server has asked before, by the question's digest."""
 
 
 @attrs.frozen(kw_only=True)

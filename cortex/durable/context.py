@@ -574,6 +574,7 @@ class Context:
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
         defined: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
     ) -> Coroutine[None, None, Any]: ...
     def tool(
         self,
@@ -588,6 +589,7 @@ class Context:
         on_edited: Callable[[Decision], None] | None = None,
         refused: Exception | None = None,
         defined: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
     ) -> Coroutine[None, None, Any]:
         """Call a tool of the pod once in the life of the job.
 
@@ -599,7 +601,7 @@ class Context:
         unless `on_error` converts it to a result, which is recorded. If people must approve first,
         they see `said`, and `on_edited` gets the arguments that they changed. A call that is
         `refused` fails with this error: the tool does not run, and nobody is asked. `defined`:
-        what `mcp_tools` returned about a tool of an MCP server.
+        what `mcp_tools` returned about a tool of an MCP server; `answers`: to what that has asked.
         """
         if timeout is not None:
             check_timeout("tool_call", timeout, source=f"tool call {name!r}: timeout")
@@ -618,6 +620,7 @@ class Context:
             on_edited=on_edited,
             planner=None if refused is None else partial(refusing, refused),
             defined=defined,
+            answers=answers,
         )
 
     def mcp_tools(
@@ -676,6 +679,7 @@ class Context:
         computed: frozenset[str] | None = None,
         result: ResultType | None = None,
         defined: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
     ) -> Coroutine[None, None, Any]:
         # A step name that was valid before decisions existed must stay valid.
         key = self._journal.key(name)
@@ -691,6 +695,7 @@ class Context:
             timeout_s=timeout,
             computed=computed,
             defined=defined,
+            answers=answers or {},
         )
 
         async def answer() -> Any:

@@ -23,6 +23,7 @@ from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.served import NOT_STARTED, Served, served
 from cortex.agent.mcp import http, stdio
 from cortex.agent.mcp.catalogue import LISTED_MAX
+from cortex.agent.mcp.questions import OpenCall, Question
 from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
 from cortex.agent.secrets import Secrets
 from cortex.domain.classification import describe, leaves
@@ -87,7 +88,7 @@ class Session:
     """Why it ended, or could not begin."""
     users: int = 0
     used_at: float = attrs.field(factory=trio.current_time)
-    elicited: list[Any] = attrs.field(factory=list)
+    _calls: set[OpenCall] = attrs.field(factory=set)
     _library: "ClientSession | None" = None
     _reason: str = ""
     """Why its program's output ended."""
@@ -177,10 +178,28 @@ class Session:
             from_server,
             to_server,
             message_handler=self._heard,
+            elicitation_callback=self._elicited,
             client_info=types.Implementation(name="cortex", version="1"),
         )
         async with session:
             yield session
+
+    async def _elicited(self, context: Any, params: Any) -> Any:  # noqa: ARG002 -- by name
+        """Answer a question of the server if the call has the answer; else nobody answers now.
+
+        Questions do not say which call they are for: with several under way, nobody is asked.
+        """
+        import mcp_types as types  # noqa: PLC0415 -- with the library only
+
+        await trio.lowlevel.checkpoint()
+        question = Question.of(self.name, params)
+        if question is None or len(self._calls) != 1:
+            return types.ElicitResult(action="decline")
+        (call,) = self._calls
+        if question.digest in call.answers:
+            return types.ElicitResult(action="accept", content=call.answers[question.digest])
+        call.asked.append(question)
+        return types.ElicitResult(action="cancel")
 
     async def _heard(self, message: Any) -> None:
         if getattr(message, "method", None) == "notifications/tools/list_changed":
@@ -288,9 +307,14 @@ class Session:
     # --- calls
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], *, on_progress: Any = None
-    ) -> Any:
-        """Call a tool; return the library's `CallToolResult`.
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: Any = None,
+        answers: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, list[Question]]:
+        """Call a tool; return the library's `CallToolResult`, and what nobody could answer.
 
         Cancelled, it tells the server so. Raises what `_error_of` makes of the library's errors.
         """
@@ -301,9 +325,15 @@ class Session:
             raise self.error or UnavailableError(f"MCP server {self.name!r} has ended")
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
         shape: TypeAdapter[Any] = TypeAdapter(types.CallToolResult)
-        return await self._library.send_request(
-            types.CallToolRequest(params=params), shape, progress_callback=on_progress
-        )
+        call = OpenCall(answers or {})
+        self._calls.add(call)
+        try:
+            result = await self._library.send_request(
+                types.CallToolRequest(params=params), shape, progress_callback=on_progress
+            )
+        finally:
+            self._calls.discard(call)
+        return result, call.asked
 
     async def list_anew(self) -> None:
         """Ask again for the tools after the server has said that they changed."""

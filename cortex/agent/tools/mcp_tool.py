@@ -10,6 +10,7 @@ import trio
 
 from cortex.agent.mcp import content, schemas
 from cortex.agent.mcp.catalogue import ToolDefinition
+from cortex.agent.mcp.questions import InputRequiredError, Question
 from cortex.agent.mcp.session import Session
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.stdio import TOO_LONG
@@ -57,6 +58,8 @@ class McpTool:
     terms: McpServer
     sessions: Sessions
     tenant: str
+    answers: Mapping[str, Any] = attrs.field(factory=dict)
+    """Of people, to what the server asks, by the question's digest."""
     is_required: bool = False
 
     @property
@@ -123,6 +126,7 @@ class McpTool:
 
         Raises:
             TimedOutError: it took longer; the server was told to stop.
+            InputRequiredError: the server asks something that a person has to answer.
             McpToolError: the tool says that it has failed.
             InvalidOutputError: its result does not fit its schema, or is too large.
             RejectedError: the server refused the call.
@@ -139,16 +143,21 @@ class McpTool:
         )
         with trio.move_on_after(limit_s):
             async with self.sessions.lend(wanted) as session:
-                return self._result(await self._called(session, arguments))
+                result, asked = await self._called(session, arguments)
+                if asked:
+                    raise InputRequiredError(self.name, asked[0])
+                return self._result(result)
         raise TimedOutError(
             f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
         )
 
-    async def _called(self, session: Session, arguments: Any) -> Any:
+    async def _called(self, session: Session, arguments: Any) -> tuple[Any, list[Question]]:
         try:
             # Its progress arrives in a task of the session: the job's own context names its log.
             on_progress = partial(_progress, contextvars.copy_context())
-            return await session.call(self.definition.name, arguments, on_progress=on_progress)
+            return await session.call(
+                self.definition.name, arguments, on_progress=on_progress, answers=self.answers
+            )
         except CortexError:
             raise
         except Exception as error:

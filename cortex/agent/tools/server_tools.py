@@ -77,6 +77,7 @@ class ServerTools:
             terms=terms,
             sessions=self.sessions,
             tenant=self.attempt.claim.tenant,
+            answers=call.answers,
         )
 
     async def require_trust(self, definition: ToolDefinition) -> None:
