@@ -75,7 +75,7 @@ async def test_answer_of_a_person_is_given_when_the_server_asks_again(folder: Pa
     assert job.marks == ["Rust"]
 
 
-async def test_denied_question_is_told_to_the_model(folder: Path) -> None:
+async def test_model_learns_that_a_question_was_denied(folder: Path) -> None:
     job = a_job(folder)
     request = await asked(job)
     decided(job, request, is_denied=True)
@@ -85,7 +85,7 @@ async def test_denied_question_is_told_to_the_model(folder: Path) -> None:
     assert job.files("marks") == []
 
 
-async def test_answer_that_does_not_fit_is_told_to_the_model(folder: Path) -> None:
+async def test_model_learns_that_an_answer_does_not_fit(folder: Path) -> None:
     job = a_job(folder)
     request = await asked(job)
     decided(job, request, '{"title":5}')

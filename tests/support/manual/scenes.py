@@ -320,6 +320,10 @@ END
     ),
     "docs/guides/mcp.md": Scene(
         blocks={
+            "name: maintainer": Run("cortex agents apply $BLOCK"),
+            "$ cortex agents trust": By(
+                "tests/mcp/test_commands.py::test_trust_shows_the_change_and_accepts_it"
+            ),
             '{"mcpServers": {"cortex": {"command"': By(
                 "tests/mcp_server/test_guide.py::test_a_configuration_of_the_guide_starts_it"
             ),

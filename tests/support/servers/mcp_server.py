@@ -14,6 +14,7 @@ with unknown members, is an error.
 
 import json
 import os
+import socket
 import sys
 import time
 from typing import Any
@@ -51,6 +52,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "change": _tool("Change the tools.", NOTHING, annotations=READS),
     "environment": _tool("Return the environment.", NOTHING, annotations=READS),
     "look": _tool("Return what a path holds.", TEXT, annotations=READS),
+    "connect": _tool("Connect to a port of this machine.", TEXT, annotations=READS),
     "unknown": _tool("Answer with an internal error.", NOTHING),
     "refuse": _tool("Refuse the arguments.", NOTHING),
 }
@@ -102,6 +104,8 @@ class Server:
                 time.sleep(3600)
             case "exit":
                 sys.exit("no token: set GITHUB_TOKEN")
+            case "blab":
+                sys.exit(f"my token is {os.environ['NOTES']}")
             case "garbage":
                 say("Welcome!\n" * 200)
             case "greeting":
@@ -239,6 +243,13 @@ class Server:
 
     def do_look(self, number: Any, text: str, _: Any) -> None:
         self.answer(number, self.look(text))
+
+    def do_connect(self, number: Any, text: str, _: Any) -> None:
+        try:
+            socket.create_connection(("127.0.0.1", int(text)), 2).close()
+            self.answer(number, "connected")
+        except OSError as error:
+            self.answer(number, f"error {error.strerror}")
 
     def do_unknown(self, number: Any, *_: Any) -> None:
         self.refuse(number, -32603, "database is locked")
