@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -97,3 +98,15 @@ def test_a_wrong_start_is_one_line(
     assert done.out == ""
     assert expected in done.err.splitlines()[0]
     assert "secret" not in done.err
+
+
+def test_a_missing_package_is_one_line(
+    shared_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    done = Cortex(tmp_path, shared_database)("mcp")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: this needs the package mcp, which is not installed\n"
+        "hint: install it: pip install 'cortex-durable[mcp]'\n"
+    )

@@ -34,6 +34,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 import cortex
 from cortex.domain.classification import leading
 from cortex.domain.errors import CortexError, ForbiddenError, NotFoundError, UnavailableError
+from cortex.domain.safe import safe
 from cortex.http.framework.dispatch import reads_own
 from cortex.http.framework.principal import Principal
 from cortex.http.mcp import answers
@@ -129,12 +130,12 @@ class Service:
                 outcome = cause.code
                 return _failed(_line_of(cause))
             outcome = "internal"
-            _log.exception("tool failed", tool=params.name[:80])
+            _log.exception("tool failed", tool=safe(params.name[:80]))
             return _failed("error (internal): a fault in Cortex; see the log of `cortex mcp`")
         finally:
             _log.info(
                 "tool called",
-                tool=params.name[:80],
+                tool=safe(params.name[:80]),
                 outcome=outcome,
                 ms=round(1000 * (time.monotonic() - began), 1),
             )

@@ -327,7 +327,10 @@ END
             '{"mcpServers": {"cortex": {"command"': By(
                 "tests/mcp_server/test_guide.py::test_a_configuration_of_the_guide_starts_it"
             ),
-            '{"mcpServers": {"cortex": {\n': By(
+            '{"mcpServers": {"cortex": {\n    "type"': By(
+                "tests/mcp_server/test_http.py::test_many_assistants_are_served_beside_each_other"
+            ),
+            '{"mcpServers": {"cortex": {\n    "command"': By(
                 "tests/mcp_server/test_guide.py::test_a_configuration_of_the_guide_starts_it"
             ),
             '{\n  "job"': By(
