@@ -285,8 +285,10 @@ class _Run:
     def _options(self, number: int) -> ModelOptions:
         """A call is only forced in the first answer: else the agent would never end its turn."""
         options = self._spec.options
-        is_free = number > 1 and is_forced(options)
-        return attrs.evolve(options, tool_choice=None) if is_free else options
+        if options.tool_choice is None or not is_forced(options):
+            return options
+        choice = self._offered.as_shown(options.tool_choice) if number == 1 else None
+        return attrs.evolve(options, tool_choice=choice)
 
     async def _shorten(self, number: int, times: int, refusal: CortexError | None) -> None:
         """Shorten the oldest tool results: one recorded step.

@@ -189,8 +189,11 @@ class AgentSpec:
                 strict(self.output)
             except OutputSchemaError as error:
                 raise UnfitError(error.reason, path=("output", *error.path)) from error
+        tools = [*self.tools, *(f"{server}.TOOL" for server in self.mcp)]
+        if self.tool_choice is not None and self.may_have(self.tool_choice):
+            tools.append(self.tool_choice)  # which tools a server has shows in the job
         for model in (self.model, *self.fallback):
-            wrong = refusal(self.options, model=model, max_tokens=self.max_tokens, tools=self.tools)
+            wrong = refusal(self.options, model=model, max_tokens=self.max_tokens, tools=tools)
             if wrong is not None:
                 of_fallback = "" if model == self.model else f" (fallback {model})"
                 raise UnfitError(f"{wrong[1]}{of_fallback}", path=wrong[0])

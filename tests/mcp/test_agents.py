@@ -21,6 +21,17 @@ async def test_model_calls_a_tool_of_a_server_by_its_name_without_a_dot(folder: 
     assert "1 notes.echo" in job.record.keys
 
 
+async def test_tool_choice_names_a_tool_of_a_server(folder: Path) -> None:
+    servers = {"notes": scripted("echo", "create")}
+    job = AgentJob(folder, servers, {"tool_choice": "notes.echo"})
+    script = Script([calls(("notes__echo", {"text": "hello"})), says("done")])
+    await job.run(script)
+    assert [each.options.tool_choice for each in script.asked] == ["notes__echo", None]
+    other = AgentJob(folder, servers, {"tool_choice": "notes.none"})
+    with pytest.raises(RejectedError, match=r"names 'notes.none', which its server does not offer"):
+        await other.run(Script([says("done")]))
+
+
 async def test_replay_offers_the_same_bytes_without_the_server(folder: Path) -> None:
     job = AgentJob(folder, {"notes": scripted("echo", "create")})
     first = Script([calls(("notes__echo", {"text": "hello"})), RuntimeError("the pod dies")])

@@ -296,6 +296,14 @@ async def test_agent_answers_to_a_tool_after_its_own(harness: Cortex, file: Path
     ]
 
 
+async def test_model_without_both_is_named(harness: Cortex) -> None:
+    harness.model.capabilities = Capabilities(output=False, tools=False)
+    run = await harness.run(read)
+    assert isinstance(run.error, UsageError)
+    message = "model 'm' has no structured output, and takes no tools to give it by"
+    assert run.error.message == message
+
+
 async def test_cut_answer_names_the_way_out(harness: Cortex) -> None:
     cut = {"type": "tool_use", "id": "1", "name": "final_answer", "input": {}}
     harness.model.capabilities = Capabilities(output=False)

@@ -71,6 +71,11 @@ def check_fit(request: ModelRequest, capabilities: Capabilities) -> None:
     }
     lacks = [name for name, is_needed in needs.items() if is_needed]
     lacks = [name for name in lacks if not getattr(capabilities, name)]
+    if request.output is not None and not (capabilities.output or capabilities.tools):
+        raise UsageError(
+            f"model {request.model!r} has no structured output, and takes no tools to give it by",
+            hint="choose another model, or ask for the JSON in the prompt and read it yourself",
+        )
     if lacks:
         raise UsageError(
             f"model {request.model!r} takes no {' and no '.join(lacks)}, which this request has",

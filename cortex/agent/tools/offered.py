@@ -11,7 +11,9 @@ from typing import Any, Self
 import attrs
 
 from cortex.agent.mcp.catalogue import ToolDefinition, refuse_taken
+from cortex.agent.mcp.names import divided, model_name
 from cortex.agent.spec import AgentSpec
+from cortex.domain.errors import RejectedError
 from cortex.durable.context import Context
 
 STEP = "mcp tools"
@@ -54,6 +56,17 @@ class OfferedTools:
             definitions=by_name,
             dotted={each.model_name: each.dotted for each in definitions},
         )
+
+    def as_shown(self, name: str) -> str:
+        """Return the model's name of a tool. Raises `RejectedError` for one that is not there."""
+        server = divided(name)
+        shown = name if server is None else model_name(*server)
+        if server is not None and shown not in self.shown:
+            raise RejectedError(
+                f"tool_choice names {name!r}, which its server does not offer",
+                hint=f"it has {', '.join(sorted(self._definitions)) or 'none'}",
+            )
+        return shown
 
     def called(self, name: str) -> str:
         """Return the name for people of what a model calls; an unknown one as it is."""
