@@ -6,7 +6,7 @@ holds a model to it, and none to bounds and to the validators of classes.
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from itertools import islice
 from typing import Any, Final, get_args
@@ -139,6 +139,9 @@ class Output:
 
 def output_of(wanted: Any, *, what: str) -> Output:
     """Return the output for a JSON schema or a type. Raises `CortexError` that names `what`."""
+    if not isinstance(wanted, Mapping | Hashable):
+        hint = "write a type, such as list[Invoice], or a JSON schema"
+        raise UsageError(f"{what}: output {wanted!r:.80} is no type", hint=hint)
     try:
         if isinstance(wanted, Mapping):
             return Output.of_schema(wanted)

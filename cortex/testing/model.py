@@ -1,6 +1,6 @@
 """A model that answers as a test says."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -8,6 +8,7 @@ import attrs
 import orjson
 
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
+from cortex.agent.models.output_tool import NAME as OUTPUT_TOOL
 from cortex.domain.control_flow import LeaseLost
 from cortex.domain.errors import UsageError
 from cortex.domain.file import StoredFile
@@ -181,10 +182,18 @@ def _response(
     )
 
 
-def _written(value: Any, request: ModelRequest) -> str:
-    """Return an output as the model would write it: one that is no object stands in one."""
+def _written(value: Any, request: ModelRequest) -> str | dict[str, Any]:
+    """Return an output as the model would give it: as text, or by the tool that takes it.
+
+    One that is no object stands in one.
+    """
     plain = converter.unstructure(value)
-    schema = {} if request.output is None else request.output.schema
+    tool = next((each for each in request.tools if each["name"].startswith(OUTPUT_TOOL)), None)
+    schema: Mapping[str, Any] = {} if tool is None else tool["input_schema"]
+    if request.output is not None:
+        schema = request.output.schema
     if not isinstance(plain, dict) and [*schema.get("properties", ())] == [VALUE]:
         plain = {VALUE: plain}
+    if request.output is None and tool is not None:
+        return {"tool": tool["name"], "input": plain}
     return orjson.dumps(plain).decode()

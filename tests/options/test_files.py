@@ -183,7 +183,7 @@ async def draw(number: int) -> list[File | str]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "agents.yaml"
-    path.write_text("name: viewer\nmodel: m\nsystem: s\ntools: [draw, read_file]\n")
+    path.write_text("name: viewer\nmodel: m\nsystem: s\ntools: [draw, draw_many, read_file]\n")
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "photo.png").write_bytes(PHOTO)
     (tmp_path / "work" / "paper.pdf").write_bytes(pdf(2))
@@ -192,7 +192,7 @@ def file(tmp_path: Path) -> Path:
 
 
 async def test_agent_sees_the_files_of_its_prompt(harness: Cortex, file: Path) -> None:
-    viewer = agent(file, tools=[draw])
+    viewer = agent(file, tools=[draw, draw_many])
     inline = {"name": "inline.png", "data": base64.b64encode(png(2, 2)).decode()}
     given = {"folder": str(file.parent / "work"), "files": ["photo.png", "paper.pdf", inline]}
     harness.model.says("A square.")
@@ -219,18 +219,20 @@ def test_file_that_a_prompt_cannot_have_is_named(
     harness: Cortex, file: Path, files: list[Any], message: str
 ) -> None:
     folder = str(file.parent / "work")
-    viewer = agent(file, tools=[draw])
+    viewer = agent(file, tools=[draw, draw_many])
     run = harness.run_sync(viewer, prompt="What is it?", folder=folder, files=files)
     assert message in str(run.error)
 
 
 def test_path_of_a_prompts_file_needs_a_folder(harness: Cortex, file: Path) -> None:
-    run = harness.run_sync(agent(file, tools=[draw]), prompt="What?", files=["photo.png"])
+    run = harness.run_sync(
+        agent(file, tools=[draw, draw_many]), prompt="What?", files=["photo.png"]
+    )
     assert "files: 'photo.png' needs a folder that it is in" in str(run.error)
 
 
 async def test_agent_sees_the_files_of_results(harness: Cortex, file: Path) -> None:
-    viewer = agent(file, tools=[draw])
+    viewer = agent(file, tools=[draw, draw_many])
     read = {"tool": "read_file", "input": {"path": "photo.png"}}
     harness.model.script([{"tool": "draw", "input": {"number": 5}}, read, "Squares."])
     given = {"prompt": "Draw.", "folder": str(file.parent / "work")}
@@ -249,11 +251,32 @@ async def test_agent_sees_the_files_of_results(harness: Cortex, file: Path) -> N
 async def test_result_says_what_a_model_cannot_see(harness: Cortex, file: Path) -> None:
     harness.model.capabilities = Capabilities(images=False)
     harness.model.script([{"tool": "draw", "input": {"number": 5}}, "I cannot see it."])
-    run = await harness.run(agent(file, tools=[draw]), prompt="Draw.")
+    run = await harness.run(agent(file, tools=[draw, draw_many]), prompt="Draw.")
     assert run.result.text == "I cannot see it."
     result = harness.model.requests[-1].messages[2]["content"][0]["content"]
     assert result[1]["type"] == "text"
     assert result[1]["text"].endswith(": this model takes no images")
+
+
+@tool
+async def draw_many(count: int) -> list[File]:
+    """Draw pictures."""
+    return [File(png(1, 1, color=number)) for number in range(count)]
+
+
+async def test_agent_forgets_its_oldest_files_when_there_are_too_many(
+    harness: Cortex, file: Path
+) -> None:
+    viewer = agent(file, tools=[draw, draw_many])
+    many = {"tool": "draw_many", "input": {"count": IMAGES_MAX - 40}}
+    harness.model.script([many, many, "Dots."])
+    run = await harness.run(viewer, prompt="Draw.")
+    assert run.result.text == "Dots."
+    assert "3 shorten" in run.steps
+    last = harness.model.requests[-1]
+    assert len(sources(last)) == IMAGES_MAX - 40
+    assert "not shown any more" in last.messages[2]["content"][0]["content"]
+    run.replays()
 
 
 # --- memory and money
