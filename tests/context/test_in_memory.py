@@ -63,6 +63,19 @@ async def test_a_summary_survives_a_crash_at_each_point(harness: Cortex, reader:
     assert await harness.crash_everywhere(reader, prompt="Read all.") > 2 * PAGES
 
 
+async def test_a_loop_survives_a_crash_at_each_point(harness: Cortex, reader: Agent) -> None:
+    """Also while people are asked, and after they have decided."""
+    harness.model.script([*[reading(1)] * 8, "Enough."])
+    harness.approve("8 loop", by="ana")
+    run = await harness.run(reader, prompt="Read.")
+    assert run.result.text == "Enough."
+    assert [each for each in run.steps if "loop" in each] == ["4 loop", "8 loop"]
+    last = harness.model.requests[-1].messages[-1]["content"][-1]["text"]
+    assert last.startswith("People have seen that you go round in circles")
+    run.replays()
+    assert await harness.crash_everywhere(reader, prompt="Read.") > 30
+
+
 async def test_people_decide_whether_an_agent_goes_on(harness: Cortex, reader: Agent) -> None:
     harness.model.script([reading(1)] * 12)
     harness.approve("8 loop", by="ana")
