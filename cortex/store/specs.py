@@ -137,16 +137,19 @@ async def newest_agent(db: Database, name: str) -> tuple[UUID, int]:
 
 
 async def page(
-    db: Database, kind: SpecKind, *, after: str = "", limit: int = 200
+    db: Database, kind: SpecKind, *, after: str = "", limit: int = 200, tenant: str | None = None
 ) -> list[SpecVersion]:
-    """Return agents or flows with their newest versions, by name."""
-    rows = await db.fetch(_QUERIES[kind].page, after, limit, *_whose(kind, db))
+    """Return agents or flows with their newest versions, by name.
+
+    `tenant`: only its model calls count in the figures of agents, which all tenants share.
+    """
+    rows = await db.fetch(_QUERIES[kind].page, after, limit, *_whose(kind, tenant or db.tenant))
     return rows_of(SpecVersion, rows)
 
 
-def _whose(kind: SpecKind, db: Database) -> tuple[str | None, ...]:
-    """Return the tenant whose model calls count: agents have some."""
-    return (db.tenant,) if kind is SpecKind.AGENT else ()
+def _whose(kind: SpecKind, tenant: str | None) -> tuple[str | None, ...]:
+    """Return the tenant whose model calls count, for agents only."""
+    return (tenant,) if kind is SpecKind.AGENT else ()
 
 
 async def cache_misses(db: Database) -> list[CacheMiss]:
@@ -159,7 +162,7 @@ async def versions(
     db: Database, kind: SpecKind, name: str, *, version: int | None = None
 ) -> list[SpecVersion]:
     """Return the versions of one series, newest first. Raises `NotFoundError`."""
-    rows = await db.fetch(_QUERIES[kind].versions, name, version, *_whose(kind, db))
+    rows = await db.fetch(_QUERIES[kind].versions, name, version, *_whose(kind, db.tenant))
     if not rows:
         wanted = f"{kind} {name!r}" if version is None else f"{kind} {name!r} version {version}"
         raise NotFoundError(f"{wanted} does not exist", hint=f"list them: cortex {kind.plural} ls")

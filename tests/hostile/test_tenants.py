@@ -196,6 +196,7 @@ LISTS: Final = {
     "GET /v1/effects": ("", "?tool=pay", "?job_id={foreign.worker}"),
     "GET /v1/facts": ("", "?job_id={foreign.job}", "?type=lifecycle", "?source=made:bolt"),
     "GET /v1/costs": ("?by=job", "?by=job&since=1h"),
+    "GET /v1/agents": ("",),
     "GET /v1/budgets": ("",),
     "GET /v1/caps": ("",),
     "GET /v1/schedules": ("",),
@@ -226,7 +227,7 @@ FILTERED: Final = {
     f"{route.method} {route.path}" for route in ALL if route.tenancy is Tenancy.FILTERED
 }
 SHARED: Final = {
-    "GET /healthz", "GET /readyz", "GET /v1/agents", "GET /v1/flows", "GET /v1/types",
+    "GET /healthz", "GET /readyz", "GET /v1/flows", "GET /v1/types",
     "GET /sign-in", "POST /sign-in", "POST /sign-out", "GET /static/{name}", "GET /v1/openapi.json",
 }  # fmt: skip
 """Reviewed: nothing of a tenant is in them."""

@@ -16,7 +16,9 @@ from cortex.view.resources.subscriptions import SUBSCRIPTIONS
 
 ROUTES: Final = (
     list_by_name(
-        AGENTS, summary="List agents with their newest versions, by name.", tenancy=Tenancy.SHARED
+        AGENTS,
+        summary="List agents with their newest versions, by name.",
+        tenancy=Tenancy.FILTERED,
     ),
     list_by_name(
         FLOWS, summary="List flows with their newest versions, by name.", tenancy=Tenancy.SHARED
