@@ -20,6 +20,7 @@ from cortex.cli.target import database, settings_from
 from cortex.config import host_and_port
 from cortex.domain.errors import UsageError
 from cortex.domain.token import digest_of_token
+from cortex.http.mcp.allow import Allow
 from cortex.postgres.database import Profile
 
 if TYPE_CHECKING:
@@ -30,27 +31,26 @@ if TYPE_CHECKING:
 
 CONNECTIONS_MAX: Final = 4
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-WORDS: Final = ("submit", "approve", "retry", "cancel")
 
 
-def _words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+def _allowed(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> frozenset[Allow]:
     words = [word.strip() for each in given for word in each.split(",")]
     for word in words:
-        if word not in WORDS:
+        if word not in list(Allow):
             raise UsageError(
-                f"--allow {word[:40]!r}: assistants may be allowed {', '.join(WORDS)}",
+                f"--allow {word[:40]!r}: assistants may be allowed {', '.join(Allow)}",
                 hint="without --allow they only read",
             )
-    return tuple(dict.fromkeys(words))
+    return frozenset(map(Allow, words))
 
 
 @click.command(cls=Command)
 @click.option(
     "--allow",
     multiple=True,
-    callback=_words,
+    callback=_allowed,
     metavar="A,B",
-    shell_complete=lambda *given: completions(WORDS, given[-1]),
+    shell_complete=lambda *given: completions(Allow, given[-1]),
     help="What assistants may do beside reading: submit, approve, retry, cancel  [nothing].",
 )
 @click.option(
@@ -59,12 +59,13 @@ def _words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
     help="Serve any number of assistants there, at /mcp, each with a token  [stdin and stdout].",
 )
 @click.pass_obj
-def mcp(options: Options, *, allow: tuple[str, ...], http: str | None) -> None:
+def mcp(options: Options, *, allow: frozenset[Allow], http: str | None) -> None:
     """Serve tools to an assistant, so that it can operate Cortex (Model Context Protocol).
 
     An assistant starts this command and speaks to it on stdin and stdout. It only reads unless
-    you allow more. It acts as the holder of the token in CORTEX_TOKEN; without one it reads with
-    the database login, and decides no approvals. With --http each request brings its own token.
+    you allow more. It acts as the holder of the token in CORTEX_TOKEN; without one with the
+    database login, as commands do, and decides no approvals. With --http each request brings its
+    own token.
     """
     if importlib.util.find_spec("mcp") is None:
         raise UsageError(
@@ -75,7 +76,7 @@ def mcp(options: Options, *, allow: tuple[str, ...], http: str | None) -> None:
     token = None if http is not None else os.environ.get(TOKEN_VARIABLE) or None
     if token is not None and digest_of_token(token) is None:
         raise UsageError(f"{TOKEN_VARIABLE} holds no token of Cortex", hint=MAKE_TOKEN)
-    if "approve" in allow and http is None and token is None:
+    if Allow.APPROVE in allow and http is None and token is None:
         raise UsageError(
             "--allow approve needs a person's token: a decision is made in a person's name",
             hint=f"set {TOKEN_VARIABLE}; {MAKE_TOKEN}",
@@ -106,7 +107,7 @@ class Process:
     """This process, while it serves tools."""
 
     profile: Profile
-    allow: tuple[str, ...]
+    allow: frozenset[Allow]
     token: str | None = attrs.field(repr=False)
     """Of stdin's client; None: it has the database login."""
     place: tuple[str, int] | None
@@ -135,7 +136,6 @@ class Process:
     async def _serve(self, port: "Port", chance: "Chance") -> None:
         from cortex.http.mcp.callers import of_login
         from cortex.http.mcp.serving import Serving
-        from cortex.http.mcp.tool import Allow
         from cortex.runtime.clients.result_waiters import ResultWaiters
         from cortex.store.people import system_user
 
@@ -144,7 +144,7 @@ class Process:
             port=port,
             chance=chance,
             result=waiters.result,
-            allowed={Allow(word) for word in self.allow},
+            allowed=self.allow,
             tenant=self.profile.tenant,
             checks=self.checks,
             proxies=self.proxies,

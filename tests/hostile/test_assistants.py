@@ -9,6 +9,7 @@ from cortex.domain.safe import escaped
 from cortex.http.mcp import answers
 from cortex.postgres.database import Profile
 from tests.support.assistant import Person, assistant, token_of
+from tests.support.eventually import eventually
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
 from tests.support.records.rows import new_id
@@ -132,8 +133,9 @@ def test_a_revoked_token_reads_nothing_more(shared_database: str) -> None:
     with assistant(shared_database, token=token) as ask:
         assert not ask("list_jobs").is_error
         sql(shared_database, "UPDATE cortex.api_token SET revoked_at = now(), revoked_by = 'x'")
-        refused = ask("show_job", job_id=str(new_id()))
-    assert refused.is_error
+        eventually(lambda: ask("list_jobs").is_error, what="it is refused", within_s=1.0)
+        refused = ask("list_jobs")
+    assert "this token was revoked; start `cortex mcp` with another token" in refused.error
 
 
 def test_an_assistant_submits_no_job_that_acts_on_others(shared_database: str) -> None:

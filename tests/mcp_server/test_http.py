@@ -17,9 +17,10 @@ from mcp.shared.exceptions import MCPError
 from cortex.domain.clock import system_chance
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Profile
-from tests.support.assistant import Assistant, in_thread, serving, token_of
+from tests.support.assistant import Assistant, Person, in_thread, serving, token_of
 from tests.support.eventually import WITHIN_S
 from tests.support.life import Life
+from tests.support.records.approvals import Askers
 from tests.support.servers.postgres import sql
 
 # The client of the `mcp` package leaves the generators of its streams to the collector.
@@ -68,16 +69,37 @@ def url(shared_database: str) -> Iterator[str]:
     assert not thread.is_alive()
 
 
-def connect(url: str, token: str, mode: str = "auto") -> AbstractContextManager[Assistant]:
+def connect(
+    url: str, token: str, mode: str = "auto", *, person: Person | None = None
+) -> AbstractContextManager[Assistant]:
     @asynccontextmanager
     async def connected() -> AsyncGenerator[Client, None]:
         headers = {"Authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(headers=headers, timeout=WITHIN_S) as outside:
             transport = streamable_http_client(f"{url}/mcp", http_client=outside)
-            async with Client(transport, mode=mode) as client:
+            async with Client(
+                transport,
+                mode=mode,
+                elicitation_callback=person,  # type: ignore[arg-type]
+            ) as client:
                 yield client
 
     return in_thread(connected)
+
+
+def test_a_person_confirms_a_high_risk_over_http(
+    url: str, shared_database: str, askers: Askers
+) -> None:
+    wish = {"risk": "HIGH"}
+    new, old = askers.asked(**wish), askers.asked(**wish)
+    token = token_of(shared_database, "approver")
+    person = Person(new.id.hex[-4:])
+    with connect(url, token, person=person) as ask:
+        done = ask("approve_approval", approval_id=str(new.id), digest=new.digest.hex())
+    assert done.document["outcome"] == "approved"
+    with connect(url, token, "legacy", person=person) as ask:
+        refused = ask("approve_approval", approval_id=str(old.id), digest=old.digest.hex())
+    assert "this assistant cannot ask one" in refused.error
 
 
 def post(

@@ -22,9 +22,9 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, TextCon
 from cortex.domain.clock import system_chance
 from cortex.domain.people import OsUser
 from cortex.domain.token import Role, digest_of_token, token_text
+from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.callers import of_login
 from cortex.http.mcp.serving import Serving
-from cortex.http.mcp.tool import Allow
 from cortex.postgres.bridge import Port, open_port
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run

@@ -37,10 +37,12 @@ from cortex.domain.errors import CortexError, ForbiddenError, NotFoundError, Una
 from cortex.domain.safe import safe
 from cortex.http.framework.dispatch import reads_own
 from cortex.http.framework.principal import Principal
+from cortex.http.framework.problem import UnauthenticatedError
 from cortex.http.mcp import answers
+from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.asking import Answer, Ask, Caller, InProcess
 from cortex.http.mcp.callers import Callers
-from cortex.http.mcp.tool import Allow, Call, Tool
+from cortex.http.mcp.tool import Call, Tool
 from cortex.http.mcp.tools import ELSEWHERE, TOOLS
 
 CALLS_MAX: Final = 64
@@ -78,6 +80,8 @@ class Service:
     allowed: AbstractSet[Allow]
     caller_of: Callable[[Context], Caller]
     all_tools: Sequence[Tool]
+    token_hint: str | None = None
+    """How the client gets another token; None: as clients of the HTTP API do."""
     tools: Mapping[str, Tool] = attrs.field(init=False)
     _turns: trio.Semaphore = attrs.field(init=False, factory=lambda: trio.Semaphore(CALLS_MAX))
 
@@ -106,7 +110,7 @@ class Service:
         except UnavailableError:
             who = None  # rights are checked by each call: a client lists the tools only once
         except CortexError as error:
-            raise MCPError(code=-32000, message=_line_of(error)) from error
+            raise MCPError(code=-32000, message=self._line_of(error)) from error
         may = [each for each in self.tools.values() if who is None or _may(who, each)]
         return ListToolsResult(tools=[_listed(each) for each in may])
 
@@ -128,7 +132,7 @@ class Service:
             cause = leading(error)
             if isinstance(cause, CortexError):
                 outcome = cause.code
-                return _failed(_line_of(cause))
+                return _failed(self._line_of(cause))
             outcome = "internal"
             _log.exception("tool failed", tool=safe(params.name[:80]))
             return _failed("error (internal): a fault in Cortex; see the log of `cortex mcp`")
@@ -149,7 +153,7 @@ class Service:
         tool.check(arguments)
         answer = await tool.handle(tool, _Call(self, context, params, caller), arguments)
         if answer.is_error:
-            return _failed(_problem_line(answer))
+            return _failed(self._problem_line(answer))
         text = answers.shown(answer.text, hides=tool.hides, is_exact=tool.is_exact)
         return CallToolResult(
             content=[
@@ -170,6 +174,23 @@ class Service:
             yield
         finally:
             self._turns.release()
+
+    def _problem_line(self, answer: Answer) -> str:
+        problem = answer.document
+        message = problem.get("detail") or problem.get("title") or f"status {answer.status}"
+        for place, argument in _PLACES.items():
+            if message.startswith(place):
+                message = argument + message.removeprefix(place)
+        hint = problem.get("hint") or (WHOLE_ID if message.endswith("is not an id") else None)
+        return self._line(problem["code"], message, hint)
+
+    def _line_of(self, error: CortexError) -> str:
+        return self._line(error.code, error.message, error.hint)
+
+    def _line(self, code: str, message: str, hint: str | None) -> str:
+        if code == UnauthenticatedError.code and self.token_hint is not None:
+            hint = self.token_hint
+        return answers.error_line(code, message, hint)
 
     async def _principal(self, caller: Caller) -> Principal:
         return await self.callers.by_token(
@@ -259,20 +280,6 @@ def _listed(tool: Tool) -> ListedTool:
             open_world_hint=not reads,
         ),
     )
-
-
-def _problem_line(answer: Answer) -> str:
-    problem = answer.document
-    message = problem.get("detail") or problem.get("title") or f"status {answer.status}"
-    for place, argument in _PLACES.items():
-        if message.startswith(place):
-            message = argument + message.removeprefix(place)
-    hint = problem.get("hint") or (WHOLE_ID if message.endswith("is not an id") else None)
-    return answers.error_line(problem["code"], message, hint)
-
-
-def _line_of(error: CortexError) -> str:
-    return answers.error_line(error.code, error.message, error.hint)
 
 
 def _failed(line: str) -> CallToolResult:

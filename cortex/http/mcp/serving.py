@@ -21,19 +21,20 @@ from cortex.http.framework.gate import Gate, Numbers
 from cortex.http.framework.live_tokens import LiveTokens
 from cortex.http.framework.origin import Network, address_of, client_of
 from cortex.http.framework.principal import Principal
+from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.asking import Caller, InProcess
 from cortex.http.mcp.callers import Callers
 from cortex.http.mcp.diagnosis import Checks, doctor_tool
 from cortex.http.mcp.endpoint import endpoint
 from cortex.http.mcp.service import Context, Service
 from cortex.http.mcp.stdio import serve
-from cortex.http.mcp.tool import Allow
 from cortex.http.mcp.tools import TOOLS
 from cortex.http.server import CALLS_MAX, Server
 from cortex.postgres.bridge import Lane, Port
 
 STDIO: Final = "stdio"
 """In place of an address: recorded with decisions."""
+TOKEN_HINT: Final = "start `cortex mcp` with another token in CORTEX_TOKEN"  # noqa: S105
 Result = Callable[[UUID, float], Awaitable[JobState | CodeWait | None]]
 
 
@@ -66,7 +67,8 @@ class Serving:
         api = self._api(callers, LiveTokens(self.port))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(api.live.run)
-            yield self._service(api, callers, lambda _: caller).server()
+            service = self._service(api, callers, lambda _: caller, token_hint=TOKEN_HINT)
+            yield service.server()
             nursery.cancel_scope.cancel(reason="the client has left")
 
     async def on_http(self, host: str, number: int, *, ready: Callable[[str], object]) -> None:
@@ -107,7 +109,12 @@ class Serving:
         return Api(port=port, chance=self.chance, pod=pod, auth=callers, live=live)
 
     def _service(
-        self, api: Api, callers: Callers, caller_of: Callable[[Context], Caller]
+        self,
+        api: Api,
+        callers: Callers,
+        caller_of: Callable[[Context], Caller],
+        *,
+        token_hint: str | None = None,
     ) -> Service:
         tools = (*TOOLS, doctor_tool(self.checks))
         routes = [each.route for each in tools]
@@ -117,6 +124,7 @@ class Serving:
             allowed=self.allowed,
             caller_of=caller_of,
             all_tools=tools,
+            token_hint=token_hint,
         )
 
 

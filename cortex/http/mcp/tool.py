@@ -4,7 +4,6 @@ Names, limits and descriptions of its arguments are those of the route's paramet
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
 from typing import Any, Final, Protocol, get_type_hints
 from urllib.parse import quote
 
@@ -16,21 +15,13 @@ from cortex.domain.token import Role
 from cortex.durable.json_schema import Schema
 from cortex.http.framework.route import Method, Route
 from cortex.http.framework.shape import fields_of, query_schema, schema_of
+from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.asking import Answer, Ask
 
 KEY: Final = "idempotency_key"
 WORD_MAX: Final = 80
 """Characters of a caller's word in an error."""
 _REFERENCE: Final = "#/components/schemas/"
-
-
-class Allow(StrEnum):
-    """What assistants may do, beyond reading."""
-
-    SUBMIT = "submit"
-    APPROVE = "approve"
-    RETRY = "retry"
-    CANCEL = "cancel"
 
 
 class Call(Protocol):

@@ -12,8 +12,9 @@ from cortex.domain.approvals.vote import LAST_DIGITS
 from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.domain.safe import safe
 from cortex.http.framework.route import Method, Route
+from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.asking import Answer, Ask
-from cortex.http.mcp.tool import Allow, Call, Tool
+from cortex.http.mcp.tool import Call, Tool
 from cortex.http.routes import ROUTES
 
 ROWS: Final = 20
