@@ -196,7 +196,6 @@ LISTS: Final = {
     "GET /v1/effects": ("", "?tool=pay", "?job_id={foreign.worker}"),
     "GET /v1/facts": ("", "?job_id={foreign.job}", "?type=lifecycle", "?source=made:bolt"),
     "GET /v1/costs": ("?by=job", "?by=job&since=1h"),
-    "GET /v1/agents": ("",),
     "GET /v1/budgets": ("",),
     "GET /v1/caps": ("",),
     "GET /v1/schedules": ("",),
@@ -204,6 +203,8 @@ LISTS: Final = {
 }  # fmt: skip
 """Lists, and ways to ask them for what is bolt's."""
 INBOX: Final = "GET /approvals"
+AGENTS: Final = "GET /v1/agents"
+"""Shared by all tenants, but for the figures of their calls: see tests/store/test_facts.py."""
 OF_BODY: Final[dict[str, Callable[[Records], Any]]] = {
     "POST /v1/jobs": lambda _: {"type": "work", "tenant": "bolt"},
     "POST /v1/approvals/batch": lambda r: {
@@ -238,9 +239,18 @@ def named(route: Route) -> str:
 
 
 def test_every_route_has_a_row() -> None:
-    with_rows = {*map(named, NAMED), *map(named, REFUSED), *SHARED, *LISTS, *OF_BODY, *PAGES, INBOX}
+    with_rows = {
+        *map(named, NAMED),
+        *map(named, REFUSED),
+        *SHARED,
+        *LISTS,
+        *OF_BODY,
+        *PAGES,
+        INBOX,
+        AGENTS,
+    }
     assert {named(route) for route in ALL} == with_rows
-    assert {*LISTS, *OF_BODY, INBOX} == FILTERED
+    assert {*LISTS, *OF_BODY, INBOX, AGENTS} == FILTERED
     assert {route.path for route in ALL if route.tenancy is Tenancy.SHARED} == {
         each.partition(" ")[2] for each in SHARED
     }
