@@ -85,6 +85,8 @@ class JobType(Generic[Arguments, Result]):
     """The declared type of the result; None for plain JSON."""
     requested: tuple[type, ...] = ()
     """The types of the resources that the handler takes."""
+    mcp: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    """The MCP servers whose tools its jobs may call, as they are declared."""
 
     async def __call__(self, ctx: Any, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         """Call the handler itself, with a context that the caller has made."""
@@ -181,6 +183,7 @@ def job(
     overlap: str | None = None,
     jitter: str | int | None = None,
     check: Callable[..., object] | None = None,
+    mcp: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Callable[
     [Callable[Concatenate[Any, Arguments], Awaitable[Result]]],
     JobType[Arguments, Result],
@@ -198,6 +201,7 @@ def job(
     overlap: str | None = None,
     jitter: str | int | None = None,
     check: Callable[..., object] | None = None,
+    mcp: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
     """Make an async function `(ctx, **arguments)` a job type; `timeout` in seconds.
 
@@ -213,6 +217,8 @@ def job(
 
     `check` is called with the arguments before a job is submitted by a command or over HTTP, and
     raises `RejectedError` or `UsageError` for those with which it would certainly fail.
+
+    `mcp`: servers by name whose tools `ctx.tool` calls; see docs/guides/mcp.md.
 
     Raises `UsageError` for limits out of bounds, a handler that is not an async function, or a
     `final` that is no tuple of exceptions.
@@ -248,6 +254,7 @@ def job(
             check=check,
             result=result_type(handler),
             requested=tuple(hint for hint in hints.values() if is_requested(hint)),
+            mcp={} if mcp is None else dict(mcp),
         )
 
     return decorate

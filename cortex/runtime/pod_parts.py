@@ -14,6 +14,7 @@ import trio
 import cortex
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import BYTES_MAX, Quota
+from cortex.agent.mcp.of_jobs import servers_of
 from cortex.agent.models.client import ModelClient
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.providers import Models, ModelTrouble
@@ -101,7 +102,12 @@ def standard_parts(
     return PodParts(
         registry=registry,
         client=models,
-        tools=Toolbox(tools, confiner, Quota(workspace_bytes)),
+        tools=Toolbox(
+            tools,
+            confiner,
+            Quota(workspace_bytes),
+            of_jobs=servers_of(map(registry.get, registry.names)),
+        ),
         workspaces=workspaces,
         confinement=confiner.means,
         code_version=code_version,

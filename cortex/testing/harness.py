@@ -3,7 +3,7 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -12,8 +12,9 @@ import attrs
 
 import cortex.plain_structlog  # noqa: F401 -- before all that imports structlog
 from cortex.agent.confinement.means import Confiner
+from cortex.agent.mcp.of_jobs import servers_of
 from cortex.agent.tools import BUILT_IN
-from cortex.agent.tools.tool import tools_by_name
+from cortex.agent.tools.tool import AnyTool, tools_by_name
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.canonical import parse
 from cortex.domain.clock import Chance, seeded_chance
@@ -57,6 +58,8 @@ class Cortex:
     resources: dict[type, Any] = attrs.field(factory=dict, init=False)
     """Values in place of the application's own resources, by type; those are not opened then."""
     _people: People = attrs.field(factory=People, init=False)
+    mcp: dict[str, Sequence[AnyTool]] = attrs.field(factory=dict, init=False)
+    """Tools in place of MCP servers, by the servers' names."""
     _chance: Chance = attrs.field(
         init=False,
         default=attrs.Factory(lambda self: seeded_chance(SEED, self._unix_ms), takes_self=True),
@@ -184,7 +187,12 @@ class Cortex:
             clock=self.clock,
             resources={kind: each for kind, each in declared.items() if kind not in self.resources},
             replaced=dict(self.resources),
-            tools=Toolbox({**BUILT_IN, **tools_by_name(*modules, *tools)}, Confiner.chosen()),
+            tools=Toolbox(
+                {**BUILT_IN, **tools_by_name(*modules, *tools)},
+                Confiner.chosen(),
+                of_jobs=servers_of([job_type]),
+                stand_ins={name: tools_by_name(*each) for name, each in self.mcp.items()},
+            ),
             workspaces=self._workspaces(),
             rng=self._chance.rng,
             finds_out=crash.at is not None,

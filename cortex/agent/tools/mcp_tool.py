@@ -16,8 +16,9 @@ from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.stdio import TOO_LONG
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.plain import plain, raw_text
+from cortex.agent.secrets import Secrets
 from cortex.agent.tools.effect_rule import Declared, EffectRule
-from cortex.agent.tools.tool import ToolContext, ToolInputError
+from cortex.agent.tools.tool import AnyTool, ToolContext, ToolInputError
 from cortex.domain.approvals.rules import ToolMark
 from cortex.domain.classification import describe
 from cortex.domain.effect import UnsettledError
@@ -58,8 +59,11 @@ class McpTool:
     terms: McpServer
     sessions: Sessions
     tenant: str
+    secrets: Secrets
     answers: Mapping[str, Any] = attrs.field(factory=dict)
     """Of people, to what the server asks, by the question's digest."""
+    stand_in: AnyTool | None = None
+    """In tests, what is called in place of the server."""
     is_required: bool = False
 
     @property
@@ -99,6 +103,9 @@ class McpTool:
             problem = Problem((), f"is not a JSON object: {show(text)}")
             raise ToolInputError(self.name, (problem,), raw=raw_text(text))
         arguments = dict(given)
+        if self.stand_in is not None:
+            self.stand_in.parse(arguments)
+            return arguments
         what = f"the input schema of {self.name}"
         if problems := schemas.problems(self.definition.input_schema, arguments, what=what):
             raise ToolInputError(self.name, problems, raw=raw_text(arguments))
@@ -120,7 +127,7 @@ class McpTool:
         arguments: Any,
         *,
         timeout_s: float | None = None,
-        resources: Resources | None = None,  # noqa: ARG002 -- as of other tools
+        resources: Resources | None = None,
     ) -> object:
         """Call the tool; `timeout_s` replaces the limit of its server.
 
@@ -133,11 +140,16 @@ class McpTool:
             UnavailableError: the server cannot be used now, or ended meanwhile.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
+        if self.stand_in is not None:
+            given = self.stand_in.parse(arguments)
+            return await self.stand_in.invoke(
+                context, given, timeout_s=limit_s, resources=resources
+            )
         wanted = Wanted(
             name=self.definition.server,
             terms=self.terms,
             tenant=self.tenant,
-            secrets=context.secrets,
+            secrets=self.secrets,
             workspace=context.workspace,
             folder=context.folder,
         )
@@ -221,3 +233,15 @@ async def _progress(
     share = f"{progress / total:.0%}" if total else f"{progress:g}"
     text = clean_text(f"{share} {message or ''}".strip(), limit=PROGRESS_CHARS_MAX)
     job.run(write_line, f"progress: {text}", Level.INFO, {})
+
+
+def described(server: str, tool: AnyTool) -> ToolDefinition:
+    """Return what a server would say that had a pod's tool."""
+    return ToolDefinition(
+        server=server,
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        read_only=tool.declared.effect is False,
+        idempotent=tool.declared.idempotent is True,
+    )

@@ -19,10 +19,11 @@ from cortex.agent.mcp.session import Session
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import Secrets
-from cortex.agent.tools.mcp_tool import McpTool
+from cortex.agent.tools.mcp_tool import McpTool, described
+from cortex.agent.tools.tool import AnyTool
 from cortex.domain.canonical import canonical
 from cortex.domain.control_flow import Suspended
-from cortex.domain.errors import RejectedError
+from cortex.domain.errors import RejectedError, UsageError
 from cortex.domain.known_tool import KnownTool, ToolState, trust_of
 from cortex.domain.log_line import Level
 from cortex.durable.attempt import Attempt, ToolCall
@@ -42,6 +43,8 @@ class ServerTools:
     """Whose the record of the tools is."""
     servers: Mapping[str, McpServer]
     sessions: Sessions
+    stand_ins: Mapping[str, Mapping[str, AnyTool]] | None
+    """In tests, tools in place of servers; None: the servers."""
     secrets: Secrets
     workspace: Path
     folder: Path
@@ -77,12 +80,16 @@ class ServerTools:
             terms=terms,
             sessions=self.sessions,
             tenant=self.attempt.claim.tenant,
+            secrets=self.secrets,
             answers=call.answers,
+            stand_in=None if self.stand_ins is None else self._stand_ins(server).get(name),
         )
 
     async def require_trust(self, definition: ToolDefinition) -> None:
         """Raise `Suspended` until the server describes a tool as it was accepted."""
         name = definition.server
+        if self.stand_ins is not None:
+            return
         async with self.sessions.lend(self._wanted(name)) as session:
             rows = await self._noted(name, session)
             live = next((each for each in session.listed if each.name == definition.name), None)
@@ -114,6 +121,8 @@ class ServerTools:
     async def _of(self, name: str) -> list[ToolDefinition]:
         """Return the accepted tools of a server that the agent gets, asking it if it is new."""
         terms = self.servers[name]
+        if self.stand_ins is not None:
+            return [described(name, each) for _, each in sorted(self._stand_ins(name).items())]
         rows: Sequence[KnownTool] = await self.attempt.services.specs.known_tools(
             self.agent, name, terms.identity
         )
@@ -136,6 +145,16 @@ class ServerTools:
             for each in sorted(rows, key=lambda row: row.tool)
             if each.accepted is not None and terms.has(each.tool)
         ]
+
+    def _stand_ins(self, name: str) -> Mapping[str, AnyTool]:
+        """Return what a test has given in place of a server. Raises `UsageError` for nothing."""
+        found = {} if self.stand_ins is None else self.stand_ins
+        if name not in found:
+            raise UsageError(
+                f"tests use no MCP server, and {name!r} has no stand-in",
+                hint=f"give the test its tools: cortex.mcp[{name!r}] = [function, …]",
+            ).with_way_out()
+        return found[name]
 
     async def _noted(self, name: str, session: Session) -> list[KnownTool] | None:
         """Record what a server says, once for each session and change; None: that was done."""

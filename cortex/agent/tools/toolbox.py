@@ -17,6 +17,7 @@ from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
 from cortex.agent.mcp.names import divided
+from cortex.agent.mcp.of_jobs import OWNER, JobServers
 from cortex.agent.mcp.sessions import Sessions
 from cortex.agent.secrets import Secrets
 from cortex.agent.spec import TOOL_NAME, AgentSpec
@@ -58,6 +59,7 @@ MASKED_CHARS_MAX: Final = 262_144
 """A longer result is masked in a thread: this takes 5 ms."""
 FOLDER: Final = "folder"
 ENVIRONMENT: Final = "environment"
+_NO_SERVERS: Final = JobServers(servers={}, secrets=Secrets())
 
 
 @attrs.frozen
@@ -73,6 +75,10 @@ class Toolbox:
         default=attrs.Factory(lambda self: Sessions(self.confiner, self.quota), takes_self=True)
     )
     """Conversations with MCP servers."""
+    of_jobs: Mapping[str, JobServers] = attrs.field(factory=dict)
+    """The MCP servers that job types declare in code."""
+    stand_ins: Mapping[str, Mapping[str, AnyTool]] | None = None
+    """In tests, tools by name that take the place of MCP servers, by theirs: no server is used."""
     _kept_specs: dict[tuple[UUID, int], AgentSpec] = attrs.field(
         factory=dict, init=False, repr=False
     )
@@ -217,14 +223,21 @@ class Toolbox:
 
     async def _servers(self, attempt: Attempt, folder: Path | None) -> ServerTools:
         spec = await self._spec(attempt)
-        agent_secrets = Secrets.of(await attempt.agent_spec())
-        workspace = await trio.to_thread.run_sync(_made, attempt.workspace, agent_secrets)
+        if spec is None:
+            owner = f"{OWNER}{attempt.claim.type}"
+            declared = self.of_jobs.get(attempt.claim.type, _NO_SERVERS)
+            servers, own_secrets = declared.servers, declared.secrets
+        else:
+            owner, servers = spec.name, spec.mcp
+            own_secrets = Secrets.of(await attempt.agent_spec())
+        workspace = await trio.to_thread.run_sync(_made, attempt.workspace, own_secrets)
         return ServerTools(
             attempt=attempt,
-            agent="" if spec is None else spec.name,
-            servers={} if spec is None else spec.mcp,
+            agent=owner,
+            servers=servers,
             sessions=self.sessions,
-            secrets=agent_secrets,
+            stand_ins=self.stand_ins,
+            secrets=own_secrets,
             workspace=workspace,
             folder=folder or workspace,
         )

@@ -321,6 +321,9 @@ END
     "docs/guides/mcp.md": Scene(
         blocks={
             "name: maintainer": Run("cortex agents apply $BLOCK"),
+            "import cortex": By(
+                "tests/mcp/test_job_code.py::test_job_code_calls_a_tool_of_its_server_as_an_effect"
+            ),
             "$ cortex agents trust": By(
                 "tests/mcp/test_commands.py::test_trust_shows_the_change_and_accepts_it"
             ),
