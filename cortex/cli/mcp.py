@@ -72,6 +72,7 @@ def mcp(options: Options, *, allow: frozenset[Allow], http: str | None) -> None:
             "this needs the package mcp, which is not installed",
             hint="install it: pip install 'cortex-durable[mcp]'",
         )
+    options.refuse_columns("mcp serves tools, it has no columns")
     settings = settings_from(options)
     token = None if http is not None else os.environ.get(TOKEN_VARIABLE) or None
     if token is not None and digest_of_token(token) is None:
