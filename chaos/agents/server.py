@@ -1,10 +1,11 @@
 """An MCP server on its standard streams, of the standard library alone: it starts in 30 ms.
 
-    server.py notes            a tool `look` that only reads
-    server.py ledger FILE      a tool `append`: each call writes a line, also a repeated one
-    server.py once FILE        a tool `put`: by its own record it keeps each text once
+    server.py notes             a tool `look` that only reads
+    server.py ledger FILE       a tool `append`: each call writes a line, also a repeated one
+    server.py once FILE         a tool `put`: by its own record it keeps each text once
 
-Between writing and answering it waits a moment, so that kills hit this window.
+Between writing and answering it waits a moment, so that kills hit this window: 0.02 seconds, or as
+many as another argument says.
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 0.02
+WAIT_S = "0.02"
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 TOOLS: dict[str, dict[str, Any]] = {
     "notes": {"name": "look", "annotations": {"readOnlyHint": True}},
@@ -23,17 +24,21 @@ TOOLS: dict[str, dict[str, Any]] = {
 }
 
 
-def main(kind: str, file: str = "") -> None:
+def main(kind: str, file: str = "", wait_s: str = WAIT_S) -> None:
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message:
             answer = {"jsonrpc": "2.0", "id": message["id"]}
-            answer["result"] = result(kind, file, message["method"], message.get("params", {}))
+            answer["result"] = result(
+                message["method"], message.get("params", {}), kind, Path(file), float(wait_s)
+            )
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
 
 
-def result(kind: str, file: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def result(
+    method: str, params: dict[str, Any], kind: str, file: Path, wait_s: float
+) -> dict[str, Any]:
     match method:
         case "initialize":
             return {
@@ -45,10 +50,9 @@ def result(kind: str, file: str, method: str, params: dict[str, Any]) -> dict[st
             return {"tools": [{**TOOLS[kind], "description": kind, "inputSchema": TEXT}]}
         case "tools/call":
             text = params["arguments"]["text"]
-            time.sleep(WAIT_S)
             if kind != "notes":
-                write(kind, Path(file), text)
-                time.sleep(WAIT_S)
+                write(kind, file, text)
+            time.sleep(wait_s)
             return {"content": [{"type": "text", "text": f"{kind}: {text}"}]}
         case _:
             return {}

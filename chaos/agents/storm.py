@@ -10,7 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -64,10 +64,10 @@ ENDED: Final = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCE
 
 
 class Instant(Enum):
-    """When pods are killed."""
+    """When pods are killed; the value: how long servers wait before they answer, in seconds."""
 
-    RANDOM = auto()
-    EFFECT = auto()
+    RANDOM = 0.02
+    EFFECT = 1.0
     """After an effect was applied, and before its server has answered."""
 
 
@@ -115,16 +115,19 @@ class Storm:
     calls: tuple[ModelCall, ...] = ()
 
 
-def spec() -> AgentSpec:
-    """Return the agent: one server only reads, one has effects, one keeps each text once."""
+def spec(wait_s: float) -> AgentSpec:
+    """Return the agent: one server only reads, one has effects, one keeps each text once.
+
+    `wait_s`: how long servers wait between writing and answering.
+    """
     return AgentSpec(
         name=AGENT,
         model="scripted",
         system="Call the tools.",
         mcp={
             "notes": _program("notes", read_only=["*"]),
-            "ledger": _program("ledger", "{workspace}/ledger", folder="write"),
-            "once": _program("once", "{workspace}/once", folder="write", trusted=True),
+            "ledger": _program("ledger", "{workspace}/ledger", f"{wait_s}", folder="write"),
+            "once": _program("once", "{workspace}/once", f"{wait_s}", folder="write", trusted=True),
         },
     )
 
@@ -153,7 +156,7 @@ async def storm(
     plan = _Plan(kills=kills, turns=turns, when=when, dice=dice, on_kill=on_kill)
     found = Storm()
     async with bench.trial(has_stops=False) as trial:
-        await _apply(trial)
+        await _apply(trial, wait_s=when.value)
         await enrol(trial.db, NAME)
         attending = asyncio.create_task(_attend(trial, found))
         try:
@@ -167,13 +170,13 @@ async def storm(
     return found
 
 
-async def _apply(trial: Trial) -> None:
+async def _apply(trial: Trial, *, wait_s: float) -> None:
     await specs.apply(
         trial.db,
         SpecKind.AGENT,
         new_id=system_chance().new_id(),
         name=AGENT,
-        spec=spec().to_json(),
+        spec=spec(wait_s).to_json(),
         by=NAME,
     )
 
