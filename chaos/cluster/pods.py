@@ -26,7 +26,7 @@ WORKERS_END_WITHIN_S = 5.0
 WORKER_EVENTS = (b'"pod ready"', b'"worker died"', b'"worker ended"')
 """What a pod logs of its workers."""
 AFRESH = "chaos.cluster.afresh"
-NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "PG", "PYTHON", "LC_")
+NOT_KEPT = ("CORTEX_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "OPENAI_", "PG", "PYTHON", "LC_")
 """Variables of the caller's environment that pods do not get: settings and interpreter options."""
 
 

@@ -12,7 +12,10 @@ from cortex.agent.models.google import GoogleModel
 from cortex.agent.models.openai import OpenAIModel
 from cortex.agent.models.streamed import StreamingClient
 from cortex.domain.model import ModelRequest
+from tests.e2e.conftest import database, gate, pods
 from tests.support.servers.model_apis import KEY, ModelApis
+
+__all__ = ["database", "gate", "pods"]
 
 APIS: Final = ("openai", "chat", "google")
 

@@ -60,7 +60,7 @@ def end_of_pod(drain_s: float, *, close_s: float = 4.0) -> dict[str, float]:
 
 
 # What a developer's own shell may hold and a process under test must not see.
-NOT_OURS = ("CORTEX_", "ANTHROPIC_", "PYTHON", "LANG", "LC_")
+NOT_OURS = ("CORTEX_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "OPENAI_", "PYTHON", "LANG", "LC_")
 
 
 @define(eq=False)

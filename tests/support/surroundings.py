@@ -15,7 +15,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Final
 
-NOT_OURS: Final = ("ANTHROPIC_", "CORTEX_", "PG", "XDG_")
+NOT_OURS: Final = ("ANTHROPIC_", "CORTEX_", "GEMINI_", "GOOGLE_", "OPENAI_", "PG", "XDG_")
 """Settings of Cortex, of Postgres clients and of the model client, and the user's folders."""
 OURS: Final = ("CORTEX_FUZZ_", "CORTEX_TEST_")
 """Settings of the tests themselves."""

@@ -23,7 +23,9 @@ from cortex.domain.tracing import current
 TEXT_MAX: Final = 4_000
 """Characters of one value: job texts must not fill the disk."""
 TRACEBACK_MAX: Final = 20_000
-LIBRARIES: Final = ("anthropic", "asyncio", "httpcore2", "httpx2", "hypercorn", "mcp", "trio")
+LIBRARIES: Final = (
+    *("anthropic", "asyncio", "httpcore2", "httpx2", "hypercorn", "mcp", "openai", "trio"),
+)
 """Libraries of Cortex itself: outside of jobs they are shown from warnings on."""
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]

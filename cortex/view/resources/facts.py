@@ -25,7 +25,8 @@ def fact_text(fact: ListedFact) -> str:
             parts = [data.get("outcome"), used, "estimated" if data.get("estimated") else ""]
             return " · ".join(str(part) for part in parts if part)
         case FactType.ERROR:
-            return " · ".join(str(data[k]) for k in ("class", "message") if data.get(k))
+            names = ("class", "message", "resolution")
+            return " · ".join(str(data[name]) for name in names if data.get(name))
 
 
 def change_text(data: dict[str, Any]) -> str:

@@ -8,14 +8,17 @@ the model answers; the same `Turn` is spoken in the words of each API.
 
 import base64
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import trio
 from attrs import define, field, frozen
 
 from cortex.demo.wire import HttpRequest, Wire
+from tests.support.eventually import WITHIN_S
 from tests.support.servers.model_api_rules import (
     chat_problems,
     generate_problems,
@@ -373,3 +376,25 @@ def _pieces(text: str) -> list[str]:
     """Cut a text into three pieces, in the middle of words."""
     size = max(1, -(-len(text) // 3))
     return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+@contextmanager
+def model_apis_beside(
+    *turns: Turn | Callable[[dict[str, Any]], Turn],
+) -> Iterator[ModelApis]:
+    """Serve from a thread, for tests of pods."""
+    started: Future[ModelApis] = Future()
+    is_over = threading.Event()
+
+    async def serve() -> None:
+        async with model_apis(*turns) as apis:
+            started.set_result(apis)
+            await trio.to_thread.run_sync(is_over.wait)
+
+    thread = threading.Thread(target=trio.run, args=(serve,), daemon=True)
+    thread.start()
+    try:
+        yield started.result(WITHIN_S)
+    finally:
+        is_over.set()
+        thread.join(WITHIN_S)
