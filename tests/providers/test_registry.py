@@ -9,12 +9,13 @@ import pytest
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.providers import Models, endpoints_of
 from cortex.cli.checks import of_models
-from cortex.config import Settings, load
+from cortex.config import Settings, files, load
 from cortex.domain.errors import UsageError
 from cortex.domain.model_endpoints import model_endpoints
 from tests.providers.conftest import asking
 from tests.support.servers.model_apis import KEY, Turn, model_apis
 
+GUIDE = Path(__file__).parents[2] / "docs/guides/models.md"
 TABLES = """
 [models.local]
 kind = "openai"
@@ -135,6 +136,20 @@ def test_the_doctor_names_endpoints_without_a_key_or_a_package(
     monkeypatch.undo()
     monkeypatch.setenv("B_KEY", "sk-secret")
     assert list(of_models(Settings(models=model_endpoints(given)))) == []
+
+
+def test_the_guides_tables_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    block = GUIDE.read_text().partition("```toml\n")[2].partition("```")[0]
+    user_file, _ = files(tmp_path)
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text(block)
+    local, team_b = load({}, environ={}, cwd=tmp_path).models
+    assert (local.name, local.api, local.lacks) == ("local", "chat", ("images", "documents"))
+    assert (team_b.name, team_b.key_variable) == ("team-b", "TEAM_B_OPENAI_KEY")
+    models = Models(endpoints_of((local, team_b), {}))
+    assert not models.capabilities("local:qwen3:8b").images
+    assert models.capabilities("team-b:gpt-x").images
 
 
 def test_a_key_is_in_no_text_of_an_endpoint() -> None:

@@ -145,6 +145,15 @@ class Models:
             limits=limits,
         )
 
+    def check(self, model: str) -> None:
+        """Raise `UsageError` if calls of a model cannot work: no key, address or package.
+
+        Blocks for a second: it imports the SDK.
+        """
+        client, _ = self._client(model)
+        PROVIDERS[client.endpoint.kind].require_installed()
+        client.preload()
+
     def preload(self) -> tuple[ModelTrouble, ...]:
         """Import the SDKs that have a key, so that first calls need not wait for them.
 

@@ -1,7 +1,6 @@
 """`cortex demo`: a database, a pod, a scripted model and a real job, in one process."""
 
 import logging
-import os
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import trio
 
 from cortex.agent.models.anthropic import standard
 from cortex.agent.models.endpoint import Endpoint
+from cortex.agent.models.providers import Models, endpoints_of
 from cortex.cli.jobs.facts import Cursor, Snapshot, is_ending, snapshot
 from cortex.cli.jobs.follow import FactPrinter, status_line
 from cortex.cli.options import Command, Options
@@ -32,7 +32,7 @@ from cortex.demo.script_inspect import inspect
 from cortex.demo.server import serve as serve_model
 from cortex.domain.approvals.approval import ApprovalRow
 from cortex.domain.clock import system_chance
-from cortex.domain.errors import ApprovalExpiredError, DeniedError, UsageError
+from cortex.domain.errors import ApprovalExpiredError, DeniedError
 from cortex.domain.job import JobStatus, Submission
 from cortex.domain.phrases import span
 from cortex.domain.prices import PriceTable
@@ -67,7 +67,7 @@ LABEL_CELLS = 9
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
 )
 @click.option("--approve", is_flag=True, help="Let the agent mail its report, if you approve.")
-@click.option("--model", metavar="NAME", help="A real model; needs ANTHROPIC_API_KEY.")
+@click.option("--model", metavar="NAME", help="A real model; needs the key of its provider.")
 @click.pass_obj
 def demo(options: Options, *, folder: Path | None, approve: bool, model: str | None) -> None:
     """See it work: an agent inspects a folder and writes a report, as a durable job.
@@ -77,12 +77,10 @@ def demo(options: Options, *, folder: Path | None, approve: bool, model: str | N
     until you decide, in `cortex tui` in a second terminal; the mail becomes a file. Stop the demo
     with Ctrl-C, or kill it, at any moment: the next run continues the same job.
     """
-    if model is not None and not os.environ.get("ANTHROPIC_API_KEY"):
-        raise UsageError(
-            f"--model {model} needs a key", hint="export ANTHROPIC_API_KEY=…, or leave out --model"
-        )
-    configure_logs(level=logging.ERROR)
     settings = settings_from(options, deaths_max=DEATHS_MAX, settle_s=SETTLE_S, **END_OF_THE_POD)
+    if model is not None:
+        Models(endpoints_of(settings.models)).check(model)
+    configure_logs(level=logging.ERROR)
     show = _Demo(
         settings=settings,
         prices=prices_of(settings),
@@ -128,7 +126,7 @@ class _Demo:
         self._show("model", name)
         self._show("folder", str(self.folder))
         async with AsyncExitStack() as stack:
-            endpoints: tuple[Endpoint, ...] = ()
+            endpoints = endpoints_of(self.settings.models)
             if self.is_scripted:
                 server = await stack.enter_async_context(serve_model(inspect))
                 endpoints = (standard(base_url=server.base_url, api_key="scripted"),)

@@ -87,6 +87,7 @@ DOCUMENT_TESTS: Final = (
     "tests/cli/schedules/test_guide.py",
     "tests/cli/test_guides.py",
     "tests/mcp_server/test_guide.py",
+    "tests/providers/test_registry.py",
     "tests/sql/test_schema_page.py",
     "tests/unit/domain/test_approval_rules.py",
 )

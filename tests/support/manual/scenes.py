@@ -344,6 +344,15 @@ END
             ),
         },
     ),
+    "docs/guides/models.md": Scene(
+        given=_AGENT,
+        blocks={
+            "[models.local]": By(
+                "tests/providers/test_registry.py::test_the_guides_tables_are_taken"
+            ),
+            "model: claude-sonnet-5": Run("sed 's/^model/#&/' $BLOCK | agent elsewhere"),
+        },
+    ),
     "docs/guides/install.md": Scene(
         blocks={
             "pip install --require-hashes": By(
