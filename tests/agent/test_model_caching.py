@@ -125,10 +125,22 @@ async def test_a_server_that_refuses_marks_is_asked_without_them(
 
 
 async def test_another_refusal_is_not_repeated() -> None:
-    async with gateway(lambda _: "messages: too odd") as (server, client):
+    async with gateway(lambda _: "messages: the system is too odd") as (server, client):
         with pytest.raises(ModelRejectedError, match="too odd"):
             await client.respond(asking("hi", system="s"))
     assert len(server.bodies) == 1
+
+
+async def test_a_refusal_that_marks_did_not_cause_leaves_them_on() -> None:
+    def wrong(body: dict[str, Any]) -> str | None:
+        is_odd = b"odd" in orjson.dumps(body["system"])
+        return "system: text content blocks must not be odd" if is_odd else None
+
+    async with gateway(wrong) as (server, client):
+        with pytest.raises(ModelRejectedError, match="not be odd"):
+            await client.respond(asking("hi", system="odd"))
+        await client.respond(asking("hi", system="s"))
+    assert [("cache_control" in each) for each in server.bodies] == [True, False, False, True]
 
 
 async def test_a_turn_of_many_calls_reads_what_the_turn_before_wrote() -> None:

@@ -6,6 +6,7 @@ three of the four permitted marks are set: the end of tools and system, the end 
 and its end one turn ago if this turn is so long that the API would not look back that far.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
@@ -18,7 +19,7 @@ LOOKBACK: Final = 20
 MODELS_MAX: Final = 1_000
 MARK: Final = "cache_control"
 _UNMARKABLE: Final = frozenset({"thinking", "redacted_thinking"})
-_NAMED: Final = (MARK, "system")
+_REFUSAL: Final = re.compile(rf"{MARK}|\bsystem(?:\.\d+)*: ")
 """What a server that refuses the marks complains about: a marked system prompt is a list."""
 
 
@@ -44,10 +45,10 @@ class Markings:
     def weaken(self, model: str, used: Marking, error: Exception) -> bool:
         """Take a refusal of a request; return whether to make it again with weaker marks."""
         failure = failure_of(error)
-        text = failure.message.lower()
-        if failure.code != "invalid_request" or not any(each in text for each in _NAMED):
+        if failure.code != "invalid_request" or not _REFUSAL.search(failure.message):
             return False
-        if used is Marking.NONE:
+        if used is Marking.NONE:  # refused for something else: marks are worth another try
+            self._of.pop(model, None)
             return False
         if len(self._of) >= MODELS_MAX:
             self._of.clear()
