@@ -3,6 +3,7 @@
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -18,10 +19,16 @@ NAMES: Final = {PNG: "PNG", JPEG: "JPEG", GIF: "GIF", WEBP: "WebP", PDF: "PDF"}
 _JPEG_SEGMENTS_MAX: Final = 1_000
 _START_OF_FRAME: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _WITHOUT_LENGTH: Final = frozenset({0x01, *range(0xD0, 0xD9)})
-_INFLATED_BYTES_MAX: Final = 67_108_864
+_INFLATED_BYTES_MAX: Final = 16_777_216
 _STREAM_BYTES_MAX: Final = 1_048_576
 _STREAMS_MAX: Final = 500
-_OBJECT_STREAM: Final = re.compile(rb"/Type\s*/ObjStm[^>]{0,500}>>\s*stream\r?\n")
+_COUNTED_MAX: Final = 10_000
+"""Far more pages than any model takes."""
+_HEAD_BYTES_MAX: Final = 600
+"""From the type of an object stream to its content."""
+_STREAM: Final = re.compile(rb"[^>]{0,500}>>\s{0,20}stream\r?\n")
+_FILL: Final = re.compile(rb"\xff+")
+"""Bytes before a marker of a JPEG; the last one is part of it."""
 _PAGE: Final = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 
 
@@ -55,19 +62,34 @@ def _pages(data: bytes) -> int | None:
 
     Newer files compress the objects that describe their pages.
     """
-    count = sum(1 for _ in _PAGE.finditer(data))
+    count = _count_of(data)
     left = _INFLATED_BYTES_MAX
-    for stream in islice(_OBJECT_STREAM.finditer(data), _STREAMS_MAX):
-        packed = data[stream.end() : stream.end() + _STREAM_BYTES_MAX]
+    for packed in _object_streams(data):
         try:
             objects = zlib.decompressobj().decompress(packed, max(left, 1))
         except zlib.error:
             continue
         left -= len(objects)
-        count += sum(1 for _ in _PAGE.finditer(objects))
+        count += _count_of(objects)
         if left <= 0:
             return None
     return count or None
+
+
+def _count_of(objects: bytes) -> int:
+    return sum(1 for _ in islice(_PAGE.finditer(objects), _COUNTED_MAX))
+
+
+def _object_streams(data: bytes) -> Iterator[bytes]:
+    """Yield the beginning of what follows the heads of object streams; a bounded number."""
+    place = 0
+    for _ in range(_STREAMS_MAX):
+        place = data.find(b"/ObjStm", place) + 1
+        if not place:
+            return
+        head = _STREAM.match(data, place, place + _HEAD_BYTES_MAX)
+        if head is not None:
+            yield data[head.end() : head.end() + _STREAM_BYTES_MAX]
 
 
 def _image(media_type: str, size: tuple[int, ...] | None) -> Sniffed:
@@ -89,8 +111,8 @@ def _jpeg(data: bytes) -> tuple[int, ...] | None:
     """Return the size in the first frame's header."""
     place = 2
     for _ in range(_JPEG_SEGMENTS_MAX):
-        while data[place : place + 2] == b"\xff\xff":  # fill bytes
-            place += 1
+        if (fill := _FILL.match(data, place)) is not None:
+            place = fill.end() - 1
         if data[place : place + 1] != b"\xff" or place + 1 >= len(data):
             return None
         marker = data[place + 1]

@@ -3,7 +3,9 @@
 # ruff: noqa: RUF001 -- sizes as people write them
 
 import base64
+import zlib
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -77,6 +79,23 @@ def test_file_that_no_model_sees_is_named(content: bytes, message: str) -> None:
         File(content, name="x")
     assert caught.value.message == message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"%PDF-" + b"/Type/ObjStm" * 100_000,
+        b"%PDF-" + b"/Type /Page " * 100_000,
+        b"%PDF-" + (b"/Type /ObjStm >> stream\n" + zlib.compress(bytes(10**8))) * 9,
+        b"\xff\xd8" + b"\xff" * 10**6,
+        b"\xff\xd8\xff\xe0\x00\x02" + b"\xff\xe0\x00\x02" * 10**5,
+    ],
+    ids=["streams", "pages", "bombs", "fill", "segments"],
+)
+def test_hostile_file_takes_little_time(content: bytes) -> None:
+    began = process_time()
+    assert sniffed(content) is not None
+    assert process_time() - began < 1.0, "0.1 s on any machine of ours"
 
 
 def test_facts_stand_for_the_content() -> None:
