@@ -9,6 +9,7 @@ from cortex.domain.people import Identity
 from cortex.postgres.database import Database
 from cortex.store.rows import rows_of
 
+ALL_MAX = 5_000
 CHANGED_MAX = 100
 
 
@@ -39,6 +40,11 @@ async def note(
 async def of_agent(db: Database, agent: str) -> list[KnownTool]:
     """Return the tools of all servers that an agent has used, by server and name."""
     return rows_of(KnownTool, await db.fetch("mcp.of_agent", agent))
+
+
+async def page(db: Database) -> list[KnownTool]:
+    """Return the tools of all agents' servers, by agent, server and name."""
+    return rows_of(KnownTool, await db.fetch("mcp.page", ALL_MAX))
 
 
 async def changed(db: Database) -> list[KnownTool]:

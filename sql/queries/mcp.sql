@@ -11,6 +11,11 @@ SELECT t.* FROM cortex.note_mcp_tools($1, $2, $3, $4::jsonb, $5) t;
 -- The tools of all servers that an agent has used. $1 agent.
 SELECT t.* FROM cortex.mcp_tool t WHERE t.agent = $1 ORDER BY t.server COLLATE "C", t.tool COLLATE "C", t.identity;
 
+-- name: page
+-- The tools of the servers of all agents. $1 limit.
+SELECT t.* FROM cortex.mcp_tool t
+ORDER BY t.agent COLLATE "C", t.server COLLATE "C", t.tool COLLATE "C", t.identity LIMIT $1;
+
 -- name: trust
 -- Accepts what a server says now about some tools. $1 agent, $2 server, $3 its identity, $4 texts by name as they were
 -- shown, $5 who acts, $6 why. Locks: the tools, the jobs that wait. Returns the accepted tools. See

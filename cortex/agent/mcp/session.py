@@ -46,7 +46,7 @@ START_S: Final = 60.0
 """From its start to the list of its tools: some servers install themselves first."""
 EXIT_S: Final = 1.0
 """For a program that has closed its output to say how it ended."""
-LEAVE_S: Final = 8.0
+LEAVE_S: Final = 3.0
 POLL_S: Final = 1.0
 REASON_CHARS_MAX: Final = 300
 MISSING: Final = "MCP servers need a package that is not installed"

@@ -31,7 +31,7 @@ IDLE_S: Final = 300.0
 IDLE_OF_JOB_S: Final = 60.0
 """Of a server that works in a job's folder."""
 FAILED_MAX: Final = 1_000
-CLOSE_S: Final = 15.0
+CLOSE_S: Final = 10.0
 _BACKOFF: Final = Backoff(base_s=1.0, cap_s=60.0)
 _SALT: Final = random_secrets.token_bytes(16)
 

@@ -17,7 +17,7 @@ from cortex.view.resources.mcp_tools import MCP_TOOLS, change_of
 from cortex.view.verbs import TRUST_TOOLS
 
 
-@click.command("trust", cls=Command, columns=MCP_TOOLS)
+@click.command("trust", cls=Command, columns=MCP_TOOLS.fields)
 @click.argument("agent", metavar="AGENT", shell_complete=known("agent"))
 @click.argument("what", metavar="SERVER[.TOOL]")
 @changes(TRUST_TOOLS)
@@ -55,7 +55,7 @@ def trust(change: ChangeRequest, *, agent: str, what: str) -> None:
         if len(names) < len(shown):
             output.say("changed again meanwhile, and not accepted: look at it anew", "warn")
         after = [each for each in call(store.of_agent, agent) if each.name in names]
-    output.listing("tools", MCP_TOOLS, after, empty="the accepted tools are gone")
+    output.resource(MCP_TOOLS, after, empty="the accepted tools are gone")
 
 
 async def _trust(shown: Sequence[KnownTool], db: Any, *, by: Any, reason: str) -> list[str]:

@@ -7,6 +7,7 @@ from cortex.http.framework.resource import list_all, list_by_name
 from cortex.http.framework.tenancy import Tenancy
 from cortex.view.resources.budgets import BUDGETS
 from cortex.view.resources.job_types import TYPES
+from cortex.view.resources.mcp_tools import MCP_TOOLS
 from cortex.view.resources.patches import PATCHES
 from cortex.view.resources.people import PEOPLE
 from cortex.view.resources.quotas import CAPS, QUOTAS
@@ -41,6 +42,11 @@ ROUTES: Final = (
         CAPS,
         summary="List caps of tenants, and what counts towards them.",
         tenancy=Tenancy.FILTERED,
+    ),
+    list_all(
+        MCP_TOOLS,
+        summary="List tools of MCP servers that agents have used, and what waits for a person.",
+        tenancy=Tenancy.INSTALLATION,
     ),
     list_all(
         PATCHES,

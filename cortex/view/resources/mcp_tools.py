@@ -9,8 +9,9 @@ import orjson
 
 from cortex.domain.known_tool import KnownTool, ToolState
 from cortex.domain.safe import safe
+from cortex.store import mcp
 from cortex.view.cells import Cell
-from cortex.view.resource import Field, on_demand
+from cortex.view.resource import Field, WholeResource, on_demand
 
 HEAD_LINES: Final = 2
 """Of a diff: the names of two files."""
@@ -21,7 +22,7 @@ _STYLES: Final = {
     ToolState.GONE: "dim",
 }
 
-MCP_TOOLS: Final[Sequence[Field[KnownTool]]] = (
+FIELDS: Final[Sequence[Field[KnownTool]]] = (
     Field(name="name", title="tool", doc="server.tool, as approvals and effects name it", least=10),
     Field(
         name="state",
@@ -35,6 +36,17 @@ MCP_TOOLS: Final[Sequence[Field[KnownTool]]] = (
         shown=lambda r: Cell(safe(r.accepted_by or ("first use" if r.accepted else ""))),
     ),
     *on_demand("agent", "server", "tool", "identity", "accepted_at", "offered_at"),
+)
+
+MCP_TOOLS: Final = WholeResource(
+    name="ServerTool",
+    noun="tools",
+    doc="A tool of an MCP server that an agent has used.",
+    row=KnownTool,
+    fields=FIELDS,
+    empty="no agent has used an MCP server yet",
+    page=mcp.page,
+    unlisted=frozenset({"accepted", "offered"}),
 )
 
 
