@@ -45,6 +45,7 @@ WEBP_VP8L = b"RIFF\0\0\0\0WEBPVP8L" + bytes.fromhex("000000002f3fc00b00")
         (WEBP_VP8X, "image/webp"),
         (WEBP_VP8L, "image/webp"),
     ],
+    ids=["png", "jpeg", "gif", "webp extended", "webp lossless"],
 )
 def test_image_is_known_by_its_content(content: bytes, media_type: str) -> None:
     file = File(content, name="a.txt").stored
