@@ -135,6 +135,25 @@ async def test_ids_and_names_of_another_api_are_made_fit(api: str) -> None:
     assert "hm" not in json.dumps(apis.asked)
 
 
+async def test_thoughts_that_led_to_nothing_are_left_out() -> None:
+    """The loop asks again after such an answer; the API refuses thoughts without what follows."""
+    turns = (Turn(thinks=True), Turn(text="ok"))
+    async with model_apis(*turns) as apis, client_of("openai", apis) as client:
+        response = await client.respond(asking())
+        assert [each["type"] for each in response.content] == ["reasoning"]
+        messages = [*goes_on(response)[:2], {"role": "user", "content": "Go on."}]
+        assert (await client.respond(asking(messages=messages))).text == "ok"
+    assert apis.refused == []
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_tool_without_arguments_is_taken(api: str) -> None:
+    tool = {"name": "now", "description": "The time.", "input_schema": {"type": "object"}}
+    async with model_apis(Turn(text="ok")) as apis, client_of(api, apis) as client:
+        await client.respond(asking(tools=(tool,)))
+    assert apis.refused == []
+
+
 IMAGE = {
     "type": "image",
     "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},

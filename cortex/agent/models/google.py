@@ -70,8 +70,8 @@ class GoogleModel(StreamingClient["httpx2.AsyncClient"]):
         from cortex.agent.models.http import timeout_of  # noqa: PLC0415 -- loaded by now
 
         content = json.dumps(body_of(request), ensure_ascii=False).encode()
-        name = quote(request.model.removeprefix("models/"), safe="")
-        path = f"{VERSION}/models/{name}:streamGenerateContent"
+        name = quote(request.model, safe="/")
+        path = f"{VERSION}/{name if '/' in name else f'models/{name}'}:streamGenerateContent"
 
         @asynccontextmanager
         async def body() -> AsyncIterator[Body]:

@@ -51,13 +51,20 @@ def responses_arguments(request: ModelRequest) -> dict[str, Any]:
     }
     return {
         "model": request.model,
-        "input": [
-            item for each in messages_for(request.messages, PROVIDER) for item in _items(*each)
-        ],
+        "input": list(_input_items(request)),
         "max_output_tokens": request.max_tokens,
         "store": False,
         **{name: value for name, value in optional.items() if value not in (None, "", [])},
     }
+
+
+def _input_items(request: ModelRequest) -> Iterator[dict[str, Any]]:
+    """Yield the conversation, without reasoning at a message's end: what it led to must follow."""
+    for role, blocks in messages_for(request.messages, PROVIDER):
+        items = list(_items(role, blocks))
+        while items and items[-1].get("type") == "reasoning":
+            items.pop()
+        yield from items
 
 
 def _items(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
@@ -300,7 +307,8 @@ def document_text(block: Block) -> str:
 
 
 def _declared(tool: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = tool.get("input_schema") or {"type": "object", "properties": {}}
+    # An object without the field is refused, even if it has no properties.
+    parameters = {"type": "object", "properties": {}, **(tool.get("input_schema") or {})}
     declared = {"name": tool["name"], "parameters": parameters}
     if tool.get("description"):
         declared["description"] = tool["description"]

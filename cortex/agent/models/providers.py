@@ -51,9 +51,13 @@ class Provider:
     package: str | None = None
     """The module of its SDK, if that is optional: the extra has the same name."""
 
+    @property
+    def is_installed(self) -> bool:
+        return self.package is None or find_spec(self.package) is not None
+
     def require_installed(self) -> None:
         """Raise `UsageError` if the SDK is missing."""
-        if self.package is not None and find_spec(self.package) is None:
+        if not self.is_installed:
             raise UsageError(
                 f"provider {self.standard.name!r} needs a package that is not installed",
                 hint=f"pip install cortex-durable[{self.package}]",
@@ -189,6 +193,9 @@ class Models:
         return self._of(endpoint), name
 
     def _of(self, endpoint: Endpoint) -> StreamingClient[Any]:
+        known = self._clients.get(endpoint.name)
+        if known is not None:
+            return known
         made = PROVIDERS[endpoint.kind].client(endpoint)
         return self._clients.setdefault(endpoint.name, made)  # a thread may preload meanwhile
 
@@ -215,8 +222,13 @@ def _is_real(endpoint: Endpoint) -> bool:
 
 
 def _has_key(endpoint: Endpoint) -> bool:
-    """Return whether an endpoint can be used, as far as the environment shows."""
+    """Return whether an endpoint is meant to be used, as far as settings and environment show.
+
+    Without its package a provider's own one is not: its key may be there for another program.
+    """
     if endpoint.is_named or endpoint.api_key is not None:
         return True
+    provider = PROVIDERS[endpoint.kind]
     prefix = f"{endpoint.key_from.partition('_')[0]}_"
-    return any(name.startswith(prefix) for name in os.environ)
+    has_key = any(name.startswith((prefix, *provider.credentials)) for name in os.environ)
+    return has_key and provider.is_installed

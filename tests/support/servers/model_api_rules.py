@@ -144,6 +144,8 @@ def _tools(tools: Sequence[Mapping[str, Any]], choice: Any, names: set[Any]) -> 
     for each in tools:
         if each["type"] == "function" and not NAME.fullmatch(each["name"]):
             yield f"Invalid 'tools.name': {each['name']!r} does not match '^[a-zA-Z0-9_-]+$'."
+        if each["type"] == "function" and "properties" not in each["parameters"]:
+            yield "Invalid schema for function: object schema missing properties."
         if each.get("strict"):
             yield from _strict(each["parameters"], ())
     if isinstance(choice, dict) and choice["name"] not in names:

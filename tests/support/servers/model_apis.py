@@ -94,7 +94,7 @@ async def model_apis(*turns: Turn | Callable[[dict[str, Any]], Turn]) -> AsyncIt
             return
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, connected, [listener])
+        await nursery.start(trio.serve_listeners, connected, [listener])
         yield apis
         nursery.cancel_scope.cancel()
 
