@@ -25,7 +25,7 @@ from cortex.durable.context import Context
 GOAL: Final = 0.6
 """Share of the threshold that is used after room was made: so that it is made rarely."""
 WORTH: Final = 0.2
-"""Share of the request that a summary must replace at least: it costs a model call."""
+"""Share of the request that must be left out at least, by either way."""
 SCALES: Final = (0.5, 3.0)
 """Limits of the ratio of counted tokens to estimated ones; what is outside is miscounted."""
 SUMMARY_TOKENS: Final = 4_096
@@ -88,7 +88,9 @@ def room_for(
         old = _tokens(transcript.bytes_before(keep), gauge)
         if old >= tokens * WORTH and (tokens - old <= goal or keep == 1):
             return Room(keep_turns=keep)
-    return Room(shortened=count) if count else None
+    # What is shortened changes what the provider caches: not a little in each turn.
+    is_worth_it = _tokens(freed, gauge) >= tokens * WORTH
+    return Room(shortened=count) if count and is_worth_it else None
 
 
 def _tokens(size: int, gauge: Gauge) -> int:

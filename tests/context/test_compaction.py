@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cortex.agent.compaction import Gauge, threshold
+from cortex.agent.compaction import Gauge, Room, room_for, threshold
 from cortex.agent.limits import CompactionTerms
 from cortex.agent.loop import AgentResult, run_agent
 from cortex.agent.models.errors import ModelRejectedError
@@ -230,6 +230,22 @@ def test_a_summed_up_conversation_goes_on_as_any_other() -> None:
     assert refusal_of(asked) is None
     talk.sum_up(1, "Four pages.")
     assert [each["text"] for each in talk.messages[0]["content"]][2].startswith("[4 turns")
+
+
+@pytest.mark.parametrize("size, room", [(1_600, None), (20_000, Room(shortened=3))])
+def test_results_are_not_shortened_by_a_little_in_each_turn(size: int, room: Room | None) -> None:
+    talk = Transcript("read", result_tokens=10_000, can_read=False)
+    fields: dict[str, Any] = {"model": "m", "stop_reason": "tool_use", "message_id": "i"}
+    for number in range(4):
+        use = {"type": "tool_use", "id": f"u{number}", "name": "page", "input": {}}
+        talk.add_answer(ModelResponse(content=(use,), usage=Usage(), **fields), number)
+        text = ToolText(name="page", text="x" * size, is_error=False, note=None)
+        talk.add_results([f"u{number}"], [text])
+    terms = CompactionTerms(keep_turns=1)
+    found = room_for(
+        talk, estimate=20_000, gauge=Gauge(), most=10_000, terms=terms, may_sum_up=False
+    )
+    assert found == room
 
 
 def test_the_gauge_learns_from_what_the_provider_counts() -> None:
