@@ -87,6 +87,15 @@ async def test_agent_goes_on_after_each_pause(harness: Cortex, file: Path) -> No
     run.replays()
 
 
+async def test_pauses_are_none_of_the_times_that_a_model_may_go_on(
+    harness: Cortex, file: Path
+) -> None:
+    cut = answer(result(PAUSES - 1), text("Fou"), stop="max_tokens")
+    harness.model.script([*SEARCHES, cut, "nd."])
+    run = await harness.run(agent(file), prompt="Look.")
+    assert run.result.text == "Found."
+
+
 def test_pauses_end_with_the_steps_of_the_agent(harness: Cortex, file: Path) -> None:
     file.write_text(f"{file.read_text()}max_steps: 5\n")
     harness.model.says(answer(call(0)))
