@@ -133,7 +133,7 @@ def test_a_revoked_token_reads_nothing_more(shared_database: str) -> None:
     with assistant(shared_database, token=token) as ask:
         assert not ask("list_jobs").is_error
         sql(shared_database, "UPDATE cortex.api_token SET revoked_at = now(), revoked_by = 'x'")
-        eventually(lambda: ask("list_jobs").is_error, what="it is refused", within_s=1.0)
+        eventually(lambda: ask("list_jobs").is_error, what="it is refused")
         refused = ask("list_jobs")
     assert "this token was revoked; start `cortex mcp` with another token" in refused.error
 
