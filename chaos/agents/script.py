@@ -5,9 +5,9 @@ from typing import Any, Final
 from cortex.demo.script import Call, Reply
 
 DONE: Final = "all is done"
-FIRST_DELAY_S: Final = 0.03
+FIRST_DELAY_S: Final = 0.1
 CHUNK_COUNT: Final = 3
-CHUNK_DELAY_S: Final = 0.01
+CHUNK_DELAY_S: Final = 0.05
 
 LOOK: Final = "notes__look"
 APPEND: Final = "ledger__append"

@@ -4,7 +4,7 @@
     server.py ledger FILE       a tool `append`: each call writes a line, also a repeated one
     server.py once FILE         a tool `put`: by its own record it keeps each text once
 
-Between writing and answering it waits a moment, so that kills hit this window: 0.02 seconds, or as
+Between writing and answering it waits a moment, so that kills hit this window: 0.05 seconds, or as
 many as another argument says.
 """
 
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-WAIT_S = "0.02"
+WAIT_S = "0.05"
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 TOOLS: dict[str, dict[str, Any]] = {
     "notes": {"name": "look", "annotations": {"readOnlyHint": True}},

@@ -39,8 +39,11 @@ IMPORTED: Final = ("mcp.client.session", "mcp.client.stdio")
 TURNS: Final = 30
 """Answers of the model; the last one has no call."""
 PODS: Final = 2
-SPREAD_S: Final = 1.5
-"""A kill comes at a random instant within this time after a pod took the job."""
+AHEAD_MAX: Final = 3
+"""A kill comes after the job has got on by up to so many answers since a pod took it, at a random
+instant of the turn that follows: so slow machines try the same as fast ones."""
+PACE_S: Final = 0.3
+"""How long a turn takes, until one was observed."""
 DEATHS_MAX: Final = 50
 """No agent is to be blamed for the storm."""
 POLL_S: Final = 0.01
@@ -59,25 +62,27 @@ _JOB: Final = """
     SELECT j.status, p.name AS pod FROM cortex.job j LEFT JOIN cortex.pod p ON p.id = j.pod_id
     WHERE j.id = $1
 """
-_TURNS: Final = "SELECT count(*) AS count FROM cortex.job_step WHERE job_id = $1 AND kind = 'LLM'"
+_TURNS: Final = "SELECT count(*) AS count FROM cortex.job_step WHERE job_id = $1 AND kind = 'model'"
 ENDED: Final = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 
 class Instant(Enum):
     """When pods are killed; the value: how long servers wait before they answer, in seconds."""
 
-    RANDOM = 0.02
+    RANDOM = 0.05
     EFFECT = 1.0
     """After an effect was applied, and before its server has answered."""
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class _Plan:
     kills: int
     turns: int
     when: Instant
     dice: random.Random
     on_kill: Callable[[int], None]
+    pace_s: float = PACE_S
+    """How long a turn took lately."""
 
 
 @frozen(kw_only=True)
@@ -225,8 +230,8 @@ async def _agent(trial: Trial, pods: Pods, found: Storm, plan: _Plan) -> None:
                 continue
             pods.kill(pod)
             at_s = trial.bench.history.now_s
-            (row,) = await trial.sql(_TURNS, job_id)
-            found.kills.append(Kill(job_id=job_id, at_s=at_s, turns=row["count"]))
+            turns_done = await _turns_after(trial, job_id, 0)
+            found.kills.append(Kill(job_id=job_id, at_s=at_s, turns=turns_done))
             plan.on_kill(len(found.kills))
     job = await jobs.show(trial.db, job_id)
     found.runs.append(
@@ -244,12 +249,31 @@ async def _agent(trial: Trial, pods: Pods, found: Storm, plan: _Plan) -> None:
 async def _until_instant(trial: Trial, job_id: UUID, plan: _Plan) -> None:
     """Wait until a kill is due."""
     if plan.when is Instant.RANDOM:
-        await asyncio.sleep(plan.dice.uniform(0, SPREAD_S))
+        first = await _turns_after(trial, job_id, 0)
+        ahead = min(first + plan.dice.randint(0, AHEAD_MAX), plan.turns)
+        if ahead > first:
+            begun = await _turns_after(trial, job_id, first + 1)  # a pod needs longer for its first
+            began_s = trial.bench.history.now_s
+            if ahead > begun:
+                turns = await _turns_after(trial, job_id, ahead) - begun
+                plan.pace_s = (trial.bench.history.now_s - began_s) / turns
+        await asyncio.sleep(plan.dice.uniform(0, plan.pace_s))
         return
     before = written(trial, job_id, APPEND)
     async with asyncio.timeout(WITHIN_S):
         while written(trial, job_id, APPEND) == before:  # noqa: ASYNC110 -- a file
             await asyncio.sleep(QUICK_POLL_S)
+
+
+async def _turns_after(trial: Trial, job_id: UUID, least: int) -> int:
+    """Wait until so many answers of the model are recorded; return how many."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            (row,) = await trial.sql(_TURNS, job_id)
+            count: int = row["count"]
+            if count >= least:
+                return count
+            await asyncio.sleep(POLL_S)
 
 
 async def _holder(trial: Trial, pods: Pods, job_id: UUID) -> TrialPod | None:

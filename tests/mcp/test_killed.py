@@ -48,11 +48,12 @@ def test_killed_agents_pay_no_answer_twice_and_double_no_effect(agent_bench: Sto
     assert verdict.kills == 2
 
 
-def test_an_effect_without_its_intent_is_found_doubled(agent_bench: Storming) -> None:
-    app = "chaos.agents.without_intents"  # not imported here: it breaks effects
+def test_a_broken_pod_is_found_to_double_effects_and_pay_twice(agent_bench: Storming) -> None:
+    app = "chaos.agents.broken"  # not imported here: it breaks what imports it
     verdict = agent_bench(app, kills=1, seed=1, when=Instant.EFFECT)
     (doubled,) = verdict.doubled
     assert doubled.endswith("'ledger__append of turn 1' 2 times")
+    assert [each.split()[2] for each in verdict.paid_twice] == ["0", "1"]
 
 
 # --- the judge alone
