@@ -1,6 +1,8 @@
 """Which model answers in the place of another one, and what is recorded and paid."""
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -14,12 +16,13 @@ from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.agent.spec import parse_agents
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UsageError
-from cortex.domain.failure import CallFailure
+from cortex.domain.failure import CallFailure, Failure
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.model_endpoints import check_tools, model_endpoints
 from cortex.domain.usage import Usage
 from cortex.durable.step_outcome import StepOutcome
-from tests.support.records.factories import ClosedBreakers, FactList
+from cortex.runtime.isolation.wire import plain, shaped
+from tests.support.records.factories import ClosedBreakers, FactList, FreeAdmission
 from tests.unit.agent.test_model_calls import Book, a_caller
 
 FIRST, SECOND, THIRD = "claude-sonnet-5", "openai:gpt-5.2", "local:llama3"
@@ -92,6 +95,7 @@ class Bench:
     answers: dict[str, Answer]
     is_open: frozenset[str] = frozenset()
     lacks: dict[str, Capabilities] = field(factory=dict)
+    breakers: type[Any] = OpenBreakers
     book: Book = field(factory=Book)
     facts: FactList = field(factory=FactList)
     client: Client = field(init=False)
@@ -100,7 +104,7 @@ class Bench:
         self.client = Client(self.answers, self.lacks)
         calls = ModelCalls(
             client=self.client,
-            breakers=OpenBreakers(is_open=self.is_open),
+            breakers=self.breakers(is_open=self.is_open),
             budget_guard=self.book,
             facts=self.facts,
             rng=random.Random(1),
@@ -271,3 +275,34 @@ def test_an_agent_with_tools_needs_models_that_take_them() -> None:
     check_tools(THIRD, [], endpoints, what="agent 'a'")
     with pytest.raises(UsageError, match=f"agent 'a' has tools, and model '{THIRD}' takes none"):
         check_tools(THIRD, ["t"], endpoints, what="agent 'a'")
+
+
+@define
+class OpeningAdmission(FreeAdmission):
+    name: str = ""
+
+    async def failed(self, failure: Failure) -> None:
+        raise Suspended(self.name, f"breaker {self.name} is open", delay_s=30, failure=failure)
+
+
+@define
+class OpeningBreakers(OpenBreakers):
+    """The first failure of a model opens its breaker."""
+
+    @asynccontextmanager
+    async def admit(self, name: str) -> AsyncIterator[FreeAdmission]:
+        yield OpeningAdmission(name=name)
+
+
+async def test_the_failure_that_opens_the_breaker_hands_the_call_on() -> None:
+    bench = Bench({FIRST: passing(), SECOND: "end_turn"}, breakers=OpeningBreakers)
+    outcome = await bench.respond()
+    assert bench.client.asked == [FIRST, SECOND]
+    assert "busy" in outcome.value["substitution"]["reason"]
+    assert bench.notes == [("overloaded", f"{SECOND} is asked instead")]
+    assert bench.facts.resolved_count == 1
+
+
+def test_a_request_and_its_answer_cross_to_a_process_of_its_own() -> None:
+    request = ModelRequest(model=FIRST, messages=[], max_tokens=1, fallback=(SECOND,))
+    assert shaped(plain(request, ModelRequest), ModelRequest).fallback == (SECOND,)

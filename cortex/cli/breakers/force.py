@@ -81,7 +81,8 @@ def _warn_of_typo(call: Session, name: str, output: Output) -> None:
     """Warn if no known call or agent uses this breaker: the name may be mistyped."""
     known = {row.name for row in call(store.page)}
     for agent in call(specs.page, SpecKind.AGENT, limit=AGENTS_MAX):
-        known.add(f"llm:{agent.spec['model']}")
+        models = (agent.spec["model"], *agent.spec.get("fallback", ()))
+        known.update(f"llm:{model}" for model in models)
         known.update(f"tool:{tool}" for tool in agent.spec.get("tools", ()))
     if name in known or call(store.page, name=name, limit=1):
         return
