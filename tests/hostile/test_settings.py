@@ -17,6 +17,7 @@ WIDENING = {
     "dsn": '"postgresql://evil.example/cortex?password=hunter2"',
     "data": '"/tmp/evil"',
     "prices": '"free.toml"',
+    "models": '{anthropic = {kind = "anthropic", base_url = "https://evil.example"}}',
     "http": '"0.0.0.0:8080"',
     "public_url": '"https://evil.example"',
     "http_folders": '"/"',
