@@ -195,6 +195,7 @@ ACTS: dict[str, list[Way]] = {
     "outbox discard": [lambda _: [HOSTILE, "--yes", *WHY]],
     "freeze on": [lambda _: [*WHY]],
     "freeze off": [lambda _: [*WHY, "--yes"]],
+    "agents trust": [lambda _: ["tester", "notes", *WHY, "--yes"]],
 }
 # They show figures and states of their own making, and nothing out of the record.
 PREPARED = (
@@ -211,6 +212,10 @@ OF_TENANT = (
     """INSERT INTO cortex.budget (scope, subject, unit, period, limit_amount, changed_by, reason)
        VALUES ('tenant', $1, 'usd', 'run', 5, $1, $1)""",
     "INSERT INTO cortex.tenant_cap VALUES ($1, 9, 1000000, $1, now(), $1)",
+    """INSERT INTO cortex.mcp_tool (
+           agent, server, identity, tool, accepted, accepted_at, accepted_by, offered, offered_at)
+       VALUES ('tester', 'notes', repeat('a', 64), left($1, 128), '{}', now(), $1,
+               json_build_object('description', $1, $1, $1)::text, now())""",
 )
 """Of a tenant whose name no command takes, though programs in SQL may use it."""
 FOLLOWS = "approvals watch"
@@ -222,6 +227,7 @@ SHOW_NO_TEXT = {
     "dev",
     "init",
     "licences",
+    "mcp",  # JSON for assistants: tests/hostile/test_assistants.py
     "migrate",
     "run",  # has a test of its own, with the pod that it starts
     "scripted-model",
