@@ -26,6 +26,25 @@ from tests.support.records.factories import Record, a_context
 from tests.support.servers.scripted_model import API_KEY, program
 
 TURNS = 30
+FROZEN = (
+    '{"max_tokens":4096,"messages":[{"role":"user","content":" {\\"turns\\": '
+    '[{\\"text\\": \\"On.\\", \\"tools\\": [{\\"name\\": \\"page\\", \\"input\\": {\\"nu'
+    'mber\\": 0}}]}, {\\"text\\": \\"read\\"}]}"},{"role":"assistant","content":'
+    '[{"type":"text","text":"On."},{"type":"tool_use","id":"toolu_7cbb66b09'
+    '4af633b_0_0","name":"page","input":{"number":0}}]},{"role":"user","con'
+    'tent":[{"type":"tool_result","tool_use_id":"toolu_7cbb66b094af633b_0_0'
+    '","content":"0: PAGE"}]}],"model":"scripted","cache_control":{"type":"'
+    'ephemeral"},"stream":true,"system":[{"type":"text","text":"s","cache_c'
+    'ontrol":{"type":"ephemeral"}}],"tools":[{"name":"page","description":"'
+    'Read a page.\\n","input_schema":{"type":"object","properties":{"number"'
+    ':{"type":"integer","description":"Which one."},"mark":{"anyOf":[{"type'
+    '":"string"},{"type":"null"}],"description":"A mark in it."},"zoom":{"t'
+    'ype":"number","default":1.0,"description":"How large."}},"required":["'
+    'number"],"additionalProperties":false}},{"name":"contents","descriptio'
+    'n":"List the pages.","input_schema":{"type":"object","properties":{},"'
+    'required":[],"additionalProperties":false}}]}'
+)
+"""The second request of a conversation, whole."""
 PAGE = "A page of text that is worth reading once and paying for once. " * 60
 
 
@@ -123,6 +142,13 @@ async def test_each_request_begins_with_the_one_before(
         head_after, messages_after, rest_after = _parts(after)
         assert (head, rest) == (head_after, rest_after)
         assert messages_after.startswith(messages.removesuffix(closing))
+
+
+async def test_another_version_sends_the_same_bytes(read: Callable[..., Any], tap: Wiretap) -> None:
+    """A change here makes each agent under way pay its whole prompt once more: say so."""
+    await read(2, Record())
+    body = tap.bodies[-1].decode().replace(PAGE, "PAGE")
+    assert body == FROZEN
 
 
 async def test_another_pod_sends_the_same_bytes_after_a_kill(
