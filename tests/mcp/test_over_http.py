@@ -131,3 +131,21 @@ async def test_call_fails_when_the_server_goes_away(
         server.reply = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"
         with pytest.raises(Exception, match="Server returned an error response"):
             await session.call("echo", {"text": "a"})
+
+
+async def test_server_that_has_restarted_gets_a_new_session(
+    folder: Path, server: HttpMcpServer
+) -> None:
+    job = AgentJob(folder, {"notes": McpServer(url=server.url)})
+    turn = calls(("notes__echo", {"text": "a"}))
+    await job.run(Script([turn, says("done")]))
+    server.restarts += 1
+    server.server.is_initialized = False
+    again = AgentJob(folder, job.servers, toolbox=job.toolbox, specs=job.specs)
+    script = Script([turn, turn, says("done")])
+    await again.run(script)
+    first, second = (each.messages[-1]["content"][0]["content"] for each in script.asked[1:])
+    assert "tool 'notes.echo': MCP server 'notes' has restarted. call it again" in first
+    assert second == "a"
+    assert len(again.record.outcomes) == 2
+    await job.toolbox.close()

@@ -345,6 +345,7 @@ class Session:
         except CortexError:
             raise
         except Exception as error:
+            self.close()  # the next call begins another
             raise self.error or self._error_of([error]) from error
         self.noted.clear()
 

@@ -21,7 +21,7 @@ from cortex.agent.tools.effect_rule import Declared, EffectRule
 from cortex.agent.tools.tool import AnyTool, ToolContext, ToolInputError
 from cortex.domain.approvals.rules import ToolMark
 from cortex.domain.classification import describe
-from cortex.domain.effect import UnsettledError
+from cortex.domain.effect import NotSentError, UnsettledError
 from cortex.domain.errors import (
     CortexError,
     InvalidOutputError,
@@ -42,6 +42,8 @@ REFUSED: Final = frozenset({-32_600, -32_601, -32_602})
 CLOSED: Final = -32_000
 """The library's code for a call whose session has ended."""
 CLOSED_S: Final = 5.0
+FORGOTTEN: Final = "Session terminated"
+"""The library's message for a server over HTTP that does not know its session: status 404."""
 PROGRESS_CHARS_MAX: Final = 500
 
 
@@ -182,6 +184,10 @@ class McpTool:
             if session.error is not None:
                 why = f"tool {self.name!r}: {session.error.message}"
                 raise UnavailableError(why, hint=session.error.hint) from error
+            if refusal.message == FORGOTTEN and self.terms.url is not None:
+                session.close()  # the next call begins another
+                text = f"tool {self.name!r}: MCP server {self.definition.server!r} has restarted"
+                raise NotSentError(text, hint="call it again") from error
             raise self._refused(refusal.code, clean_text(refusal.message)) from error
 
     def _odd(self, error: Exception) -> InvalidOutputError:

@@ -12,8 +12,6 @@ import trio
 
 from tests.support.servers.mcp_server import VERSION, Server
 
-SESSION = "session-1"
-
 
 class _Told(Server):
     """Collects what the server sends for one request."""
@@ -36,6 +34,8 @@ class HttpMcpServer:
     """The headers of each, with `:method`."""
     reply: bytes | None = None
     as_events: bool = False
+    restarts: int = 0
+    """How often it has forgotten its sessions."""
     server: _Told = attrs.field(
         default=attrs.Factory(lambda self: _Told(self.how), takes_self=True)
     )
@@ -59,13 +59,27 @@ class HttpMcpServer:
         except trio.BrokenResourceError:
             return
 
+    @property
+    def session(self) -> str:
+        return f"session-{self.restarts}"
+
+    def _refusal(self, headers: dict[str, str], message: dict[str, Any]) -> int | None:
+        accepted = headers.get("accept", "")
+        if "application/json" not in accepted or "text/event-stream" not in accepted:
+            return 406
+        if message.get("method") in ("initialize", "server/discover"):
+            return None
+        if "mcp-session-id" not in headers or headers.get("mcp-protocol-version") != VERSION:
+            return 400
+        return None if headers["mcp-session-id"] == self.session else 404
+
     def _answer(self, headers: dict[str, str], body: bytes) -> bytes:
         if self.reply is not None:
             return self.reply
         if headers[":method"] != "POST":
             return _reply(405 if headers[":method"] == "GET" else 200)
         message = json.loads(body)
-        if (status := _refusal(headers, message)) is not None:
+        if (status := self._refusal(headers, message)) is not None:
             return _reply(status)
         self.server.sent = []
         self.server.take(message)
@@ -73,18 +87,8 @@ class HttpMcpServer:
             return _reply(202)
         if self.as_events:
             text = "".join(f"data: {json.dumps(each)}\n\n" for each in self.server.sent)
-            return _reply(200, text, kind="text/event-stream")
-        return _reply(200, json.dumps(self.server.sent[-1]))
-
-
-def _refusal(headers: dict[str, str], message: dict[str, Any]) -> int | None:
-    accepted = headers.get("accept", "")
-    if "application/json" not in accepted or "text/event-stream" not in accepted:
-        return 406
-    if message.get("method") in ("initialize", "server/discover"):
-        return None
-    is_ours = headers.get("mcp-session-id") == SESSION
-    return None if is_ours and headers.get("mcp-protocol-version") == VERSION else 400
+            return _reply(200, text, kind="text/event-stream", session=self.session)
+        return _reply(200, json.dumps(self.server.sent[-1]), session=self.session)
 
 
 def _headers(head: bytes) -> dict[str, str]:
@@ -93,9 +97,10 @@ def _headers(head: bytes) -> dict[str, str]:
     return {":method": first.split(" ")[0], **{name.lower(): value for name, value in pairs}}
 
 
-def _reply(status: int, text: str = "", kind: str = "application/json") -> bytes:
+def _reply(status: int, text: str = "", kind: str = "application/json", session: str = "") -> bytes:
+    own = f"Mcp-Session-Id: {session}\r\n" if session else ""
     head = (
-        f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\nMcp-Session-Id: {SESSION}\r\n"
+        f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\n{own}"
         f"Content-Length: {len(text.encode())}\r\n\r\n"
     )
     return head.encode() + text.encode()
