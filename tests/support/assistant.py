@@ -166,7 +166,7 @@ def in_thread(connected: Callable[[], AbstractAsyncContextManager[Client]]) -> I
     def run_it() -> None:
         try:
             trio.run(main)
-        except BaseException as error:  # noqa: BLE001 -- raised in the test
+        except BaseException as error:  # noqa: ASYNC103, BLE001 -- raised in the test
             failed.append(error)
         finally:
             ready.set()
