@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 from attrs import frozen
 
@@ -10,8 +10,8 @@ from cortex.domain.errors import UsageError
 
 Kind = Literal["anthropic", "openai", "google"]
 OpenAIApi = Literal["responses", "chat"]
-KINDS: Final[tuple[Kind, ...]] = ("anthropic", "openai", "google")
-APIS: Final[tuple[OpenAIApi, ...]] = ("responses", "chat")
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+APIS: Final[tuple[OpenAIApi, ...]] = get_args(OpenAIApi)
 ABILITIES: Final = ("tools", "images", "documents", "output")
 """What a server may lack: `output` is a mode for JSON of a given schema."""
 FIELDS: Final = ("kind", "base_url", "api_key", "api", "lacks")

@@ -113,6 +113,7 @@ def test_headers_of_the_standard_endpoint_go_to_no_other(monkeypatch: pytest.Mon
         api_key="sk-other",
         key_from="OTHER_KEY",
         address_from="base_url of [models.other]",
+        vendor="Other",
     )
     sdk = AnthropicModel(endpoint).preload()
     headers = str(sdk.default_headers)

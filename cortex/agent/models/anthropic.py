@@ -40,6 +40,7 @@ def standard(*, api_key: str | None = None, base_url: str | None = None) -> Endp
         api_key=api_key,
         key_from="ANTHROPIC_API_KEY",
         address_from="ANTHROPIC_BASE_URL",
+        vendor="Anthropic",
     )
 
 

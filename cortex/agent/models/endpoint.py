@@ -1,7 +1,5 @@
 """An address of a provider's API, with its key: what a client is made of."""
 
-from typing import Final
-
 import attrs
 
 from cortex.domain.model_endpoints import Kind, OpenAIApi
@@ -20,6 +18,8 @@ class Endpoint:
     """The variable of the environment that holds the key."""
     address_from: str
     """The variable or setting that gives the base URL."""
+    vendor: str
+    """Who answers questions about the account."""
     needs_key: bool = True
     """False: it has none, as a server on this machine."""
     api: OpenAIApi = "responses"
@@ -30,6 +30,3 @@ class Endpoint:
     def is_named(self) -> bool:
         """It comes from the settings: nothing of it is taken from the SDK's own variables."""
         return self.name != self.kind
-
-
-VENDORS: Final = {"anthropic": "Anthropic", "openai": "OpenAI", "google": "Google"}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import attrs
 
 from cortex.agent.models.client import CallLimits
-from cortex.agent.models.endpoint import VENDORS, Endpoint
+from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.errors import BrokenAnswerError, ModelRejectedError, ModelUnavailableError
 from cortex.domain.classification import causes, failure_of, failure_of_call
 from cortex.domain.failure import CallFailure
@@ -111,7 +111,7 @@ def _hints(endpoint: Endpoint) -> Mapping[str, str]:
         **dict.fromkeys(connection, address),
         "authentication": f"check {endpoint.key_from}",
         "billing": "check the account's billing",
-        "account_suspended": f"ask {VENDORS[endpoint.kind]}'s support why the account is on hold",
+        "account_suspended": f"ask {endpoint.vendor}'s support why the account is on hold",
         "permission": "check what the API key may do",
         "not_found": f"check the model's name and {endpoint.address_from}",
         "request_too_large": "shorten the conversation",

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 PROVIDER: Final = google_requests.PROVIDER
 STANDARD: Final = Endpoint(
-    name=PROVIDER, kind="google", key_from="GEMINI_API_KEY", address_from="GOOGLE_GEMINI_BASE_URL"
+    name=PROVIDER,
+    kind="google",
+    key_from="GEMINI_API_KEY",
+    address_from="GOOGLE_GEMINI_BASE_URL",
+    vendor="Google",
 )
 DEFAULT_URL: Final = "https://generativelanguage.googleapis.com"
 VERSION: Final = "v1beta"

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 PROVIDER: Final = openai_requests.PROVIDER
 STANDARD: Final = Endpoint(
-    name=PROVIDER, kind="openai", key_from="OPENAI_API_KEY", address_from="OPENAI_BASE_URL"
+    name=PROVIDER,
+    kind="openai",
+    key_from="OPENAI_API_KEY",
+    address_from="OPENAI_BASE_URL",
+    vendor="OpenAI",
 )
 DEFAULT_URL: Final = "https://api.openai.com/v1"
 NO_KEY: Final = "none"

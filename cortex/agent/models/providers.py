@@ -3,8 +3,8 @@
 A name without a provider is Anthropic's. `PROVIDER` may also be the name of an endpoint in the
 settings: another address, with a key of its own, that speaks one of the known APIs.
 
-To add a provider: write its client beside `anthropic.py` and add its row to `PROVIDERS`, its kind
-to `endpoint.py`, and its SDK to the extras of pyproject.toml.
+To add a provider: write its client beside `anthropic.py` and add its row to `PROVIDERS` and its
+name to `Kind` in `cortex.domain.model_endpoints`; its SDK goes to the extras of pyproject.toml.
 """
 
 import os
@@ -107,6 +107,7 @@ def _endpoint_of(setting: ModelEndpoint, environ: Mapping[str, str]) -> Endpoint
             if setting.is_own and setting.base_url is None
             else f"base_url of [models.{setting.name}]"
         ),
+        vendor=standard.vendor,
         needs_key=has_variable or setting.is_own,
         api=setting.api,
         lacks=setting.lacks,
