@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from cortex.agent.mcp.terms import McpServer
+from cortex.agent.spec import parse_agents
+from cortex.domain.errors import UsageError
 from cortex.postgres.database import Profile
 from cortex.store import mcp
 from tests.support.command_line import Cortex
@@ -124,11 +126,9 @@ def test_doctor_names_changed_tools_and_failing_servers(
         ),
     ],
 )
-def test_server_that_cannot_be_declared_is_named(
-    cortex: Cortex, mcp_lines: str, reason: str
-) -> None:
+def test_server_that_cannot_be_declared_is_named(mcp_lines: str, reason: str) -> None:
     text = f"name: a\nmodel: m\nsystem: s\nmcp:\n  {mcp_lines}\n"
-    ran = cortex("agents", "apply", "-", stdin=text)
-    assert ran.code == 2
-    assert reason in ran.err
-    assert "ghp_" not in ran.err
+    with pytest.raises(UsageError) as caught:
+        parse_agents(text, "a.yaml")
+    assert reason in str(caught.value)
+    assert "ghp_" not in f"{caught.value} {caught.value.hint}"
