@@ -31,7 +31,7 @@ name: the-next-agent-in-the-same-file
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 
@@ -53,7 +53,7 @@ from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.domain.model import Effort, ModelOptions, Thinking, thinking_of
 from cortex.domain.model_options import refusal
 from cortex.domain.output_schema import OutputSchemaError, strict
-from cortex.durable.structuring import MisfitError, UnfitError, show, structure
+from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure
 
 if TYPE_CHECKING:
     from cortex.agent.yaml_source import Document
@@ -259,4 +259,14 @@ def _structured(value: object, target: type[Spec]) -> Spec:
         return structure(value, target)
     except MisfitError as misfit:
         problems = misfit.problems
-    raise MisfitError(tuple(discreet(each, "secrets") for each in problems))
+    raise MisfitError(tuple(_hidden(discreet(each, "secrets")) for each in problems))
+
+
+def _hidden(problem: Problem) -> Problem:
+    """Hide what was written where secrets of MCP servers are often pasted."""
+    if problem.path[:1] != ("mcp",) or _PASTED.isdisjoint(problem.path):
+        return problem
+    return Problem(problem.path, problem.reason.partition(", got ")[0])
+
+
+_PASTED: Final = frozenset({"env", "headers"})

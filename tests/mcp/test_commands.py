@@ -121,6 +121,10 @@ def test_doctor_names_changed_tools_and_failing_servers(
         ("notes: {command: [a], reads: [relative]}", "must be the full path of a folder"),
         ("notes: {command: [a], folder: all}", "folder"),
         (
+            f"notes: {{url: 'https://a.example', headers: Bearer {KEY}}}",
+            "mcp.notes.headers must be a mapping",
+        ),
+        (
             f"notes: {{url: 'https://a.example', headers: {{Authorization: Bearer {KEY}}}}}",
             "mcp.notes.headers.Authorization looks like a key",
         ),
