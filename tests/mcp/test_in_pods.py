@@ -128,3 +128,13 @@ def test_changed_tool_waits_until_a_person_accepts_it(clerk: Clerk) -> None:
     until_status(clerk.pods.dsn, job_id, "COMPLETED")
     assert clerk.marks(job_id) == ["a"]
     assert clerk.effects(job_id) == [("notes.create", "COMPLETED")]
+
+
+def test_pod_that_stops_ends_its_servers(clerk: Clerk) -> None:
+    clerk.apply("create")
+    pod = clerk.pods.start()
+    job_id = clerk.submit("create")
+    until_status(clerk.pods.dsn, job_id, "COMPLETED")
+    assert programs(clerk.workspace(job_id))
+    assert pod.stop() == 0
+    assert not programs(clerk.workspace(job_id))
