@@ -118,7 +118,7 @@ def test_invalid_breaker_name_or_missing_reason_is_refused(cortex: Cortex, verb:
     ended = cortex("breakers", verb, "claude", "--reason", "r", "--yes")
     assert ended.code == 2
     assert "'claude' is not the name of a circuit breaker" in ended.err
-    assert "llm:NAME, tool:NAME, http:NAME" in ended.err
+    assert "llm:NAME, tool:NAME, mcp:NAME, http:NAME" in ended.err
     for reason in ([], ["--reason", ""]):
         ended = cortex("breakers", verb, "llm:claude", *reason, "--yes")
         assert ended.code == 2

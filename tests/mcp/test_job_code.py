@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import cortex
 from cortex.agent.mcp.of_jobs import JobServers, servers_of
@@ -18,6 +19,7 @@ from cortex.testing.agents import Agent
 from tests.mcp.conftest import OneAgent, scripted
 from tests.support.records.factories import LedgerDesk, a_claim, a_context
 
+CLOSE_S = 10.0
 SERVER = scripted("echo", "create", "fail", "ask", folder="write", trusted=True).to_json()
 
 
@@ -64,7 +66,8 @@ class InCode:
         try:
             return await keep_note(a_context(claim=claim, specs=specs, **lent), **arguments)
         finally:
-            await toolbox.close()
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await toolbox.close()
 
 
 async def test_job_code_calls_a_tool_of_its_server_as_an_effect(folder: Path) -> None:

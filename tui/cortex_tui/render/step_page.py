@@ -13,6 +13,7 @@ from cortex.domain.safe import safe
 from cortex.store.job_screen import TEXT_CHARS_MAX, StepDetail, WatchedJob
 from cortex.view.arguments import argument_rows
 from cortex.view.cells import Cell
+from cortex.view.inline_files import without_content
 from cortex.view.jobs import state_shown
 from cortex.view.phrases import day_time, money
 from cortex.view.steps import step_label
@@ -185,7 +186,10 @@ def _prompt(row: WaterfallRow | None, detail: StepDetail, width: int) -> Iterato
     """Yield the job's first prompt; later turns are the steps before this one."""
     payload = detail.payload
     yield (Cell("what the job was given", "dim"),)
-    yield from ((Cell("nothing", "dim"),),) if payload in EMPTY else _value(payload, width)
+    if payload in EMPTY:
+        yield (Cell("nothing", "dim"),)
+    else:
+        yield from _value(without_content(payload), width)
     if row is not None and row.number is not None and row.number > 1:
         yield (Cell(""),)
         rest = f"then steps 1 to {row.number - 1}, as they stand at the left"
