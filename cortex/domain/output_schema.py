@@ -19,6 +19,8 @@ Path = tuple[str | int, ...]
 
 BYTES_MAX: Final = 65_536
 DEPTH_MAX: Final = 32
+PARTS_MAX: Final = 5_000
+"""Once each reference is written out, which may multiply them; OpenAI takes as many properties."""
 VALUE: Final = "value"
 """The one property of the object around an answer that is no object: providers want an object."""
 
@@ -106,6 +108,7 @@ class _Strict:
         self._root = root
         self._is_lax = is_checked_elsewhere
         self._keeps_bounds = False
+        self._count = 0
 
     def checkable(self, schema: Mapping[str, Any]) -> Schema:
         """Return the schema without references and with its bounds, to check answers."""
@@ -117,9 +120,15 @@ class _Strict:
             raise OutputSchemaError(path, f"must be a schema, got {given!r:.80}")
         if len(path) > DEPTH_MAX:
             raise OutputSchemaError(path, f"is nested deeper than {DEPTH_MAX} levels")
+        self._count += 1
+        if self._count > PARTS_MAX:
+            reason = f"has more than {PARTS_MAX:,} parts, each reference written out: ask for less"
+            raise OutputSchemaError((), reason)
         schema, outer = self._resolved(given, path, outer)
+        if "allOf" in schema:
+            return self.part(_joined(schema, path), path, outer)
         self._refuse_unknown(schema, path)
-        schema = _simplified(schema, path)
+        schema = _simplified(schema)
         made: Schema = {}
         if "anyOf" in schema:
             made["anyOf"] = [
@@ -165,7 +174,7 @@ class _Strict:
 
     def _of_kind(self, schema: Mapping[str, Any], path: Path, outer: tuple[str, ...]) -> Schema:
         kind = schema.get("type")
-        if kind not in _TYPES:
+        if not isinstance(kind, str) or kind not in _TYPES:
             got = "it has none" if kind is None else f"got {kind!r:.80}"
             known = ", ".join(sorted(_TYPES))
             raise OutputSchemaError((*path, "type"), f"must be one of {known}; {got}")
@@ -205,10 +214,14 @@ class _Strict:
             for name, each in properties.items()
         }
         required = schema.get("required", [])
-        wrong = next((name for name in required if name not in properties), None)
+        if not isinstance(required, list | tuple):
+            raise OutputSchemaError((*path, "required"), f"must be a list, got {required!r:.80}")
+        wrong = next(
+            (each for each in required if not isinstance(each, str) or each not in properties), None
+        )
         if wrong is not None:
             raise OutputSchemaError((*path, "required"), f"names {wrong!r:.80}, no property")
-        return _closed(parts, required)
+        return _closed(parts, list(dict.fromkeys(required)))
 
     def _described(self, schema: Mapping[str, Any]) -> Schema:
         """Return the description: it is all that the model sees of bounds."""
@@ -223,18 +236,13 @@ class _Strict:
         return {"description": " ".join(words)} if words else {}
 
 
-def _simplified(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+def _simplified(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema with one keyword for each thing: enum for const, anyOf for unions."""
     made = dict(schema)
     if "const" in made:
         made["enum"] = [made.pop("const")]
     if "oneOf" in made:
         made["anyOf"] = made.pop("oneOf")
-    if "allOf" in made:
-        parts = _listed(made.pop("allOf"), (*path, "allOf"))
-        if len(parts) > 1:
-            raise OutputSchemaError((*path, "allOf"), "joins schemas: write out the one they make")
-        made = {**parts[0], **made}
     kinds = made.get("type")
     if isinstance(kinds, list):
         rest = {name: value for name, value in made.items() if name != "type"}
@@ -244,6 +252,17 @@ def _simplified(schema: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
             return {**rest}
         return {"anyOf": [*real, *nulls]}
     return made
+
+
+def _joined(schema: Mapping[str, Any], path: Path) -> Schema:
+    """Return a schema with what its `allOf` of one schema says."""
+    rest = {name: value for name, value in schema.items() if name != "allOf"}
+    parts = _listed(schema["allOf"], (*path, "allOf"))
+    if len(parts) > 1:
+        raise OutputSchemaError((*path, "allOf"), "joins schemas: write out the one they make")
+    if not isinstance(parts[0], Mapping):
+        raise OutputSchemaError((*path, "allOf", 0), f"must be a schema, got {parts[0]!r:.80}")
+    return {**parts[0], **rest}
 
 
 def _listed(value: object, path: Path) -> Sequence[Any]:
@@ -258,7 +277,8 @@ def _choice(schema: Mapping[str, Any], path: Path) -> Schema:
     if wrong:
         raise OutputSchemaError((*path, "enum"), f"must have plain values, got {wrong[0]!r:.80}")
     kind = schema.get("type")
-    return {"enum": list(values)} | ({"type": kind} if kind in _TYPES else {})
+    is_type = isinstance(kind, str) and kind in _TYPES
+    return {"enum": list(values)} | ({"type": kind} if is_type else {})
 
 
 def _unbounded(schema: Any) -> Any:

@@ -139,6 +139,23 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "minimum must be a number, got '1'": {"type": "integer", "minimum": "1"},
     "allOf joins schemas: write out the one they make": {"allOf": [{}, {}]},
+    "allOf[0] must be a schema, got 3": {"allOf": [3]},
+    "pattern is a keyword that models are not held to: say it in the description ": {
+        "allOf": [{"type": "string", "pattern": "^a+$"}],
+    },
+    "type must be one of array, boolean, integer, null, number, object, string; got {'a': 1}": {
+        "type": {"a": 1}
+    },
+    "required must be a list, got None": {
+        "type": "object",
+        "properties": {"a": {"type": "null"}},
+        "required": None,
+    },
+    "required names {}, no property": {
+        "type": "object",
+        "properties": {"a": {"type": "null"}},
+        "required": [{}],
+    },
 }
 
 
@@ -146,7 +163,31 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_schema_that_no_provider_takes_is_named(reason: str) -> None:
     with pytest.raises(UsageError) as caught:
         output_of(REFUSED[reason], what="model call 'x'")
-    assert caught.value.message == f"model call 'x': its output schema: {reason}"
+    assert caught.value.message == f"model call 'x': its output schema: {reason.strip()}"
+
+
+def test_references_that_multiply_are_refused_at_once() -> None:
+    levels = {
+        f"L{level}": {
+            "type": "object",
+            "properties": {f"p{each}": {"$ref": f"#/$defs/L{level + 1}"} for each in range(9)},
+        }
+        for level in range(12)
+    }
+    bomb = {"$defs": {**levels, "L12": {"type": "null"}}, "$ref": "#/$defs/L0"}
+    with pytest.raises(UsageError, match="more than 5,000 parts, each reference written out"):
+        output_of(bomb, what="call")
+
+
+def test_reference_beside_a_description_is_followed() -> None:
+    part = {"allOf": [{"$ref": "#/$defs/Unit"}], "description": "of the price"}
+    schema = {
+        "$defs": {"Unit": {"type": "string", "enum": ["EUR"]}},
+        "type": "object",
+        "properties": {"unit": part},
+    }
+    made = output_of(schema, what="call").format.schema["properties"]
+    assert made == {"unit": {"enum": ["EUR"], "type": "string", "description": "of the price"}}
 
 
 @pytest.mark.parametrize(
