@@ -262,6 +262,19 @@ async def test_an_open_schema_is_sent_without_the_strict_promise() -> None:
     assert apis.refused == []
 
 
+async def test_choices_have_the_types_of_their_values_in_strict_mode() -> None:
+    """OpenAI refuses a part without one: "schema must have a 'type' key"."""
+    choices = {"a": ["x", None], "b": [1, "y"], "c": [True]}
+    properties = {name: {"enum": values} for name, values in choices.items()}
+    schema = {"type": "object", "properties": properties, "required": [*choices]}
+    async with model_apis(Turn(text="{}")) as apis, client_of("openai", apis) as client:
+        await client.respond(asking(output=OutputFormat(name="o", schema=schema)))
+    assert apis.refused == []
+    sent = apis.asked[0]["text"]["format"]
+    types = [each["type"] for each in sent["schema"]["properties"].values()]
+    assert (sent["strict"], types) == (True, [["string", "null"], ["integer", "string"], "boolean"])
+
+
 async def test_unknown_fields_go_through_under_extra() -> None:
     async with model_apis() as apis:
         for api in APIS:

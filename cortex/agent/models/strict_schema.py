@@ -4,7 +4,7 @@ The mode takes a part of JSON Schema: each object is closed and requires all of 
 schema that says something else is sent as it is, without the promise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 KEYWORDS: Final = frozenset(
@@ -23,6 +23,13 @@ FORMATS: Final = frozenset(
         *("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"),
     }
 )
+TYPES: Final[Mapping[type, str]] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
 DEPTH_MAX: Final = 10
 PROPERTIES_MAX: Final = 5_000
 
@@ -53,6 +60,8 @@ def _closed(schema: Any, depth: int, count: list[int]) -> dict[str, Any]:
     fresh = dict(kept)
     if kept.get("type") == "object" or "properties" in kept:
         fresh |= _closed_object(kept, depth, count)
+    if "type" not in kept and kept.keys() & {"enum", "const"}:
+        fresh["type"] = _types_of(kept.get("enum") or [kept.get("const")])
     if "$defs" in kept:
         fresh["$defs"] = {key: _closed(each, 0, count) for key, each in kept["$defs"].items()}
     if "items" in kept:
@@ -62,6 +71,14 @@ def _closed(schema: Any, depth: int, count: list[int]) -> dict[str, Any]:
     if "anyOf" in kept:
         fresh["anyOf"] = [_closed(each, depth, count) for each in kept["anyOf"]]
     return fresh
+
+
+def _types_of(values: Sequence[Any]) -> str | list[str]:
+    """Return the types of the values of a choice: strict mode refuses one without a type."""
+    found = list(dict.fromkeys(TYPES.get(type(each), "") for each in values))
+    if "" in found or {"integer", "number"} <= {*found}:
+        raise _NotStrictError
+    return found[0] if len(found) == 1 else found
 
 
 def _closed_object(kept: Mapping[str, Any], depth: int, count: list[int]) -> dict[str, Any]:

@@ -166,6 +166,8 @@ def _format(form: Mapping[str, Any]) -> Iterator[str]:
 def _strict(schema: Any, path: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(schema, dict):
         return
+    if not schema.keys() & {"type", "anyOf", "$ref"}:
+        yield f"Invalid schema: In context={path}, schema must have a 'type' key."
     if schema.get("type") == "object":
         if schema.get("additionalProperties") is not False:
             yield f"Invalid schema: In context={path}, 'additionalProperties' must be false."
