@@ -92,6 +92,8 @@ class _Conversation:
                 yield from self._call(where, block)
             case "tool_result":
                 yield from _result(where, block)
+            case "container":
+                yield f"{where}: input tag 'container' matches none of the expected tags"
             case _:
                 pass
 

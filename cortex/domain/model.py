@@ -18,10 +18,18 @@ without that key it is Anthropic's. Clients of others leave it out.
 PROVIDER: Final = "provider"
 """Key of a block that only the named provider understands."""
 
+CONTAINER: Final = "container"
+"""Type of a block of Anthropic's alone: where its tools run code in this conversation."""
+
 INVALID_INPUT: Final = "invalid_input"
 """Key of a recorded tool call: the raw text in place of arguments."""
 ENDED: Final = frozenset({"end_turn", "tool_use"})
 """Stop reasons of an answer that the model itself ended: nothing of it is cut."""
+
+
+def container_block(container_id: str) -> Block:
+    """Return the block before an answer that names the container of its code."""
+    return {"type": CONTAINER, "id": container_id}
 
 
 class CacheTtl(StrEnum):

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from cortex import Context, ModelOptions, job
+from cortex.agent.models.anthropic import arguments_of
 from cortex.demo.validation import refusal_of
-from cortex.domain.model import ModelResponse
+from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
 from cortex.durable.pausing import PAUSES_MAX
 from cortex.jobs.llm_generate import llm_generate
@@ -48,6 +49,28 @@ def answer(*content: dict[str, Any], stop: str = "pause_turn") -> ModelResponse:
 
 def text(said: str) -> dict[str, Any]:
     return {"type": "text", "text": said}
+
+
+RUN = {"type": "code_execution_20260120", "name": "code_execution"}
+"""Runs code that may search: its call stays open while those that it makes are answered."""
+BOX = {"type": "container", "id": "container_1"}
+
+
+def run_code(number: int) -> dict[str, Any]:
+    given = {"code": "search()"}
+    return {"type": "server_tool_use", "id": f"srvtoolu_c{number}", "name": "bash", "input": given}
+
+
+def code_result(number: int) -> dict[str, Any]:
+    kind = "code_execution_tool_result"
+    return {"type": kind, "tool_use_id": f"srvtoolu_c{number}", "content": []}
+
+
+def sent_of(harness: Cortex) -> dict[str, Any]:
+    """The last request as the API gets it, if that takes it."""
+    sent = arguments_of(harness.model.requests[-1])
+    assert refusal_of(sent) is None
+    return sent
 
 
 SEARCHES = [
@@ -114,6 +137,45 @@ async def test_servers_call_beside_an_own_one_waits_for_its_result(
     sent = harness.model.requests[-1].messages
     assert sent[1]["content"] == [call(0), own]
     assert run.result.text == "Found."
+
+
+async def test_code_that_pauses_goes_on_in_its_container(harness: Cortex, file: Path) -> None:
+    """Refused else: "container_id is required when there are pending tool uses …"."""
+    open_code = [BOX, run_code(0), call(0), result(0), call(1)]
+    end = answer(result(1), code_result(0), text("Found."), stop="end_turn")
+    harness.model.script([answer(*open_code), end])
+    run = await harness.run(agent(file), prompt="Look.")
+    sent = sent_of(harness)
+    assert (run.result.text, sent["container"]) == ("Found.", "container_1")
+    assert sent["messages"][-1] == {"role": "assistant", "content": open_code[1:]}
+    run.replays()
+
+
+async def test_code_beside_an_own_call_goes_on_in_its_container(
+    harness: Cortex, file: Path
+) -> None:
+    given = {"path": "a.txt", "content": "a"}
+    own = {"type": "tool_use", "id": "toolu_1", "name": "write_file", "input": given}
+    first = answer(BOX, run_code(0), call(0), result(0), own, stop="tool_use")
+    newer = {**BOX, "id": "container_2"}
+    end = answer(newer, code_result(0), text("Found."), stop="max_tokens")
+    harness.model.script([first, end, "And done."])
+    await harness.run(agent(file), prompt="Look.")
+    assert arguments_of(harness.model.requests[1])["container"] == "container_1"
+    assert sent_of(harness)["container"] == "container_2"
+
+
+def test_container_of_the_options_is_entered_again() -> None:
+    skills = {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}
+    request = ModelRequest(
+        model="m",
+        max_tokens=9,
+        messages=[{"role": "user", "content": "hi"}, answer(BOX, text("so")).as_message()],
+        options=ModelOptions(extra={"container": skills, "top_k": 4}),
+    )
+    sent = arguments_of(request)
+    assert sent["container"] == {**skills, "id": "container_1"}
+    assert sent["extra_body"] == {"top_k": 4}
 
 
 async def test_call_returns_the_parts_as_one_answer(harness: Cortex) -> None:

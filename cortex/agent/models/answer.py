@@ -13,7 +13,7 @@ import orjson
 from cortex.agent.models.errors import BrokenAnswerError, ErrorEventError
 from cortex.agent.models.events import joined, joined_text, parse_json
 from cortex.agent.models.usage import counted
-from cortex.domain.model import ENDED, INVALID_INPUT, Block, ModelResponse
+from cortex.domain.model import ENDED, INVALID_INPUT, Block, ModelResponse, container_block
 from cortex.domain.usage import Usage
 from cortex.durable.codec import MANY_DIGITS
 
@@ -57,6 +57,8 @@ class ModelAnswer:
         """The last call whose arguments came as a value, not as text in deltas."""
         self._half = ""
         """The first half of a surrogate pair, until `on_text` can get both."""
+        self._container: str | None = None
+        """Where the server's own tools have run code: their work goes on only there."""
         self._stop_reason: str | None = None
         self._early_reason: str | None = None
         """Stop reason in message_start: before the content it proves nothing."""
@@ -130,12 +132,13 @@ class ModelAnswer:
                 "malformed_answer", f"a block is malformed: {error!r}"
             ) from error
         blocks = tuple(self._blocks)
+        container = [] if self._container is None else [container_block(self._container)]
         reason = self._stop_reason or self._implied_reason()
         if reason not in ENDED and self._given is not None and self._given is _last(blocks):
             _doubt(self._given)
         return ModelResponse(
             model=self._message["model"] or self._model,
-            content=blocks,
+            content=(*container, *blocks),
             stop_reason=reason,
             usage=self.usage,
             message_id=self._message["id"],
@@ -189,7 +192,9 @@ class ModelAnswer:
             case "message_start":
                 self._open(event["message"])
             case "message_delta":
-                self._stop((event.get("delta") or {}).get("stop_reason"))
+                delta = event.get("delta") or {}
+                self._stop(delta.get("stop_reason"))
+                self._keep(delta.get("container"))
                 self.usage = counted(self.usage, event.get("usage"))
             case "message_stop":
                 self.complete = self._has_stopped = bool(self._message)
@@ -210,6 +215,13 @@ class ModelAnswer:
         if reason and isinstance(reason, str):
             self._early_reason = joined_text(reason)[:STOP_REASON_CHARS_MAX]
         self.usage = counted(self.usage, message.get("usage"))
+        self._keep(message.get("container"))
+
+    def _keep(self, container: object) -> None:
+        """Take the container of an answer, if there is one: at its beginning, or at its end."""
+        given = container.get("id") if isinstance(container, dict) else None
+        if given and isinstance(given, str):
+            self._container = joined_text(given)
 
     def _is_repeated(self, message_id: str) -> bool:
         """Return whether a second message_start repeats the first, rather than starting anew.

@@ -16,7 +16,14 @@ from cortex.agent.models.neutral import blocks_of
 from cortex.agent.models.streamed import Body, Exchange, StreamingClient
 from cortex.domain.classification import register_library
 from cortex.domain.errors import UsageError
-from cortex.domain.model import CacheTtl, Capabilities, ModelOptions, ModelRequest, OutputFormat
+from cortex.domain.model import (
+    CONTAINER,
+    CacheTtl,
+    Capabilities,
+    ModelOptions,
+    ModelRequest,
+    OutputFormat,
+)
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -129,6 +136,7 @@ def arguments_of(request: ModelRequest) -> dict[str, Any]:
         "thinking": _thinking(options),
         "output_config": _output_config(options, request.output),
         "metadata": dict(options.metadata),
+        "container": _container(request),
         "extra_body": _extra(options),
     }
     return {
@@ -144,8 +152,22 @@ def _messages(request: ModelRequest) -> Iterator[Mapping[str, Any]]:
     for message in request.messages:
         if isinstance(message["content"], str):
             yield message
-        elif blocks := blocks_of(message, PROVIDER):
+        elif blocks := [each for each in blocks_of(message, PROVIDER) if not _is_container(each)]:
             yield {**message, "content": blocks}
+
+
+def _is_container(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == CONTAINER
+
+
+def _container(request: ModelRequest) -> Any:
+    """Return where the conversation's code runs: the API refuses pending calls without it."""
+    blocks = (each for message in request.messages for each in blocks_of(message, PROVIDER))
+    found = [each["id"] for each in blocks if _is_container(each)]
+    given = request.options.extra.get(CONTAINER)
+    if isinstance(given, Mapping):  # what is loaded into it, such as skills
+        return {**given, **({"id": found[-1]} if found and "id" not in given else {})}
+    return given or (found[-1] if found else None)
 
 
 def _tool_choice(options: ModelOptions, *, has_tools: bool) -> dict[str, Any] | None:
@@ -197,7 +219,7 @@ def _schema(output: OutputFormat) -> dict[str, Any]:
 
 def _extra(options: ModelOptions) -> dict[str, Any]:
     """Return what the SDK has no argument for: the API takes a temperature from older models."""
-    extra = dict(options.extra)
+    extra = {name: value for name, value in options.extra.items() if name != CONTAINER}
     if options.temperature is not None:
         extra.setdefault("temperature", options.temperature)
     return extra

@@ -71,8 +71,9 @@ class AnswerRepairs:
         blocks: list[dict[str, Any]] = []
         for place, block in enumerate(content):
             is_open = block.get("id") not in answered and block is not paused
-            # Beside calls of others the API runs it once it has their results.
-            waits = is_mixed and bool(_SERVER_ID.fullmatch(str(block.get("id"))))
+            # Beside calls of others the API runs it once it has their results; a pause may leave
+            # code open, and after that the calls which it makes.
+            waits = (is_mixed or may_pause) and bool(_SERVER_ID.fullmatch(str(block.get("id"))))
             if block.get("type") == "server_tool_use" and is_open and not waits:
                 continue
             if (fresh := self._repaired(block, f"{turn}_{place}")) is not None:
