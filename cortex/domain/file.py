@@ -6,6 +6,7 @@ content is kept once for a job and put in when a request is sent.
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
@@ -30,6 +31,8 @@ JOB_BYTES_MAX: Final = 134_217_728
 """Of all files of a job together: the copy of a lineage is made in memory."""
 REQUEST_BYTES_MAX: Final = 31_000_000
 """Of the base64 text of one request's files."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_COUNTS: Final = ("bytes", "width", "height", "pages")
 _KB: Final = 1_000
 _MB: Final = 1_000_000
 
@@ -68,10 +71,8 @@ class StoredFile:
         source = block.get("source") if isinstance(block, Mapping) else None
         if not isinstance(source, Mapping) or source.get("type") != STORED:
             return None
-        try:
-            return cls(**{name: each for name, each in source.items() if name != "type"})
-        except TypeError:
-            return None
+        facts = {name: each for name, each in source.items() if name != "type"}
+        return cls(**facts) if _are_facts(facts) else None
 
     def __str__(self) -> str:
         """What people see in place of the content: type, size and bytes in brackets."""
@@ -84,6 +85,24 @@ class StoredFile:
         if self.pages is not None:
             parts[-1] += f", {self.pages} page{'s' if self.pages > 1 else ''}"
         return f"[{' '.join(parts)}, {_size(self.bytes)}]"
+
+
+def _are_facts(facts: Mapping[str, Any]) -> bool:
+    """Return whether these are facts about a file, and not what somebody wrote in their place."""
+    known = {each.name: each.default for each in attrs.fields(StoredFile)}
+    if not facts.keys() <= known.keys():
+        return False
+    given = {**known, **facts}
+    counts = (each for name in _COUNTS if (each := given[name]) is not None or name == "bytes")
+    digest, media_type, name = given["sha256"], given["media_type"], given["name"]
+    return (
+        isinstance(digest, str)
+        and _DIGEST.fullmatch(digest) is not None
+        and isinstance(media_type, str)
+        and media_type in NAMES
+        and all(type(each) is int and each >= 0 for each in counts)
+        and isinstance(name, str | None)
+    )
 
 
 class File:
@@ -172,7 +191,7 @@ def sent(block: Mapping[str, Any], content: bytes) -> Block:
 
 def stored_in(content: object) -> Iterator[StoredFile]:
     """Yield the files that messages or blocks refer to, also those in tool results."""
-    if isinstance(content, str) or not isinstance(content, Iterable):
+    if isinstance(content, str | Mapping) or not isinstance(content, Iterable):
         return
     for block in content:
         if not isinstance(block, Mapping):

@@ -5,8 +5,10 @@ import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from cortex.domain.errors import InvalidValueError
-from cortex.domain.file import DOCUMENT, IMAGE, File
+from cortex.domain.file import DOCUMENT, IMAGE, File, StoredFile
 
 if TYPE_CHECKING:
     from cortex.durable.attempt import Attempt
@@ -86,6 +88,20 @@ def files_in(value: Any) -> list[File]:
 
 def referred(value: Any) -> Any:
     """Return a tool's result with references in place of files."""
-    if isinstance(value, File):
-        return value.stored.block()
-    return [referred(each) for each in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [each.stored.block() if isinstance(each, File) else each for each in value]
+    return value.stored.block() if isinstance(value, File) else value
+
+
+def without_forged(value: Any) -> Any:
+    """Return a tool's result with text in place of what others wrote like a reference to a file.
+
+    Else a web page, or an MCP server, could name files of the job, or some that it does not have.
+    """
+    if isinstance(value, list):
+        return [_as_text(each) for each in value]
+    return _as_text(value)
+
+
+def _as_text(value: Any) -> Any:
+    return value if StoredFile.of(value) is None else orjson.dumps(value).decode()

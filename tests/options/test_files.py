@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 import trio
+from mcp.types import CallToolResult, ImageContent, TextContent
 from trio.testing import wait_all_tasks_blocked
 
 from cortex import Context, File, tool
 from cortex import job as declared
+from cortex.agent.mcp.content import output_of
 from cortex.agent.models.files import IMAGES_MAX, Room
 from cortex.demo.validation import refusal_of
 from cortex.domain.budget import estimate_of
 from cortex.domain.errors import InvalidValueError, RejectedError
 from cortex.domain.file import IMAGE_BYTES_MAX, StoredFile, shown, stored_in
 from cortex.domain.image_facts import sniffed
-from cortex.domain.model import Capabilities, ModelRequest
+from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.prices import LIST_PRICES
+from cortex.domain.usage import Usage
 from cortex.jobs.llm_generate import llm_generate
 from cortex.testing import Cortex, agent
 from tests.options.files import pdf, png
@@ -297,6 +300,36 @@ async def test_agent_forgets_its_oldest_files_when_there_are_too_many(
     assert len(sources(last)) == IMAGES_MAX - 40
     assert "not shown any more" in last.messages[2]["content"][0]["content"]
     run.replays()
+
+
+async def test_results_of_the_providers_own_tools_stay_as_they_are(
+    harness: Cortex, file: Path
+) -> None:
+    """Those of fetched pages and of code are objects, and not lists."""
+    page = {"type": "web_fetch_result", "content": {"type": "document", "source": {"type": "text"}}}
+    fetched = {"type": "web_fetch_tool_result", "tool_use_id": "srvtoolu_1", "content": page}
+    asked = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_fetch", "input": {}}
+    draws = {"type": "tool_use", "id": "toolu_1", "name": "draw", "input": {"number": 5}}
+    answer = ModelResponse(
+        model="m",
+        content=(asked, fetched, draws),
+        stop_reason="tool_use",
+        usage=Usage(),
+        message_id="m1",
+    )
+    for images in (True, False):
+        harness.model.capabilities = Capabilities(images=images)
+        harness.model.script([answer, "Squares."])
+        await harness.run(agent(file, tools=[draw, draw_many]), prompt="Draw.")
+        assert harness.model.requests[-1].messages[1]["content"] == [asked, fetched, draws]
+
+
+def test_images_of_a_servers_structured_result_are_files() -> None:
+    data = base64.b64encode(PHOTO).decode()
+    image = ImageContent(type="image", data=data, mime_type="image/png")
+    text = TextContent(type="text", text='{"title": "Home"}')
+    result = CallToolResult(content=[text, image], structured_content={"title": "Home"})
+    assert output_of(result) == [{"title": "Home"}, File(PHOTO)]
 
 
 # --- memory and money

@@ -17,17 +17,19 @@ def output_of(result: Any) -> Any:
     """Return what the library's `CallToolResult` says: its structure, else its text.
 
     A tool that returns a structure also sends it as text, for clients that know none: then the
-    structure is enough. Images beside no structure are files. What is neither becomes a line that
-    says what it was.
+    structure is enough. Images are files. What is neither becomes a line that says what it was.
     """
     parts: list[str | File] = [_part(each) for each in result.content[:SHOWN_BLOCKS_MAX]]
     if (left_out := len(result.content) - len(parts)) > 0:
         parts.append(f"[{left_out} more parts left out]")
     structure = result.structured_content
     texts = [str(each.stored) if isinstance(each, File) else each for each in parts]
+    has_files = any(isinstance(each, File) for each in parts)
     if structure is None:
-        has_files = any(isinstance(each, File) for each in parts)
         return parts if has_files else "\n".join(texts)
+    if has_files:
+        said = [each for each in parts if isinstance(each, File) or not _is_same(each, structure)]
+        return [structure, *said]
     others = [each for each in texts if not _is_same(each, structure)]
     return {"structured": structure, "text": "\n".join(others)} if others else structure
 

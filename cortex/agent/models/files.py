@@ -150,7 +150,7 @@ def _seen(request: ModelRequest, capabilities: Capabilities) -> tuple[Mapping[st
         file = StoredFile.of(block)
         if file is None:
             content = block.get("content")
-            if isinstance(content, str) or not isinstance(content, Iterable):
+            if not isinstance(content, list | tuple):  # a provider's own result is an object
                 return block
             return {**block, "content": [seen(each, is_result=True) for each in content]}
         if capabilities.images if file.is_image else capabilities.documents:
@@ -200,7 +200,7 @@ def _filled(
         if (file := StoredFile.of(block)) is not None:
             return sent(block, contents[file.sha256])
         content = block.get("content")
-        if isinstance(content, str) or not isinstance(content, Iterable):
+        if not isinstance(content, list | tuple):
             return block
         return {**block, "content": [filled(each) for each in content]}
 

@@ -46,7 +46,7 @@ from cortex.domain.errors import (
 from cortex.domain.file import File
 from cortex.domain.key_shapes import is_long, masked_value
 from cortex.durable.attempt import Attempt, EffectTerms, ToolCall, ToolPlan
-from cortex.durable.files import files_in, keep_all, referred
+from cortex.durable.files import files_in, keep_all, referred, without_forged
 from cortex.durable.gates import Gate
 from cortex.durable.guarding import Guard, guard_of
 from cortex.durable.resources import Resources
@@ -345,7 +345,7 @@ async def _run(
         timeout_s=call.timeout_s,
         resources=attempt.services.resources,
     )
-    result = await attempt.services.meter.timed(tool.name, invoke)
+    result = without_forged(await attempt.services.meter.timed(tool.name, invoke))
     if files := files_in(result):
         result = await _kept_files(attempt, files, result, is_effect=is_effect)
     if call.said is not None:  # a model asked: it is text, and no code computes with it
