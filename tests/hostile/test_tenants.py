@@ -105,6 +105,12 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
     )
     sql(
         dsn,
+        "INSERT INTO cortex.job_file (job_id, sha256, media_type, size, content) "
+        "VALUES ($1, sha256('a file'), 'image/png', 6, 'a file')",
+        job,
+    )
+    sql(
+        dsn,
         "INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data) "
         "VALUES ('lifecycle', 'made', 'made:' || $1, $1, $2, '{}'), "
         "('cost', 'model_call', 'made:' || $1, $1, $2, '{\"outcome\": \"kept\"}')",

@@ -234,6 +234,7 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     app.write_text(APP)
     wish: dict[str, object] = {
         "dsn": None,
+        "key_variables": [],
         "apps": [str(app)],
         "packages": [],
         "workspaces": str(tmp_path / "workspaces"),

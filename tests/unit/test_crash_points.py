@@ -57,6 +57,7 @@ NO_PROGRESS = frozenset(
         "pods.ended_owners",
         "pods.lock",
         "pods.probe",
+        "mcp.known",
         "pods.without_lock",
         "retention.copy",
         "retention.next_batch",
@@ -95,6 +96,8 @@ NO_PROGRESS = frozenset(
         # a lease that is not renewed ends, and what code declares is declared again
         "store.renew",
         "subscriptions.put",
+        # what a server says of its tools is noted again by the next job that uses it
+        "mcp.note",
         # what background work did, that it was done, and which steps run: no job depends on them
         "pods.report_steps",
         "tasks.is_watched",

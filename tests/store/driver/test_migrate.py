@@ -251,7 +251,8 @@ def test_the_baseline_makes_each_object_once() -> None:
     count = 1 + [each.name for each in known].index(BASELINE_LAST)
     text = "\n".join(each.text for each in known[:count])
     assert "OR REPLACE" not in text
-    assert re.findall(r"^(?:ALTER|DROP) .*", text, re.MULTILINE) == []
+    # Postgres 15 takes no storage in CREATE TABLE.
+    assert re.findall(r"^(?:ALTER(?!.* SET STORAGE )|DROP) .*", text, re.MULTILINE) == []
     made = re.findall(
         r"^CREATE (?:UNLOGGED |UNIQUE )?(?:TABLE|FUNCTION|INDEX|TRIGGER|VIEW) (\S+?)[(\s]",
         text,
