@@ -15,10 +15,10 @@ from cortex.agent.limits import CompactionTerms
 from cortex.agent.models.errors import ModelRejectedError
 from cortex.agent.spec import AgentSpec
 from cortex.agent.transcript import SUM_UP, Transcript
-from cortex.agent.windows import window_of
 from cortex.domain.budget import LIKELY_BYTES_PER_TOKEN, likely_tokens
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
+from cortex.domain.windows import window_of
 from cortex.durable.codec import StepInput, input_of
 from cortex.durable.context import Context
 

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from cortex.agent.workspace.jail import open_file
-from cortex.domain.errors import UsageError
-from cortex.domain.file import DOCUMENT_BYTES_MAX, File
+from cortex.domain.errors import InvalidValueError, UsageError
+from cortex.domain.file import DOCUMENT_BYTES_MAX, REQUEST_BYTES_MAX, File
 from cortex.domain.model import Block
 from cortex.durable.codec import as_json
 from cortex.durable.context import Context
@@ -53,7 +53,17 @@ async def kept_files(
         )
 
     def read() -> list[File]:
-        return [_read(each, folder) for each in files]
+        found: list[File] = []
+        for each in files:
+            found.append(_read(each, folder))
+            size = sum(file.stored.base64_bytes for file in found)
+            if size > REQUEST_BYTES_MAX:
+                raise InvalidValueError(
+                    f"files: {size:,} bytes in base64 with {found[-1].stored}, "
+                    f"at most {REQUEST_BYTES_MAX:,}",
+                    hint="give it fewer or smaller files",
+                )
+        return found
 
     given = as_json({"files": list(files), "folder": str(folder)}, what="files")
     return await ctx.keep_files(f"{prefix}files", read, given=given)

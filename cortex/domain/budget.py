@@ -200,7 +200,7 @@ class _Files:
 
     def _add_pages(self, source: Mapping[str, object], data_bytes: int) -> None:
         pages, size = source.get("pages"), source.get("bytes")
-        if isinstance(pages, int):
+        if isinstance(pages, int) and pages > 0:
             self.tokens_max += pages * PAGE_TOKENS_MAX
             self.tokens_likely += pages * PAGE_TOKENS_LIKELY
             return

@@ -26,7 +26,8 @@ IMAGE_BYTES_MAX: Final = 3_932_160
 IMAGE_SIDE_MAX: Final = 8_000
 DOCUMENT_BYTES_MAX: Final = 23_000_000
 """A request is at most 32 MB, in base64 and with everything else."""
-PAGES_MAX: Final = 100
+PAGES_MAX: Final = 1_000
+"""Google takes as many, Anthropic fewer: see `Capabilities`."""
 JOB_BYTES_MAX: Final = 134_217_728
 """Of all files of a job together: the copy of a lineage is made in memory."""
 REQUEST_BYTES_MAX: Final = 31_000_000

@@ -27,6 +27,9 @@ ENDED: Final = frozenset({"end_turn", "tool_use"})
 """Stop reasons of an answer that the model itself ended: nothing of it is cut."""
 
 
+MANY_IMAGES: Final = 20
+
+
 def container_block(container_id: str) -> Block:
     """Return the block before an answer that names the container of its code."""
     return {"type": CONTAINER, "id": container_id}
@@ -50,6 +53,17 @@ class Capabilities:
     """PDF files."""
     output: bool = True
     """`ModelRequest.output`: False if a caller has to ask for JSON by a tool of its own."""
+    images_max: int | None = None
+    """Of one request; None: as many as its API takes."""
+    pages_max: int | None = None
+    """Of all PDF files of one request."""
+    side_of_many: int | None = None
+    """Pixels on a side of each image in a request with more than `MANY_IMAGES`."""
+
+    @property
+    def are_all(self) -> bool:
+        """Whether it takes each kind of request."""
+        return self.tools and self.images and self.documents and self.output
 
 
 Effort = Literal["low", "medium", "high", "xhigh", "max"]

@@ -14,13 +14,13 @@ from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
 from cortex.agent.transcript import SUM_UP, ToolText, Transcript
-from cortex.agent.windows import window_of
 from cortex.demo.validation import refusal_of
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CallFailure
 from cortex.domain.job import StepKind
 from cortex.domain.model import ModelRequest, ModelResponse
 from cortex.domain.usage import Usage
+from cortex.domain.windows import window_of
 from cortex.durable.calls import Caller
 from cortex.durable.step_outcome import StepOutcome
 from tests.support.agent_turns import Script, Turn, calls, says

@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 -- sizes as people write them
 
 import base64
+import os
 import zlib
 from pathlib import Path
 from time import process_time
@@ -16,7 +17,8 @@ from trio.testing import wait_all_tasks_blocked
 from cortex import Context, File, tool
 from cortex import job as declared
 from cortex.agent.mcp.content import output_of
-from cortex.agent.models.files import IMAGES_MAX, Room
+from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.files import Room
 from cortex.demo.validation import refusal_of
 from cortex.domain.budget import estimate_of
 from cortex.domain.errors import InvalidValueError, RejectedError
@@ -75,7 +77,7 @@ def test_pages_of_a_pdf_are_counted(packed: bool) -> None:
             PHOTO + b"\0" * IMAGE_BYTES_MAX,
             f"file 'x' has {IMAGE_BYTES_MAX + len(PHOTO):,} bytes of PNG, at most 3,932,160",
         ),
-        (pdf(101), "file 'x' has 101 pages, at most 100"),
+        (pdf(1_001), "file 'x' has 1001 pages, at most 1000"),
     ],
 )
 def test_file_that_no_model_sees_is_named(content: bytes, message: str) -> None:
@@ -185,13 +187,37 @@ async def test_model_without_images_is_named(harness: Cortex) -> None:
     assert run.error.hint == "leave it out, or name a model that takes them"
 
 
-async def test_request_with_too_many_images_is_refused_here(harness: Cortex) -> None:
-    images = [File(png(1, 1, color=number)) for number in range(IMAGES_MAX + 1)]
-    content = [each.stored.block() for each in images]
-    run = await harness.run(
-        llm_generate, model="m", messages=[{"role": "user", "content": content}]
-    )
-    assert "the request has 101 images, at most 100" in str(run.error)
+SMALL, LARGE = (AnthropicModel().capabilities(f"claude-{each}") for each in ("haiku-4-5", "opus-5"))
+MANY = [File(png(1, 1, color=number)) for number in range(61)]
+
+
+@pytest.mark.parametrize(
+    "files, capabilities, message",
+    [
+        (MANY[:51] * 2, SMALL, "the request has 102 images, at most 100 for 'm'"),
+        (MANY * 10, LARGE, "the request has 610 images, at most 600 for 'm'"),
+        (MANY * 2, LARGE, None),
+        (MANY * 11, Capabilities(), None),
+        ([File(pdf(60))] * 2, SMALL, "the request's PDF files have 120 pages, at most 100 for 'm'"),
+        ([File(pdf(101))], LARGE, None),
+        ([*MANY[:20], File(png(2001, 1))], LARGE, "2001 pixels on a side: then at most 2000"),
+        ([*MANY[:20], File(png(2001, 1))], Capabilities(), None),
+        ([*MANY[:19], File(png(2001, 1))], SMALL, None),
+    ],
+)
+async def test_request_has_as_many_files_as_its_model_takes(
+    harness: Cortex, files: list[File], capabilities: Capabilities, message: str | None
+) -> None:
+    @declared
+    async def look_at_all(ctx: Context) -> str:
+        question = [{"role": "user", "content": [*files, "What is it?"]}]
+        return (await ctx.llm("look", model="m", messages=question)).text
+
+    harness.model.capabilities = capabilities
+    harness.model.says("Dots.")
+    run = await harness.run(look_at_all)
+    assert (run.error is None) == (message is None)
+    assert (message or "") in str(run.error)
 
 
 # --- agents
@@ -211,6 +237,8 @@ def file(tmp_path: Path) -> Path:
     (tmp_path / "work" / "photo.png").write_bytes(PHOTO)
     (tmp_path / "work" / "paper.pdf").write_bytes(pdf(2))
     (tmp_path / "work" / "notes.txt").write_text("%notes")
+    (tmp_path / "work" / "large.png").write_bytes(png(5, 5))
+    os.truncate(tmp_path / "work" / "large.png", 3_000_000)
     return path
 
 
@@ -236,6 +264,7 @@ async def test_agent_sees_the_files_of_its_prompt(harness: Cortex, file: Path) -
         (["notes.txt"], "file 'notes.txt' is none that models can see"),
         ([{"data": "%"}], "files: the data is not base64"),
         (["photo.png"] * 21, "files: 21 files, at most 20"),
+        (["large.png"] * 20, "files: 32,000,000 bytes in base64 with [image large.png 5×5 PNG, "),
     ],
 )
 def test_file_that_a_prompt_cannot_have_is_named(
@@ -291,13 +320,14 @@ async def test_agent_forgets_its_oldest_files_when_there_are_too_many(
     harness: Cortex, file: Path
 ) -> None:
     viewer = agent(file, tools=[draw, draw_many])
-    many = {"tool": "draw_many", "input": {"count": IMAGES_MAX - 40}}
+    harness.model.capabilities = SMALL
+    many = {"tool": "draw_many", "input": {"count": 60}}
     harness.model.script([many, many, "Dots."])
     run = await harness.run(viewer, prompt="Draw.")
     assert run.result.text == "Dots."
     assert "3 shorten" in run.steps
     last = harness.model.requests[-1]
-    assert len(sources(last)) == IMAGES_MAX - 40
+    assert len(sources(last)) == 60
     assert "not shown any more" in last.messages[2]["content"][0]["content"]
     run.replays()
 

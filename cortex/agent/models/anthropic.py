@@ -24,6 +24,7 @@ from cortex.domain.model import (
     ModelRequest,
     OutputFormat,
 )
+from cortex.domain.windows import window_of
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -32,6 +33,11 @@ PROVIDER: Final = "anthropic"
 NO_KEY: Final = "none"
 """Sent to an endpoint without a key: the SDK sends something."""
 DEFAULT_URL: Final = "https://api.anthropic.com"
+FILES_MAX: Final = 600
+"""Images of a request, and pages of its PDF files."""
+FILES_MAX_OF_SMALL: Final = 100
+SMALL_WINDOW: Final = 200_000
+SIDE_OF_MANY: Final = 2_000
 _OK: Final = 200
 
 
@@ -72,8 +78,11 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
     def provider_of(self, model: str) -> str:  # noqa: ARG002 -- all of them
         return PROVIDER
 
-    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 -- all that it lists
-        return Capabilities()
+    def capabilities(self, model: str) -> Capabilities:
+        """Its pages on vision and PDF support: fewer files for models with a small window."""
+        window = window_of(model)
+        most = FILES_MAX if window is None or window > SMALL_WINDOW else FILES_MAX_OF_SMALL
+        return Capabilities(images_max=most, pages_max=most, side_of_many=SIDE_OF_MANY)
 
     def _make(self) -> "AsyncAnthropic":
         return _make_client(self.endpoint)

@@ -21,8 +21,6 @@ from cortex.domain.model import Block, Capabilities, ModelRequest, Substitution
 from cortex.durable.calls import Caller, Facts
 from cortex.durable.step_outcome import StepOutcome
 
-_ALL: Final = Capabilities()
-
 
 class Ask(Protocol):
     """Asks one model."""
@@ -64,7 +62,7 @@ def check_fit(request: ModelRequest, capabilities: Capabilities) -> None:
 
     Files that the record keeps are not looked at: see `files`, which describes them in results.
     """
-    if capabilities == _ALL:
+    if capabilities.are_all:
         return
     blocks = (each for each in _blocks(request) if StoredFile.of(each) is None)
     kinds = {str(block.get("type")) for block in blocks}

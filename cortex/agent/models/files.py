@@ -16,17 +16,13 @@ from cortex.agent.models.errors import ModelRejectedError
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.failure import CallFailure
 from cortex.domain.file import REQUEST_BYTES_MAX, StoredFile, sent, stored_in
-from cortex.domain.model import Capabilities, ModelRequest
+from cortex.domain.model import MANY_IMAGES, Capabilities, ModelRequest
 from cortex.durable.calls import Caller
 
 ROOM_BYTES: Final = 268_435_456
 """Of all requests of a pod together: eight of the largest."""
 COPIES: Final = 3
 """The content, its base64 text, and the body of the request."""
-IMAGES_MAX: Final = 100
-MANY_IMAGES: Final = 20
-"""The Messages API takes smaller images in requests with more than these."""
-MANY_SIDE_MAX: Final = 2_000
 TOO_LARGE: Final = "request_too_large"
 
 
@@ -113,7 +109,7 @@ class PromptFiles:
         if not files:
             yield request
             return
-        _check_size(request.model, list(stored_in(messages)))
+        _check_size(request.model, list(stored_in(messages)), capabilities)
         size = COPIES * sum(each.base64_bytes for each in stored_in(messages))
         with trio.CancelScope(deadline=trio.current_time() + caller.call_s) as waiting:
             async with self.room.taken(size):
@@ -171,20 +167,25 @@ def _seen(request: ModelRequest, capabilities: Capabilities) -> tuple[Mapping[st
     )
 
 
-def _check_size(model: str, files: list[StoredFile]) -> None:
+def _check_size(model: str, files: list[StoredFile], capabilities: Capabilities) -> None:
     """Refuse what the API would, so that an agent shortens its oldest results."""
     images = [each for each in files if each.is_image]
     size = sum(each.base64_bytes for each in files)
+    pages = sum(each.pages or 0 for each in files)
     longest = max((max(each.width or 0, each.height or 0) for each in images), default=0)
+    images_max, pages_max = capabilities.images_max, capabilities.pages_max
+    side_max = capabilities.side_of_many
     message = None
     if size > REQUEST_BYTES_MAX:
         message = f"the files of the request have {size:,} bytes, at most {REQUEST_BYTES_MAX:,}"
-    elif len(images) > IMAGES_MAX:
-        message = f"the request has {len(images)} images, at most {IMAGES_MAX}"
-    elif len(images) > MANY_IMAGES and longest > MANY_SIDE_MAX:
+    elif images_max is not None and len(images) > images_max:
+        message = f"the request has {len(images)} images, at most {images_max} for {model!r}"
+    elif pages_max is not None and pages > pages_max:
+        message = f"the request's PDF files have {pages} pages, at most {pages_max} for {model!r}"
+    elif side_max is not None and len(images) > MANY_IMAGES and longest > side_max:
         message = (
             f"the request has more than {MANY_IMAGES} images, and one of {longest} pixels on a "
-            f"side: then at most {MANY_SIDE_MAX}"
+            f"side: then at most {side_max} for {model!r}"
         )
     if message is not None:
         failure = CallFailure(model=model, host="its API", type=TOO_LARGE, status=413)
