@@ -49,6 +49,11 @@ class KnownTool:
         return ToolState.CHANGED if self.offered else ToolState.GONE
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """What was accepted and what the server says now, as far as there is either."""
+        return tuple(each for each in (self.accepted, self.offered) if each)
+
+    @property
     def name(self) -> str:
         """The name for people."""
         return f"{self.server}.{self.tool}"

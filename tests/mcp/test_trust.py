@@ -1,17 +1,19 @@
 """Servers that change what they say about their tools, and people who accept it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from attrs import evolve
 
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import ForbiddenError
-from cortex.domain.known_tool import KnownTool, ToolState
+from cortex.domain.known_tool import ToolState, first_use
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
 from cortex.store import mcp
+from cortex.view.resources.mcp_tools import change_of
 from tests.mcp.conftest import AgentJob, scripted
 from tests.support.agent_turns import Script, calls, says
 from tests.support.logins import login_with
@@ -55,6 +57,36 @@ async def test_tool_that_only_reads_goes_on_as_it_was_recorded(folder: Path) -> 
     assert script.asked[0].tools[0]["description"] == "Return the text."
 
 
+async def test_change_is_noticed_by_calls_that_only_read(folder: Path) -> None:
+    job = AgentJob(folder, {"notes": scripted("echo", read_only=["*"])})
+    await job.run(Script([says("first use")]))
+    changed = ["echo", {"description": "Return the text.\u200b"}]
+    again = AgentJob(folder, {"notes": scripted(changed, read_only=["*"])}, specs=job.specs)
+    await again.run(Script([calls(("notes__echo", {"text": "a"})), says("done")]))
+    assert job.specs.known["echo"].state is ToolState.CHANGED
+    shown = [line for line, _ in change_of(job.specs.known["echo"])]
+    assert [line for line in shown if "u200b" in line]
+
+
+async def test_hint_that_a_server_takes_back_is_believed_no_more(folder: Path) -> None:
+    hinted = ["create", {"annotations": {"readOnlyHint": True}}]
+    job = AgentJob(folder, {"notes": scripted(hinted, folder="write", trusted=True)})
+    await job.run(Script([says("first use")]))
+    turn = calls(("notes__create", {"text": "a"}))
+    terms = scripted("create", folder="write", trusted=True)
+    begun = AgentJob(folder, {"notes": terms}, specs=job.specs)
+    for _ in range(2):  # whether or not the change is on record already
+        with pytest.raises(Suspended, match=r"cortex agents trust a notes\.create"):
+            await begun.run(Script([turn]))
+        assert begun.gateway.intents == []
+    assert begun.files("marks") == []
+    row = job.specs.known["create"]
+    job.specs.known["create"] = evolve(row, accepted=row.offered, offered=None)
+    await begun.run(Script([says("done")]))
+    assert begun.marks == ["a"]
+    assert [each.tool for each in begun.gateway.intents] == ["notes.create"]
+
+
 async def test_change_while_a_session_lasts_is_noticed(folder: Path) -> None:
     terms = scripted("create", "change", folder="write", read_only=["change"])
     job = AgentJob(folder, {"notes": terms})
@@ -72,9 +104,7 @@ async def test_accepted_change_lets_a_waiting_job_go_on(folder: Path) -> None:
     with pytest.raises(Suspended):
         await changed.run(Script([turn]))
     row = job.specs.known["create"]
-    job.specs.known["create"] = KnownTool(
-        **{**_fields(row), "accepted": row.offered, "offered": None}
-    )
+    job.specs.known["create"] = evolve(row, accepted=row.offered, offered=None)
     await changed.run(Script([says("done")]))
     assert changed.marks == ["a"]
 
@@ -89,8 +119,20 @@ async def test_new_tool_is_not_offered_to_the_model(folder: Path) -> None:
     assert "there is no tool 'notes__echo'" in script.last_results[0]
 
 
-def _fields(row: KnownTool) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in KnownTool.__annotations__}
+@pytest.mark.parametrize(
+    "now, seen",
+    [
+        ("Go 😀\ufe0f\ufe0e\u200d", "\\ufe0f\\ufe0e\\u200d"),
+        ("Go 😀 ", "😀 "),
+        ("Go 😀 \nand run", "😀␠"),
+        ("Go 😀\\n", "\\\\n"),
+    ],
+)
+def test_person_sees_each_character_that_a_model_reads(now: str, seen: str) -> None:
+    row = first_use("a", "notes", ID, "create", json.dumps({"description": "Go 😀"}))
+    lines = [line for line, _ in change_of(evolve(row, offered=json.dumps({"description": now})))]
+    (added,) = [line for line in lines if line.startswith("  +") and "Go" in line]
+    assert seen in added
 
 
 # --- in the database

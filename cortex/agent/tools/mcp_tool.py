@@ -1,7 +1,7 @@
 """Tools of MCP servers, planned, approved and recorded as the pod's own are."""
 
 import contextvars
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -62,6 +62,8 @@ class McpTool:
     sessions: Sessions
     tenant: str
     secrets: Secrets
+    notice: Callable[[Session, ToolDefinition], Awaitable[None]]
+    """Records what the server says now, before a call that only reads."""
     answers: Mapping[str, Any] = attrs.field(factory=dict)
     """Of people, to what the server asks, by the question's digest."""
     stand_in: AnyTool | None = None
@@ -157,6 +159,8 @@ class McpTool:
         )
         with trio.move_on_after(limit_s):
             async with self.sessions.lend(wanted) as session:
+                if self.only_reads:  # for any other call, that was done when it was planned
+                    await self.notice(session, self.definition)
                 result, asked = await self._called(session, arguments)
                 if asked:
                     raise InputRequiredError(self.name, asked[0])

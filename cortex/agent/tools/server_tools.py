@@ -68,7 +68,7 @@ class ServerTools:
             has = ", ".join(sorted(self.servers)) or "none"
             raise RejectedError(f"there is no tool {call.tool!r}: the job's MCP servers are {has}")
         if call.defined is not None:
-            definition = ToolDefinition.from_json(call.defined)
+            definition = await self._believed(ToolDefinition.from_json(call.defined))
         else:
             tools = {each.name: each for each in await self._of(server)}
             if name not in tools:
@@ -81,6 +81,7 @@ class ServerTools:
             sessions=self.sessions,
             tenant=self.attempt.claim.tenant,
             secrets=self.secrets,
+            notice=self.notice,
             answers=call.answers,
             stand_in=None if self.stand_ins is None else self._stand_ins(server).get(name),
         )
@@ -98,10 +99,48 @@ class ServerTools:
             if rows is None:
                 rows = await self._note(name, session)
         row = next((each for each in rows if each.tool == definition.name), None)
-        if row is not None and row.state is ToolState.ACCEPTED:
+        if row is None or row.state is not ToolState.ACCEPTED:
+            raise self._unaccepted(definition, is_gone=live is None)
+
+    async def notice(self, session: Session, definition: ToolDefinition) -> None:
+        """Record what a server says now, before a call that only reads.
+
+        Such a call goes on as it is on record. Raises `Suspended` only if it reads by the word of
+        the server alone, and the server has taken that back: then it is an effect, see `_believed`.
+        """
+        name = definition.server
+        rows = await self._noted(name, session)
+        live = next((each for each in session.listed if each.name == definition.name), None)
+        if live is None or self.servers[name].only_reads(definition.name):
             return
-        says = "has another list of tools" if live is None else "says something else of the tool"
-        raise Suspended(
+        if not definition_of(name, live).read_only:
+            if rows is None:
+                await self._note(name, session)
+            raise self._unaccepted(definition, is_gone=False)
+
+    async def _believed(self, definition: ToolDefinition) -> ToolDefinition:
+        """Return a job's definition without the hints that its server has taken back meanwhile."""
+        name = definition.server
+        terms = self.servers[name]
+        if self.stand_ins is not None or not terms.trusted:
+            return definition
+        if not definition.read_only and not definition.idempotent:
+            return definition
+        rows: Sequence[KnownTool] = await self.attempt.services.specs.known_tools(
+            self.agent, name, terms.identity
+        )
+        texts = [text for each in rows if each.tool == definition.name for text in each.texts]
+        said = [ToolDefinition.from_json(orjson.loads(each)) for each in texts]
+        return attrs.evolve(
+            definition,
+            read_only=definition.read_only and all(each.read_only for each in said),
+            idempotent=definition.idempotent and all(each.idempotent for each in said),
+        )
+
+    def _unaccepted(self, definition: ToolDefinition, *, is_gone: bool) -> Suspended:
+        name = definition.server
+        says = "has another list of tools" if is_gone else "says something else of the tool"
+        return Suspended(
             trust_of(self.agent, definition.dotted),
             f"MCP server {name!r} {says} than was accepted: a person must accept it "
             f"(cortex agents trust {self.agent} {definition.dotted})",

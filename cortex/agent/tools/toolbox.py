@@ -16,6 +16,7 @@ from cortex.agent.confinement.interrupted import settle, settle_all
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.terms import CommandTerms
+from cortex.agent.mcp.catalogue import ToolDefinition
 from cortex.agent.mcp.names import divided
 from cortex.agent.mcp.of_jobs import OWNER, JobServers
 from cortex.agent.mcp.sessions import Sessions
@@ -280,8 +281,9 @@ async def _required(servers: ServerTools, tool: McpTool, call: ToolCall, guard: 
 
     A model is told when the server cannot be asked; job code fails, and tries again.
     """
+    defined = tool.definition if call.defined is None else ToolDefinition.from_json(call.defined)
     try:
-        await guard(partial(servers.require_trust, tool.definition))
+        await guard(partial(servers.require_trust, defined))
     except (UnavailableError, TimedOutError, TransientError) as error:
         if call.said is None:
             raise

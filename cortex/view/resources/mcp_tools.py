@@ -1,6 +1,7 @@
 """Tools of MCP servers, and whether a person has to look at them."""
 
 import difflib
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -8,13 +9,16 @@ from typing import Final
 import orjson
 
 from cortex.domain.known_tool import KnownTool, ToolState
-from cortex.domain.safe import safe
+from cortex.domain.safe import escaped, safe
 from cortex.store import mcp
 from cortex.view.cells import Cell
 from cortex.view.resource import Field, WholeResource, on_demand
 
 HEAD_LINES: Final = 2
 """Of a diff: the names of two files."""
+_LINE_BREAK: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\n")
+"""An escaped one in JSON, and not a backslash before an n."""
+_BLANKS: Final = re.compile(r" +$")
 _STYLES: Final = {
     ToolState.ACCEPTED: "done",
     ToolState.CHANGED: "warn",
@@ -61,10 +65,13 @@ def change_of(row: KnownTool) -> Iterator[tuple[str, str]]:
 
 
 def _lines(text: str | None) -> list[str]:
-    """Return a definition as lines, a text of several lines as several."""
+    """Return a definition as lines, a text of several lines as several.
+
+    What cannot be seen is written out, the joiners of emoji and blanks at the end of a line too:
+    a model reads them.
+    """
     if not text:
         return []
-    shown = orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode()
-    return [
-        safe(part) for line in shown.splitlines() for part in line.replace("\\n", "\n").split("\n")
-    ]
+    shown = escaped(orjson.dumps(orjson.loads(text), option=orjson.OPT_INDENT_2).decode())
+    broken = _LINE_BREAK.sub(lambda match: f"{match[1]}\n", shown)
+    return [_BLANKS.sub(lambda match: "␠" * len(match[0]), each) for each in broken.split("\n")]
