@@ -1905,6 +1905,8 @@ CREATE INDEX fact_tenant ON cortex.fact USING btree (tenant, type, at, id) WHERE
 CREATE INDEX fact_source ON cortex.fact USING btree (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact USING btree (call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX fact_pod ON cortex.fact USING btree (pod_id) WHERE (type = ANY (ARRAY['error'::text, 'lifecycle'::text])) AND pod_id IS NOT NULL;
+CREATE INDEX fact_agent_call ON cortex.fact USING btree (agent_id, id) WHERE type = 'cost'::text AND agent_id IS NOT NULL;
+CREATE INDEX fact_agent_call_of_tenant ON cortex.fact USING btree (agent_id, tenant, id) WHERE type = 'cost'::text AND agent_id IS NOT NULL AND tenant <> 'default'::text;
 CREATE INDEX fact_resolves ON cortex.fact USING btree (resolves, id) WHERE resolves IS NOT NULL;
 CREATE INDEX fact_breaker_turn ON cortex.fact USING btree (source, at, id) WHERE type = 'lifecycle'::text AND subtype ~~ 'breaker\_%'::text AND source IS NOT NULL;
 CREATE INDEX fact_breaker_error ON cortex.fact USING btree (source, at, id) WHERE type = 'error'::text AND (data ->> 'class'::text) ~~ 'TRANSIENT\_%'::text AND source IS NOT NULL;

@@ -1,7 +1,7 @@
 """Agents and flows: named series of immutable, versioned specifications."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -17,6 +17,8 @@ from cortex.postgres.database import Connection, Database, Record
 from cortex.postgres.queries import sql
 from cortex.store.rows import rows_of
 
+LATEST_CALLS: Final = 50
+"""Of each agent, that its figures are from: a list costs no more."""
 MISSING_CALLS_MIN: Final = 20
 MISSING_SHARE_MAX: Final = 0.3
 """Of the prompts of these calls; agents that keep their prompts read 0.8 and more."""
@@ -42,10 +44,17 @@ class SpecVersion:
     spec: dict[str, Any]
     applied_by: str
     applied_at: datetime
-    cache_hit: float | None = attrs.field(eq=False)
-    """Of an agent: the share of its latest prompts that was read from the cache; all versions."""
-    cache_saved_usd: Decimal | None = attrs.field(eq=False)
     now: datetime = attrs.field(eq=False)
+    cache_hit: float | None = attrs.field(eq=False)
+    """The share of an agent's latest prompts that was read from the cache: see `with_caching`."""
+    cache_saved_usd: Decimal | None = attrs.field(eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class _CacheUse:
+    name: str
+    hit: float | None
+    saved_usd: Decimal | None
 
 
 @attrs.frozen(kw_only=True)
@@ -137,19 +146,38 @@ async def newest_agent(db: Database, name: str) -> tuple[UUID, int]:
 
 
 async def page(
-    db: Database, kind: SpecKind, *, after: str = "", limit: int = 200, tenant: str | None = None
+    db: Database, kind: SpecKind, *, after: str = "", limit: int = 200
 ) -> list[SpecVersion]:
-    """Return agents or flows with their newest versions, by name.
+    """Return agents or flows with their newest versions, by name."""
+    return _versions(await db.fetch(_QUERIES[kind].page, after, limit))
 
-    `tenant`: only its model calls count in the figures of agents, which all tenants share.
+
+async def agents_with_caching(
+    db: Database, *, after: str = "", limit: int = 200, tenant: str | None = None
+) -> list[SpecVersion]:
+    """Return agents with their newest versions and the figures of `with_caching`, by name."""
+    rows = await page(db, SpecKind.AGENT, after=after, limit=limit)
+    return await with_caching(db, rows, tenant=tenant)
+
+
+async def with_caching(
+    db: Database, rows: Sequence[SpecVersion], *, tenant: str | None = None
+) -> list[SpecVersion]:
+    """Return agents with what their latest calls read from the provider's cache, of all versions.
+
+    `tenant`: only its model calls count; all tenants share the agents.
     """
-    rows = await db.fetch(_QUERIES[kind].page, after, limit, *_whose(kind, tenant or db.tenant))
-    return rows_of(SpecVersion, rows)
-
-
-def _whose(kind: SpecKind, tenant: str | None) -> tuple[str | None, ...]:
-    """Return the tenant whose model calls count, for agents only."""
-    return (tenant,) if kind is SpecKind.AGENT else ()
+    names, whose = sorted({row.name for row in rows}), tenant or db.tenant
+    if not names:
+        return []
+    uses = rows_of(_CacheUse, await db.fetch("specs.cache_uses", names, LATEST_CALLS, whose))
+    of = {each.name: each for each in uses}
+    return [
+        attrs.evolve(row, cache_hit=use.hit, cache_saved_usd=use.saved_usd)
+        if (use := of.get(row.name)) is not None
+        else row
+        for row in rows
+    ]
 
 
 async def cache_misses(db: Database) -> list[CacheMiss]:
@@ -162,8 +190,12 @@ async def versions(
     db: Database, kind: SpecKind, name: str, *, version: int | None = None
 ) -> list[SpecVersion]:
     """Return the versions of one series, newest first. Raises `NotFoundError`."""
-    rows = await db.fetch(_QUERIES[kind].versions, name, version, *_whose(kind, db.tenant))
+    rows = await db.fetch(_QUERIES[kind].versions, name, version)
     if not rows:
         wanted = f"{kind} {name!r}" if version is None else f"{kind} {name!r} version {version}"
         raise NotFoundError(f"{wanted} does not exist", hint=f"list them: cortex {kind.plural} ls")
-    return rows_of(SpecVersion, rows)
+    return _versions(rows)
+
+
+def _versions(rows: Sequence[Record]) -> list[SpecVersion]:
+    return rows_of(SpecVersion, rows, cache_hit=None, cache_saved_usd=None)

@@ -53,6 +53,10 @@ CREATE INDEX fact_source ON cortex.fact (source, at) WHERE source IS NOT NULL;
 CREATE UNIQUE INDEX fact_call ON cortex.fact (call_id) WHERE call_id IS NOT NULL;
 -- Not of costs: a pod that has any has run jobs.
 CREATE INDEX fact_pod ON cortex.fact (pod_id) WHERE type IN ('error', 'lifecycle') AND pod_id IS NOT NULL;
+-- The latest model calls of one agent; other facts pay nothing for them. As above, by tenant for those that are named.
+CREATE INDEX fact_agent_call ON cortex.fact (agent_id, id) WHERE type = 'cost' AND agent_id IS NOT NULL;
+CREATE INDEX fact_agent_call_of_tenant ON cortex.fact (agent_id, tenant, id)
+    WHERE type = 'cost' AND agent_id IS NOT NULL AND tenant <> 'default';
 CREATE INDEX fact_resolves ON cortex.fact (resolves, id) WHERE resolves IS NOT NULL;
 -- Changes of one breaker, however much else was recorded. A successful call pays nothing for these two: they hold only
 -- changes of breakers, and errors that count for a breaker.

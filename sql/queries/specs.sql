@@ -1,23 +1,3 @@
--- fragment: cached_calls
--- The newest 10,000 model calls of agents within seven days, by agent: tokens of prompts, and what the cache saved.
--- "later" are those that are not the first one of their job: they can read what an earlier one wrote.
-(SELECT c.agent_id, sum(c.prompt)::bigint AS prompt, sum(c.read)::bigint AS read, sum(c.saved) AS saved_usd,
-        count(*) FILTER (WHERE c.n > 1)::int AS later_calls,
-        coalesce(sum(c.prompt) FILTER (WHERE c.n > 1), 0)::bigint AS later_prompt,
-        coalesce(sum(c.read) FILTER (WHERE c.n > 1), 0)::bigint AS later_read,
-        coalesce(sum(c.written) FILTER (WHERE c.n > 1), 0)::bigint AS later_written
- FROM (SELECT r.agent_id, r.saved, r.read, r.written, r.input + r.read + r.written AS prompt,
-              row_number() OVER (PARTITION BY r.job_id ORDER BY r.id) AS n
-       FROM (SELECT f.id, f.agent_id, f.job_id, (f.data->>'saved_usd')::numeric AS saved,
-                    coalesce((f.data->'usage'->>'input_tokens')::bigint, 0) AS input,
-                    coalesce((f.data->'usage'->>'cache_read_tokens')::bigint, 0) AS read,
-                    coalesce((f.data->'usage'->>'cache_write_tokens')::bigint, 0) AS written
-             FROM cortex.fact f
-             WHERE f.type = 'cost' AND f.at >= cortex.now() - interval '7 days' AND f.agent_id IS NOT NULL
-               AND ($3::text IS NULL OR f.tenant = $3)
-             ORDER BY f.at DESC LIMIT 10000) r) c
- GROUP BY c.agent_id)
-
 -- name: lock
 -- Allows one change of agents and flows at a time. Locks: its turn, to the end of the transaction.
 SELECT FROM cortex.runner_turn WHERE name = 'specs' FOR NO KEY UPDATE;
@@ -81,44 +61,73 @@ SELECT spec FROM cortex.flow_version WHERE name = $1 AND version = $2;
 SELECT id, version FROM cortex.agent WHERE name = $1;
 
 -- name: agents
--- Agents with their newest versions, by name. $1 after name, $2 limit, $3 a tenant, whose calls count, or null.
-SELECT a.name, a.version, v.spec, v.applied_by, v.applied_at,
-       CASE WHEN c.prompt > 0 THEN c.read::float8 / c.prompt END AS cache_hit, c.saved_usd AS cache_saved_usd,
-       cortex.now() AS now
+-- Agents with their newest versions, by name. $1 after name, $2 limit.
+SELECT a.name, a.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
 FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id AND v.version = a.version
-LEFT JOIN {cached_calls} c ON c.agent_id = a.id
 WHERE a.name > $1 ORDER BY a.name LIMIT $2;
 
 -- name: flows
 -- Flows with their newest versions, by name. $1 after name, $2 limit.
-SELECT f.name, f.version, v.spec, v.applied_by, v.applied_at, NULL::float8 AS cache_hit, NULL::numeric AS cache_saved_usd, cortex.now() AS now
+SELECT f.name, f.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
 FROM cortex.flow f JOIN cortex.flow_version v ON v.name = f.name AND v.version = f.version
 WHERE f.name > $1 ORDER BY f.name LIMIT $2;
 
 -- name: agent_versions
--- Versions of an agent, newest first. $1 name, $2 version or null for all, $3 a tenant, whose calls count, or null.
-SELECT a.name, v.version, v.spec, v.applied_by, v.applied_at,
-       CASE WHEN c.prompt > 0 THEN c.read::float8 / c.prompt END AS cache_hit, c.saved_usd AS cache_saved_usd,
-       cortex.now() AS now
+-- Versions of an agent, newest first. $1 name, $2 version or null for all.
+SELECT a.name, v.version, v.spec, v.applied_by, v.applied_at, cortex.now() AS now
 FROM cortex.agent a JOIN cortex.agent_version v ON v.agent_id = a.id
-LEFT JOIN {cached_calls} c ON c.agent_id = a.id
 WHERE a.name = $1 AND ($2::int IS NULL OR v.version = $2)
 ORDER BY v.version DESC LIMIT 100;
 
 -- name: flow_versions
 -- Versions of a flow, newest first. $1 name, $2 version or null for all.
-SELECT name, version, spec, applied_by, applied_at, NULL::float8 AS cache_hit, NULL::numeric AS cache_saved_usd, cortex.now() AS now
+SELECT name, version, spec, applied_by, applied_at, cortex.now() AS now
 FROM cortex.flow_version
 WHERE name = $1 AND ($2::int IS NULL OR version = $2)
 ORDER BY version DESC LIMIT 100;
 
+-- name: cache_uses
+-- What the latest calls of agents read from the provider's cache: the share of their prompts, and what that saved.
+-- $1 names, $2 calls of an agent at most, $3 a tenant or null for all. Each branch has its index: so many calls are read.
+SELECT a.name, CASE WHEN sum(c.read + c.written) > 0
+                    THEN sum(c.read)::float8 / sum(c.input + c.read + c.written) END AS hit, sum(c.saved) AS saved_usd
+FROM cortex.agent a
+CROSS JOIN LATERAL (
+    SELECT (f.data->>'saved_usd')::numeric AS saved,
+           coalesce((f.data->'usage'->>'input_tokens')::bigint, 0) AS input,
+           coalesce((f.data->'usage'->>'cache_read_tokens')::bigint, 0) AS read,
+           coalesce((f.data->'usage'->>'cache_write_tokens')::bigint, 0) AS written
+    FROM (
+        (SELECT f.id, f.data FROM cortex.fact f
+         WHERE f.type = 'cost' AND f.agent_id = a.id AND coalesce($3, 'default') = 'default'
+           AND ($3::text IS NULL OR f.tenant = $3)
+         ORDER BY f.id DESC LIMIT $2)
+        UNION ALL
+        (SELECT f.id, f.data FROM cortex.fact f
+         WHERE f.type = 'cost' AND f.agent_id = a.id AND f.tenant = $3 AND f.tenant <> 'default'
+         ORDER BY f.id DESC LIMIT $2)) f) c
+WHERE a.name = ANY ($1::text[])
+GROUP BY a.name;
+
 -- name: cache_misses
 -- Agents whose calls write prompts to the cache and hardly read them: their later calls, the share of their prompts that
--- is read. $1 calls at least, $2 share at most, $3 a tenant or null.
-SELECT a.name, c.later_calls AS calls, c.later_read::float8 / c.later_prompt AS share
-FROM {cached_calls} c JOIN cortex.agent a ON a.id = c.agent_id
-WHERE c.later_calls >= $1 AND c.later_prompt > 0 AND c.later_written > c.later_read
-  AND c.later_read::float8 / c.later_prompt <= $2
+-- is read. Of the newest 10,000 calls of agents within seven days; "later" are those that are not the first one of their
+-- job: they can read what an earlier one wrote. $1 calls at least, $2 share at most, $3 a tenant or null.
+SELECT a.name, c.calls, c.read::float8 / c.prompt AS share
+FROM (SELECT n.agent_id, count(*)::int AS calls, sum(n.input + n.read + n.written)::bigint AS prompt,
+             sum(n.read)::bigint AS read, sum(n.written)::bigint AS written
+      FROM (SELECT r.*, row_number() OVER (PARTITION BY r.job_id ORDER BY r.id) AS n
+            FROM (SELECT f.id, f.agent_id, f.job_id,
+                         coalesce((f.data->'usage'->>'input_tokens')::bigint, 0) AS input,
+                         coalesce((f.data->'usage'->>'cache_read_tokens')::bigint, 0) AS read,
+                         coalesce((f.data->'usage'->>'cache_write_tokens')::bigint, 0) AS written
+                  FROM cortex.fact f
+                  WHERE f.type = 'cost' AND f.at >= cortex.now() - interval '7 days' AND f.agent_id IS NOT NULL
+                    AND ($3::text IS NULL OR f.tenant = $3)
+                  ORDER BY f.at DESC LIMIT 10000) r) n
+      WHERE n.n > 1 GROUP BY n.agent_id) c
+JOIN cortex.agent a ON a.id = c.agent_id
+WHERE c.calls >= $1 AND c.prompt > 0 AND c.written > c.read AND c.read::float8 / c.prompt <= $2
 ORDER BY share, a.name LIMIT 100;
 
 -- name: agent_ids_like

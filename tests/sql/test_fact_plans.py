@@ -66,3 +66,28 @@ def test_breaker_history_reads_only_the_rows_it_returns(
         seen = sum(look.rows for look in looks)
         assert seen == len(NAMES) * (CHANGES + ERRORS), (statistics, looks)
         sql(database, "ANALYZE cortex.fact")
+
+
+def test_the_figures_of_agents_read_only_their_latest_calls(filled: Callable[..., str]) -> None:
+    """However many calls an agent has had, and whoever had most of them."""
+    database = filled(FILL)
+    sql(
+        database,
+        """INSERT INTO cortex.agent (id, name, version)
+           SELECT lpad(to_hex(n), 32, '0')::uuid, 'a' || n, 1 FROM generate_series(1, 3) n""",
+    )
+    sql(
+        database,
+        """INSERT INTO cortex.fact (at, type, subtype, agent_id, tenant, data)
+           SELECT now(), 'cost', 'model_call', lpad(to_hex(1 + n % 3), 32, '0')::uuid,
+                  CASE WHEN n <= 6 THEN 'acme' ELSE 'default' END,
+                  '{"usage": {"cache_read_tokens": 9, "input_tokens": 1}, "saved_usd": "0.5"}'
+           FROM generate_series(1, 6000) n""",
+    )
+    for statistics in ("none yet", "fresh"):
+        for tenant, each in ((None, 20), ("default", 20), ("acme", 2)):
+            arguments = (["a1", "a2"], 20, tenant)
+            found = explain(database, "specs.cache_uses", arguments)
+            seen = sum(look.rows for look in found if look.table == "fact")
+            assert seen == 2 * each, (statistics, tenant, found)
+        sql(database, "ANALYZE cortex.fact")

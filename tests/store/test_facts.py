@@ -204,13 +204,13 @@ def test_agents_that_hardly_read_their_cached_prompts_are_found(
     store(facts.append, made[:1])
     (missing,) = store(specs.cache_misses)
     assert (missing.name, missing.calls, missing.share) == ("changing", 20, 0.0)
-    rows = {row.name: row for row in store(specs.page, SpecKind.AGENT)}
+    rows = {row.name: row for row in store(specs.agents_with_caching)}
     shown = {name: (row.cache_hit, row.cache_saved_usd) for name, row in rows.items()}
     assert shown["steady"] == (0.8, Decimal(60))
     assert shown["changing"] == (0.0, Decimal("-10.5"))
-    others = store(specs.page, SpecKind.AGENT, tenant="acme")
+    others = store(specs.agents_with_caching, tenant="acme")
     assert [(row.name, row.cache_hit) for row in others] == [(name, None) for name in sorted(rows)]
-    (version,) = store(specs.versions, SpecKind.AGENT, "steady")
+    (version,) = store(specs.with_caching, store(specs.versions, SpecKind.AGENT, "steady"))
     assert (version.cache_hit, version.cache_saved_usd) == shown["steady"]
 
 

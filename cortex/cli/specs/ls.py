@@ -42,6 +42,8 @@ def _show(kind: SpecKind, *, help: str) -> click.Command:  # noqa: A002 -- click
         output = Output(options)
         with session(options) as call:
             rows = call(store.versions, kind, name, version=version)
+            if kind is SpecKind.AGENT:
+                rows = call(store.with_caching, rows)
             tools = call(mcp.of_agent, name) if kind is SpecKind.AGENT else []
         newest = rows[0]
         document = {

@@ -1,7 +1,8 @@
 """Agents and flows, and their newest versions."""
 
+from collections.abc import Callable
 from functools import partial, update_wrapper
-from typing import Final
+from typing import Any, Final
 
 from cortex.domain.safe import safe
 from cortex.store import specs
@@ -15,7 +16,9 @@ def _applied(row: SpecVersion) -> Cell:
     return Cell(safe(f"{age(since_s(row, row.applied_at))} by {row.applied_by}"))
 
 
-def _resource(kind: SpecKind, *own: Field[SpecVersion]) -> NamedResource[SpecVersion]:
+def _resource(
+    kind: SpecKind, *own: Field[SpecVersion], page: Callable[..., Any]
+) -> NamedResource[SpecVersion]:
     """Return the resource of one kind: the fields of both, around its own."""
     return NamedResource(
         name=kind.title(),
@@ -37,7 +40,7 @@ def _resource(kind: SpecKind, *own: Field[SpecVersion]) -> NamedResource[SpecVer
             Field(name="spec", doc="its specification", is_default=False),
         ),
         empty=f"no {kind.plural} yet: cortex {kind.plural} apply FILE",
-        page=update_wrapper(partial(specs.page, kind=kind), specs.page),
+        page=page,
         page_rows=200,
         unlisted=frozenset(
             {"now"} | ({"cache_hit", "cache_saved_usd"} if kind is SpecKind.FLOW else set())
@@ -73,6 +76,7 @@ AGENTS: Final = _resource(
         shown=lambda r: Cell(safe(", ".join(r.spec.get("tools", ()))) or NOTHING),
         least=12,
     ),
+    page=specs.agents_with_caching,
 )
 
 FLOWS: Final = _resource(
@@ -80,4 +84,5 @@ FLOWS: Final = _resource(
     Field(
         name="steps", doc="number of steps", kind=int, value=lambda r: len(r.spec.get("steps", ()))
     ),
+    page=update_wrapper(partial(specs.page, kind=SpecKind.FLOW), specs.page),
 )
