@@ -150,3 +150,29 @@ def test_output_of_jobs_is_json_lines_with_the_job() -> None:
     assert (logged[1]["logger"], logged[1]["level"]) == ("py.warnings", "warning")
     assert "UserWarning: careful" in logged[1]["event"]
     assert logged[2]["event"] == "broken"
+
+
+LIBRARIES = r"""
+import logging
+from uuid import UUID
+from cortex.cli.screen.logs import configure_logs
+from cortex.domain.job import Lease
+from cortex.domain.tracing import current
+from tests.support.records.factories import a_claim
+
+logging.getLogger("openai").setLevel(logging.INFO)
+configure_logs()
+current.enter(a_claim(lease=Lease(UUID(int=7), 1), type="ask"))
+for name in ("httpx2", "openai", "mcp.client", "a.library"):
+    logging.getLogger(name).info("HTTP Request: of %s", name)
+logging.getLogger("httpx2").warning("slow")
+"""
+
+
+def test_libraries_of_cortex_log_no_request_of_a_job_unless_asked() -> None:
+    """They would log each call of a model, in the pod's log and in the job's own."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LIBRARIES], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    events = [json.loads(line)["event"] for line in ran.stderr.splitlines()]
+    assert events == ["HTTP Request: of openai", "HTTP Request: of a.library", "slow"]

@@ -26,7 +26,8 @@ TRACEBACK_MAX: Final = 20_000
 LIBRARIES: Final = (
     *("anthropic", "asyncio", "httpcore2", "httpx2", "hypercorn", "mcp", "openai", "trio"),
 )
-"""Libraries of Cortex itself: outside of jobs they are shown from warnings on."""
+"""Libraries of Cortex itself: shown from warnings on, also in jobs unless the application has set
+their level. httpx2 logs each request, and so each call of a model."""
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
@@ -67,6 +68,9 @@ def configure_logs(
     others = _Handler(sys.stderr, processors)
     others.addFilter(_shown_from(level))
     logging.basicConfig(level=logging.INFO, handlers=[others], force=True)
+    for library in map(logging.getLogger, LIBRARIES):
+        if library.level == logging.NOTSET:
+            library.setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
 
 
