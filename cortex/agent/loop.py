@@ -395,7 +395,12 @@ class _Run:
     async def _watch(self, uses: Sequence[Block], texts: Sequence[ToolText], number: int) -> None:
         """Look for loops in the turns so far; the model, or people, are asked about them."""
         calls = [
-            MadeCall(tool=tool_name(use), arguments=_arguments(use), result=text.identity)
+            MadeCall(
+                tool=tool_name(use),
+                arguments=_arguments(use),
+                result=text.text,
+                identity=text.identity,
+            )
             for use, text in zip(uses, texts, strict=True)
         ]
         step, is_past = f"{self._prefix}{number} loop", self._compactor.was_asked(number + 1)
@@ -561,6 +566,7 @@ def _tool_text(name: str, output: Any, note: str | None) -> ToolText:
             note=note,
             file=str(content["artefact"]),
             whole_bytes=int(content["bytes"]),
+            whole_sha256=str(content["sha256"]),
         )
     files, text = _shown(content)
     return ToolText(name=name, text=text, is_error=is_error, note=note, files=files)

@@ -23,7 +23,10 @@ from cortex.durable.context import Context
 WINDOW: Final = 3
 """The same call counts within so many times as many turns."""
 SHOWN_BYTES: Final = 200
-"""Of the arguments of a call."""
+"""Of the arguments of a call, in a sentence."""
+CALLS_SHOWN_MAX: Final = 5
+DETAIL_BYTES: Final = 2_000
+"""Of the arguments and of the result of each call that people see."""
 NO_NEWS: Final = "no news"
 
 
@@ -42,6 +45,9 @@ class MadeCall:
     tool: str
     arguments: Any
     result: str
+    """As the model got it, or its beginning."""
+    identity: str
+    """Equal for equal results."""
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +59,8 @@ class Loop:
     text: str
     """What repeats, for the model and for people."""
     reaction: Reaction
+    calls: Sequence[MadeCall]
+    """Those of the turn that closed it."""
 
 
 @attrs.frozen
@@ -93,9 +101,10 @@ class LoopDetector:
             while turns[0] <= self._turn - WINDOW * most:
                 turns.popleft()
             if len(turns) >= most and loop is None:
-                loop = self._loop(mark.hex(), _same_call(call, len(turns)))
+                loop = self._loop(mark.hex(), _same_call(call, len(turns)), [call])
         if loop is None and 0 < self.terms.no_news <= self._stale:
-            loop = self._loop(NO_NEWS, f"{self._stale} turns in a row brought no new result")
+            text = f"{self._stale} turns in a row brought no new result"
+            loop = self._loop(NO_NEWS, text, list(marks.values()))
         return loop
 
     def reacted(self, loop: Loop) -> None:
@@ -105,9 +114,9 @@ class LoopDetector:
         if loop.key != NO_NEWS:
             self._made[bytes.fromhex(loop.key)].clear()
 
-    def _loop(self, key: str, text: str) -> Loop:
+    def _loop(self, key: str, text: str, calls: Sequence[MadeCall]) -> Loop:
         reaction = Reaction(min(self._noticed.get(key, 0) + 1, Reaction.FAIL))
-        return Loop(key=key, text=text, reaction=reaction)
+        return Loop(key=key, text=text, reaction=reaction, calls=calls)
 
 
 def advice(loop: Loop) -> str:
@@ -125,14 +134,26 @@ def permission(loop: Loop, reason: str | None) -> str:
 
 
 def _same_call(call: MadeCall, times: int) -> str:
-    text = json.dumps(call.arguments, ensure_ascii=False, sort_keys=True)
-    arguments = clipped(text, SHOWN_BYTES)
+    arguments = clipped(_as_text(call.arguments), SHOWN_BYTES)
     return f"tool {call.tool!r} with {arguments} gave the same result {times} times"
+
+
+def _as_text(arguments: Any) -> str:
+    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+
+
+def _detail(call: MadeCall) -> dict[str, str]:
+    """Return a call and its result for people."""
+    return {
+        "tool": call.tool,
+        "arguments": clipped(_as_text(call.arguments), DETAIL_BYTES),
+        "result": clipped(call.result, DETAIL_BYTES),
+    }
 
 
 def _mark(call: MadeCall) -> bytes:
     """Return a digest of a call and its result."""
-    whole = json.dumps([call.tool, call.arguments, call.result], sort_keys=True)
+    whole = json.dumps([call.tool, call.arguments, call.identity], sort_keys=True)
     return sha256(whole.encode()).digest()[:16]
 
 
@@ -168,7 +189,11 @@ class LoopWatch:
             return Note(str(await self.ctx.group(step, partial(_advise, loop), given=given)))
         decision = await self.ctx.approve(
             step,
-            detail={"agent": self.agent, "loop": loop.text},
+            detail={
+                "agent": self.agent,
+                "loop": loop.text,
+                "calls": list(map(_detail, loop.calls[:CALLS_SHOWN_MAX])),
+            },
             effect="the agent goes on",
             reason=clipped(f"goes round in circles: {loop.text}", WORDS_MAX // 2),
         )

@@ -44,6 +44,8 @@ class ToolText:
     """The path of the whole in the workspace; None without one."""
     whole_bytes: int | None = None
     """The size of the whole if the text is only its beginning."""
+    whole_sha256: str | None = None
+    """Its digest then."""
     files: tuple[Block, ...] = ()
     """Images and PDF files that the model sees; the text names them."""
 
@@ -72,7 +74,10 @@ class ToolText:
     @property
     def identity(self) -> str:
         """Equal for equal results."""
-        return "\n".join([self.text, *(str(each["source"]["sha256"]) for each in self.files)])
+        digests = [] if self.whole_sha256 is None else [self.whole_sha256]
+        return "\n".join(
+            [self.text, *digests, *(str(each["source"]["sha256"]) for each in self.files)]
+        )
 
     def _within(self, limit_bytes: int, *, can_read: bool) -> str:
         if not self.text.strip():

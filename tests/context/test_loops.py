@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
+import orjson
 import pytest
 
 from cortex.agent.limits import LoopTerms
@@ -12,6 +14,7 @@ from cortex.agent.loops import NO_NEWS, Loop, LoopDetector, MadeCall, Reaction
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
+from cortex.agent.transcript import ToolText
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import RejectedError, UsageError
 from cortex.domain.job import StepKind
@@ -22,7 +25,7 @@ Turns = list[list[MadeCall]]
 
 
 def call(number: int = 0, result: str = "same") -> MadeCall:
-    return MadeCall(tool="look", arguments={"number": number}, result=result)
+    return MadeCall(tool="look", arguments={"number": number}, result=result, identity=result)
 
 
 def taken(turns: Turns, **terms: Any) -> list[tuple[int, Loop]]:
@@ -133,11 +136,23 @@ async def test_the_model_is_asked_to_change_its_way(run: Run) -> None:
 
 
 async def test_people_are_asked_next(run: Run) -> None:
+    """With what the agent calls, and what that returns."""
     record = Record()
     with pytest.raises(Suspended) as caught:
         await run(Script([LOOK] * 8), record)
     assert caught.value.waiting_on
     assert record.keys[-1] == "8 look"
+    (request,) = caught.value.requests
+    assert orjson.loads(request.arguments)["calls"] == [
+        {"tool": "look", "arguments": '{"number": 1}', "result": "1: nothing new"}
+    ]
+
+
+def test_results_too_large_for_the_record_are_compared_whole() -> None:
+    """A log that grows begins as it did."""
+    beginning = ToolText(name="read", text="[1]", is_error=False, note=None, whole_bytes=9_000_000)
+    grown = attrs.evolve(beginning, whole_sha256="b" * 64)
+    assert attrs.evolve(beginning, whole_sha256="a" * 64).identity != grown.identity
 
 
 async def test_a_pod_that_takes_over_asks_what_the_first_one_would(run: Run) -> None:
