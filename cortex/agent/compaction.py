@@ -139,12 +139,15 @@ class Compactor:
     failures: int = attrs.field(default=0, init=False)
     """How many summaries have failed."""
     most: int | None = attrs.field(init=False)
-    """Tokens from which on room is made; None if the window is unknown."""
+    """Tokens from which on room is made; None if the window is unknown, or it never is."""
 
     def __attrs_post_init__(self) -> None:
         window = self.spec.max_context_tokens or window_of(self.spec.model)
         terms, answer = self.spec.compaction, self.spec.max_tokens
-        self.most = None if window is None else threshold(window, answer, terms)
+        if window is None or not terms.at:
+            self.most = None
+        else:
+            self.most = threshold(window, answer, terms)
 
     def learn(self, number: int, request: ModelRequest, response: ModelResponse) -> None:
         """Take the usage of a turn, unless the next one is on record and decides nothing."""

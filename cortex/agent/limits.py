@@ -20,6 +20,7 @@ TOOL_RESULT_TOKENS: Final = 25_000
 """Tokens of one tool result that a model gets at most, if its agent sets no other limit."""
 TOOL_RESULT_TOKENS_LIMITS: Final = (500, 1_000_000)
 LOOPS: Final = (2, 1_000)
+COMPACTION_AT: Final = (0.1, 0.95)
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
@@ -127,12 +128,19 @@ class CacheTerms:
     """False is how YAML reads `off`."""
 
 
+def _never_or_share(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
+    low, high = COMPACTION_AT
+    if value and not low <= value <= high:
+        reason = f"must be 0, or from {low:g} to {high:g}, got {show(value)}"
+        raise UnfitError(reason, path=(attribute.name,))
+
+
 @attrs.frozen(kw_only=True)
 class CompactionTerms:
     """When and how the agent's context is made smaller."""
 
-    at: float = attrs.field(default=0.8, validator=within(0.1, 0.95))
-    """Share of the window from which on."""
+    at: float = attrs.field(default=0.8, validator=_never_or_share)
+    """Share of the window from which on; 0: only what the model refuses is shortened."""
     keep_turns: int = attrs.field(default=4, validator=within(1, 1_000))
     """The last turns that stay as they are."""
 

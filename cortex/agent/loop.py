@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from cortex.agent.caching import chosen_ttl
+from cortex.agent.caching import ttl_of
 from cortex.agent.compaction import Compactor
 from cortex.agent.limits import TOOL_RESULT_TOKENS
 from cortex.agent.loops import LoopDetector, LoopWatch, MadeCall
@@ -174,8 +174,7 @@ class _Run:
         self._folder = folder
         self._prefix = prefix
         self._offered = offered
-        asking = filter(ctx.services.tools.asks, spec.tools)
-        self._cache = chosen_ttl(spec, asking=asking, has_waited=ctx.has_asked_people)
+        self._cache = ttl_of(spec, ctx.services.tools, has_waited=ctx.has_asked_people)
         self._transcript = Transcript(
             prompt,
             result_tokens=spec.limits.tool_result_tokens or TOOL_RESULT_TOKENS,

@@ -125,6 +125,9 @@ class Tools(Protocol):
     def asks(self, name: str) -> bool:
         """Return whether people are asked before its calls, unless an agent's rule permits them."""
 
+    def lasts_over(self, name: str, seconds: float) -> bool:
+        """Return whether its own time-out lets each of its calls run for longer than that."""
+
     def is_required(self, name: str) -> bool:
         """Return whether a failure of this tool fails the step that called it."""
 

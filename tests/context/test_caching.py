@@ -9,7 +9,12 @@ import pytest
 
 from cortex.agent.caching import chosen_ttl
 from cortex.agent.limits import AgentLimits, CacheTerms, OnStop
+from cortex.agent.mcp.terms import McpServer
 from cortex.agent.spec import AgentSpec, parse_agents
+from cortex.agent.tools.read_file import read_file
+from cortex.agent.tools.run_command import run_command
+from cortex.agent.tools.tool import tool
+from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.approvals.rules import ApprovalRule
 from cortex.domain.budget import estimate_of
 from cortex.domain.errors import InvalidValueError, UsageError
@@ -55,7 +60,33 @@ def test_an_hour_is_chosen_where_long_pauses_are_likely(
     fields: dict[str, Any], asking: list[str], has_waited: bool, ttl: CacheTtl
 ) -> None:
     agent = spec(**fields)
-    assert chosen_ttl(agent, asking=asking, has_waited=has_waited) is ttl
+    assert chosen_ttl(agent, asking=asking, slow=(), has_waited=has_waited) is ttl
+
+
+@pytest.mark.parametrize(
+    "slow, timeouts, server_s, ttl",
+    [
+        (["pay"], {}, 60, CacheTtl.HOUR),
+        (["pay"], {"pay": 30.0}, 60, CacheTtl.FIVE_MINUTES),
+        ([], {}, 600, CacheTtl.HOUR),
+        ([], {}, 300, CacheTtl.FIVE_MINUTES),
+    ],
+)
+def test_an_hour_is_chosen_for_slow_tools(
+    slow: list[str], timeouts: dict[str, float], server_s: float, ttl: CacheTtl
+) -> None:
+    servers = {"git": McpServer(command=["git-server"], timeout=server_s)}
+    agent = spec(limits=AgentLimits(tool_timeouts=timeouts), mcp=servers)
+    assert chosen_ttl(agent, asking=(), slow=slow, has_waited=False) is ttl
+
+
+async def test_the_own_time_out_of_a_tool_shows_that_it_is_slow() -> None:
+    @tool(timeout=600, local=True)
+    async def build() -> None:
+        """Build it all."""
+
+    box = Toolbox({"build": build, "run_command": run_command, "read_file": read_file})
+    assert [name for name in box.names if box.lasts_over(name, 300)] == ["build"]
 
 
 @pytest.mark.parametrize("text, ttl", [("5m", "5m"), ("1h", "1h"), ("off", "off")])

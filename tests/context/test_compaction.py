@@ -280,3 +280,16 @@ def test_a_window_below_the_answer_is_refused() -> None:
     text = "name: a\nmodel: m\nsystem: s\nmax_tokens: 5000\nmax_context_tokens: 4000\n"
     with pytest.raises(UsageError, match="5: max_context_tokens must be above max_tokens"):
         parse_agents(text, "a.yaml")
+
+
+async def test_compaction_can_be_switched_off(run: Run) -> None:
+    model, record = Model([*_long(6), says("done")], says(SUMMARY)), Record()
+    assert (await run(model, record, compaction=CompactionTerms(at=0))).text == "done"
+    assert not model.summed_up
+    assert not [key for key in record.keys if "room" in key]
+
+
+def test_a_share_close_to_nothing_is_refused() -> None:
+    text = "name: a\nmodel: m\nsystem: s\ncompaction: {at: 0.01}\n"
+    with pytest.raises(UsageError, match=r"4: compaction.at must be 0, or from 0.1 to 0.95"):
+        parse_agents(text, "a.yaml")

@@ -120,6 +120,11 @@ class Toolbox:
         """Return whether people are asked before its calls, unless an agent's rule permits them."""
         return self._tool(name).declared.mark.approve
 
+    def lasts_over(self, name: str, seconds: float) -> bool:
+        """Return whether its time-out is longer; that of a program is the call's to choose."""
+        tool = self._tool(name)
+        return tool is not run_command and tool.timeout_s > seconds
+
     def is_required(self, name: str) -> bool:
         """Return whether its failure fails the step that called it."""
         return divided(name) is None and self._tool(name).is_required

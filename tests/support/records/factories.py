@@ -176,6 +176,9 @@ class EchoTools:
     def asks(self, name: str) -> bool:  # noqa: ARG002
         return False
 
+    def lasts_over(self, name: str, seconds: float) -> bool:  # noqa: ARG002
+        return False
+
     def is_required(self, name: str) -> bool:  # noqa: ARG002
         return False
 
