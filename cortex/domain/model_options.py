@@ -5,8 +5,9 @@ refuses: that is reported when an agent or flow is applied, not by its first cal
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.model import ModelOptions
@@ -32,6 +33,7 @@ NO_OPTIONS: Final = ModelOptions()
 CHOICES: Final = frozenset({"auto", "any", "none"})
 OWN: Final[Mapping[str, str]] = {
     "effort": "effort",
+    "instructions": "system",
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
     "max_tokens": "max_tokens",
@@ -44,18 +46,34 @@ OWN: Final[Mapping[str, str]] = {
     "stop": "stop_sequences",
     "stop_sequences": "stop_sequences",
     "system": "system",
+    "system_instruction": "system",
     "temperature": "temperature",
     "thinking": "thinking",
     "tool_choice": "tool_choice",
+    "tool_config": "tool_choice",
     "tools": "tools or server_tools",
 }
 """Fields of requests that have an option of their own, which `extra` would contradict."""
+OWN_INSIDE: Final[Mapping[str, Mapping[str, str]]] = {
+    "generation_config": {
+        "max_output_tokens": "max_tokens",
+        "response_json_schema": "output",
+        "response_mime_type": "output",
+        "response_schema": "output",
+        "stop_sequences": "stop_sequences",
+        "temperature": "temperature",
+        "thinking_config": "thinking or effort",
+    },
+    "text": {"format": "output"},
+}
+"""The same of fields that have further ones inside: Google's, and those of the Responses API."""
 CLOSED: Final = frozenset(
     {
         "api_key",
         "auth_token",
         "authorization",
         "base_url",
+        "candidate_count",
         "contents",
         "extra_body",
         "extra_headers",
@@ -65,12 +83,14 @@ CLOSED: Final = frozenset(
         "input",
         "messages",
         "model",
+        "n",
         "stream",
         "timeout",
         "x_api_key",
     }
 )
-"""What a call is, how it is made and with whose key: never an option."""
+"""What a call is, how it is made and with whose key, and one answer of it: never an option."""
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def provider_of(model: str) -> str:
@@ -170,12 +190,27 @@ def _of_json(options: ModelOptions) -> Iterator[Refusal]:
         else:
             if size > JSON_BYTES_MAX:
                 yield (name,), f"has {size:,} bytes, at most {JSON_BYTES_MAX:,}"
-    for name in options.extra:
-        plain = name.lower().replace("-", "_")
+    yield from _of_extra(options.extra)
+
+
+def _of_extra(extra: Mapping[str, Any]) -> Iterator[Refusal]:
+    for name, value in extra.items():
+        plain = _snake(name)
+        path = ("extra", name)
         if plain in CLOSED:
-            yield ("extra", name), "may not be changed: extra is for fields that Cortex lacks"
+            yield path, "may not be changed: extra is for fields that Cortex lacks"
         elif plain in OWN:
-            yield ("extra", name), f"is no extra field: use {OWN[plain]}"
+            yield path, f"is no extra field: use {OWN[plain]}"
+        for inner in value if plain in OWN_INSIDE and isinstance(value, Mapping) else ():
+            if (own := OWN_INSIDE[plain].get(_snake(inner))) is not None:
+                yield (*path, inner), f"is no extra field: use {own}"
+            elif _snake(inner) in CLOSED:
+                yield (*path, inner), "may not be changed: extra is for fields that Cortex lacks"
+
+
+def _snake(name: str) -> str:
+    """Return a field's name in one spelling: Google takes two."""
+    return _HUMP.sub("_", str(name)).lower().replace("-", "_")
 
 
 def _plain(value: object) -> object:

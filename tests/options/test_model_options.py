@@ -69,6 +69,13 @@ REFUSED = {
     "extra: {stream: false}": "extra.stream may not be changed: extra is for fields that Cortex "
     "lacks",
     "extra: {max_output_tokens: 5}": "extra.max_output_tokens is no extra field: use max_tokens",
+    "extra: {systemInstruction: x}": "extra.systemInstruction is no extra field: use system",
+    "extra: {generationConfig: {maxOutputTokens: 5}}": "extra.generationConfig.maxOutputTokens is "
+    "no extra field: use max_tokens",
+    "extra: {generation_config: {candidateCount: 5}}": "extra.generation_config.candidateCount may "
+    "not be changed: extra is for fields that Cortex lacks",
+    "extra: {n: 5}": "extra.n may not be changed: extra is for fields that Cortex lacks",
+    "extra: {text: {format: x}}": "extra.text.format is no extra field: use output",
 }
 
 

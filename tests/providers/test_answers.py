@@ -275,6 +275,17 @@ async def test_choices_have_the_types_of_their_values_in_strict_mode() -> None:
     assert (sent["strict"], types) == (True, [["string", "null"], ["integer", "string"], "boolean"])
 
 
+async def test_fields_under_extra_stand_beside_an_output() -> None:
+    extra = ModelOptions(extra={"text": {"verbosity": "low"}, "top_p": 0.5})
+    output = OutputFormat(name="o", schema=SCHEMA)
+    async with model_apis(Turn(text="{}")) as apis, client_of("openai", apis) as client:
+        await client.respond(asking(output=output, options=extra))
+        await client.respond(asking(options=extra))
+    assert apis.refused == []
+    assert [{*each["text"]} for each in apis.asked] == [{"verbosity", "format"}, {"verbosity"}]
+    assert [each["top_p"] for each in apis.asked] == [0.5, 0.5]
+
+
 async def test_unknown_fields_go_through_under_extra() -> None:
     async with model_apis() as apis:
         for api in APIS:

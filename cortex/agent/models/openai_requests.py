@@ -45,16 +45,17 @@ def responses_arguments(request: ModelRequest) -> dict[str, Any]:
         "parallel_tool_calls": None if options.parallel_calls or not tools else False,
         "temperature": options.temperature,
         "reasoning": None if effort is None else {"effort": effort},
-        "text": _text_format(request.output),
+        "text": _text(request.output, options.extra.get("text")),
         "metadata": dict(options.metadata) or None,
-        "extra_body": dict(options.extra) or None,
+        "extra_body": {name: each for name, each in options.extra.items() if name != "text"}
+        or None,
     }
     return {
         "model": request.model,
         "input": list(_input_items(request)),
         "max_output_tokens": request.max_tokens,
         "store": False,
-        **{name: value for name, value in optional.items() if value not in (None, "", [])},
+        **{name: value for name, value in optional.items() if value not in (None, "", [], {})},
     }
 
 
@@ -145,10 +146,10 @@ def _responses_choice(options: ModelOptions) -> str | dict[str, Any] | None:
             return {"type": "function", "name": name}
 
 
-def _text_format(output: OutputFormat | None) -> dict[str, Any] | None:
-    if output is None:
-        return None
-    return {"format": {"type": "json_schema", **_schema(output)}}
+def _text(output: OutputFormat | None, more: Any) -> Any:
+    """Return what the answer's text is to be: its format, and what else `extra` says of it."""
+    form = {} if output is None else {"format": {"type": "json_schema", **_schema(output)}}
+    return {**more, **form} if isinstance(more, Mapping) else form or more
 
 
 # --- Chat Completions
