@@ -40,6 +40,18 @@ class FullStep(StepRow):
     input: str | None
 
 
+@attrs.frozen(kw_only=True)
+class SubstitutionRow:
+    """Another model that answered calls of a job: see `fallback` of agents."""
+
+    model: str
+    answers: int
+    first_seq: int
+    last_seq: int
+    reason: str
+    """Why it was asked, the last time."""
+
+
 async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedStep]) -> set[UUID]:
     """Append one step to each of several jobs; return the jobs whose step was appended.
 
@@ -162,6 +174,13 @@ async def input_of(db: Database, job_id: UUID, key: str) -> str | None:
 async def page(db: Database, job_id: UUID, *, after: int = 0, limit: int = 1000) -> list[StepRow]:
     """Return steps after a position, without outputs, for people."""
     return rows_of(StepRow, await db.fetch("steps.page", job_id, after, limit))
+
+
+async def substitutions(
+    db: Database, job_id: UUID, *, after: int = 0
+) -> list[SubstitutionRow]:
+    """Return which other models answered in steps after a position."""
+    return rows_of(SubstitutionRow, await db.fetch("steps.substitutions", job_id, after))
 
 
 async def page_with_outputs(

@@ -89,6 +89,15 @@ SELECT input FROM cortex.job_step WHERE job_id = $1 AND key = $2;
 SELECT seq, attempt, kind, key, started_at, finished_at, cost_usd, usage
 FROM cortex.job_step WHERE job_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
 
+-- name: substitutions
+-- Which other models answered a job's calls in the place of those that were asked for, each with how many answers it
+-- gave, the first and last step, and why it was asked the last time. $1 job id, $2 after seq. Locks: none.
+SELECT s.output->'substitution'->>'model' AS model, count(*) AS answers, min(s.seq) AS first_seq, max(s.seq) AS last_seq,
+       (array_agg(s.output->'substitution'->>'reason' ORDER BY s.seq DESC))[1] AS reason
+FROM cortex.job_step s
+WHERE s.job_id = $1 AND s.seq > $2 AND s.kind = 'model' AND s.output->'substitution'->>'model' IS NOT NULL
+GROUP BY 1 ORDER BY first_seq;
+
 -- name: page_with_outputs
 -- The same with their outputs, as far as these fit: after the first step, those that would bring the outputs above $4
 -- bytes are left out. $1 job id, $2 after seq, $3 limit. Each row has the total count, up to one beyond the limit.

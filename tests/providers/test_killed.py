@@ -59,6 +59,9 @@ def test_a_killed_agent_goes_on_and_another_provider_takes_over(
     substitution = json.loads(record["output"])["substitution"]
     assert substitution["model"] == "gemini:gemini-x"
     assert "This key was revoked." in substitution["reason"]
+    shown = run_cli("jobs", "show", str(job_id), dsn=pods.dsn, folder=tmp_path)
+    assert "answered by other models" in shown.stdout
+    assert f"gemini:gemini-x  step 3 · {substitution['reason']}" in shown.stdout
     facts = run_cli("facts", "--job", str(job_id), dsn=pods.dsn, folder=tmp_path)
     assert "gemini:gemini-x is asked instead" in facts.stdout
     assert_one_truth(pods.dsn)

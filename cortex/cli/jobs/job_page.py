@@ -18,6 +18,7 @@ from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.store.facts import JobChange
 from cortex.store.jobs import EndedAttempt, ShownJob, StepRow, Transition
+from cortex.store.steps import SubstitutionRow
 from cortex.view.cells import pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
@@ -55,6 +56,8 @@ class JobRecord:
     """The newest first."""
     approvals: Sequence[ApprovalRow] = ()
     """Approval requests, the oldest first."""
+    substitutions: Sequence[SubstitutionRow] = ()
+    """Models that answered in the place of others."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -65,6 +68,7 @@ class JobRecord:
             "attempts": self.attempts,
             "history": self.history,
             "changes": self.changes,
+            "substitutions": self.substitutions,
             **documents_of(self.effects, self.approvals),
         }
 
@@ -73,6 +77,9 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     yield from _head(record.job, terminal)
     yield from _facts(record.job, terminal)
     yield from steps_lines(record, terminal)
+    if record.substitutions:
+        yield from _section("answered by other models", terminal)
+        yield from (_substitution(each) for each in record.substitutions)
     if record.approvals:
         yield from _section("approvals", terminal)
         yield from (approval_line(each, terminal) for each in record.approvals)
@@ -203,6 +210,15 @@ def _cancellation(job: ShownJob) -> str:
 def _section(title: str, terminal: Terminal) -> Iterator[str]:
     yield ""
     yield terminal.paint(f"  {title}", "dim")
+
+
+def _substitution(row: SubstitutionRow) -> str:
+    """Return which steps a fallback answered, and why it was asked."""
+    if row.answers == 1:
+        where = f"step {row.first_seq}"
+    else:
+        where = f"{row.answers} of the steps {row.first_seq} to {row.last_seq}"
+    return safe(f"  {row.model}  {where} · {row.reason}")
 
 
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:

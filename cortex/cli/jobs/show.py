@@ -24,10 +24,10 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
     """Read a job with its newest steps without outputs, or with None all steps and outputs."""
     job = await jobs.show(db, job_id)
     found: Sequence[StepRow]
+    after = 0 if steps_max is None else max(0, job.checkpoint.get("seq", 0) - steps_max)
     if steps_max is None:
         found = await steps.outputs(db, job_id)
     else:
-        after = max(0, job.checkpoint.get("seq", 0) - steps_max)
         found = await steps.page(db, job_id, after=after, limit=steps_max)
     whys = await why.facts_of_all(db, [job_id] if job.status in EXPLAINED else [])
     return JobRecord(
@@ -38,6 +38,7 @@ async def read_record(db: Database, job_id: UUID, *, steps_max: int | None) -> J
         changes=await facts.changes_of_job(db, job_id),
         effects=await effects.page(db, job_id=job_id, limit=EFFECTS_MAX),
         approvals=await approvals.of_job(db, job_id),
+        substitutions=await steps.substitutions(db, job_id, after=after),
     )
 
 
