@@ -24,6 +24,9 @@ WAITING_PREFIX: Final = "budget:"
 SMALL_USD: Final = Decimal("0.01")
 """Below it an amount is shown by its first digits: $0.00031, and not $0.0003."""
 
+PRIORITY: Final = "priority"
+"""The service tier that OpenAI and Google make dearer."""
+
 LIKELY_BYTES_PER_TOKEN: Final = 4.0
 """English prose and JSON; used to book a lost call."""
 LEAST_BYTES_PER_TOKEN: Final = 2.0
@@ -132,6 +135,9 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     likely = ceil(text_bytes / LIKELY_BYTES_PER_TOKEN) + files.tokens_likely
     is_kept = request.cache is CacheTtl.HOUR or b'"ttl":"1h"' in body
     for_an_hour = most if is_kept else 0
+    extra = request.options.extra
+    is_priority = PRIORITY in (extra.get("service_tier"), extra.get("serviceTier"))
+    tier = PRIORITY if is_priority else ""
     dearest = [
         prices.cost(request.model, usage)
         for usage in (
@@ -139,15 +145,16 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
                 cache_write_tokens=most,
                 cache_write_1h_tokens=for_an_hour,
                 output_tokens=request.max_tokens,
+                service_tier=tier,
             ),
-            Usage(input_tokens=most, output_tokens=request.max_tokens),
+            Usage(input_tokens=most, output_tokens=request.max_tokens, service_tier=tier),
         )
     ]
     return Estimate(
         tokens=most + request.max_tokens,
         cost_usd=max((each for each in dearest if each is not None), default=None),
         input_tokens=likely,
-        input_usd=prices.cost(request.model, Usage(input_tokens=likely)),
+        input_usd=prices.cost(request.model, Usage(input_tokens=likely, service_tier=tier)),
     )
 
 

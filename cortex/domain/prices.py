@@ -29,6 +29,12 @@ BATCH: Final = Decimal("0.5")
 """Factor on all tokens of the batch tier."""
 FAST: Final = Decimal(2)
 """Factor on all tokens in fast mode."""
+PRIORITY: Final[Mapping[str, Decimal]] = {"openai": Decimal("2.5"), "google": Decimal(2)}
+"""Factor on all tokens of the priority tier, by provider.
+
+OpenAI's is 1.8 to 2.5, Google's 1.75 to 2: the dearest, so that no budget is overspent unseen.
+Anthropic agrees the tier's price with each customer, for the most part below the list price.
+"""
 IN_ONE_REGION: Final = Decimal("1.1")
 """Factor on all tokens of inference that stays in one region."""
 
@@ -228,9 +234,6 @@ class PriceTable:
     def cost(self, model: str, usage: Usage) -> Decimal | None:
         """Return US dollars for one call's usage; None if the model's price is unknown.
 
-        The priority tier is booked at the list price: Anthropic agrees its price with each
-        customer, and OpenAI's is of 1.8 to 2.5 times the list price. An override of the price says
-        what it is.
         Pass the usage of a single call: the price of some models depends on the prompt's length.
         """
         name = self.name_of(model)
@@ -306,6 +309,8 @@ def _factor(name: str, usage: Usage) -> Decimal:
     factor = Decimal(1)
     if usage.service_tier == "batch":
         factor *= BATCH
+    if usage.service_tier == "priority":
+        factor *= PRIORITY.get(name.partition(":")[0], Decimal(1))
     if usage.speed == "fast":
         factor *= FAST
     if usage.inference_geo and name not in _ONE_PRICE_IN_ALL_REGIONS:

@@ -66,6 +66,15 @@ async def test_counts_are_disjoint(api: str) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
+async def test_the_priority_tier_is_counted_as_such(api: str) -> None:
+    """OpenAI reports the tier that served the call in its answer, Google in a header."""
+    header = ("x-gemini-service-tier", "priority")
+    turn = Turn(text="hi", tier="priority", headers=(header,) if api == "google" else ())
+    async with model_apis(turn) as apis, client_of(api, apis) as client:
+        assert (await client.respond(asking())).usage.service_tier == "priority"
+
+
+@pytest.mark.parametrize("api", APIS)
 async def test_calls_of_tools_go_back_as_the_api_wants_them(api: str) -> None:
     turns = (Turn(text="I add.", calls=CALLS, thinks=True), Turn(text="3"))
     async with model_apis(*turns) as apis, client_of(api, apis) as client:

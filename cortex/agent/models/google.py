@@ -93,7 +93,9 @@ class GoogleModel(StreamingClient["httpx2.AsyncClient"]):
                 calls_max = None if request.options.parallel_calls else 1
                 yield Body(
                     pieces=response.aiter_bytes(),
-                    decoder=GeminiDecoder(kind, calls_max=calls_max),
+                    decoder=GeminiDecoder(
+                        kind, calls_max=calls_max, tier=headers.get("x-gemini-service-tier")
+                    ),
                     headers=headers,
                     request_id=headers.get("x-goog-request-id"),
                     is_framed="content-length" in headers or "transfer-encoding" in headers,

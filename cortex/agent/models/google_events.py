@@ -24,6 +24,8 @@ FINISHED: Final[Mapping[str, str]] = {
     "UNEXPECTED_TOOL_CALL": "tool_use",
 }
 """All others mean that a filter of the API has stopped the answer."""
+DEARER: Final = "priority"
+"""The tier that costs more. The flex tier costs half of most prices, and is booked at the whole."""
 REFUSAL: Final = "refusal"
 _NOT_IN_IDS: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -31,8 +33,10 @@ _NOT_IN_IDS: Final = re.compile(r"[^a-zA-Z0-9_-]")
 class GeminiDecoder(TranslatingDecoder):
     """The Gemini API: each event is a chunk of the answer, with whole calls in it."""
 
-    def __init__(self, kind: str, *, calls_max: int | None) -> None:
+    def __init__(self, kind: str, *, calls_max: int | None, tier: str | None = None) -> None:
+        """`tier`: the one that serves the call, as a header says."""
         super().__init__(kind)
+        self._tier = DEARER if (tier or "").lower() == DEARER else None
         self._calls_max = calls_max
         """The API cannot be told to call one tool at a time: further calls are left out."""
         self._calls = 0
@@ -61,6 +65,7 @@ class GeminiDecoder(TranslatingDecoder):
                 yield from self._candidate(candidate)
         if event.get("usageMetadata"):
             usage = _usage(event["usageMetadata"], searches=len(self._searches))
+            usage["service_tier"] = self._tier
             yield {"type": "message_delta", "delta": {}, "usage": usage}
         blocked = (event.get("promptFeedback") or {}).get("blockReason")
         if blocked and not candidates:

@@ -44,6 +44,8 @@ class Turn:
     """`length` or `filter`: why the answer is not whole."""
     usage: tuple[int, int, int] = (100, 60, 20)
     """Tokens of the prompt, those of them from the cache, and of the answer."""
+    tier: str = "default"
+    """The service tier that OpenAI's APIs report."""
     status: int = 200
     error: dict[str, Any] | None = None
     """The `error` object of a refusal, or, with the status 200, of one in the stream."""
@@ -268,6 +270,7 @@ class Responses(Speaker):
         status = "completed" if reason is None else "incomplete"
         details = None if reason is None else {"reason": reason}
         response = {**head, "status": status, "incomplete_details": details, "usage": usage}
+        response["service_tier"] = turn.tier
         return bytes(event(f"response.{status}", response=response))
 
 
@@ -281,6 +284,7 @@ class Chat(Speaker):
 
     def events(self, turn: Turn) -> Iterator[bytes]:
         head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "some-model"}
+        head["service_tier"] = turn.tier
 
         def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}

@@ -102,6 +102,16 @@ def test_the_terms_of_a_call_change_its_price(usage: Usage, dollars: str) -> Non
     assert LIST_PRICES.cost("claude-sonnet-5", usage) == Decimal(dollars)
 
 
+@pytest.mark.parametrize("model", ["openai:gpt-5.5", "openai:gpt-5-mini", "google:gemini-2.5-pro"])
+def test_the_priority_tier_is_never_booked_below_its_price(model: str) -> None:
+    """OpenAI's pricing page: 12.50, 0.45; Google's: at most twice the price."""
+    factor = Decimal("2.5") if model.startswith("openai:") else 2
+    usual = LIST_PRICES.cost(model, Usage(input_tokens=1000, output_tokens=10))
+    tier = Usage(input_tokens=1000, output_tokens=10, service_tier="priority")
+    assert usual is not None
+    assert LIST_PRICES.cost(model, tier) == factor * usual
+
+
 def test_an_older_model_costs_the_same_in_every_region() -> None:
     usage = Usage(input_tokens=M, inference_geo="us")
     assert LIST_PRICES.cost("claude-haiku-4-5-20251001", usage) == 1
@@ -120,14 +130,18 @@ def test_the_price_list_agrees_with_a_maintained_one(vendor: str) -> None:
         for usage, theirs in _each_kind(model.prices):
             assert LIST_PRICES.cost(name, usage) == theirs, (name, usage)
         for variant in model.price_variants or ():
-            if vendor == "google" or variant.when.get("service_tier") in ("priority", "fast"):
-                continue  # Google's API reports no tier; the other one is booked at the list price
+            tier = variant.when.get("service_tier")
+            if vendor == "google" or tier == "fast":
+                continue  # the list has only Google's batches for these models
             for usage, theirs in _each_kind(variant.prices):
                 if usage.total_tokens:  # searches have one price on all terms
                     terms: Any = _terms(variant.when)
                     special = attrs.evolve(usage, **terms)
                     cost = LIST_PRICES.cost(name, special)
                     assert cost is not None
+                    if tier == "priority":
+                        assert cost >= theirs or vendor == "anthropic", (name, special)
+                        continue
                     is_rounded = theirs * Decimal("0.95") <= cost <= theirs * Decimal("1.05")
                     is_right = is_rounded if vendor == "openai" else cost == theirs
                     assert is_right, (name, special)
