@@ -67,7 +67,7 @@ class UsageError(CortexError):
         """Return the error with its hint in the message: a job's record keeps no hint."""
         if self.hint is None:
             return self
-        return UsageError(f"{self.message}: {self.hint}", hint=self.hint)
+        return type(self)(f"{self.message}: {self.hint}", hint=self.hint)
 
 
 class KeyReusedError(UsageError):

@@ -12,7 +12,11 @@ from trio.testing import MockClock
 
 from cortex.agent.models.calls import ModelCalls
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
-from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
+from cortex.agent.models.errors import (
+    ModelNotSetUpError,
+    ModelRejectedError,
+    ModelUnavailableError,
+)
 from cortex.agent.spec import parse_agents
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import CortexError, UsageError
@@ -152,6 +156,18 @@ async def test_a_rejection_that_is_no_mistake_of_the_caller_goes_on(code: str) -
     outcome = await bench.respond()
     assert outcome.value["substitution"]["model"] == SECOND
     assert bench.notes == [(code, f"{SECOND} is asked instead")]
+
+
+async def test_a_pod_without_the_key_of_a_model_asks_the_next_one() -> None:
+    """As after a key that was revoked; the note names the variable."""
+    no_key = ModelNotSetUpError("there is no API key for the model", hint="set A_KEY")
+    bench = Bench({FIRST: no_key.with_way_out(), SECOND: "end_turn"})
+    outcome = await bench.respond()
+    assert outcome.value["substitution"] == {
+        "model": SECOND,
+        "reason": "there is no API key for the model: set A_KEY",
+    }
+    assert bench.notes == [("model_not_set_up", f"{SECOND} is asked instead")]
 
 
 @pytest.mark.parametrize("code", ["invalid_request", "prompt_too_long", "request_too_large"])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cortex.domain.errors import RejectedError, UnavailableError
+from cortex.domain.errors import RejectedError, UnavailableError, UsageError
 from cortex.domain.failure import CallFailure
 
 
@@ -27,6 +27,10 @@ class ModelRejectedError(RejectedError):
     def __init__(self, failure: CallFailure, message: str, *, hint: str | None = None) -> None:
         super().__init__(failure.line(message), hint=hint)
         self.failure = failure
+
+
+class ModelNotSetUpError(UsageError):
+    """This pod has no usable key, or no package, for the model."""
 
 
 class BrokenAnswerError(Exception):

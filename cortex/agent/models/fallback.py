@@ -1,8 +1,8 @@
 """Which other model answers when the one that was asked for cannot.
 
-Tried: while the breaker of a model is open, after a refusal of the model itself, and after one of
-its API that has nothing to do with the request (credentials, an account, a model that is gone). Not
-for a mistake of the caller, such as an invalid request, and not for a spent budget: those would be
+Tried: while the breaker of a model is open, after a refusal of the model itself, after one of its
+API that has nothing to do with the request (credentials, an account, a model that is gone), and in
+a pod without its key or package. Not for a mistake of the caller, such as an invalid request, and not for a spent budget: those would be
 the same with any model.
 """
 
@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from cortex.agent.models.errors import ModelNotSetUpError
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import RejectedError, UsageError
@@ -138,6 +139,8 @@ class Substitutes:
     def _failure(self, error: Exception, model: str) -> Failure:
         """Return what went wrong with a model; raises the first one's error if it stands."""
         failure = attrs.evolve(failure_of(error), source=f"llm:{model}")
+        if isinstance(error, ModelNotSetUpError):
+            return attrs.evolve(failure, code="model_not_set_up")
         if model == self._request.model and failure.code not in REJECTIONS:
             raise error
         if isinstance(error, UsageError) or type(error) is RejectedError:

@@ -9,7 +9,7 @@ from typing import Final
 import httpx2
 
 from cortex.agent.models.endpoint import Endpoint
-from cortex.agent.models.errors import BrokenAnswerError
+from cortex.agent.models.errors import BrokenAnswerError, ModelNotSetUpError
 from cortex.domain.errors import UsageError
 from cortex.domain.redaction import excerpt
 from cortex.http_client.client import origin_of
@@ -47,17 +47,18 @@ def checked_url(text: str, endpoint: Endpoint) -> httpx2.URL:
     except httpx2.InvalidURL as error:
         raise UsageError(f"the model's base URL is not a URL: {error}", hint=hint) from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise UsageError(f"the model's base URL is {text!r}", hint=hint)
+        shown = "no address of HTTP" if "@" in text else repr(text)  # it may have a password
+        raise UsageError(f"the model's base URL is {shown}", hint=hint)
     return url
 
 
 def checked_key(key: str | None, endpoint: Endpoint) -> str:
-    """Return a key that can be sent. Raises `UsageError` that names its variable."""
+    """Return a key that can be sent. Raises `ModelNotSetUpError` that names its variable."""
     if not key:
-        raise UsageError("there is no API key for the model", hint=f"set {endpoint.key_from}")
+        raise ModelNotSetUpError("there is no API key for the model", hint=f"set {endpoint.key_from}")
     if not (key.isascii() and key.isprintable()):
         # Refused here, since an error of the HTTP layer would quote it.
-        raise UsageError(
+        raise ModelNotSetUpError(
             "the API key for the model contains a line break or other invalid characters",
             hint=f"check {endpoint.key_from}",
         )

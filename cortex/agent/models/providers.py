@@ -18,6 +18,7 @@ import attrs
 from cortex.agent.models import anthropic, google, openai
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.endpoint import Endpoint
+from cortex.agent.models.errors import ModelNotSetUpError
 from cortex.agent.models.streamed import StreamingClient
 from cortex.domain.classification import describe
 from cortex.domain.errors import UsageError
@@ -56,9 +57,9 @@ class Provider:
         return self.package is None or find_spec(self.package) is not None
 
     def require_installed(self) -> None:
-        """Raise `UsageError` if the SDK is missing."""
+        """Raise `ModelNotSetUpError` if the SDK is missing."""
         if not self.is_installed:
-            raise UsageError(
+            raise ModelNotSetUpError(
                 f"provider {self.standard.name!r} needs a package that is not installed",
                 hint=f"pip install cortex-durable[{self.package}]",
             )
