@@ -51,7 +51,7 @@ from cortex.agent.secrets import SecretReference, check_names, discreet
 from cortex.domain.approvals.rules import RULES_MAX, ApprovalRule
 from cortex.domain.errors import MisfitKind, UnfitCodeError
 from cortex.domain.model import Effort, ModelOptions, Thinking, thinking_of
-from cortex.domain.model_options import refusal
+from cortex.domain.model_options import fallback_refusal, refusal
 from cortex.domain.output_schema import OutputSchemaError, strict
 from cortex.durable.structuring import MisfitError, Problem, UnfitError, show, structure
 
@@ -66,7 +66,6 @@ AGENT_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}")
 TOOLS_MAX = 128
 STEPS_MAX = 10_000
 TOKENS_MAX = 1_000_000
-FALLBACKS_MAX = 8
 CONTEXT_TOKENS: tuple[int, int] = (1_000, 100_000_000)
 _OPTIONS = attrs.fields(ModelOptions)
 _ALWAYS_STORED = frozenset(
@@ -133,14 +132,8 @@ def _approval_rules(
 def _fallback(
     agent: "AgentSpec", attribute: "attrs.Attribute[Any]", value: tuple[str, ...]
 ) -> None:
-    if len(value) > FALLBACKS_MAX:
-        reason = f"has {len(value)} models, at most {FALLBACKS_MAX}"
-        raise UnfitError(reason, path=(attribute.name,))
-    for place, each in enumerate(value):
-        if not each.strip():
-            raise UnfitError("must not be empty", path=(attribute.name, place))
-        if each == agent.model or each in value[:place]:
-            raise UnfitError(f"names {show(each)} twice", path=(attribute.name, place))
+    if (wrong := fallback_refusal(value, model=agent.model)) is not None:
+        raise UnfitError(wrong[1], path=(attribute.name, *wrong[0]))
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ refuses: that is reported when an agent or flow is applied, not by its first cal
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cortex.domain.errors import InvalidValueError
@@ -24,6 +24,8 @@ METADATA_MAX: Final = 16
 METADATA_CHARS_MAX: Final = 512
 THINKING_MAX: Final = 1_000_000
 JSON_BYTES_MAX: Final = 65_536
+FALLBACKS_MAX: Final = 8
+SHOWN_MAX: Final = 80
 
 ANTHROPIC_THINKING_MIN: Final = 1_024
 """Anthropic: `budget_tokens` is at least this, and less than `max_tokens`."""
@@ -129,6 +131,28 @@ def check_options(
         path, reason = wrong
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
         raise InvalidValueError(f"{what}: options{place} {reason}")
+
+
+def fallback_refusal(fallback: Sequence[str], *, model: str) -> Refusal | None:
+    """Return what is wrong with the models that are asked in the place of `model`."""
+    if len(fallback) > FALLBACKS_MAX:
+        return (), f"has {len(fallback)} models, at most {FALLBACKS_MAX}"
+    for place, each in enumerate(fallback):
+        if not each.strip():
+            return (place,), "must not be empty"
+        if each == model or each in fallback[:place]:
+            return (place,), f'names "{each[:SHOWN_MAX]}" twice'
+    return None
+
+
+def checked_fallback(fallback: Sequence[str], *, model: str, what: str) -> tuple[str, ...]:
+    """Return the models; raises `InvalidValueError` that names `what` for wrong ones."""
+    if isinstance(fallback, str) or not all(isinstance(each, str) for each in fallback):
+        raise InvalidValueError(f"{what}: fallback is not a list of models")
+    if (wrong := fallback_refusal(fallback, model=model)) is not None:
+        place = "".join(f"[{step}]" for step in wrong[0])
+        raise InvalidValueError(f"{what}: fallback{place} {wrong[1]}")
+    return tuple(fallback)
 
 
 def _of_numbers(options: ModelOptions) -> Iterator[Refusal]:

@@ -28,7 +28,7 @@ from cortex.domain.log_line import Level
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import Block, CacheTtl, ModelOptions, ModelRequest, ModelResponse
-from cortex.domain.model_options import NO_OPTIONS, check_options
+from cortex.domain.model_options import NO_OPTIONS, check_options, checked_fallback
 from cortex.domain.retry import CALL_RETRIES, CallRetry, Urgency
 from cortex.domain.timeouts import check_timeout
 from cortex.domain.usage import Usage
@@ -414,7 +414,7 @@ class Context:
             max_tokens=max_tokens,
             options=options,
             cache=_cache_ttl(name, cache),
-            fallback=tuple(fallback),
+            fallback=checked_fallback(fallback, model=model, what=f"model call {name!r}"),
         )
         if output is None:
             given = self._given(name, request, timeout)

@@ -321,6 +321,7 @@ class FlowRun:
             system=given.system,
             max_tokens=given.max_tokens,
             options=given.options,
+            fallback=tuple(given.fallback),
         )
         generated = await self._ctx.generate(
             key, request, output=given.output, timeout=timeout_s, what=what

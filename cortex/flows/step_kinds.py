@@ -10,7 +10,7 @@ from cortex.domain.errors import CortexError
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
 from cortex.domain.model import ModelOptions
-from cortex.domain.model_options import NO_OPTIONS, refusal
+from cortex.domain.model_options import NO_OPTIONS, fallback_refusal, refusal
 from cortex.domain.output_schema import OutputSchemaError, strict
 from cortex.domain.timeouts import TIMEOUTS, Limit
 from cortex.durable.gates import check_expiry, check_people, risk_of
@@ -58,12 +58,18 @@ class LlmStep:
     options: ModelOptions = NO_OPTIONS
     output: dict[str, Any] | None = None
     """The JSON schema of what it answers: the step's result has it as `output`."""
+    fallback: list[str] = attrs.field(factory=list)
+    """Models that are asked in this order while the first one cannot answer."""
 
     def __attrs_post_init__(self) -> None:
         conversation(self.prompt, self.messages, what="the model")
-        wrong = refusal(self.options, model=self.model, max_tokens=self.max_tokens, tools=())
-        if wrong is not None:
-            raise UnfitError(wrong[1], path=("options", *wrong[0]))
+        if (wrong := fallback_refusal(self.fallback, model=self.model)) is not None:
+            raise UnfitError(wrong[1], path=("fallback", *wrong[0]))
+        for model in (self.model, *self.fallback):
+            wrong = refusal(self.options, model=model, max_tokens=self.max_tokens, tools=())
+            if wrong is not None:
+                of_fallback = "" if model == self.model else f" (fallback {model})"
+                raise UnfitError(f"{wrong[1]}{of_fallback}", path=("options", *wrong[0]))
         if self.output is not None:
             try:
                 strict(self.output)

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from cortex.domain.errors import RejectedError
 from cortex.domain.model import ModelOptions, ModelRequest
-from cortex.domain.model_options import NO_OPTIONS, check_options
+from cortex.domain.model_options import NO_OPTIONS, check_options, checked_fallback
 from cortex.domain.timeouts import check_timeout
 from cortex.durable.context import Context
 from cortex.durable.files import with_references
@@ -24,6 +24,7 @@ def check(
     max_tokens: int = 4096,
     options: ModelOptions = NO_OPTIONS,
     output: dict[str, Any] | None = None,
+    fallback: list[str] | None = None,
     timeout_s: float | None = None,
 ) -> None:
     """Raise for a request that no model takes."""
@@ -33,7 +34,9 @@ def check(
     check_max_tokens(max_tokens)
     if output is not None:
         output_of(output, what=NAME)
-    check_options(options, model=model, max_tokens=max_tokens, what=NAME)
+    for each in (model, *checked_fallback(fallback or (), model=model, what=NAME)):
+        what = NAME if each == model else f"{NAME} with fallback {each!r}"
+        check_options(options, model=each, max_tokens=max_tokens, what=what)
     if timeout_s is not None:
         check_timeout("llm_call", timeout_s, source="timeout_s")
 
@@ -49,12 +52,14 @@ async def llm_generate(
     max_tokens: int = 4096,
     options: ModelOptions = NO_OPTIONS,
     output: dict[str, Any] | None = None,
+    fallback: list[str] | None = None,
     timeout_s: float | None = None,
 ) -> Generated:
     """Ask a model once, with a prompt or with messages, and return what it says.
 
     With a JSON schema as `output`, the result's `output` is what the answer says. Raises
-    `InvalidOutputError` if it stops before it is done.
+    `InvalidOutputError` if it stops before it is done. The models of `fallback` are asked in this
+    order while the first one cannot answer.
     """
     request = ModelRequest(
         model=model,
@@ -62,5 +67,6 @@ async def llm_generate(
         system=system,
         max_tokens=max_tokens,
         options=options,
+        fallback=tuple(fallback or ()),
     )
     return await ctx.generate("generate", request, output=output, timeout=timeout_s, what=NAME)

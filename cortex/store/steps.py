@@ -176,9 +176,7 @@ async def page(db: Database, job_id: UUID, *, after: int = 0, limit: int = 1000)
     return rows_of(StepRow, await db.fetch("steps.page", job_id, after, limit))
 
 
-async def substitutions(
-    db: Database, job_id: UUID, *, after: int = 0
-) -> list[SubstitutionRow]:
+async def substitutions(db: Database, job_id: UUID, *, after: int = 0) -> list[SubstitutionRow]:
     """Return which other models answered in steps after a position."""
     return rows_of(SubstitutionRow, await db.fetch("steps.substitutions", job_id, after))
 

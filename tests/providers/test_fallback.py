@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from cortex.domain.model_endpoints import check_tools, model_endpoints
 from cortex.domain.usage import Usage
 from cortex.durable.step_outcome import StepOutcome
 from cortex.runtime.isolation.wire import plain, shaped
+from tests.support.pods import run_cli
 from tests.support.records.factories import ClosedBreakers, FactList, FreeAdmission
 from tests.unit.agent.test_model_calls import Book, a_caller
 
@@ -291,6 +293,20 @@ def test_an_agent_with_tools_needs_models_that_take_them() -> None:
     check_tools(THIRD, [], endpoints, what="agent 'a'")
     with pytest.raises(UsageError, match=f"agent 'a' has tools, and model '{THIRD}' takes none"):
         check_tools(THIRD, ["t"], endpoints, what="agent 'a'")
+
+
+@pytest.mark.parametrize(
+    "tools", ["mcp: {git: {command: [git-server]}}", "server_tools: [{type: web_search}]"]
+)
+def test_tools_of_servers_need_models_that_take_them(tools: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        f"name: a\nmodel: {FIRST}\nsystem: s\nfallback: ['{THIRD}']\n{tools}\n"
+    )
+    tables = 'local = {kind = "openai", base_url = "http://h", lacks = ["tools"]}'
+    environ = {"CORTEX_MODELS": tables}
+    ran = run_cli("agents", "apply", "a.yaml", dsn=None, folder=tmp_path, extra=environ)
+    assert ran.exit_code == 2
+    assert f"agent 'a' has tools, and model '{THIRD}' takes none" in ran.stderr
 
 
 @define

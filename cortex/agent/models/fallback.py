@@ -2,8 +2,8 @@
 
 Tried: while the breaker of a model is open, after a refusal of the model itself, after one of its
 API that has nothing to do with the request (credentials, an account, a model that is gone), and in
-a pod without its key or package. Not for a mistake of the caller, such as an invalid request, and not for a spent budget: those would be
-the same with any model.
+a pod without its key or package. Not for a mistake of the caller, such as an invalid request, and
+not for a spent budget: those would be the same with any model.
 """
 
 from collections.abc import Iterator

@@ -55,7 +55,9 @@ def checked_url(text: str, endpoint: Endpoint) -> httpx2.URL:
 def checked_key(key: str | None, endpoint: Endpoint) -> str:
     """Return a key that can be sent. Raises `ModelNotSetUpError` that names its variable."""
     if not key:
-        raise ModelNotSetUpError("there is no API key for the model", hint=f"set {endpoint.key_from}")
+        raise ModelNotSetUpError(
+            "there is no API key for the model", hint=f"set {endpoint.key_from}"
+        )
     if not (key.isascii() and key.isprintable()):
         # Refused here, since an error of the HTTP layer would quote it.
         raise ModelNotSetUpError(

@@ -157,11 +157,10 @@ def _warn_of_price(call: Session, budget: Budget, change: ChangeRequest) -> None
         newest, *_ = call(specs.versions, SpecKind.AGENT, budget.subject)
     except NotFoundError:
         return  # a budget may exist before its agent
-    warning = unpriced_warning(
-        budget.subject, newest.spec["model"], prices_of(settings_from(change.options))
-    )
-    if warning:
-        change.output.say(warning, "warn")
+    prices = prices_of(settings_from(change.options))
+    for model in (newest.spec["model"], *newest.spec.get("fallback", ())):
+        if warning := unpriced_warning(budget.subject, model, prices):
+            change.output.say(warning, "warn")
 
 
 def _subject(

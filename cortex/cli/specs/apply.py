@@ -43,8 +43,9 @@ def apply_agents(change: ChangeRequest, *, files: tuple[str, ...]) -> None:
     settings = settings_from(change.options)
     prices = prices_of(settings)
     for spec in specs:
+        tools = [*spec.tools, *spec.mcp, *(str(each.get("name")) for each in spec.server_tools)]
         for model in (spec.model, *spec.fallback):
-            check_tools(model, spec.tools, settings.models, what=f"agent {spec.name!r}")
+            check_tools(model, tools, settings.models, what=f"agent {spec.name!r}")
     rows = _write(change, SpecKind.AGENT, specs)
     output.listing("agents", AGENT_COLUMNS, rows, empty="")
     if output.is_for_people:
