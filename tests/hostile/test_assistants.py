@@ -8,7 +8,7 @@ import pytest
 from cortex.domain.safe import escaped
 from cortex.http.mcp import answers
 from cortex.postgres.database import Profile
-from tests.support.assistant import Person, assistant, token_of
+from tests.support.assistant import LEGACY, Person, assistant, token_of
 from tests.support.eventually import eventually
 from tests.support.life import Life
 from tests.support.records.approvals import Askers
@@ -96,19 +96,37 @@ def test_a_dialog_shows_hostile_arguments_whole_and_harmless_or_not_at_all(
     token = token_of(shared_database, "approver")
     hostile = askers.asked(risk="HIGH", arguments={"customer": "a\u202eb\x1b[2J", "amount": 1})
     long = askers.asked(risk="HIGH", arguments={"customer": "x" * 3_000, "amount": 1})
-    person = Person(None)
+    blank = askers.asked(risk="HIGH", arguments={"customer": "a" + " " * 1_500 + "b", "amount": 1})
+    person = Person(None, None)
     with assistant(shared_database, ["approve"], token=token, person=person) as ask:
-        declined, refused = (
+        declined, refused, again = (
             ask("approve_approval", approval_id=str(each.id), digest=each.digest.hex())
-            for each in (hostile, long)
+            for each in (hostile, long, blank)
         )
     assert "did not confirm" in declined.error
+    assert "did not confirm" in again.error
     assert "too long for the assistant's dialog" in refused.error
     assert askers.row(hostile).is_open
     assert askers.row(long).is_open
-    (question,) = person.asked
+    question, of_blanks = person.asked
     assert question.isprintable()
     assert "⟦U+202E⟧" in question
+    assert '"customer":"a⟦1,500 blanks⟧b"' in of_blanks, "nothing is pushed out of sight"
+
+
+@pytest.mark.parametrize("mode", [LEGACY, "auto"])
+def test_no_dialog_shows_other_arguments_than_those_agreed_to(
+    shared_database: str, askers: Askers, mode: str
+) -> None:
+    """A model knows the digest of an edit that somebody is about to make."""
+    request = askers.asked(risk="HIGH")
+    person = Person(request.id.hex[-4:])
+    token = token_of(shared_database, "approver")
+    wish = {"approval_id": str(request.id), "digest": "0" * 64}
+    with assistant(shared_database, ["approve"], token=token, person=person, mode=mode) as ask:
+        assert "have changed since they were shown" in ask("approve_approval", **wish).error
+    assert person.asked == []
+    assert askers.row(request).is_open
 
 
 def test_a_person_agrees_to_no_critical_call_of_their_own_job(

@@ -4,10 +4,15 @@ import json
 from typing import Any
 
 import pytest
+import trio
+from mcp.shared.exceptions import MCPError
+from mcp.types import ErrorData
 
+from cortex.domain.errors import UnavailableError
 from cortex.domain.job_feed import CodeWait
-from cortex.http.mcp import answers, service, tools
+from cortex.http.mcp import answers, service, tools, turns
 from cortex.http.mcp.tools import TOOLS
+from cortex.http.mcp.turns import Turns
 from cortex.runtime.clients.result_waiters import ResultWaiters
 from tests.support.assistant import LEGACY, Person, assistant, token_of
 from tests.support.life import Life
@@ -91,8 +96,11 @@ def test_a_submitter_gets_tools_for_their_own_jobs_alone(shared_database: str, l
         ("list_jobs", {"filter": "\ud800"}, "filter is not UTF-8 text"),
         ("show_job", {}, "show_job needs job_id"),
         ("show_job", {"job_id": None}, "show_job needs job_id"),
-        ("show_job", {"job_id": "7f3c"}, "'7f3c' is not an id; give the whole id"),
-        ("show_job", {"job_id": "../tokens"}, "is not an id"),
+        ("show_job", {"job_id": "7f3c"}, "job_id '7f3c' is not an id; give the whole id"),
+        ("show_job", {"job_id": "../tokens"}, "job_id '../tokens' is not an id"),
+        ("show_job", {"job_id": ""}, "job_id '' is not an id; give the whole id"),
+        ("list_jobs", {"filter": []}, "filter must be one value, got []"),
+        ("list_dead_letters", {"tenant": ["acme"]}, "tenant must be one value, got ['acme']"),
         ("why_job", {"job_id": "0" * 8 + "-0000-0000-0000-" + "0" * 12}, "does not exist"),
         ("wait_for_job", {"job_id": "x", "timeout_s": 601}, "timeout_s must be 0 to 600 seconds"),
         ("wait_for_job", {"job_id": "x", "timeout_s": True}, "timeout_s must be 0 to 600 seconds"),
@@ -194,6 +202,22 @@ def test_a_submission_under_a_key_is_made_once(shared_database: str, life: Life)
     assert row["submitted_by"] == "olga (mcp)"
 
 
+@pytest.mark.parametrize(
+    "wrong, expected",
+    [
+        ({"idempotency_key": "\u65e5\u672c"}, "may hold visible ASCII characters only"),
+        ({"idempotency_key": 5}, "idempotency_key must be text, got 5"),
+        ({"payload": {"n": 10**30}}, "the arguments are not JSON: 1000"),
+        ({"priority": "high"}, "see the schema of the tool"),
+    ],
+)
+def test_a_bad_submission_is_one_line_that_names_it(
+    shared_database: str, wrong: dict[str, Any], expected: str
+) -> None:
+    with assistant(shared_database, ["submit"]) as ask:
+        assert expected in ask("submit_job", **{"type": "digest", **wrong}).error
+
+
 def test_changes_are_recorded_as_made_through_an_assistant(
     shared_database: str, life: Life
 ) -> None:
@@ -251,7 +275,7 @@ def test_a_high_risk_is_confirmed_by_the_person_past_the_model(
     assert "the person did not confirm it; nothing was decided" in declined.error
     assert "confirm" in wrong.error
     assert done.document["outcome"] == "approved"
-    assert json.dumps(json.loads(request.arguments)) in person.asked[0]
+    assert f"arguments? {request.arguments} To" in person.asked[0]
 
 
 @pytest.mark.parametrize("mode", [LEGACY, "auto"])
@@ -316,12 +340,56 @@ def test_a_long_document_is_cut_and_says_so(shared_database: str, life: Life) ->
     assert payload["rows"][-1] == "… (8,980 more)"
 
 
-def test_a_call_beyond_the_bound_is_refused_and_the_server_goes_on(
+def test_waits_beyond_the_bound_are_refused_and_hold_up_nothing_else(
     shared_database: str, life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "CALLS_MAX", 1)
-    monkeypatch.setattr(service, "TURN_WAIT_S", 0.01)
+    monkeypatch.setattr(service, "WAITS_EACH_MAX", 1)
+    monkeypatch.setattr(service, "CALLS_EACH_MAX", 1)
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.01)
     life.type()
     wait = {"job_id": str(life.job()), "timeout_s": 600}
     with assistant(shared_database) as ask, ask.beside("wait_for_job", **wait):
-        assert "1 calls are in progress already" in ask("list_jobs").error
+        assert "1 such calls are in progress already" in ask("wait_for_job", **wait).error
+        assert not ask("list_jobs").is_error
+
+
+def test_calls_of_one_caller_shut_out_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.01)
+
+    async def main() -> None:
+        bound = Turns(each_max=1, all_max=2)
+        for _ in range(2):  # as well after a first round has ended
+            async with bound.turn("ana"):
+                with pytest.raises(UnavailableError, match="1 such calls are in progress"):
+                    await bound.turn("ana").__aenter__()
+                async with bound.turn("bo"):
+                    with pytest.raises(UnavailableError, match="2 such calls are in progress"):
+                        await bound.turn("cy").__aenter__()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("mode", [LEGACY, "auto"])
+def test_a_dialog_that_fails_decides_nothing_and_says_where_to(
+    shared_database: str, askers: Askers, mode: str
+) -> None:
+    async def fails(*_: Any) -> ErrorData:
+        return ErrorData(code=-1, message="no screen")
+
+    request = askers.asked(risk="HIGH")
+    token = token_of(shared_database, "approver")
+    wish = {"approval_id": str(request.id), "digest": request.digest.hex()}
+    with assistant(
+        shared_database,
+        ["approve"],
+        token=token,
+        person=fails,  # type: ignore[arg-type]
+        mode=mode,
+    ) as ask:
+        if mode == LEGACY:
+            line = ask("approve_approval", **wish).error
+            assert "has not asked the person: no screen; decide it in the terminal UI" in line
+        else:  # the client itself gives up
+            with pytest.raises(MCPError, match="no screen"):
+                ask("approve_approval", **wish)
+    assert askers.row(request).is_open

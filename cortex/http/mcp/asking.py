@@ -23,7 +23,7 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 class Caller:
     """Who asks."""
 
-    authorization: str | None
+    authorization: str | None = attrs.field(repr=False)
     address: str
     client: str | None = None
     """The name that the assistant's program gives itself."""

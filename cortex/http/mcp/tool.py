@@ -6,11 +6,12 @@ Names, limits and descriptions of its arguments are those of the route's paramet
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, get_type_hints
 from urllib.parse import quote
+from uuid import UUID
 
 import attrs
 
 from cortex.domain.errors import UsageError
-from cortex.domain.idempotency import KEY_LENGTH_MAX
+from cortex.domain.idempotency import KEY_LENGTH_MAX, checked_key
 from cortex.domain.token import Role
 from cortex.durable.json_schema import Schema
 from cortex.http.framework.route import Method, Route
@@ -21,6 +22,9 @@ from cortex.http.mcp.asking import Answer, Ask
 KEY: Final = "idempotency_key"
 WORD_MAX: Final = 80
 """Characters of a caller's word in an error."""
+WHOLE_ID: Final = "give the whole id, as lists show it"
+ID_LENGTH: Final = 36
+"""With its dashes: `UUID` takes braces and more."""
 _REFERENCE: Final = "#/components/schemas/"
 
 
@@ -73,6 +77,8 @@ class Tool:
     """Fields of the document and of its rows that it does not show."""
     is_exact: bool = False
     """Shows no text cut: what people decide about."""
+    waits: bool = False
+    """May take minutes, in which it needs little."""
     is_destructive: bool = False
     is_idempotent: bool = False
     """Repeated with the same arguments it changes nothing more."""
@@ -140,15 +146,31 @@ class Tool:
         given = {name: value for name, value in arguments.items() if value is not None}
         given = {**self.defaults, **given}
         key = given.pop(KEY, None)
-        if key is not None and not isinstance(key, str):
-            raise UsageError(f"{KEY} must be text, got {_brief(key)}")
+        if key is not None:
+            if not isinstance(key, str):
+                raise UsageError(f"{KEY} must be text, got {_brief(key)}")
+            checked_key(key)  # a header would hold `?` for each letter that it cannot
         path = self.route.path
         for name in self.route.param_names:
-            path = path.replace(f"{{{name}}}", quote(_word(name, given.pop(name)), safe=""))
+            path = path.replace(f"{{{name}}}", self._in_path(name, given.pop(name)))
         given = {name: value for name, value in given.items() if name not in self.more}
         if self.route.method is Method.GET:
+            self._refuse_lists(given)
             return Ask(method=Method.GET, path=path, query=tuple(_pairs(given)))
         return Ask(method=self.route.method, path=path, body=given, key=key)
+
+    def _in_path(self, name: str, value: Any) -> str:
+        word = _word(name, value)
+        if self.route.params.get(name, {}).get("format") == "uuid" and not _is_id(word):
+            raise UsageError(f"{name} {_brief(word)} is not an id", hint=WHOLE_ID)
+        return quote(word, safe="")
+
+    def _refuse_lists(self, given: Mapping[str, Any]) -> None:
+        """Raise `UsageError` for a list that a query would take for one value, or for none."""
+        known = self.schema()["properties"]
+        for name, value in given.items():
+            if isinstance(value, list) and known[name].get("type") != "array":
+                raise UsageError(f"{name} must be one value, got {_brief(value)}")
 
 
 _KEY_SCHEMA: Final[Schema] = {
@@ -193,6 +215,14 @@ def _word(name: str, value: Any) -> str:
             return str(value)
         case _:
             raise UsageError(f"{name} must be text or a number, got {_brief(value)}")
+
+
+def _is_id(word: str) -> bool:
+    try:
+        UUID(word)
+    except ValueError:
+        return False
+    return len(word) == ID_LENGTH
 
 
 def _refuse_surrogates(name: str, value: str) -> None:

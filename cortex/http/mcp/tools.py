@@ -7,8 +7,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.approval import ApprovalStatus, Risk
 from cortex.domain.approvals.vote import LAST_DIGITS
+from cortex.domain.argument_brief import call_name
 from cortex.domain.errors import ForbiddenError, UsageError
 from cortex.domain.safe import safe
 from cortex.http.framework.route import Method, Route
@@ -16,6 +17,7 @@ from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.asking import Answer, Ask
 from cortex.http.mcp.tool import Call, Tool
 from cortex.http.routes import ROUTES
+from cortex.view.arguments import marked_json
 
 ROWS: Final = 20
 WAIT_S: Final = 60
@@ -75,7 +77,10 @@ async def approve(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answe
         return found
     request = found.document
     body = dict(ask.body or {})
-    if Risk(request["risk"]).needs_sign_in:
+    is_as_shown = request["digest"] == arguments["digest"]
+    is_open = request["status"] == ApprovalStatus.PENDING
+    # A person confirms the arguments that the digest is of; about others the route says so.
+    if Risk(request["risk"]).needs_sign_in and is_as_shown and is_open:
         typed = await call.typed(
             _question(request), label=f"Last {LAST_DIGITS} characters of its id"
         )
@@ -89,8 +94,8 @@ async def approve(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answe
 
 
 def _question(request: Mapping[str, Any]) -> str:
-    what = request["tool"] or request["key"]
-    arguments = json.dumps(request["arguments"], ensure_ascii=False)
+    what = call_name(request["tool"] or request["key"])
+    arguments = marked_json(request["arguments"])
     if len(arguments) > DIALOG_CHARS_MAX:
         raise ForbiddenError(
             f"the arguments of approval {request['id']} are too long for the assistant's dialog",
@@ -157,6 +162,7 @@ TOOLS: Final = (
         "Wait until a job has ended and return its result or its error. If it goes on when the "
         "time is over, return why: then ask again, or look at what it waits for.",
         handle=wait_for_job,
+        waits=True,
         leaves_out=frozenset({"wait_ms"}),
         more={
             "timeout_s": {
