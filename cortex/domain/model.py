@@ -49,6 +49,8 @@ class Capabilities:
 
     tools: bool = True
     images: bool = True
+    gifs: bool = True
+    """GIF images, if it takes images."""
     documents: bool = True
     """PDF files."""
     output: bool = True

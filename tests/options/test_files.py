@@ -19,6 +19,7 @@ from cortex import job as declared
 from cortex.agent.mcp.content import output_of
 from cortex.agent.models.anthropic import AnthropicModel
 from cortex.agent.models.files import Room
+from cortex.agent.models.google import STANDARD, GoogleModel
 from cortex.demo.validation import refusal_of
 from cortex.domain.budget import estimate_of
 from cortex.domain.errors import InvalidValueError, RejectedError
@@ -298,6 +299,23 @@ async def test_agent_sees_the_files_of_results(harness: Cortex, file: Path) -> N
     assert text.endswith("\ndrawn")
     run.replays()
     assert await harness.crash_everywhere(viewer, **given) >= 8
+
+
+@tool
+async def animate() -> list[File]:
+    """Draw a picture that moves, and one that does not."""
+    return [File(GIF), File(PHOTO)]
+
+
+def test_result_says_that_gemini_takes_no_gif(harness: Cortex, file: Path) -> None:
+    """The API answers 400: "Unsupported MIME type: image/gif"."""
+    file.write_text(file.read_text().replace("draw_many", "animate"))
+    harness.model.capabilities = GoogleModel(STANDARD).capabilities("gemini-3-pro")
+    harness.model.script([{"tool": "animate", "input": {}}, "A square."])
+    harness.run_sync(agent(file, tools=[draw, animate]), prompt="Draw.")
+    seen = harness.model.requests[-1].messages[2]["content"][0]["content"]
+    assert [each["type"] for each in seen] == ["text", "text", "image"]
+    assert seen[1]["text"] == "[image 64×48 GIF, 19 bytes]: this model takes no GIF images"
 
 
 async def test_result_says_what_a_model_cannot_see(harness: Cortex, file: Path) -> None:

@@ -16,6 +16,7 @@ from cortex.agent.models.errors import ModelRejectedError
 from cortex.domain.errors import RejectedError, UnavailableError
 from cortex.domain.failure import CallFailure
 from cortex.domain.file import REQUEST_BYTES_MAX, StoredFile, sent, stored_in
+from cortex.domain.image_facts import GIF
 from cortex.domain.model import MANY_IMAGES, Capabilities, ModelRequest
 from cortex.durable.calls import Caller
 
@@ -137,7 +138,7 @@ class PromptFiles:
 
 def _seen(request: ModelRequest, capabilities: Capabilities) -> tuple[Mapping[str, Any], ...]:
     """Return the messages as a model can see them: results say what it cannot."""
-    if capabilities.images and capabilities.documents:
+    if capabilities.images and capabilities.documents and capabilities.gifs:
         return tuple(request.messages)
 
     def seen(block: Any, *, is_result: bool) -> Any:
@@ -149,15 +150,15 @@ def _seen(request: ModelRequest, capabilities: Capabilities) -> tuple[Mapping[st
             if not isinstance(content, list | tuple):  # a provider's own result is an object
                 return block
             return {**block, "content": [seen(each, is_result=True) for each in content]}
-        if capabilities.images if file.is_image else capabilities.documents:
+        lacks = _lacks(file, capabilities)
+        if lacks is None:
             return block
-        kind = "images" if file.is_image else "PDF files"
         if not is_result:
             raise RejectedError(
-                f"model {request.model!r} takes no {kind}, such as {file}",
+                f"model {request.model!r} takes no {lacks}, such as {file}",
                 hint="leave it out, or name a model that takes them",
             )
-        return {"type": "text", "text": f"{file}: this model takes no {kind}"}
+        return {"type": "text", "text": f"{file}: this model takes no {lacks}"}
 
     return tuple(
         message
@@ -165,6 +166,15 @@ def _seen(request: ModelRequest, capabilities: Capabilities) -> tuple[Mapping[st
         else {**message, "content": [seen(each, is_result=False) for each in message["content"]]}
         for message in request.messages
     )
+
+
+def _lacks(file: StoredFile, capabilities: Capabilities) -> str | None:
+    """Return what files a model does not take if this is one of them."""
+    if not file.is_image:
+        return None if capabilities.documents else "PDF files"
+    if not capabilities.images:
+        return "images"
+    return "GIF images" if file.media_type == GIF and not capabilities.gifs else None
 
 
 def _check_size(model: str, files: list[StoredFile], capabilities: Capabilities) -> None:

@@ -60,7 +60,7 @@ class GoogleModel(StreamingClient["httpx2.AsyncClient"]):
         return "gcp.gemini"
 
     def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 -- all that it lists
-        return Capabilities()
+        return Capabilities(gifs=False)  # its page on images names the formats
 
     def _make(self) -> "httpx2.AsyncClient":
         return _make_client(self.endpoint)
