@@ -45,6 +45,17 @@ async def test_program_that_does_not_exist_is_named(folder: Path, sessions: Sess
     assert "reads" in str(error.hint)
 
 
+async def test_program_outside_the_shown_folders_is_named(folder: Path, sessions: Sessions) -> None:
+    program = folder / "hidden-server"
+    program.write_text("#!/usr/bin/env sh\n")
+    program.chmod(0o755)
+    error = await refused(sessions, wanted(folder, McpServer(command=[str(program)])))
+    assert error.message == (
+        f"MCP server 'notes': '{program}' cannot be started: No such file or directory; it does "
+        f"not see {program}: name a folder under reads"
+    )
+
+
 async def test_folder_that_holds_the_pods_data_is_not_shown(
     folder: Path, sessions: Sessions
 ) -> None:

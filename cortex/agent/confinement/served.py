@@ -5,6 +5,7 @@ leaves, when the pod dies, and when they hold too much.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ import attrs
 import trio
 
 from cortex.agent.confinement.child import END_NOW, END_SOON
-from cortex.agent.confinement.means import UMASK, Launch
+from cortex.agent.confinement.means import SYSTEM, UMASK, Launch
 from cortex.agent.confinement.process import (
     GRACE_S,
     REPORT_BYTES,
@@ -32,6 +33,8 @@ from cortex.agent.confinement.process import (
 STDERR_BYTES: Final = 8_192
 """Of what it writes to its standard error, the first and the last half."""
 
+INTERPRETER_MAX: Final = 512
+"""Bytes of a script's first line."""
 NOT_STARTED: Final = "cannot be started: "
 """What the ending of a program begins with that never ran."""
 
@@ -146,3 +149,26 @@ async def _drained(stream: trio.abc.ReceiveStream, output: CappedOutput) -> None
 def _send(control: int, word: bytes, _: trio.Process) -> None:
     with suppress(BrokenPipeError):
         os.write(control, word)
+
+
+def unseen(command: str, shown: Sequence[str]) -> list[str]:
+    """Return what a program lacks when it is confined, of what this machine has.
+
+    The program itself and the interpreter that its first line names, unless they are in a folder
+    of the system or a `shown` one.
+    """
+    found = shutil.which(command)
+    if found is None:
+        return []
+    needed = [Path(found)]
+    with suppress(OSError), needed[0].open("rb") as file:
+        first = file.readline(INTERPRETER_MAX)
+        if first.startswith(b"#!"):
+            needed.append(Path(os.fsdecode(first[2:].split()[0])))
+    files = {file for each in needed for file in (each, each.resolve())}
+    seen = (*SYSTEM, *shown)
+    return sorted(
+        str(file)
+        for file in files
+        if file.exists() and not any(file.is_relative_to(each) for each in seen)
+    )

@@ -7,7 +7,9 @@ way has a bound.
 """
 
 import contextvars
+import errno
 import importlib
+import os
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +22,7 @@ import trio
 
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
-from cortex.agent.confinement.served import NOT_STARTED, Served, served
+from cortex.agent.confinement.served import NOT_STARTED, Served, served, unseen
 from cortex.agent.mcp import http, stdio
 from cortex.agent.mcp.catalogue import LISTED_MAX
 from cortex.agent.mcp.questions import OpenCall, Question
@@ -368,9 +370,12 @@ class Session:
 
     def _not_started(self, reason: str) -> RejectedError:
         command = self.terms.command[0] if self.terms.command else self.terms.url
+        message = f"MCP server {self.name!r}: {command!r} cannot be started: {reason}"
+        if command and reason == os.strerror(errno.ENOENT):
+            hidden = unseen(command, self.terms.reads)
+            message += f"; it does not see {hidden[0]}: name a folder under reads" if hidden else ""
         return RejectedError(
-            f"MCP server {self.name!r}: {command!r} cannot be started: {reason}",
-            hint="it sees the machine's programs, and the folders under `reads`",
+            message, hint="it sees the machine's programs, and the folders under `reads`"
         )
 
 
