@@ -1,7 +1,10 @@
 """Servers behind an address: what is sent to them, and what is refused."""
 
 import gc
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -10,6 +13,7 @@ from cortex.agent.mcp import http
 from cortex.agent.mcp.sessions import Sessions
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
+from cortex.domain.control_flow import Suspended
 from cortex.domain.effect import NotSentError
 from cortex.domain.errors import CortexError, ForbiddenError
 from tests.mcp.conftest import AgentJob, listed, wanted
@@ -129,7 +133,7 @@ async def test_call_fails_when_the_server_goes_away(
     terms = McpServer(url=server.url)
     async with sessions.lend(wanted(folder, terms)) as session:
         server.reply = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"
-        with pytest.raises(Exception, match="Server returned an error response"):
+        with pytest.raises(Exception, match="answered with status 503"):
             await session.call("echo", {"text": "a"})
 
 
@@ -149,3 +153,58 @@ async def test_server_that_has_restarted_gets_a_new_session(
     assert second == "a"
     assert len(again.record.outcomes) == 2
     await job.toolbox.close()
+
+
+async def called_again(folder: Path, server: HttpMcpServer, change: Any) -> tuple[AgentJob, str]:
+    """Have another job call a tool in a session that has begun before `change`."""
+    job = AgentJob(folder, {"notes": McpServer(url=server.url)})
+    turn = calls(("notes__echo", {"text": "a"}))
+    await job.run(Script([turn, says("done")]))
+    change()
+    again = AgentJob(folder, job.servers, toolbox=job.toolbox, specs=job.specs)
+    script = Script([turn, says("done")])
+    try:
+        await again.run(script)
+    finally:
+        await job.toolbox.close()
+    return again, script.last_results[0]
+
+
+async def test_call_that_cannot_reach_the_server_was_not_made(
+    folder: Path, server: HttpMcpServer
+) -> None:
+    job, result = await called_again(folder, server, server.running.cancel)
+    assert "tool 'notes.echo': MCP server 'notes' cannot be reached" in result
+    (reason,) = job.record.outcomes
+    assert str(reason).startswith("NotSentError: ")
+
+
+def replying(server: HttpMcpServer, status: int, text: str = "") -> Callable[[], None]:
+    reply = f"HTTP/1.1 {status} No\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+    return lambda: setattr(server, "reply", reply)
+
+
+@pytest.mark.parametrize("text", ["", '{"error": "invalid_token"}'])
+async def test_call_that_was_refused_by_its_status_was_not_made(
+    folder: Path, server: HttpMcpServer, text: str
+) -> None:
+    job, result = await called_again(folder, server, replying(server, 401, text))
+    assert "'notes.echo' was refused by its server: answered with status 401" in result
+    (reason,) = job.record.outcomes
+    assert "status 401" in str(reason)
+
+
+async def test_call_that_a_server_failed_in_is_left_to_people_with_the_status(
+    folder: Path, server: HttpMcpServer
+) -> None:
+    with pytest.raises(Suspended, match="its server failed: answered with status 503"):
+        await called_again(folder, server, replying(server, 503))
+
+
+async def test_error_of_the_protocol_beside_a_status_is_shown(
+    folder: Path, server: HttpMcpServer
+) -> None:
+    error = {"code": -32_602, "message": "no such note"}
+    text = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
+    _, result = await called_again(folder, server, replying(server, 400, text))
+    assert "'notes.echo' was refused by its server: no such note" in result

@@ -5,11 +5,13 @@ certificates are those of `cortex.http_client`. A redirect is never followed, an
 into a header on the way out, for the hosts that it is meant for.
 """
 
+import secrets as random_secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import orjson
 
 from cortex.agent.mcp.rate import Rate
 from cortex.agent.mcp.stdio import MESSAGE_MAX
@@ -20,7 +22,7 @@ from cortex.domain.effect import NotSentError
 from cortex.domain.errors import CortexError, UnavailableError
 from cortex.domain.failure import Failure
 from cortex.http_client.addresses import AllowedAddresses, resolve
-from cortex.http_client.client import origin_of
+from cortex.http_client.client import SERVER_ERROR, UNSETTLED_STATUSES, origin_of
 from cortex.http_client.proxies import Proxies, library_proxy, require_public
 from cortex.http_client.redirects import not_followed
 from cortex.http_client.tls import trusted
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 CONNECT_S: Final = 10.0
+NOT_SENT: Final = -random_secrets.randbelow(1 << 48) - (1 << 16)
+"""The code of the error that stands for a call that did not leave the pod: no server knows it."""
+REFUSAL_MAX: Final = 65_536
+"""Bytes of an answer with an error status that are read."""
+NOT_DONE: Final = -32_600
+FAILED: Final = -32_603
+"""The protocol's codes for a request that is refused, and for a server that has failed."""
 OK: Final = 200
 REFUSED: Final = 400
 NOT_FOUND: Final = 404
@@ -97,6 +106,8 @@ class _Guarded:
             self.trouble.error = UnavailableError(f"broke off: {reason}")
             raise
         except CortexError as error:
+            if not isinstance(error, RefusedError) and await _is_call(request):
+                return _error(NOT_SENT, error.message)
             self.trouble.error = error
             raise httpx2.ConnectError(error.message) from error
 
@@ -127,7 +138,7 @@ class _Guarded:
             )
             try:
                 response = await way.handle_async_request(sent)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
                 refusal = error
                 continue
             return await self._judged(request, response)
@@ -143,6 +154,8 @@ class _Guarded:
             await response.aclose()
             reason = not_followed(str(request.url), response.headers["location"])
             raise RefusedError(f"answered with status {status}: {reason}", status=status)
+        if status >= REFUSED and status != NOT_FOUND and await _is_call(request):
+            return await _refusal(response)
         is_usual = request.method != "POST" or status in (NOT_FOUND, NOT_ALLOWED)
         if status >= REFUSED and not is_usual:
             self.trouble.error = RefusedError(f"answered with status {status}", status=status)
@@ -170,6 +183,49 @@ class _Guarded:
     async def close(self) -> None:
         while self._ways:
             await self._ways.popitem()[1].aclose()
+
+
+async def _is_call(request: "httpx2.Request") -> bool:
+    """Return whether a request calls a tool."""
+    if request.method != "POST":
+        return False
+    message = orjson.loads(await request.aread())
+    return isinstance(message, dict) and message.get("method") == "tools/call"
+
+
+async def _refusal(response: "httpx2.Response") -> "httpx2.Response":
+    """Return the answer to a refused call with its status, unless it is an error of the protocol.
+
+    The library knows one text for all statuses.
+    """
+    import httpx2  # noqa: PLC0415 -- with the library only
+
+    body, status = bytearray(), response.status_code
+    try:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > REFUSAL_MAX:
+                break
+        message = orjson.loads(body)
+        if isinstance(message, dict) and message.keys() >= {"jsonrpc", "error"}:
+            return httpx2.Response(status, json=message)
+    except (httpx2.TransportError, orjson.JSONDecodeError):
+        pass  # the status is enough
+    finally:
+        await response.aclose()
+    is_open = status >= SERVER_ERROR or status in UNSETTLED_STATUSES
+    return _error(FAILED if is_open else NOT_DONE, f"answered with status {status}")
+
+
+def _error(code: int, message: str) -> "httpx2.Response":
+    """Answer a call as an error of the protocol.
+
+    Without that, the library would end the session, or lose which of several calls it was.
+    """
+    import httpx2  # noqa: PLC0415 -- with the library only
+
+    error = {"code": code, "message": message}
+    return httpx2.Response(503, json={"jsonrpc": "2.0", "id": None, "error": error})
 
 
 @attrs.define

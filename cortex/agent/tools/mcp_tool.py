@@ -10,6 +10,7 @@ import trio
 
 from cortex.agent.mcp import content, schemas
 from cortex.agent.mcp.catalogue import ToolDefinition
+from cortex.agent.mcp.http import NOT_SENT
 from cortex.agent.mcp.questions import InputRequiredError, Question
 from cortex.agent.mcp.session import Session
 from cortex.agent.mcp.sessions import Sessions, Wanted
@@ -182,6 +183,9 @@ class McpTool:
             refusal = getattr(error, "error", None)  # the library's `ErrorData`
             if refusal is None:
                 raise self._odd(error) from error
+            if refusal.code == NOT_SENT:
+                text = f"tool {self.name!r}: MCP server {self.definition.server!r}"
+                raise NotSentError(f"{text} {refusal.message}", hint="try again later") from error
             if refusal.code == CLOSED:  # the session knows why
                 with trio.move_on_after(CLOSED_S):
                     await session.end.wait()  # noqa: ASYNC120 -- bounded

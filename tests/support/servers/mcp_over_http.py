@@ -36,6 +36,8 @@ class HttpMcpServer:
     as_events: bool = False
     restarts: int = 0
     """How often it has forgotten its sessions."""
+    running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled, it refuses connections, and has ended those it had."""
     server: _Told = attrs.field(
         default=attrs.Factory(lambda self: _Told(self.how), takes_self=True)
     )
@@ -111,5 +113,10 @@ async def open_server(nursery: trio.Nursery, *tools: Any, **fields: Any) -> Http
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     server = HttpMcpServer({"tools": tools}, port, **fields)
-    nursery.start_soon(trio.serve_listeners, server.serve, [listener])
+
+    async def serve() -> None:
+        with server.running:
+            await trio.serve_listeners(server.serve, [listener])
+
+    nursery.start_soon(serve)
     return server
