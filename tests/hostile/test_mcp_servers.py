@@ -11,12 +11,14 @@ import psutil
 import pytest
 import trio
 
+from cortex.agent.mcp import session as session_module
 from cortex.agent.mcp import sessions as sessions_module
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
-from cortex.domain.errors import CortexError, RejectedError, UnavailableError
+from cortex.domain.errors import CortexError, RejectedError, TimedOutError, UnavailableError
 from tests.mcp.conftest import scripted
+from tests.support.records.rows import new_id
 from tests.support.servers.web_server import open_server
 
 VALUE = "s3cret-t0ken-of-notes"
@@ -164,3 +166,50 @@ async def test_last_words_of_a_server_are_one_line_without_its_secret(
     assert "\n" not in caught.value.message
     assert "my token is" in caught.value.message
     assert VALUE not in caught.value.message
+
+
+# --- what it says besides its answers
+
+
+async def test_answers_to_nothing_and_requests_of_a_server_change_no_call(
+    sessions: Sessions, workspaces: Path
+) -> None:
+    wanted = of(workspaces, scripted("odd", "echo"))
+    refused = "[-32600, -32600]"
+    assert await text_of(sessions, wanted, "odd", "a") == f"a {refused}"
+    assert await text_of(sessions, wanted, "echo", "b") == "b"
+
+
+async def test_server_that_lists_its_tools_no_more_is_left(
+    sessions: Sessions, workspaces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "LIST_S", 0.1)
+    async with sessions.lend(of(workspaces, scripted("change_and_hang"))) as session:
+        await session.call("change_and_hang", {})
+        with pytest.raises(TimedOutError, match=r"did not list its tools within 0\.1 seconds"):
+            await session.list_anew()
+        assert session.has_ended
+
+
+async def test_descriptions_of_tools_are_bounded_in_memory(
+    sessions: Sessions, workspaces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "LISTED_BYTES_MAX", 5_000)
+    tools = [[f"t{number}", {"like": "echo", "title": "x" * 2_000}] for number in range(3)]
+    with pytest.raises(RejectedError, match="describes its tools with over"):
+        await text_of(sessions, of(workspaces, scripted(*tools, page=1)), "t0")
+
+
+async def test_process_that_a_server_leaves_behind_ends_with_it(
+    sessions: Sessions, workspaces: Path
+) -> None:
+    mark = new_id().hex
+    assert await text_of(sessions, of(workspaces, scripted("fork")), "fork", mark) == "forked"
+    assert left_behind(mark)
+    await sessions.close()
+    assert not left_behind(mark)
+
+
+def left_behind(mark: str) -> list[int]:
+    found = psutil.process_iter(["cmdline"])
+    return [each.pid for each in found if mark in (each.info["cmdline"] or ())]

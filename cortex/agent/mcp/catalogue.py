@@ -16,6 +16,8 @@ TOOLS_MAX: Final = 256
 """Of one server, after the agent's choice."""
 LISTED_MAX: Final = 4_096
 """Of one server, before that."""
+LISTED_BYTES_MAX: Final = 16 << 20
+"""Of one server's tools, which all jobs that share its session keep in memory."""
 TOOL_BYTES_MAX: Final = 65_536
 ALL_BYTES_MAX: Final = 524_288
 

@@ -24,7 +24,7 @@ from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.served import NOT_STARTED, Served, served, unseen
 from cortex.agent.mcp import http, stdio
-from cortex.agent.mcp.catalogue import LISTED_MAX
+from cortex.agent.mcp.catalogue import LISTED_BYTES_MAX, LISTED_MAX
 from cortex.agent.mcp.questions import OpenCall, Question
 from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
 from cortex.agent.secrets import Secrets
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 START_S: Final = 60.0
 """From its start to the list of its tools: some servers install themselves first."""
+LIST_S: Final = 30.0
+"""For its tools, after it has said that they changed."""
 EXIT_S: Final = 1.0
 """For a program that has closed its output to say how it ended."""
 LEAVE_S: Final = 3.0
@@ -90,6 +92,7 @@ class Session:
     """Why it ended, or could not begin."""
     users: int = 0
     used_at: float = attrs.field(factory=trio.current_time)
+    _listing: trio.Lock = attrs.field(factory=trio.Lock)
     _calls: set[OpenCall] = attrs.field(factory=set)
     _library: "ClientSession | None" = None
     _reason: str = ""
@@ -212,11 +215,17 @@ class Session:
         import mcp_types as types  # noqa: PLC0415 -- with the library only
 
         found: list[Any] = []
+        size = 0
         cursor: str | None = None
         while len(found) <= LISTED_MAX:
             params = None if cursor is None else types.PaginatedRequestParams(cursor=cursor)
             page = await library.list_tools(params=params)
             found += page.tools
+            size += sum(len(each.model_dump_json()) for each in page.tools)
+            if size > LISTED_BYTES_MAX:
+                most = LISTED_BYTES_MAX >> 20
+                message = f"MCP server {self.name!r} describes its tools with over {most} MiB"
+                raise RejectedError(message, hint="use a server with fewer tools")
             if not page.next_cursor or page.next_cursor == cursor:
                 return tuple(found)
             cursor = page.next_cursor
@@ -337,19 +346,33 @@ class Session:
             self._calls.discard(call)
         return result, call.asked
 
+    @property
+    def is_stale(self) -> bool:
+        """The list of tools may be another by now: see `list_anew`."""
+        return self.is_listed_anew or self._listing.locked()
+
     async def list_anew(self) -> None:
-        """Ask again for the tools after the server has said that they changed."""
-        if self._library is None or self.has_ended:
-            return
-        self.is_listed_anew = False
-        try:
-            self.listed = await self._list(self._library)
-        except CortexError:
-            raise
-        except Exception as error:
-            self.close()  # the next call begins another
-            raise self.error or self._error_of([error]) from error
-        self.noted.clear()
+        """Ask again for the tools after the server has said that they changed.
+
+        Raises the error of a server that does not list them within `LIST_S`; its session ends.
+        """
+        async with self._listing:
+            if self._library is None or self.has_ended or not self.is_listed_anew:
+                return
+            self.is_listed_anew = False
+            try:
+                with trio.fail_after(LIST_S):
+                    self.listed = await self._list(self._library)
+            except trio.TooSlowError:
+                self.close()
+                text = f"MCP server {self.name!r} did not list its tools within {LIST_S:g} seconds"
+                raise TimedOutError(text, scope="call", limit_s=LIST_S) from None
+            except Exception as error:
+                self.close()  # the next call begins another
+                if isinstance(error, CortexError):
+                    raise
+                raise self.error or self._error_of([error]) from error
+            self.noted.clear()
 
     def _error_of(self, errors: list[BaseException]) -> CortexError:
         """Return the error of a conversation as one line that names the server."""

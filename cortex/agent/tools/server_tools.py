@@ -197,7 +197,7 @@ class ServerTools:
 
     async def _noted(self, name: str, session: Session) -> list[KnownTool] | None:
         """Record what a server says, once for each session and change; None: that was done."""
-        if session.is_listed_anew:
+        if session.is_stale:
             await session.list_anew()
         elif self.agent in session.noted:
             return None

@@ -23,6 +23,7 @@ VERSION = "2025-11-25"
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+SAMPLE = {"messages": [], "maxTokens": 1}
 READS = {"readOnlyHint": True}
 
 
@@ -50,6 +51,11 @@ TOOLS: dict[str, dict[str, Any]] = {
     "picture": _tool("Return a picture.", NOTHING, annotations=READS),
     "ask": _tool("Ask for a title.", NOTHING),
     "change": _tool("Change the tools.", NOTHING, annotations=READS),
+    "change_and_hang": _tool(
+        "Change the tools, and list them no more.", NOTHING, annotations=READS
+    ),
+    "odd": _tool("Answer twice, and others, and ask for what no client offers.", TEXT),
+    "fork": _tool("Leave a process of its own behind.", TEXT, annotations=READS),
     "environment": _tool("Return the environment.", NOTHING, annotations=READS),
     "look": _tool("Return what a path holds.", TEXT, annotations=READS),
     "connect": _tool("Connect to a port of this machine.", TEXT, annotations=READS),
@@ -156,6 +162,8 @@ class Server:
 
     def list(self, number: Any, first: int) -> None:
         count = self.how.get("page", 1000)
+        if count == 0:
+            return
         more = {"nextCursor": str(first + count)} if first + count < len(self.tools) else {}
         self.send(id=number, result={"tools": self.tools[first : first + count], **more})
 
@@ -237,6 +245,42 @@ class Server:
         self.tools[0] = {**self.tools[0], "description": "Now it does something else."}
         self.send(method="notifications/tools/list_changed")
         self.answer(number, "changed")
+
+    def do_change_and_hang(self, number: Any, *_: Any) -> None:
+        self.how["page"] = 0
+        self.do_change(number)
+
+    def do_odd(self, number: Any, text: str, _: Any) -> None:
+        """Say what no server should."""
+        self.answer(number + 1, "of a call that nobody has made")
+        self.answer("none", "of an id of another kind")
+        self.send(id=None, result={})
+        asked: list[Any] = []
+
+        def answered(reply: dict[str, Any]) -> None:
+            asked.append(reply["error"]["code"])
+            if len(asked) == 2:
+                self.answer(number, f"{text} {asked}")
+                self.answer(number, "once more")
+
+        for method, params in (("sampling/createMessage", SAMPLE), ("roots/list", {})):
+            self.waiting[method] = answered
+            self.send(id=method, method=method, params=params)
+
+    def do_fork(self, number: Any, text: str, _: Any) -> None:
+        """Leave a process that belongs to nobody and holds none of the streams."""
+        runs, ends_at_exec = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                for each in range(3):
+                    os.close(each)
+                words = [sys.executable, "-c", "import time; time.sleep(600)", text]
+                os.execv(words[0], words)  # noqa: S606 -- a shell would change nothing
+            os._exit(0)
+        os.close(ends_at_exec)
+        os.read(runs, 1)
+        self.answer(number, "forked")
 
     def do_environment(self, number: Any, *_: Any) -> None:
         self.answer(number, json.dumps(dict(os.environ)))
