@@ -29,11 +29,16 @@ def asking(*messages: Any, ttl: CacheTtl = CacheTtl.FIVE_MINUTES, **fields: Any)
     return ModelRequest(model=MODEL, messages=turns, max_tokens=100, cache=ttl, **fields)
 
 
+START = {"id": "m", "type": "message", "role": "assistant", "model": MODEL, "content": []}
+
+
 @attrs.define
 class Gateway:
     """A Messages API that refuses some requests, and keeps the bodies of all."""
 
     refusal: Callable[[dict[str, Any]], str | None]
+    streamed: str | None = None
+    """The type of its errors if they come once the answer has begun."""
     bodies: list[dict[str, Any]] = attrs.field(factory=list)
     raw: list[bytes] = attrs.field(factory=list)
 
@@ -46,7 +51,13 @@ class Gateway:
             parse_call(request.body)
             message = self.refusal(body)
             if message is not None:
-                error = {"type": "invalid_request_error", "message": message}
+                error = {"type": self.streamed or "invalid_request_error", "message": message}
+                if self.streamed is not None:
+                    events = [{"type": "message_start", "message": START}]
+                    events.append({"type": "error", "error": error})
+                    lines = b"".join(b"data: %b\n\n" % orjson.dumps(each) for each in events)
+                    await wire.answer(200, "text/event-stream", lines)
+                    continue
                 await wire.answer(400, "application/json", orjson.dumps({"error": error}))
                 continue
             usage = {"input_tokens": 1, "output_tokens": 1}
@@ -58,9 +69,13 @@ class Gateway:
 @asynccontextmanager
 async def gateway(
     refusal: Callable[[dict[str, Any]], str | None] = lambda _: None,
+    *,
+    streamed: str | None = None,
 ) -> AsyncIterator[tuple[Gateway, AnthropicModel]]:
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, (made := Gateway(refusal)).converse, 0)
+        listeners = await nursery.start(
+            trio.serve_tcp, (made := Gateway(refusal, streamed)).converse, 0
+        )
         port = listeners[0].socket.getsockname()[1]
         client = AnthropicModel(standard(api_key=API_KEY, base_url=f"http://127.0.0.1:{port}"))
         yield made, client
@@ -122,6 +137,14 @@ async def test_a_server_that_refuses_marks_is_asked_without_them(
     assert len(server.bodies) == tries + 1  # the second call knows
     fields = server.bodies[-1].items()
     assert {name for name, value in fields if b"cache_control" in orjson.dumps(value)} == marks
+
+
+@pytest.mark.parametrize("streamed", ["invalid_request_error", "api_error", "BadRequestError"])
+async def test_a_refusal_inside_an_answer_counts_as_well(streamed: str) -> None:
+    """A gateway that has answered 200 before it asks its provider."""
+    async with gateway(_no_marks, streamed=streamed) as (server, client):
+        assert (await client.respond(asking("hi", system="s"))).text == "done"
+    assert len(server.bodies) == 3
 
 
 async def test_another_refusal_is_not_repeated() -> None:

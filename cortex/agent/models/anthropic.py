@@ -9,7 +9,7 @@ from cortex.agent.models import anthropic_errors
 from cortex.agent.models.anthropic_caching import Marking, Markings, marked
 from cortex.agent.models.client import CallLimits
 from cortex.agent.models.endpoint import Endpoint
-from cortex.agent.models.errors import ErrorEventError, ModelRejectedError
+from cortex.agent.models.errors import ErrorEventError
 from cortex.agent.models.events import AnswerDecoder
 from cortex.agent.models.failures import ApiError, ErrorReader
 from cortex.agent.models.neutral import blocks_of
@@ -124,7 +124,7 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
             mend=partial(self._weaken, request, marking),
         )
 
-    def _weaken(self, request: ModelRequest, marking: Marking, error: ModelRejectedError) -> bool:
+    def _weaken(self, request: ModelRequest, marking: Marking, error: Exception) -> bool:
         """Return whether a request is to be made again with weaker marks of its cached prefix."""
         is_marked = request.cache is not CacheTtl.OFF
         return is_marked and self._markings.weaken(request.model, marking, error)

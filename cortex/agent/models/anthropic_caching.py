@@ -20,7 +20,10 @@ MODELS_MAX: Final = 1_000
 MARK: Final = "cache_control"
 _UNMARKABLE: Final = frozenset({"thinking", "redacted_thinking"})
 _REFUSAL: Final = re.compile(rf"{MARK}|\bsystem(?:\.\d+)*: ")
-"""What a server that refuses the marks complains about: a marked system prompt is a list."""
+"""What a server that refuses the marks complains about: a marked system prompt is a list.
+
+Gateways report the first as errors of any kind, also once their answer has begun.
+"""
 
 
 class Marking(IntEnum):
@@ -45,7 +48,8 @@ class Markings:
     def weaken(self, model: str, used: Marking, error: Exception) -> bool:
         """Take a refusal of a request; return whether to make it again with weaker marks."""
         failure = failure_of(error)
-        if failure.code != "invalid_request" or not _REFUSAL.search(failure.message):
+        found = _REFUSAL.search(failure.message)
+        if found is None or (found[0] != MARK and failure.code != "invalid_request"):
             return False
         if used is Marking.NONE:  # refused for something else: marks are worth another try
             self._of.pop(model, None)

@@ -73,8 +73,8 @@ class Exchange:
     body: AbstractAsyncContextManager[Body]
     """Sends it; raises the SDK's errors."""
     reader: ErrorReader
-    mend: Callable[[ModelRejectedError], bool] = lambda _: False
-    """Returns whether a refused request, which was not paid for, is to be translated anew."""
+    mend: Callable[[ModelRejectedError | ModelUnavailableError], bool] = lambda _: False
+    """Returns whether a request that failed without an answer is to be translated anew."""
 
 
 class StreamingClient(ABC, Generic[Sdk]):
@@ -147,8 +147,8 @@ class StreamingClient(ABC, Generic[Sdk]):
             )
             try:
                 return await call.run(deadline)
-            except ModelRejectedError as error:
-                if not exchange.mend(error):
+            except (ModelRejectedError, ModelUnavailableError) as error:
+                if answer.has_content or not exchange.mend(error):
                     raise
 
     async def _loaded(self, request: ModelRequest, deadline: float, limits: CallLimits) -> Sdk:
