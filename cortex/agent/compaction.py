@@ -108,6 +108,12 @@ def summary_request(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str,
     return (*before, {**last, "content": [*blocks, block]})
 
 
+def _thinking_tokens(request: ModelRequest) -> int:
+    """Return what the model may think with: that counts as part of its answer."""
+    tokens = request.options.thinking
+    return tokens if isinstance(tokens, int) else 0
+
+
 def unusable(response: ModelResponse) -> str | None:
     """Return why a summary cannot be used; None if it can."""
     if response.stop_reason != "end_turn":
@@ -210,7 +216,7 @@ class Compactor:
         summing_up = attrs.evolve(
             request,
             messages=summary_request(old),
-            max_tokens=max(request.max_tokens, SUMMARY_TOKENS),
+            max_tokens=max(request.max_tokens, SUMMARY_TOKENS + _thinking_tokens(request)),
             output=None,
             options=attrs.evolve(request.options, stop_sequences=()),  # they would cut the summary
         )

@@ -293,3 +293,10 @@ def test_a_share_close_to_nothing_is_refused() -> None:
     text = "name: a\nmodel: m\nsystem: s\ncompaction: {at: 0.01}\n"
     with pytest.raises(UsageError, match=r"4: compaction.at must be 0, or from 0.1 to 0.95"):
         parse_agents(text, "a.yaml")
+
+
+async def test_a_summary_has_room_beside_the_thinking_of_the_model(run: Run) -> None:
+    model = Model([*_long(5), says("done")], says(SUMMARY))
+    await run(model, Record(), max_tokens=1_200, thinking=1_024)
+    (asked,) = model.summed_up
+    assert asked.max_tokens == 4_096 + 1_024
