@@ -30,9 +30,10 @@ ENDED: Final = frozenset({"end_turn", "tool_use"})
 MANY_IMAGES: Final = 20
 
 
-def container_block(container_id: str) -> Block:
+def container_block(container_id: str, expires_at: str | None) -> Block:
     """Return the block before an answer that names the container of its code."""
-    return {"type": CONTAINER, "id": container_id}
+    block = {"type": CONTAINER, "id": container_id}
+    return block if expires_at is None else {**block, "expires_at": expires_at}
 
 
 class CacheTtl(StrEnum):

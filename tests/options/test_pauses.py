@@ -1,5 +1,6 @@
 """Answers that the provider pauses while its own tools work."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ def text(said: str) -> dict[str, Any]:
 
 RUN = {"type": "code_execution_20260120", "name": "code_execution"}
 """Runs code that may search: its call stays open while those that it makes are answered."""
-BOX = {"type": "container", "id": "container_1"}
+BOX = {"type": "container", "id": "container_1", "expires_at": "2026-11-01T12:00:00Z"}
+ALIVE = datetime(2026, 11, 1, 11, 59, tzinfo=UTC)
+DEAD = datetime(2026, 11, 1, 12, 1, tzinfo=UTC)
 
 
 def run_code(number: int) -> dict[str, Any]:
@@ -68,7 +71,7 @@ def code_result(number: int) -> dict[str, Any]:
 
 def sent_of(harness: Cortex) -> dict[str, Any]:
     """The last request as the API gets it, if that takes it."""
-    sent = arguments_of(harness.model.requests[-1])
+    sent = arguments_of(harness.model.requests[-1], DEAD)
     assert refusal_of(sent) is None
     return sent
 
@@ -161,8 +164,10 @@ async def test_code_beside_an_own_call_goes_on_in_its_container(
     end = answer(newer, code_result(0), text("Found."), stop="max_tokens")
     harness.model.script([first, end, "And done."])
     await harness.run(agent(file), prompt="Look.")
-    assert arguments_of(harness.model.requests[1])["container"] == "container_1"
-    assert sent_of(harness)["container"] == "container_2"
+    first_sent, last_sent = harness.model.requests[1:]
+    assert arguments_of(first_sent, DEAD)["container"] == "container_1"
+    assert arguments_of(last_sent, ALIVE)["container"] == "container_2"
+    assert "container" not in sent_of(harness), "no call is open: a new one will do"
 
 
 def test_container_of_the_options_is_entered_again() -> None:
@@ -173,9 +178,10 @@ def test_container_of_the_options_is_entered_again() -> None:
         messages=[{"role": "user", "content": "hi"}, answer(BOX, text("so")).as_message()],
         options=ModelOptions(extra={"container": skills, "top_k": 4}),
     )
-    sent = arguments_of(request)
+    sent = arguments_of(request, ALIVE)
     assert sent["container"] == {**skills, "id": "container_1"}
     assert sent["extra_body"] == {"top_k": 4}
+    assert arguments_of(request, DEAD)["container"] == skills
 
 
 async def test_call_returns_the_parts_as_one_answer(harness: Cortex) -> None:

@@ -1,6 +1,7 @@
 """Complete answers of each API: text, calls, counts, and how the next request gives them back."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from cortex.domain.usage import Usage
 from tests.providers.conftest import APIS, asking, client_of
 from tests.support.servers.model_apis import ENCRYPTED, SIGNED, Turn, model_apis
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOOL = {
     "name": "add",
     "description": "Add two numbers.",
@@ -106,7 +108,7 @@ async def test_a_conversation_goes_on_with_another_provider(api: str, other: str
         response = await client.respond(asking(tools=(TOOL,)))
         messages = goes_on(response)
         if other == "anthropic":
-            sent = json.dumps(arguments_of(asking(messages=messages)))
+            sent = json.dumps(arguments_of(asking(messages=messages), NOW))
         else:
             async with client_of(other, apis) as second:
                 assert (await second.respond(asking(tools=(TOOL,), messages=messages))).text == "3"

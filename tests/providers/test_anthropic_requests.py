@@ -1,5 +1,6 @@
 """What a request becomes for the Messages API: options, output format, blocks of others."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ TOOL = {"name": "add", "description": "Add.", "input_schema": {"type": "object"}
 
 
 PLAIN = ModelOptions()
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def asked(options: ModelOptions = PLAIN, **fields: Any) -> dict[str, Any]:
     given = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, **fields}
-    return arguments_of(ModelRequest(model="m", options=options, **given))
+    return arguments_of(ModelRequest(model="m", options=options, **given), NOW)
 
 
 def test_a_request_without_options_has_only_its_own_fields() -> None:

@@ -57,7 +57,7 @@ class ModelAnswer:
         """The last call whose arguments came as a value, not as text in deltas."""
         self._half = ""
         """The first half of a surrogate pair, until `on_text` can get both."""
-        self._container: str | None = None
+        self._container: Block | None = None
         """Where the server's own tools have run code: their work goes on only there."""
         self._stop_reason: str | None = None
         self._early_reason: str | None = None
@@ -132,7 +132,7 @@ class ModelAnswer:
                 "malformed_answer", f"a block is malformed: {error!r}"
             ) from error
         blocks = tuple(self._blocks)
-        container = [] if self._container is None else [container_block(self._container)]
+        container = [] if self._container is None else [self._container]
         reason = self._stop_reason or self._implied_reason()
         if reason not in ENDED and self._given is not None and self._given is _last(blocks):
             _doubt(self._given)
@@ -219,9 +219,12 @@ class ModelAnswer:
 
     def _keep(self, container: object) -> None:
         """Take the container of an answer, if there is one: at its beginning, or at its end."""
-        given = container.get("id") if isinstance(container, dict) else None
+        if not isinstance(container, dict):
+            return
+        given, end = container.get("id"), container.get("expires_at")
         if given and isinstance(given, str):
-            self._container = joined_text(given)
+            expires_at = joined_text(end) if isinstance(end, str) else None
+            self._container = container_block(joined_text(given), expires_at)
 
     def _is_repeated(self, message_id: str) -> bool:
         """Return whether a second message_start repeats the first, rather than starting anew.

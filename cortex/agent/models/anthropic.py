@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,7 +99,8 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
         from cortex.agent.models.http import timeout_of  # noqa: PLC0415 -- as above
 
         marking = self._markings.of(request.model)
-        arguments = marked(arguments_of(request), request.cache, marking)
+        now = datetime.fromtimestamp(self._unix_ms() / 1000, UTC)
+        arguments = marked(arguments_of(request, now), request.cache, marking)
 
         @asynccontextmanager
         async def body() -> AsyncIterator[Body]:
@@ -133,8 +135,8 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
 # --- a request
 
 
-def arguments_of(request: ModelRequest) -> dict[str, Any]:
-    """Return the arguments of the SDK for a request."""
+def arguments_of(request: ModelRequest, now: datetime) -> dict[str, Any]:
+    """Return the arguments of the SDK for a request. `now` is the wall clock."""
     options = request.options
     tools = [*request.tools, *options.server_tools]
     optional = {
@@ -145,7 +147,7 @@ def arguments_of(request: ModelRequest) -> dict[str, Any]:
         "thinking": _thinking(options),
         "output_config": _output_config(options, request.output),
         "metadata": dict(options.metadata),
-        "container": _container(request),
+        "container": _container(request, now),
         "extra_body": _extra(options),
     }
     return {
@@ -169,14 +171,31 @@ def _is_container(block: Mapping[str, Any]) -> bool:
     return block.get("type") == CONTAINER
 
 
-def _container(request: ModelRequest) -> Any:
-    """Return where the conversation's code runs: the API refuses pending calls without it."""
-    blocks = (each for message in request.messages for each in blocks_of(message, PROVIDER))
-    found = [each["id"] for each in blocks if _is_container(each)]
+def _container(request: ModelRequest, now: datetime) -> Any:
+    """Return where the conversation's code runs: the API refuses open calls without it.
+
+    Else only while it is alive: the API fails for containers that it has given up, after days at
+    most, and makes a new one where none is named.
+    """
+    blocks = [each for message in request.messages for each in blocks_of(message, PROVIDER)]
+    last = next((each for each in reversed(blocks) if _is_container(each)), None)
+    asked = {each.get("id") for each in blocks if each["type"] == "server_tool_use"}
+    answered = {each.get("tool_use_id") for each in blocks}
+    is_used = last is not None and (bool(asked - answered) or now < _end_of(last))
+    used = last["id"] if last is not None and is_used else None
     given = request.options.extra.get(CONTAINER)
     if isinstance(given, Mapping):  # what is loaded into it, such as skills
-        return {**given, **({"id": found[-1]} if found and "id" not in given else {})}
-    return given or (found[-1] if found else None)
+        return {**({} if used is None else {"id": used}), **given}
+    return given or used
+
+
+def _end_of(container: Mapping[str, Any]) -> datetime:
+    """Return until when a container lives if nothing uses it; long ago if that is unknown."""
+    try:
+        end = datetime.fromisoformat(str(container.get("expires_at")))
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return end if end.tzinfo is not None else end.replace(tzinfo=UTC)
 
 
 def _tool_choice(options: ModelOptions, *, has_tools: bool) -> dict[str, Any] | None:

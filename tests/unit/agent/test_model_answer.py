@@ -182,12 +182,14 @@ def test_other_blocks_pass_through() -> None:
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_container_of_code_comes_before_the_answer(is_early: bool) -> None:
-    box = {"container": {"id": "container_1", "expires_at": "2026-12-01T00:00:00Z"}}
+    end = "2026-12-01T00:00:00Z"
+    box = {"container": {"id": "container_1", "expires_at": end, "skills": None}}
     start = {**START, "message": {**START["message"], **(box if is_early else {})}}
     delta, stop = ends("pause_turn")
     delta["delta"] |= {} if is_early else box
     blocks = answer_from(wire(start, *text("so"), delta, stop)).content
-    assert blocks == ({"type": "container", "id": "container_1"}, {"type": "text", "text": "so"})
+    kept = {"type": "container", "id": "container_1", "expires_at": end}
+    assert blocks == (kept, {"type": "text", "text": "so"})
     document = {"type": "message", "role": "assistant", "content": [], **box}
     whole = orjson.dumps({**document, "content": [blocks[1]], "stop_reason": "pause_turn"})
     assert answer_from(whole, kind="application/json").content == blocks
