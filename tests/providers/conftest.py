@@ -34,9 +34,10 @@ def endpoint_of(api: str, apis: ModelApis, *, key: str | None = KEY) -> Endpoint
 
 @asynccontextmanager
 async def client_of(
-    api: str, apis: ModelApis, *, key: str | None = KEY
+    api: str, apis: ModelApis, *, key: str | None = KEY, name: str | None = None
 ) -> AsyncIterator[StreamingClient[Any]]:
     endpoint = endpoint_of(api, apis, key=key)
+    endpoint = attrs.evolve(endpoint, name=name or endpoint.name)
     client: StreamingClient[Any] = (
         GoogleModel(endpoint) if api == "google" else OpenAIModel(endpoint)
     )

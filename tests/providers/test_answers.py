@@ -4,9 +4,11 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 
 from cortex.agent.models.anthropic import arguments_of
+from cortex.agent.models.neutral import given_back, signed
 from cortex.agent.models.repairs import AnswerRepairs
 from cortex.domain.model import ModelOptions, ModelResponse, OutputFormat
 from cortex.domain.usage import Usage
@@ -24,6 +26,8 @@ TOOL = {
     },
 }
 CALLS = (("add", {"a": 1, "b": 2}), ("add", {"a": 'ü \n "', "b": None}))
+
+EMPTY = ModelResponse(model="m", content=(), stop_reason="tool_use", usage=Usage(), message_id="i")
 
 
 def goes_on(response: ModelResponse) -> list[dict[str, Any]]:
@@ -118,6 +122,59 @@ async def test_a_conversation_goes_on_with_another_provider(api: str, other: str
         assert ENCRYPTED not in sent
         assert SIGNED not in sent
         assert '"provider"' not in sent
+
+
+@pytest.mark.parametrize("api", ["openai", "google"])
+async def test_thoughts_of_one_account_go_to_no_other(api: str) -> None:
+    """OpenAI: "The encrypted content … could not be verified" for those of another organisation."""
+    turns = (Turn(text="I add.", calls=CALLS, thinks=True), Turn(text="3"), Turn(text="4"))
+    async with (
+        model_apis(*turns) as apis,
+        client_of(api, apis) as client,
+        client_of(api, apis, name="team-b") as other,
+    ):
+        messages = goes_on(await client.respond(asking(tools=(TOOL,))))
+        await other.respond(asking(tools=(TOOL,), messages=messages))
+        await client.respond(asking(tools=(TOOL,), messages=messages))
+    assert apis.refused == []
+    thoughts = ENCRYPTED if api == "openai" else SIGNED
+    assert [thoughts in json.dumps(each) for each in apis.asked] == [False, False, True]
+
+
+def test_signatures_of_a_gateway_do_not_go_to_anthropic() -> None:
+    """The Messages API refuses thinking that another server has signed."""
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    call = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}}
+    answers = [
+        attrs.evolve(EMPTY, content=signed((thinking, call), "gateway")),
+        attrs.evolve(EMPTY, content=(thinking, call)),
+    ]
+    kinds = {}
+    for place, answer in enumerate(answers):
+        messages = goes_on(answer)
+        for name, given in (
+            ("anthropic", messages),
+            ("gateway", given_back(messages, "gateway", "anthropic")),
+        ):
+            sent = arguments_of(asking(messages=given), NOW)["messages"][1]["content"]
+            assert not any("provider" in each for each in sent)
+            kinds[name, place] = [each["type"] for each in sent]
+    assert kinds == {
+        ("anthropic", 0): ["tool_use"],
+        ("gateway", 0): ["thinking", "tool_use"],
+        ("anthropic", 1): ["thinking", "tool_use"],
+        ("gateway", 1): ["tool_use"],
+    }
+
+
+async def test_reasoning_that_was_not_encrypted_is_left_out() -> None:
+    """Servers that resemble OpenAI's may not encrypt it; by its id alone nobody can find it."""
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "provider": "the_openai"}
+    call = {"type": "tool_use", "id": "call_1", "name": "add", "input": {}}
+    messages = goes_on(attrs.evolve(EMPTY, content=(reasoning, call)))
+    async with model_apis(Turn(text="ok")) as apis, client_of("openai", apis) as client:
+        await client.respond(asking(tools=(TOOL,), messages=messages))
+    assert apis.refused == []
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -1,4 +1,9 @@
-"""The messages of a record for one provider: without what only others understand."""
+"""The messages of a record for one provider: without what only others understand.
+
+Thoughts are encrypted or signed for the account, or by the server, that had them: another one of
+the same provider refuses them. So a named endpoint of the settings is a provider of its own in the
+record.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -15,6 +20,36 @@ def is_for(block: Mapping[str, Any], provider: str) -> bool:
     if PROVIDER not in block and block.get("type") in NEUTRAL:
         return True
     return str(block.get(PROVIDER, DEFAULT)) == provider
+
+
+def signed(content: Sequence[Block], endpoint: str) -> tuple[Block, ...]:
+    """Return an answer's blocks for the record: those of its own belong to a named endpoint."""
+    return tuple(
+        block
+        if PROVIDER not in block and block.get("type") in NEUTRAL
+        else {**block, PROVIDER: endpoint}
+        for block in content
+    )
+
+
+def given_back(
+    messages: Sequence[Mapping[str, Any]], endpoint: str, provider: str
+) -> tuple[Mapping[str, Any], ...]:
+    """Return messages of the record as those of a provider, for its named endpoint."""
+
+    def given(block: Block) -> Block | None:
+        if PROVIDER not in block:
+            return block if block.get("type") in NEUTRAL else None
+        if block[PROVIDER] != endpoint:
+            return None
+        return {**block, PROVIDER: provider}
+
+    return tuple(
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": [each for each in map(given, message["content"]) if each]}
+        for message in messages
+    )
 
 
 def blocks_of(message: Mapping[str, Any], provider: str) -> list[Block]:

@@ -82,11 +82,16 @@ def _items(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
                 yield _assistant(block["text"], blocks[place + 1 : place + 2])
             case "text" | "image" | "document":
                 content.append(_input(block))
-            case kind if kind != MESSAGE:
+            case kind if kind != MESSAGE and _is_whole(block):
                 fields = ITEM_FIELDS.get(kind, tuple(block))
                 yield {name: block[name] for name in fields if name in block}
     if content:
         yield {"role": role, "content": content}
+
+
+def _is_whole(block: Block) -> bool:
+    """Return whether the API can read an item: of reasoning that it did not encrypt it has none."""
+    return block["type"] != "reasoning" or any(map(block.get, ("encrypted_content", "content")))
 
 
 def _assistant(text: str, following: Sequence[Block]) -> dict[str, Any]:

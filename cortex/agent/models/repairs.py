@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import attrs
 
+from cortex.domain.model import PROVIDER
 from cortex.domain.redaction import was_redacted
 
 NAME_CHARS_MAX: Final = 64
@@ -86,7 +87,8 @@ class AnswerRepairs:
     def _repaired(self, block: Mapping[str, Any], place: str) -> dict[str, Any] | None:
         """Return one block as the API takes it; None if it cannot go back."""
         kind = str(block.get("type"))
-        fresh = {name: block[name] for name in _FIELDS.get(kind, block) if name in block}
+        fields = (*_FIELDS[kind], PROVIDER) if kind in _FIELDS else tuple(block)
+        fresh = {name: block[name] for name in fields if name in block}
         if kind == "tool_use":
             use_id = self._id(block, f"toolu_{place}", _ID)
             return {**fresh, "id": use_id, "name": tool_name(block), "input": _input(block)}

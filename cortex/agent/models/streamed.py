@@ -25,6 +25,7 @@ from cortex.agent.models.errors import (
     ModelUnavailableError,
 )
 from cortex.agent.models.failures import ErrorReader, Headers, translate
+from cortex.agent.models.neutral import given_back, signed
 from cortex.domain.clock import system_chance
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import CLIENT_NOT_LOADED, CallFailure
@@ -135,6 +136,9 @@ class StreamingClient(ABC, Generic[Sdk]):
             model=request.model, on_text=on_text, on_open=on_open, on_usage=on_usage
         )
         named = request if name is None else attrs.evolve(request, model=name)
+        if self.endpoint.is_named:
+            own = given_back(named.messages, self.endpoint.name, self.endpoint.kind)
+            named = attrs.evolve(named, messages=own)
         while True:
             exchange = self._exchange(sdk, named, limits)
             call = _StreamedCall(
@@ -146,10 +150,17 @@ class StreamingClient(ABC, Generic[Sdk]):
                 unix_ms=self._unix_ms,
             )
             try:
-                return await call.run(deadline)
+                response = await call.run(deadline)
             except (ModelRejectedError, ModelUnavailableError) as error:
                 if answer.has_content or not exchange.mend(error):
                     raise
+            else:
+                return self._signed(response)
+
+    def _signed(self, response: ModelResponse) -> ModelResponse:
+        if not self.endpoint.is_named:
+            return response
+        return attrs.evolve(response, content=signed(response.content, self.endpoint.name))
 
     async def _loaded(self, request: ModelRequest, deadline: float, limits: CallLimits) -> Sdk:
         """Return the client once the SDK is imported: the call's clock runs meanwhile."""

@@ -183,7 +183,7 @@ def _strict(schema: Any, path: tuple[str, ...]) -> Iterator[str]:
             yield f"Invalid schema: In context={path}, '{name}' is not permitted."
 
 
-def _items(items: Any) -> Iterator[str]:  # noqa: C901 -- a case for each type of item
+def _items(items: Any) -> Iterator[str]:  # noqa: C901, PLR0912 -- a case for each type of item
     open_calls: list[str] = []
     for place, item in enumerate(items):
         kind = item.get("type", "message")
@@ -204,6 +204,11 @@ def _items(items: Any) -> Iterator[str]:  # noqa: C901 -- a case for each type o
                 else:
                     open_calls.remove(item["call_id"])
             case "reasoning":
+                if not item.get("encrypted_content"):
+                    yield (
+                        f"Item with id '{item['id']}' not found. Items are not persisted when "
+                        "`store` is set to false."
+                    )
                 following = items[place + 1 : place + 2]
                 if not following or following[0].get("role") == "user":
                     yield (
