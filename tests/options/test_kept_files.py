@@ -1,9 +1,11 @@
 """Files in the database: once for each lineage and content, within a bound, copied with it."""
 
+import asyncio
 from collections.abc import Iterator
 from hashlib import sha256
 from uuid import UUID
 
+import asyncpg
 import orjson
 import pytest
 
@@ -13,10 +15,11 @@ from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
 from cortex.store import files
 from tests.options.files import png
+from tests.support.eventually import eventually
 from tests.support.records.ended import an_ended_job
 from tests.support.records.rows import new_id
 from tests.support.servers.kept_sessions import kept_session
-from tests.support.servers.postgres import sql
+from tests.support.servers.postgres import database_of, run_asyncio, sql
 
 PHOTO = png(2, 2)
 DIGEST = sha256(PHOTO).hexdigest()
@@ -47,6 +50,36 @@ def test_file_is_kept_once_for_each_lineage(store: Session, database: str) -> No
     assert sql(database, COUNT)[0]["n"] == 2
     assert store(files.content, lineage_id=one, sha256=DIGEST) == PHOTO
     assert store(files.content, lineage_id=new_id(), sha256=DIGEST) is None
+
+
+def test_file_that_two_calls_keep_at_once_is_kept(store: Session, database: str) -> None:
+    """Calls of one turn run at once, and may return the same picture."""
+    job_id = new_id()
+    waiting = "SELECT FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'"
+
+    async def run() -> None:
+        other = await asyncpg.connect(database)
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(
+            "INSERT INTO cortex.job_file (job_id, sha256, media_type, size, content) "
+            "VALUES ($1, $2, 'image/png', $3, $4)",
+            job_id,
+            bytes.fromhex(DIGEST),
+            len(PHOTO),
+            PHOTO,
+        )
+        second = asyncio.create_task(asyncio.to_thread(keep, store, job_id))
+        here = database_of(database)
+        await asyncio.to_thread(
+            eventually, lambda: bool(sql(database, waiting, here)), what="the second waits"
+        )
+        await transaction.commit()
+        await second
+        await other.close()
+
+    run_asyncio(run)
+    assert sql(database, COUNT)[0]["n"] == 1
 
 
 def test_files_of_a_job_are_bounded(store: Session, database: str) -> None:
