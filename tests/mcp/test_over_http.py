@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from cortex.agent.mcp import http
+from cortex.agent.mcp.library_logs import RECORDS_MAX
 from cortex.agent.mcp.sessions import Sessions
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
@@ -208,3 +209,28 @@ async def test_error_of_the_protocol_beside_a_status_is_shown(
     text = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
     _, result = await called_again(folder, server, replying(server, 400, text))
     assert "'notes.echo' was refused by its server: no such note" in result
+
+
+NOTE = b'data: {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}'
+
+
+@pytest.mark.parametrize(
+    "flood, reason",
+    [
+        (NOTE + b"\n\n", "5,000 messages"),
+        (NOTE + b"\r\n\r\n", "5,000 messages"),
+        (b": " + b"x" * 1_000_000 + b"\n", "128 MiB"),
+    ],
+)
+async def test_server_that_floods_is_left_and_fills_no_log(
+    folder: Path, server: HttpMcpServer, flood: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.flood = flood * 50
+    sessions = Sessions()
+    async with sessions.lend(wanted(folder, McpServer(url=server.url))) as session:
+        with trio.fail_after(10):
+            await session.end.wait()
+        assert session.error is not None
+        assert session.error.message == f"MCP server 'notes' sent {reason} within 10 seconds"
+    assert len(caplog.records) <= RECORDS_MAX
+    await sessions.close()

@@ -5,8 +5,9 @@ certificates are those of `cortex.http_client`. A redirect is never followed, an
 into a header on the way out, for the hosts that it is meant for.
 """
 
+import re
 import secrets as random_secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,14 +67,22 @@ class Trouble:
 
 @asynccontextmanager
 async def message_streams(
-    server: McpServer, secrets: Secrets, trouble: Trouble, *, quiet_s: float
+    server: McpServer,
+    secrets: Secrets,
+    trouble: Trouble,
+    *,
+    quiet_s: float,
+    on_end: Callable[[str], None],
 ) -> "AsyncIterator[TransportStreams]":
-    """Lend the streams that a session of the library works on; `quiet_s` without any byte."""
+    """Lend the streams that a session of the library works on; `quiet_s` without any byte.
+
+    `on_end` gets the reason when the server has to be left.
+    """
     import httpx2  # noqa: PLC0415 -- with the library only
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
     url = server.url or ""
-    transport = _Guarded(headers=server.headers, secrets=secrets, trouble=trouble)
+    transport = _Guarded(headers=server.headers, secrets=secrets, trouble=trouble, on_end=on_end)
     timeout = httpx2.Timeout(quiet_s, connect=CONNECT_S)
     client = httpx2.AsyncClient(transport=_library(transport), timeout=timeout, trust_env=False)
     async with (
@@ -90,6 +99,7 @@ class _Guarded:
     headers: Mapping[str, str]
     secrets: Secrets
     trouble: Trouble
+    on_end: Callable[[str], None]
     rate: Rate = attrs.field(factory=Rate)
     _allowed: AllowedAddresses = attrs.field(factory=AllowedAddresses.of_environment)
     _proxies: Proxies = attrs.field(factory=Proxies.of_environment)
@@ -161,7 +171,11 @@ class _Guarded:
             self.trouble.error = RefusedError(f"answered with status {status}", status=status)
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         body: Any = response.stream
-        stream = body if is_stream else _Capped(aiter(body), self.trouble)
+        stream = (
+            _Events(aiter(body), self.rate, self.on_end)
+            if is_stream
+            else _Capped(aiter(body), self.trouble)
+        )
         return httpx2.Response(
             status,
             headers=response.headers,
@@ -249,6 +263,36 @@ class _Capped:
             self.trouble.error = UnavailableError(text)
             raise httpx2.StreamError(text)
         return chunk
+
+
+@attrs.define
+class _Events:
+    """A body of events without an end, of bounded speed."""
+
+    chunks: AsyncIterator[bytes]
+    rate: Rate
+    on_end: Callable[[str], None]
+    _tail: bytes = b""
+    """The line breaks at the end of the chunk before."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        import httpx2  # noqa: PLC0415 -- with the library only
+
+        chunk = await anext(self.chunks)
+        events = len(_EVENT_END.findall(self._tail + chunk))
+        self._tail = b"\n" if chunk.endswith((b"\n", b"\r")) else b""
+        try:
+            self.rate.add(events, size=len(chunk))
+        except UnavailableError as error:
+            self.on_end(error.message)
+            raise httpx2.StreamError(error.message) from error
+        return chunk
+
+
+_EVENT_END: Final = re.compile(rb"\n\r?\n|\r\r")
 
 
 def _library(guarded: _Guarded) -> "httpx2.AsyncBaseTransport":

@@ -25,6 +25,7 @@ from cortex.agent.confinement.quota import Quota
 from cortex.agent.confinement.served import NOT_STARTED, Served, served, unseen
 from cortex.agent.mcp import http, stdio
 from cortex.agent.mcp.catalogue import LISTED_BYTES_MAX, LISTED_MAX
+from cortex.agent.mcp.library_logs import bound_library_logs
 from cortex.agent.mcp.questions import OpenCall, Question
 from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
 from cortex.agent.secrets import Secrets
@@ -238,10 +239,16 @@ class Session:
     async def _streams(self) -> "AsyncIterator[TransportStreams]":
         if self.terms.url is not None:
             streams = http.message_streams(
-                self.terms, self.secrets, self._trouble, quiet_s=self.terms.timeout
+                self.terms,
+                self.secrets,
+                self._trouble,
+                quiet_s=self.terms.timeout,
+                on_end=self._note,
             )
-            async with streams as lent:
+            async with streams as lent, trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_over)
                 yield lent
+                nursery.cancel_scope.cancel()
             return
         async with self._program() as program:
             try:
@@ -409,6 +416,7 @@ def _load() -> None:
             importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"{MISSING}: {error.name}", hint=EXTRA) from error
+    bound_library_logs()
 
 
 def _made(folder: Path) -> Path:

@@ -117,6 +117,7 @@ async def _read(
     with to_session:
         try:
             while chunk := await stdout.receive_some(READ_BYTES):
+                rate.add(0, size=len(chunk))
                 for line in lines.add(bytes(chunk)):
                     message = _message(line)
                     rate.add()

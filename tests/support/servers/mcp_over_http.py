@@ -34,6 +34,8 @@ class HttpMcpServer:
     """The headers of each, with `:method`."""
     reply: bytes | None = None
     as_events: bool = False
+    flood: bytes | None = None
+    """A stream of events without an end, which answers a GET."""
     restarts: int = 0
     """How often it has forgotten its sessions."""
     running: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -57,6 +59,10 @@ class HttpMcpServer:
                     continue
                 received = b""
                 self.requests.append(headers)
+                if self.flood is not None and headers[":method"] == "GET":
+                    await stream.send_all(_EVENTS)
+                    while True:
+                        await stream.send_all(self.flood)
                 await stream.send_all(self._answer(headers, body))
         except trio.BrokenResourceError:
             return
@@ -91,6 +97,9 @@ class HttpMcpServer:
             text = "".join(f"data: {json.dumps(each)}\n\n" for each in self.server.sent)
             return _reply(200, text, kind="text/event-stream", session=self.session)
         return _reply(200, json.dumps(self.server.sent[-1]), session=self.session)
+
+
+_EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
 
 def _headers(head: bytes) -> dict[str, str]:
