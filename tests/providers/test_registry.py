@@ -152,6 +152,25 @@ def test_the_guides_tables_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert models.capabilities("team-b:gpt-x").images
 
 
+@pytest.mark.parametrize(
+    "model, has_mode",
+    [
+        ("claude-sonnet-4-20250514", False),
+        ("claude-3-7-sonnet-20250219", False),
+        ("claude-opus-4-1-20250805", True),
+        ("claude-haiku-4-5", True),
+        ("claude-sonnet-5", True),
+        ("openai:gpt-4-turbo", False),
+        ("openai:gpt-4.1", True),
+        ("openai:gpt-4o", True),
+    ],
+)
+def test_models_from_before_structured_outputs_give_them_to_a_tool(
+    model: str, has_mode: bool
+) -> None:
+    assert Models().capabilities(model).output is has_mode
+
+
 def test_a_key_is_in_no_text_of_an_endpoint() -> None:
     settings = model_endpoints('b = {kind = "openai", api_key = {env = "B_KEY"}}')
     (endpoint,) = endpoints_of(settings, {"B_KEY": "sk-secret"})

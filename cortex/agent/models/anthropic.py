@@ -39,6 +39,11 @@ FILES_MAX: Final = 600
 FILES_MAX_OF_SMALL: Final = 100
 SMALL_WINDOW: Final = 200_000
 SIDE_OF_MANY: Final = 2_000
+WITHOUT_OUTPUT: Final = (
+    *("claude-2", "claude-3", "claude-opus-4-0", "claude-opus-4-2", "claude-sonnet-4-0"),
+    "claude-sonnet-4-2",
+)
+"""The beginning of the names of models from before structured outputs, such as -4-20250514."""
 _OK: Final = 200
 
 
@@ -80,10 +85,15 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
         return PROVIDER
 
     def capabilities(self, model: str) -> Capabilities:
-        """Its pages on vision and PDF support: fewer files for models with a small window."""
+        """See its pages on vision, PDF support and structured outputs."""
         window = window_of(model)
         most = FILES_MAX if window is None or window > SMALL_WINDOW else FILES_MAX_OF_SMALL
-        return Capabilities(images_max=most, pages_max=most, side_of_many=SIDE_OF_MANY)
+        return Capabilities(
+            images_max=most,
+            pages_max=most,
+            side_of_many=SIDE_OF_MANY,
+            output=not model.startswith(WITHOUT_OUTPUT),
+        )
 
     def _make(self) -> "AsyncAnthropic":
         return _make_client(self.endpoint)

@@ -33,6 +33,8 @@ DEFAULT_URL: Final = "https://api.openai.com/v1"
 NO_KEY: Final = "none"
 """Sent to an endpoint without a key, such as a server on this machine: the SDK sends something."""
 _HOST: Final = "api.openai.com"
+WITHOUT_OUTPUT: Final = ("gpt-3.5", "gpt-4-")
+"""The beginning of the names of models from before its structured outputs."""
 _OK: Final = 200
 
 
@@ -45,10 +47,13 @@ class OpenAIModel(StreamingClient["AsyncOpenAI"]):
     def provider_of(self, model: str) -> str:  # noqa: ARG002 -- all of them
         return PROVIDER
 
-    def capabilities(self, model: str) -> Capabilities:  # noqa: ARG002 -- no list of models
+    def capabilities(self, model: str) -> Capabilities:
         # Servers that only resemble OpenAI's seldom take documents.
         is_openai = self.endpoint.base_url is None or _HOST in self.endpoint.base_url
-        return Capabilities(documents=is_openai or self.endpoint.api == "responses")
+        return Capabilities(
+            documents=is_openai or self.endpoint.api == "responses",
+            output=not (is_openai and model.startswith(WITHOUT_OUTPUT)),
+        )
 
     def _make(self) -> "AsyncOpenAI":
         return _make_client(self.endpoint)
