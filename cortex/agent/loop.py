@@ -341,7 +341,7 @@ class _Run:
         policy = self._spec.on_stop.policy(stop)
         stopped = STOPPED.get(stop, f"stopped with {stop!r}")
         if policy == "ask":
-            await self._ctx.approve(
+            await self._ctx.approve_or_end(
                 f"{self._prefix}{number} {stop}",
                 detail={"model": self._spec.model, "answer": self._begun + response.text},
                 effect="the agent goes on",

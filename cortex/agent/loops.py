@@ -187,7 +187,7 @@ class LoopWatch:
         if loop.reaction is Reaction.ASK_MODEL:
             given = {"loop": loop.text}
             return Note(str(await self.ctx.group(step, partial(_advise, loop), given=given)))
-        decision = await self.ctx.approve(
+        decision = await self.ctx.approve_or_end(
             step,
             detail={
                 "agent": self.agent,

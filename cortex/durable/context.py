@@ -18,12 +18,12 @@ from uuid import UUID
 import attrs
 import trio
 
-from cortex.domain.approvals.approval import Risk
+from cortex.domain.approvals.approval import Follow, Risk
 from cortex.domain.approvals.defaults import EXPIRES_DEFAULT_S, RISK_DEFAULT
 from cortex.domain.control_flow import Suspended, together
 from cortex.domain.errors import InvalidValueError
 from cortex.domain.file import File
-from cortex.domain.job import StepKind
+from cortex.domain.job import RUN_AGENT, StepKind
 from cortex.domain.log_line import Level
 from cortex.domain.messages.message import check_key
 from cortex.domain.messages.topic import check_topic
@@ -37,7 +37,7 @@ from cortex.durable.calls import Caller
 from cortex.durable.codec import JSON, StepInput, as_json, input_of, refuse_unstorable
 from cortex.durable.effects import OwnEffect, Reconcile, takes_invocation
 from cortex.durable.files import keep_all, with_references
-from cortex.durable.gates import Decision, own_gate, refused
+from cortex.durable.gates import Decision, Gate, own_gate, refused
 from cortex.durable.generation import Generated
 from cortex.durable.job_log import write_line
 from cortex.durable.outputs import OutputCall, output_of
@@ -870,8 +870,24 @@ class Context:
             policy=reason,
             schema=schema,
         )
+        return self._agreed(name, gate, detail)
+
+    def approve_or_end(
+        self, name: str, *, detail: Mapping[str, Any], effect: str, reason: str
+    ) -> Coroutine[None, None, Decision]:
+        """Ask as `approve`, for an agent whose job ends without permission: people see that.
+
+        In another job than one of `run_agent` the error is the code's to handle.
+        """
+        follow: Follow = "fail" if self._attempt.claim.type == RUN_AGENT else "tell"
+        gate = Gate(effect=effect, policy=reason, on_deny=follow, on_expiry=follow)
+        return self._agreed(name, gate, detail)
+
+    def _agreed(
+        self, name: str, gate: Gate, detail: Mapping[str, Any] | None
+    ) -> Coroutine[None, None, Decision]:
         key = self._journal.key(name)
-        refuse_unstorable([effect, reason, schema], f"question {key!r}")
+        refuse_unstorable([gate.effect, gate.policy, gate.schema], f"question {key!r}")
 
         async def ask() -> Decision:
             decision = await self._outside.ask(gate, key, tool=None, arguments=dict(detail or {}))

@@ -27,6 +27,7 @@ REVERSIBLE: Final = {
     False: "cannot be undone",
     None: "whether it can be undone is unknown",
 }
+JOB_FAILS: Final = "the job fails"
 
 
 class Asking(Protocol):
@@ -67,12 +68,15 @@ def if_approved(approval: Approval) -> str:
 
 def if_denied(approval: Approval) -> str:
     """Describe the effect of denying."""
-    return f"{what(approval)} does not run; {_follows(approval, approval.on_deny)}"
+    follows = _follows(approval, approval.on_deny)
+    return follows if _ends(approval, follows) else f"{what(approval)} does not run; {follows}"
 
 
 def if_expired(approval: Approval) -> str:
     """Describe the effect of letting the request expire."""
     follows = _follows(approval, approval.on_expiry)
+    if _ends(approval, follows):
+        return f"{follows}; it counts as expired (not as denied)"
     return f"{what(approval)} does not run and counts as expired (not as denied); {follows}"
 
 
@@ -82,9 +86,14 @@ def _goes_on(approval: Approval) -> str:
     return f"{what(approval)} runs with exactly these arguments, once"
 
 
+def _ends(approval: Approval, follows: str) -> bool:
+    """Return whether nothing but the job itself depends on the answer."""
+    return approval.tool is None and follows == JOB_FAILS
+
+
 def _follows(approval: Approval, follow: str) -> str:
     if follow == "fail":
-        return "the job fails"
+        return JOB_FAILS
     if approval.agent_id is not None:
         return "the agent is informed and goes on"
     if approval.job_type == RUN_FLOW:

@@ -19,7 +19,7 @@ from cortex.domain.control_flow import Suspended
 from cortex.domain.errors import RejectedError, UsageError
 from cortex.domain.job import StepKind
 from tests.support.agent_turns import Script, Turn, calls, says
-from tests.support.records.factories import Record, a_context
+from tests.support.records.factories import Record, a_claim, a_context
 
 Turns = list[list[MadeCall]]
 
@@ -135,14 +135,16 @@ async def test_the_model_is_asked_to_change_its_way(run: Run) -> None:
     assert advice["text"].startswith("You go round in circles: tool 'look' with")
 
 
-async def test_people_are_asked_next(run: Run) -> None:
+@pytest.mark.parametrize("job_type, follows", [("run_agent", "fail"), ("shop", "tell")])
+async def test_people_are_asked_next(run: Run, job_type: str, follows: str) -> None:
     """With what the agent calls, and what that returns."""
     record = Record()
     with pytest.raises(Suspended) as caught:
-        await run(Script([LOOK] * 8), record)
+        await run(Script([LOOK] * 8), record, claim=a_claim(type=job_type))
     assert caught.value.waiting_on
     assert record.keys[-1] == "8 look"
     (request,) = caught.value.requests
+    assert (request.on_deny, request.on_expiry) == (follows, follows)
     assert orjson.loads(request.arguments)["calls"] == [
         {"tool": "look", "arguments": '{"number": 1}', "result": "1: nothing new"}
     ]
@@ -193,7 +195,7 @@ async def test_an_agent_that_does_not_stop_fails(run: Run, monkeypatch: pytest.M
 
         return Permission()
 
-    monkeypatch.setattr("cortex.durable.context.Context.approve", approved)
+    monkeypatch.setattr("cortex.durable.context.Context.approve_or_end", approved)
     script = Script([LOOK] * 12)
     with pytest.raises(RejectedError, match="agent 'a' goes round in circles: tool 'look'") as it:
         await run(script, Record())

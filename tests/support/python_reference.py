@@ -99,6 +99,7 @@ INTERNAL: Final = frozenset(
         ),
         "Context.tool_as_stored",
         "Context.mcp_tools",
+        "Context.approve_or_end",
         *(f"ToolContext.{each}" for each in ("confiner", "has_network", "writes_folder", "notify")),
         "ToolContext.secrets",
         *(f"Message.{each}" for each in ("seq", "claim", "document")),

@@ -76,6 +76,14 @@ def test_a_gate_in_a_jobs_own_code_has_neither_agent_nor_tool() -> None:
     assert facts.if_denied == "publish does not run; the job's code is informed and goes on"
 
 
+def test_a_question_that_ends_its_job_says_so() -> None:
+    """An agent that goes round in circles, or whose model refuses, is told nothing."""
+    asked = a_row(tool=None, key="8 loop", on_deny="fail", on_expiry="fail")
+    facts = facts_of(asked)
+    assert (facts.if_approved, facts.if_denied) == ("the job goes on", "the job fails")
+    assert facts.if_expired == "the job fails; it counts as expired (not as denied)"
+
+
 def test_denied_flow_step_describes_when_the_flow_fails() -> None:
     step = {"tool": None, "key": "agree", "agent": None, "agent_id": None, "job_type": "run_flow"}
     denied = facts_of(a_row(**step)).if_denied
