@@ -77,6 +77,19 @@ async def test_rule_for_all_tools_of_a_server_asks_people_by_the_dotted_name(fol
     assert request.schema["required"] == ["text"]
 
 
+async def test_rule_about_a_tool_that_no_server_has_lets_nothing_begin(folder: Path) -> None:
+    rules = (ApprovalRule(tool="notes.craete", approve=True),)
+    job = AgentJob(folder, {"notes": scripted("create", "echo")}, {"approvals": rules})
+    script = Script([calls(("notes__create", {"text": "b"}))])
+    with pytest.raises(RejectedError) as caught:
+        await job.run(script)
+    assert caught.value.message == (
+        "agent 'a': approvals[0] is about 'notes.craete', which MCP server 'notes' does not offer; "
+        "there are notes.create, notes.echo"
+    )
+    assert script.asked == []
+
+
 async def test_input_that_does_not_fit_goes_back_to_the_model(folder: Path) -> None:
     job = AgentJob(folder, {"notes": scripted("create", folder="write")})
     script = Script([calls(("notes__create", {"text": 5})), says("done")])

@@ -245,6 +245,13 @@ async def test_effect_with_an_answer_that_is_too_long_counts_as_applied(folder: 
     assert job.record.outcomes == [None]
 
 
+async def test_effect_whose_server_refuses_its_own_result_counts_as_applied(folder: Path) -> None:
+    job, result = await answered(folder, "create_unfit")
+    assert "tool 'notes.create_unfit' ran, and its server took its result for unfit" in result
+    assert job.marks == ["a"]
+    assert job.record.outcomes == [None]
+
+
 async def test_effect_that_the_server_refused_was_not_applied(folder: Path) -> None:
     job, result = await answered(folder, "refuse")
     assert "was refused by its server" in result

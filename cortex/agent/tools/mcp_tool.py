@@ -40,6 +40,9 @@ from cortex.durable.structuring import Problem, show
 
 REFUSED: Final = frozenset({-32_600, -32_601, -32_602})
 """Codes of JSON-RPC for a request that was not carried out: invalid, unknown, unfit."""
+UNFIT_RESULT: Final = ("no structured content was provided", "Invalid structured content for tool")
+"""How many servers refuse a call that was carried out: the SDK of TypeScript checks the result of
+a tool, and answers with the code for unfit arguments."""
 CLOSED: Final = -32_000
 """The library's code for a call whose session has ended."""
 CLOSED_S: Final = 5.0
@@ -210,6 +213,9 @@ class McpTool:
         if code == TOO_LONG:
             message = f"tool {self.name!r} {text}; its result is lost"
             return InvalidOutputError(message, hint="ask for less at once", raw="")
+        if code in REFUSED and any(each in text for each in UNFIT_RESULT):
+            message = f"tool {self.name!r} ran, and its server took its result for unfit: {text}"
+            return InvalidOutputError(message, hint="update the server", raw=raw_text(text))
         if code in REFUSED:
             return RejectedError(f"tool {self.name!r} was refused by its server: {text}")
         return UnsettledError(f"tool {self.name!r}: its server failed: {text}")

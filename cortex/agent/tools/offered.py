@@ -12,6 +12,7 @@ import attrs
 
 from cortex.agent.mcp.catalogue import ToolDefinition, refuse_taken
 from cortex.agent.mcp.names import divided, model_name
+from cortex.agent.mcp.terms import TOOL
 from cortex.agent.spec import AgentSpec
 from cortex.domain.errors import RejectedError
 from cortex.durable.context import Context
@@ -40,7 +41,7 @@ class OfferedTools:
         """Return the tools of an agent; with servers, that is a recorded step.
 
         Raises `Unfit` for a tool that the pod does not have, what listing raises, and
-        `RejectedError` for two tools with one name.
+        `RejectedError` for two tools with one name, and for an approval rule about no tool.
         """
         own = ctx.services.tools.offer(spec.tools)
         if not spec.mcp:
@@ -49,6 +50,7 @@ class OfferedTools:
         definitions = [ToolDefinition.from_json(each) for each in listed]
         refuse_taken(definitions, spec.tools)
         by_name = {each.dotted: each for each in definitions}
+        _require_tools_of_rules(spec, by_name)
         return cls(
             described=[*own, *(each.offer() for each in definitions)],
             names=frozenset({*spec.tools, *by_name}),
@@ -76,3 +78,22 @@ class OfferedTools:
         """Return what is recorded about a server's tool; None for one of the pod."""
         found = self._definitions.get(name)
         return None if found is None else found.to_json()
+
+
+def _require_tools_of_rules(spec: AgentSpec, definitions: Mapping[str, ToolDefinition]) -> None:
+    """Refuse a rule with the name of a tool that no server offers.
+
+    Nobody would be asked about the tool that its author had in mind.
+    """
+    for index, rule in enumerate(spec.approvals):
+        named = divided(rule.tool)
+        if named is None or not TOOL.fullmatch(named[1]) or rule.tool in definitions:
+            continue
+        if named[0] in spec.mcp:
+            has = ", ".join(sorted(definitions)) or "none"
+            raise RejectedError(
+                f"agent {spec.name!r}: approvals[{index}] is about {rule.tool!r}, which MCP server "
+                f"{named[0]!r} does not offer; there are {has:.300}",
+                hint=f"mend the rule, or accept a new tool: cortex agents trust {spec.name} "
+                f"{named[0]}",
+            )

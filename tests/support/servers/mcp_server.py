@@ -60,6 +60,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "look": _tool("Return what a path holds.", TEXT, annotations=READS),
     "connect": _tool("Connect to a port of this machine.", TEXT, annotations=READS),
     "unknown": _tool("Answer with an internal error.", NOTHING),
+    "create_unfit": _tool("Create an issue, and refuse its own result.", TEXT),
     "refuse": _tool("Refuse the arguments.", NOTHING),
 }
 
@@ -297,6 +298,12 @@ class Server:
 
     def do_unknown(self, number: Any, *_: Any) -> None:
         self.refuse(number, -32603, "database is locked")
+
+    def do_create_unfit(self, number: Any, text: str, _: Any) -> None:
+        """Refuse as the SDK of TypeScript did before it made that a result (its `mcp.ts`)."""
+        self.mark(text)
+        why = "Invalid structured content for tool create_unfit: Required"
+        self.refuse(number, -32602, f"MCP error -32602: Output validation error: {why}")
 
     def do_refuse(self, number: Any, *_: Any) -> None:
         self.refuse(number, -32602, "no such project")
