@@ -24,6 +24,8 @@ from cortex.http.mcp.allow import Allow
 from cortex.postgres.database import Profile
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cortex.domain.clock import Chance
     from cortex.http.framework.origin import Network
     from cortex.postgres.bridge import Port
@@ -98,6 +100,7 @@ def mcp(options: Options, *, allow: frozenset[Allow], http: str | None) -> None:
             token=token,
             place=place,
             proxies=settings.proxies,
+            folder_roots=settings.folder_roots,
             checks=partial(_checks, options),
         )
         trio.run(process.run)
@@ -114,6 +117,8 @@ class Process:
     place: tuple[str, int] | None
     """Host and port; None: stdin and stdout."""
     proxies: "Sequence[Network]"
+    folder_roots: "Sequence[Path]"
+    """Where agents of jobs that assistants submit may work."""
     checks: "Callable[[], Sequence[Finding]]"
 
     async def run(self) -> None:
@@ -149,6 +154,7 @@ class Process:
             tenant=self.profile.tenant,
             checks=self.checks,
             proxies=self.proxies,
+            folder_roots=self.folder_roots,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(waiters.run)

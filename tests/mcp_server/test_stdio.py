@@ -48,6 +48,18 @@ def test_it_survives_what_is_no_message_and_ends_with_its_stdin(
     assert ended_in(mcp_command) < END_S
 
 
+def test_an_agent_works_in_the_folders_of_the_setting_alone(
+    mcp_command: McpCommand, life: Life, tmp_path: Path
+) -> None:
+    life.type("run_agent")
+    mcp_command.start("--allow", "submit", env={"CORTEX_HTTP_FOLDERS": str(tmp_path)})
+    roots = ((tmp_path / "a", "does not exist"), (tmp_path.parent, "with http_folders"))
+    for folder, expected in roots:
+        payload = {"prompt": "x", "folder": str(folder)}
+        wish = {"type": "run_agent", "agent": "none", "payload": payload}
+        assert expected in mcp_command.call("submit_job", **wish)
+
+
 def test_a_signal_ends_it_while_a_call_waits(
     mcp_command: McpCommand, shared_database: str, life: Life
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -51,6 +52,7 @@ class Serving:
     checks: Checks
     """Of `cortex doctor`."""
     proxies: Sequence[Network] = ()
+    folder_roots: Sequence[Path] = ()
 
     async def on_stdio(self, *, token: str | None, login: Principal) -> None:
         """Serve the client at stdin and stdout, which acts with the token, else as the login."""
@@ -104,6 +106,7 @@ class Serving:
             answered=lambda **_: None,
             find_type=lambda _: None,
             proxies=self.proxies,
+            folder_roots=self.folder_roots,
         )
         port = Lane(self.port, calls_max=CALLS_MAX)
         return Api(port=port, chance=self.chance, pod=pod, auth=callers, live=live)
