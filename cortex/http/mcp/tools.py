@@ -286,6 +286,7 @@ TOOLS: Final = (
         "decision. Of a HIGH or CRITICAL request the person is asked to confirm.",
         allow=Allow.APPROVE,
         handle=approve,
+        waits=True,  # for a person
         leaves_out=frozenset({"arguments", "confirm"}),
         is_destructive=True,
         is_idempotent=True,

@@ -56,7 +56,7 @@ class DeadLetterChoice:
         doc="failed at most this long ago: 90s, 15m, 2h, 3d", length_max=8, default=None
     )
     filter: str = text(
-        doc="the filter of `GET /v1/jobs`; the other criteria are short forms of its terms",
+        doc="the same as that of a list of jobs; the other criteria are short forms of its terms",
         length_max=TEXT_MAX,
         default="",
     )
