@@ -149,7 +149,9 @@ def test_a_wait_reports_progress_over_http(
     [
         ({}, (401, "this needs a token")),
         ({"Authorization": "Bearer cortex_" + "0" * 64}, (401, "unknown token")),
-        ({"Origin": "http://evil.example"}, (403, "pages of other origins may not")),
+        ({"Origin": "http://evil.example"}, (403, "pages in browsers may not")),
+        ({"Origin": "http://evil.example", "Host": "evil.example"}, (403, "pages in browsers")),
+        ({"Origin": "null"}, (403, "pages in browsers may not")),
     ],
 )
 def test_a_request_without_a_right_is_refused(
