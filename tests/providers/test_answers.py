@@ -124,6 +124,20 @@ async def test_a_conversation_goes_on_with_another_provider(api: str, other: str
         assert '"provider"' not in sent
 
 
+@pytest.mark.parametrize("model, is_signed", [("gemini-2.5-flash", False), ("gemini-3-x", True)])
+async def test_a_call_of_another_model_is_signed_for_models_that_need_it(
+    model: str, is_signed: bool
+) -> None:
+    """The guide on thought signatures has the value for Gemini 3; earlier models check none."""
+    call = {"type": "tool_use", "id": "call_1", "name": "add", "input": {}}
+    messages = goes_on(attrs.evolve(EMPTY, content=(call,)))
+    async with model_apis(Turn(text="ok")) as apis, client_of("google", apis) as client:
+        apis.needs_signatures = is_signed
+        await client.respond(asking(model=model, tools=(TOOL,), messages=messages))
+    assert apis.refused == []
+    assert ("thoughtSignature" in json.dumps(apis.asked)) == is_signed
+
+
 @pytest.mark.parametrize("api", ["openai", "google"])
 async def test_thoughts_of_one_account_go_to_no_other(api: str) -> None:
     """OpenAI: "The encrypted content … could not be verified" for those of another organisation."""

@@ -1,5 +1,6 @@
 """Requests in the shapes of the Gemini API."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ SIGNATURE: Final = "thought_signature"
 """Type of an own block: the signature of the part that follows it, or of none."""
 FOREIGN_SIGNATURE: Final = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 """`skip_thought_signature_validator`: what the API documents for calls that another model made."""
+_WITHOUT_VALIDATION: Final = re.compile(r"(?:models/)?gemini-[12](?:\.\d)?-.*")
+"""Models that need no signatures: that value is documented for Gemini 3 and later ones."""
 LEVELS: Final[Mapping[str, str]] = {
     "low": "LOW",
     "medium": "MEDIUM",
@@ -28,10 +31,11 @@ _MODES: Final[Mapping[str, str]] = {"auto": "AUTO", "any": "ANY", "none": "NONE"
 
 def _contents(request: ModelRequest) -> list[dict[str, Any]]:
     names = _Names()
+    own = None if _WITHOUT_VALIDATION.fullmatch(request.model) else FOREIGN_SIGNATURE
     return [
         {"role": "model" if role == "assistant" else "user", "parts": parts}
         for role, blocks in messages_for(request.messages, PROVIDER)
-        if (parts := list(_parts(role, blocks, names)))
+        if (parts := list(_parts(role, blocks, names, own)))
     ]
 
 
@@ -91,8 +95,13 @@ class _Names:
         return self._names.get(str(block.get("tool_use_id")), "unnamed")
 
 
-def _parts(role: str, blocks: Sequence[Block], names: _Names) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a message; the first call of an answer must have a signature."""
+def _parts(
+    role: str, blocks: Sequence[Block], names: _Names, own: str | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a message; the first call of an answer must have a signature.
+
+    `own`: what is sent for a call that has none.
+    """
     signature: str | None = None
     is_first = True
     for block in blocks:
@@ -102,7 +111,7 @@ def _parts(role: str, blocks: Sequence[Block], names: _Names) -> Iterator[dict[s
             signature = block["signature"]
             continue
         if block["type"] == "tool_use" and is_first:
-            signature, is_first = signature or FOREIGN_SIGNATURE, False
+            signature, is_first = signature or own, False
         part = _part(role, block, names)
         yield part if signature is None else {**part, "thoughtSignature": signature}
         signature = None
