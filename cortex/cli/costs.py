@@ -74,6 +74,8 @@ def _explain(output: Output, rows: Sequence[CostRow], total: CostRow) -> None:
     if total.unpriced_calls:
         output.say(f"calls without a known price, not included: {total.unpriced_calls}", "warn")
     if total.estimated_calls:
-        output.say(f"lost calls, whose prompts are estimated: {total.estimated_calls}", "dim")
+        output.say(
+            f"calls that were lost or not counted, estimated: {total.estimated_calls}", "dim"
+        )
     if len(rows) == GROUPS_MAX:
         output.say(f"only the first {GROUPS_MAX}; the total covers all", "dim")

@@ -158,6 +158,12 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     )
 
 
+def usage_of_uncounted(content: Sequence[Mapping[str, object]], estimate: Estimate) -> Usage:
+    """Return the likely usage of a call whose server counted nothing; no call is booked as free."""
+    written = ceil(len(orjson.dumps(list(content))) / LIKELY_BYTES_PER_TOKEN)
+    return Usage(input_tokens=estimate.input_tokens, output_tokens=written, is_estimated=True)
+
+
 def likely_tokens(request: ModelRequest) -> int:
     """Return how many tokens the prompt of a request is likely to have."""
     files = _Files.of(request.messages)

@@ -28,6 +28,8 @@ class Usage:
     """The one region that the call stayed in; empty if it was free to run anywhere."""
     speed: str = ""
     """`fast`, or empty."""
+    is_estimated: bool = False
+    """The server counted nothing: these are likely figures."""
 
     @property
     def prompt_tokens(self) -> int:

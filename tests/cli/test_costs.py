@@ -82,7 +82,7 @@ def test_unknown_price_is_never_shown_as_zero(cortex: Cortex, life: Life) -> Non
     assert rows["b"][-1] == "unknown"  # what was paid again
     assert "calls without a known price, not included: 2" in terminal.text
     assert f"list prices of {PRICES_AS_OF.day} " in terminal.text
-    assert "lost calls, whose prompts are estimated: 1" in terminal.text
+    assert "calls that were lost or not counted, estimated: 1" in terminal.text
 
 
 def test_json_output_has_every_figure(cortex: Cortex, life: Life) -> None:

@@ -54,6 +54,7 @@ class Client:
 
     answers: dict[str, Answer]
     lacks: dict[str, Capabilities] = field(factory=dict)
+    usage: Usage = USAGE
     asked: list[str] = field(factory=list)
 
     def provider_of(self, model: str) -> str:
@@ -79,7 +80,7 @@ class Client:
             model="a-release",
             content=({"type": "text", "text": f"from {request.model}"},),
             stop_reason=answer,
-            usage=USAGE,
+            usage=self.usage,
             message_id="m",
         )
 
@@ -102,12 +103,13 @@ class Bench:
     is_open: frozenset[str] = frozenset()
     lacks: dict[str, Capabilities] = field(factory=dict)
     breakers: type[Any] = OpenBreakers
+    usage: Usage = USAGE
     book: Book = field(factory=Book)
     facts: FactList = field(factory=FactList)
     client: Client = field(init=False)
 
     async def respond(self, **fields: Any) -> StepOutcome:
-        self.client = Client(self.answers, self.lacks)
+        self.client = Client(self.answers, self.lacks, self.usage)
         calls = ModelCalls(
             client=self.client,
             breakers=self.breakers(is_open=self.is_open),
@@ -134,6 +136,19 @@ async def test_the_first_model_answers_while_it_can() -> None:
     assert "substitution" not in outcome.value
     assert bench.client.asked == [FIRST]
     assert bench.notes == []
+
+
+async def test_an_answer_without_counts_is_not_booked_as_free() -> None:
+    """Some servers that resemble OpenAI's report no usage; budgets must count the call."""
+    bench = Bench({FIRST: "end_turn"}, usage=Usage())
+    outcome = await bench.respond()
+    ((_, usage, cost),) = bench.book.lines
+    assert usage.is_estimated
+    assert min(usage.input_tokens, usage.output_tokens) > 0
+    assert cost is not None
+    assert cost > 0
+    assert (outcome.usage, outcome.cost_usd) == (usage, cost)
+    assert ModelResponse.from_json(outcome.value).usage == usage
 
 
 async def test_an_open_breaker_hands_the_call_to_the_next_model() -> None:

@@ -16,7 +16,7 @@ from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.agent.models.fallback import Substitutes, check_fit
 from cortex.agent.models.files import PromptFiles
 from cortex.agent.models.output_tool import OutputTool
-from cortex.domain.budget import estimate_of
+from cortex.domain.budget import estimate_of, usage_of_uncounted
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
 from cortex.domain.failure import CLIENT_NOT_LOADED, UNREADABLE, Failure, FailureClass
@@ -160,6 +160,9 @@ class ModelCalls:
             raise
         if tool is not None:
             response = tool.restore(response)
+        if not response.usage.total_tokens:
+            usage = usage_of_uncounted(response.content, reservation.estimate)
+            response = attrs.evolve(response, usage=usage)
         call.used(response.usage)
         call.response = response
         await call.settle("kept")

@@ -206,7 +206,7 @@ def _bill(
         job_id=reservation.caller.lease.job_id,
         tokens=usage.total_tokens,
         cost_usd=cost_usd,
-        data=data | {"usage": usage.to_json(), "estimated": False},
+        data=data | {"usage": usage.to_json(), "estimated": usage.is_estimated},
     )
 
 

@@ -107,7 +107,7 @@ def columns(by: str) -> tuple[Field[CostRow], ...]:
         Field(name="again_usd", title="of the cost", shown=_again, is_right=True),
         *on_demand(
             unpriced_calls="calls that the cost leaves out: their price is not known",
-            estimated_calls="lost calls, whose prompts are estimated",
+            estimated_calls="calls that were lost, or whose server counted no tokens",
             again_calls="",
             again_unpriced_calls="",
         ),
