@@ -39,6 +39,17 @@ def test_it_survives_what_is_no_message_and_ends_with_its_stdin(
         mcp_command.write(hostile)
     mcp_command.write(b"\n")
     mcp_command.write(b"x" * (LINE_BYTES_MAX + 70_000) + b"\n")
+    large, deep = b"x" * (LINE_BYTES_MAX + 70_000), b"[" * 999 + b"]" * 999
+    for line, expected in (
+        (b'{"jsonrpc":"2.0","id":"a","method":"ping","params":{"x":"%b"}}' % large, "more than"),
+        (b'{"method":"ping","params":{"x":"%b"},"jsonrpc":"2.0","id":-7}' % large, "more than"),
+        (b'{"method": "ping", "id": 8, "params": {"x": %b}}' % deep, "nested too deep"),
+    ):
+        mcp_command.write(line + b"\n")
+        answer = mcp_command.line()
+        assert answer["id"] in {"a", -7, 8}
+        assert expected in answer["error"]["message"]
+    mcp_command.write(b'{"method":"ping","params":{"id":9,"x":%b}}\n' % deep)  # not its own id
     assert '"jobs"' in mcp_command.call("list_jobs")
     assert '"notifications"' in mcp_command.call("run_doctor")
     wait = {"job_id": str(life.job()), "timeout_s": 600}

@@ -6,7 +6,9 @@ a line or leaves: this one waits in trio, and bounds a line.
 On stop: when stdin ends the calls in progress are cancelled; nothing is written any more.
 """
 
+import json
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator
@@ -16,52 +18,90 @@ from typing import Any, Final, Self, cast
 import trio
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.types import INVALID_REQUEST, jsonrpc_message_adapter
 
 LINE_BYTES_MAX: Final = 4 * 1024 * 1024
 READ_BYTES: Final = 65_536
+ENDS_BYTES: Final = 1_024
+"""Kept of the beginning and of the end of a line that is too long: clients write the id there."""
+_ID: Final = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")'
+_FIRST: Final = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*|"method"\s*:\s*"[^"\\]*"\s*,\s*)*' + _ID + rb"\s*,"
+)
+_LAST: Final = re.compile(_ID + rb"\s*\}\s*\Z")
 
 
 class _Lines:
-    """Lines from a file, as text; of one that is too long only the beginning: it is no JSON."""
+    """Messages from a file, each a line. One that cannot be read gets an error, if its id can."""
 
-    def __init__(self, stream: trio.lowlevel.FdStream) -> None:
+    def __init__(self, stream: trio.lowlevel.FdStream, writer: "_Writer") -> None:
         self._stream = stream
+        self._writer = writer
         self._held = bytearray()
-        self._whole: deque[bytes] = deque()
-        self._is_skipping = False
+        self._beginning: bytes | None = None
+        """Of a line that is too long; of the rest of it only the end is held."""
+        self._whole: deque[tuple[bytes, str | None]] = deque()
+        """Lines, each with what is wrong."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> str:
-        while not self._whole:
-            piece = await self._stream.receive_some(READ_BYTES)
-            if not piece:
-                raise StopAsyncIteration
-            self._take(piece)
-        return self._whole.popleft().decode(errors="replace")
+        while True:
+            while not self._whole:
+                piece = await self._stream.receive_some(READ_BYTES)
+                if not piece:
+                    raise StopAsyncIteration
+                self._take(piece)
+            line, fault = self._whole.popleft()
+            if fault is None and (fault := _fault(line)) is None:
+                return line.decode(errors="replace")
+            if (number := _id_of(line)) is not None:
+                error = json.dumps({"code": INVALID_REQUEST, "message": fault})
+                await self._writer.write(f'{{"jsonrpc":"2.0","id":{number},"error":{error}}}\n')
 
     def _take(self, piece: bytes | bytearray) -> None:
         first, *others = piece.split(b"\n")
         self._held += first
         for each in others:
-            if not self._is_skipping and self._held.strip():
-                self._whole.append(bytes(self._held))
-            self._is_skipping = False
+            self._end_line()
             self._held = bytearray(each)
-        if len(self._held) > LINE_BYTES_MAX:
-            if not self._is_skipping:
-                self._whole.append(bytes(self._held[:READ_BYTES]))
-            self._is_skipping = True
-            self._held.clear()
+        if self._beginning is None and len(self._held) > LINE_BYTES_MAX:
+            self._beginning = bytes(self._held[:ENDS_BYTES])
+        if self._beginning is not None:
+            del self._held[:-ENDS_BYTES]
+
+    def _end_line(self) -> None:
+        if self._beginning is not None:
+            fault = f"the message has more than {LINE_BYTES_MAX:,} bytes: send less at once"
+            self._whole.append((self._beginning + self._held, fault))
+            self._beginning = None
+        elif self._held.strip():
+            self._whole.append((bytes(self._held), None))
+
+
+def _fault(line: bytes) -> str | None:
+    """Return what is wrong with a line that the `mcp` package would drop without an answer."""
+    try:
+        jsonrpc_message_adapter.validate_json(line.decode(errors="replace"), by_name=False)
+    except ValueError:
+        return "the message cannot be read: it is no JSON-RPC, not UTF-8, or nested too deep"
+    return None
+
+
+def _id_of(line: bytes) -> str | None:
+    found = _FIRST.match(line) or _LAST.search(line)
+    return None if found is None else found[1].decode(errors="replace")
 
 
 class _Writer:
     def __init__(self, stream: trio.lowlevel.FdStream) -> None:
         self._stream = stream
+        self._one = trio.Lock()
 
     async def write(self, text: str) -> None:
-        await self._stream.send_all(text.encode())
+        async with self._one:
+            await self._stream.send_all(text.encode())
 
     async def flush(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -71,7 +111,9 @@ async def serve(server: Server[Any]) -> None:
     """Serve until stdin ends or nobody reads stdout; cancel it to end before."""
     async with _standard_streams() as (source, sink):
         try:
-            async with stdio_server(cast("Any", _Lines(source)), cast("Any", _Writer(sink))) as (
+            writer = _Writer(sink)
+            lines = _Lines(source, writer)
+            async with stdio_server(cast("Any", lines), cast("Any", writer)) as (
                 incoming,
                 outgoing,
             ):
