@@ -17,7 +17,7 @@ import orjson
 from cortex.agent.caching import ttl_of
 from cortex.agent.compaction import Compactor
 from cortex.agent.limits import TOOL_RESULT_TOKENS
-from cortex.agent.loops import LoopDetector, LoopWatch, MadeCall
+from cortex.agent.loops import LoopDetector, LoopWatch, MadeCall, identity_of
 from cortex.agent.mcp.questions import InputRequiredError
 from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
@@ -398,7 +398,7 @@ class _Run:
                 tool=tool_name(use),
                 arguments=_arguments(use),
                 result=text.text,
-                identity=text.identity,
+                identity=identity_of(tool_name(use), text),
             )
             for use, text in zip(uses, texts, strict=True)
         ]

@@ -6,7 +6,7 @@ go on, the third time the job fails.
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from hashlib import sha256
@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.agent.limits import LoopTerms
+from cortex.agent.transcript import ToolText
 from cortex.domain.approvals.rules import WORDS_MAX
 from cortex.domain.errors import RejectedError
 from cortex.domain.timeouts import clipped
@@ -28,6 +29,11 @@ CALLS_SHOWN_MAX: Final = 5
 DETAIL_BYTES: Final = 2_000
 """Of the arguments and of the result of each call that people see."""
 NO_NEWS: Final = "no news"
+VOLATILE: Final[Mapping[str, frozenset[str]]] = {
+    "http_request": frozenset({"headers"}),  # with the date, and an id of each request
+    "run_command": frozenset({"duration_s"}),
+}
+"""Fields of tools' results that differ although there is nothing new."""
 
 
 class Reaction(IntEnum):
@@ -131,6 +137,20 @@ def permission(loop: Loop, reason: str | None) -> str:
     """Return what the model is told once people have let it go on."""
     words = f" They say: {reason}" if reason else ""
     return f"People have seen that you go round in circles ({loop.text}) and let you go on.{words}"
+
+
+def identity_of(tool: str, result: ToolText) -> str:
+    """Return a text that is equal for equal results of a tool."""
+    volatile = VOLATILE.get(tool)
+    if volatile is None or result.is_error or result.whole_bytes is not None:
+        return result.identity
+    try:
+        fields = json.loads(result.text)
+    except ValueError:
+        fields = None
+    if not isinstance(fields, dict):  # an application's own tool of that name
+        return result.identity
+    return json.dumps({name: value for name, value in fields.items() if name not in volatile})
 
 
 def _same_call(call: MadeCall, times: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from cortex.agent.limits import LoopTerms
 from cortex.agent.loop import AgentResult, run_agent
-from cortex.agent.loops import NO_NEWS, Loop, LoopDetector, MadeCall, Reaction
+from cortex.agent.loops import NO_NEWS, Loop, LoopDetector, MadeCall, Reaction, identity_of
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import tool
 from cortex.agent.tools.toolbox import Toolbox
@@ -94,6 +94,35 @@ def test_a_loop_of_one_call_is_refused() -> None:
     text = "name: a\nmodel: m\nsystem: s\nloops: {same_call: 1}\n"
     with pytest.raises(UsageError, match=r"a.yaml:4: loops.same_call must be 0, or from 2 to 1000"):
         parse_agents(text, "a.yaml")
+
+
+@pytest.mark.parametrize(
+    "tool_name, field, before, after",
+    [
+        ("run_command", "duration_s", 0.012, 0.019),
+        ("http_request", "headers", {"date": "1"}, {"date": "2"}),
+    ],
+)
+def test_times_and_headers_hide_no_loop(
+    tool_name: str, field: str, before: object, after: object
+) -> None:
+    def identity(tool: str, **fields: object) -> str:
+        text = orjson.dumps({"body": "the same", **fields}).decode()
+        return identity_of(tool, ToolText(name="1", text=text, is_error=False, note=None))
+
+    assert identity(tool_name, **{field: before}) == identity(tool_name, **{field: after})
+    assert identity(tool_name, body="other") != identity(tool_name)
+    assert identity("look", **{field: before}) != identity("look", **{field: after})
+
+
+def test_errors_and_results_in_files_are_compared_as_they_are() -> None:
+    error = ToolText(name="1", text="it failed", is_error=True, note=None)
+    kept = ToolText(name="1", text="[", is_error=False, note=None, whole_bytes=9, whole_sha256="a")
+    assert identity_of("run_command", error) == "it failed"
+    assert identity_of("run_command", kept) == "[\na"
+    for own in ("plain", "[1]"):
+        text = ToolText(name="1", text=own, is_error=False, note=None)
+        assert identity_of("run_command", text) == own
 
 
 # --- in a run

@@ -108,10 +108,7 @@ def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterat
     newest = rows[0]
     yield terminal.paint(f"{kind} {safe(newest.name)}  v{newest.version}", "bold")
     is_agent = kind is SpecKind.AGENT
-    yield from (_agent if is_agent else _flow)(newest.spec, terminal)
-    if newest.cache_hit is not None:
-        text = f"{hit_text(newest.cache_hit, newest.cache_saved_usd)} in its latest calls"
-        yield f"  {terminal.paint(pad('prompts', 13), 'dim')}{text}"
+    yield from _agent(newest, terminal) if is_agent else _flow(newest.spec, terminal)
     yield from ("", terminal.paint("  versions", "dim"))
     for row in rows:
         at = terminal.clock(row.applied_at)
@@ -119,13 +116,17 @@ def _page(kind: SpecKind, rows: list[SpecVersion], terminal: Terminal) -> Iterat
         yield f"  v{row.version:<4} {at}  by {safe(row.applied_by)}{terminal.paint(ago, 'dim')}"
 
 
-def _agent(spec: dict[str, Any], terminal: Terminal) -> Iterator[str]:
+def _agent(newest: SpecVersion, terminal: Terminal) -> Iterator[str]:
+    spec = newest.spec
     for key, value in spec.items():
         if key in {"name", "system", "mcp"} or value in ("", [], {}):
             continue
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         text = next(block(shown, indent="")) if not isinstance(shown, dict) else _pairs(shown)
         yield f"  {terminal.paint(pad(safe(key), 13), 'dim')}{safe(text)}"
+    if newest.cache_hit is not None:
+        text = f"{hit_text(newest.cache_hit, newest.cache_saved_usd)} in its latest calls"
+        yield f"  {terminal.paint(pad('prompts', 13), 'dim')}{text}"
     yield from ("", terminal.paint("  system", "dim"))
     yield from block(spec.get("system", ""), indent="    ")
 
