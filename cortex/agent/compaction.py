@@ -162,7 +162,7 @@ class Compactor:
 
     def was_asked(self, number: int) -> bool:
         """Return whether the request of a turn is on record, or that it was too long."""
-        steps = (f"{self.prefix}{number} {each}" for each in ("model", "shorten"))
+        steps = (f"{self.prefix}{number} {each}" for each in ("model", "shorten", "without files"))
         return any(map(self.ctx.was_recorded, steps))
 
     async def make_room(self, number: int, request: ModelRequest, given: StepInput) -> Room:

@@ -21,6 +21,7 @@ from cortex.agent.loops import LoopDetector, LoopWatch, MadeCall, identity_of
 from cortex.agent.mcp.questions import InputRequiredError
 from cortex.agent.models.repairs import tool_name
 from cortex.agent.plain import raw_text
+from cortex.agent.refused_files import RefusedFiles
 from cortex.agent.spec import AgentSpec
 from cortex.agent.tools.answers import QUESTION, answered
 from cortex.agent.tools.offered import OfferedTools
@@ -181,6 +182,7 @@ class _Run:
             can_read=read_file.name in spec.tools,
         )
         self._compactor = Compactor(ctx, spec, self._transcript, prefix)
+        self._refused = RefusedFiles(ctx, self._transcript, prefix)
         self._loops = LoopWatch(ctx, spec.name, LoopDetector(spec.loops))
         # Each request is the previous one and what has come since, and so is its input, at constant
         # cost. Only the names of the tools are part of it (in the specification): a better
@@ -190,8 +192,7 @@ class _Run:
         self._given = input_of(prompted, what="the agent's prompt")
         self._begun = ""
         """Text of an answer that is being continued."""
-        self._continued = 0
-        self._misfits = 0
+        self._continued = self._misfits = 0
         self._is_full = False
         """The last answer has filled the context."""
         self._output = None if spec.output is None else Output.of_schema(spec.output)
@@ -243,20 +244,22 @@ class _Run:
         A replay finds on record how often that was done, and makes only the request after it.
         """
         await self._make_room(number)
+        without = await self._refused.left_out(number)
         times, refusal, is_full = 0, None, self._is_full
         while True:
             while is_full or self._ctx.was_recorded(self._shortening(number, times + 1)):
                 times += 1
                 await self._shorten(number, times, refusal)
                 is_full = False
-            name = f"{self._prefix}{number} model{', shortened' if times else ''}"
+            name = f"{self._prefix}{number} model{', shortened' if times else ''}{without}"
             request = self._request(number)
             try:
                 response = await self._ctx.ask(_again(name, times), request, given=self._given)
             except CortexError as error:
-                if failure_of(error).code not in FULL:
+                was, without = without, without or await self._refused.left_out(number, error)
+                if not (is_full := failure_of(error).code in FULL) and without == was:
                     raise
-                refusal, is_full = error, True
+                refusal = error
             else:
                 self._compactor.learn(number, request, response)
                 return response
@@ -440,8 +443,8 @@ class _Run:
     async def _keep(self, text: ToolText) -> None:
         """Keep a whole result in a file of the workspace; without room for it there is none."""
         if text.file is None:
-            keep = self._ctx.services.tools.keep
-            text.file = await keep(self._ctx.workspace, text.name, text.text)
+            keep, workspace = self._ctx.services.tools.keep, self._ctx.workspace
+            text.file = await keep(workspace, text.name, text.text)
 
     def _count_misfits(self, response: ModelResponse, pairs: list[tuple[Block, Any]]) -> None:
         """Fail after too many turns in a row in which the model gave a tool unfit input."""

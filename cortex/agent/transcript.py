@@ -21,6 +21,7 @@ END_SHARE: Final = 0.25
 """How much of a result that is cut to its limit is its end."""
 NO_TEXT: Final = "(no output)"
 NOT_SHOWN: Final = "[not shown any more, because the conversation was long: ask for it again]"
+REFUSED: Final = "[left out, because the model's API refused the request with it]"
 SUM_UP: Final = (
     "The conversation has become long. Sum it up now, so that you can go on from the summary "
     "alone: what you were asked for, with every constraint; what you found, with exact names, "
@@ -48,6 +49,8 @@ class ToolText:
     """Its digest then."""
     files: tuple[Block, ...] = ()
     """Images and PDF files that the model sees; the text names them."""
+    are_refused: bool = False
+    """The model's API did not take its files."""
 
     def block(self, use_id: str, limit_bytes: int, *, can_read: bool) -> dict[str, Any]:
         """Return the block for the model, its text cut to the limit.
@@ -58,7 +61,9 @@ class ToolText:
         if self.note is not None:
             text = f"{text}\n\n[{self.note}]"
         content: Any = text
-        if self.files and limit_bytes > SHORTENED_BYTES:
+        if self.are_refused:
+            content = f"{text}\n\n{REFUSED}"
+        elif self.files and limit_bytes > SHORTENED_BYTES:
             content = [{"type": "text", "text": text}, *self.files]
         elif self.files:
             content = f"{text}\n\n{NOT_SHOWN}"
@@ -68,7 +73,8 @@ class ToolText:
     @property
     def weight(self) -> int:
         """The size of the text, and of a text that takes as many tokens as the files."""
-        files = int(likely_file_tokens(self.files) * LIKELY_BYTES_PER_TOKEN)
+        seen = () if self.are_refused else self.files
+        files = int(likely_file_tokens(seen) * LIKELY_BYTES_PER_TOKEN)
         return len(self.text.encode()) + files
 
     @property
@@ -170,6 +176,20 @@ class Transcript:
         """Append the results of an answer's calls, in their order."""
         self._results.append(_Results(len(self._messages), use_ids, texts))
         self._messages.append({})
+        self._render(len(self._results) - 1)
+
+    @property
+    def new_files(self) -> list[str]:
+        """The digests of the files in the last message, if that has tool results."""
+        is_last = bool(self._results) and self._results[-1].place == len(self._messages) - 1
+        texts = self._results[-1].texts if is_last else ()
+        files = [each for text in texts if not text.are_refused for each in text.files]
+        return [str(each["source"]["sha256"]) for each in files]
+
+    def leave_out_new_files(self) -> None:
+        """Name the files of the last tool results only."""
+        for each in self._results[-1].texts:
+            each.are_refused = bool(each.files)
         self._render(len(self._results) - 1)
 
     def count_to_shorten(self) -> int | None:

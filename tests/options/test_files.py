@@ -18,11 +18,13 @@ from cortex import Context, File, tool
 from cortex import job as declared
 from cortex.agent.mcp.content import output_of
 from cortex.agent.models.anthropic import AnthropicModel
+from cortex.agent.models.errors import ModelRejectedError
 from cortex.agent.models.files import Room
 from cortex.agent.models.google import STANDARD, GoogleModel
 from cortex.demo.validation import refusal_of
 from cortex.domain.budget import estimate_of
 from cortex.domain.errors import InvalidValueError, RejectedError
+from cortex.domain.failure import CallFailure
 from cortex.domain.file import IMAGE_BYTES_MAX, StoredFile, shown, stored_in
 from cortex.domain.image_facts import sniffed
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
@@ -326,6 +328,41 @@ async def test_result_says_what_a_model_cannot_see(harness: Cortex, file: Path) 
     result = harness.model.requests[-1].messages[2]["content"][0]["content"]
     assert result[1]["type"] == "text"
     assert result[1]["text"].endswith(": this model takes no images")
+
+
+def refused() -> ModelRejectedError:
+    facts = CallFailure(model="m", host="h", type="invalid_request_error", status=400)
+    return ModelRejectedError(facts, "Could not process image")
+
+
+async def test_agent_goes_on_without_an_image_that_the_api_refuses(
+    harness: Cortex, file: Path
+) -> None:
+    viewer = agent(file, tools=[draw, draw_many])
+    use = {"tool": "draw", "input": {"number": 5}}
+    harness.model.script([use, refused(), use, refused(), use, "Squares."])
+    run = await harness.run(viewer, prompt="Draw.")
+    assert (run.error, run.result.text) == (None, "Squares.")
+    assert run.steps[2:5] == ["2 without files", "2 model, without files", "2 draw"]
+    last = harness.model.requests[-1]
+    assert len(sources(last)) == 1, "the last one, which was taken"
+    text = last.messages[2]["content"][0]["content"]
+    assert text.endswith("[left out, because the model's API refused the request with it]")
+    run.replays()
+
+
+async def test_request_that_is_refused_for_another_reason_fails(
+    harness: Cortex, file: Path
+) -> None:
+    viewer = agent(file, tools=[draw, draw_many])
+    use = {"tool": "draw", "input": {"number": 5}}
+    harness.model.script([use, refused(), refused()])
+    run = await harness.run(viewer, prompt="Draw.")
+    assert str(run.error).endswith("Could not process image")
+    harness.model.script([refused()])
+    given = {"folder": str(file.parent / "work"), "files": ["photo.png"]}
+    run = await harness.run(viewer, prompt="What is it?", **given)
+    assert str(run.error).endswith("Could not process image"), "a person gave it, and is told"
 
 
 @tool
