@@ -20,7 +20,11 @@ ENDPOINTS = """
 fake = {{kind = "openai", base_url = "{openai}", api_key = {{env = "FAKE_KEY"}}}}
 gemini = {{kind = "google", base_url = "{google}", api_key = {{env = "FAKE_KEY"}}}}
 """
-REVOKED = {"message": "This key was revoked.", "type": "invalid_request_error", "code": "revoked"}
+REVOKED = {
+    "message": f"This key was revoked: {KEY}.",
+    "type": "invalid_request_error",
+    "code": "revoked",
+}
 
 
 def test_a_killed_agent_goes_on_and_another_provider_takes_over(
@@ -58,10 +62,15 @@ def test_a_killed_agent_goes_on_and_another_provider_takes_over(
     )
     substitution = json.loads(record["output"])["substitution"]
     assert substitution["model"] == "gemini:gemini-x"
-    assert "This key was revoked." in substitution["reason"]
+    assert "This key was revoked: [secret FAKE_KEY" in substitution["reason"]
     shown = run_cli("jobs", "show", str(job_id), dsn=pods.dsn, folder=tmp_path)
     assert "answered by other models" in shown.stdout
     assert f"gemini:gemini-x  step 3 · {substitution['reason']}" in shown.stdout
     facts = run_cli("facts", "--job", str(job_id), dsn=pods.dsn, folder=tmp_path)
     assert "gemini:gemini-x is asked instead" in facts.stdout
+    everything = sql(
+        pods.dsn,
+        "SELECT f::text FROM cortex.fact f UNION ALL SELECT s::text FROM cortex.job_step s",
+    )
+    assert KEY not in str(everything) + facts.stdout + shown.stdout + first.log
     assert_one_truth(pods.dsn)
