@@ -31,6 +31,7 @@ class Ask(Protocol):
 
 BREAKER: Final = "llm:"
 """What a job waits for whose model is out of order begins so."""
+BREAKER_OPEN: Final = "breaker_open"
 REFUSAL: Final = "refusal"
 """Stop reason of an answer that the model, or a filter of its API, refused to give."""
 REJECTIONS: Final = frozenset(
@@ -46,9 +47,10 @@ def _breaker_failure(suspended: Suspended) -> Failure | None:
     """Return what kept a model from being asked; None if the job waits for something else."""
     if not suspended.waiting_on.startswith(BREAKER):
         return None
-    code = "breaker_open"
-    cls = CODES[code].cls
-    return Failure(cls=cls, code=code, message=suspended.reason, source=suspended.waiting_on)
+    cls = CODES[BREAKER_OPEN].cls
+    return Failure(
+        cls=cls, code=BREAKER_OPEN, message=suspended.reason, source=suspended.waiting_on
+    )
 
 
 def _refusal_failure(model: str) -> Failure:
@@ -98,6 +100,9 @@ class Substitutes:
         self._raised: list[Suspended | Exception] = []
         self._refused: list[StepOutcome] = []
         """Answers that are refusals: paid for, and better than none."""
+        self._unwritten: list[tuple[Failure, str]] = []
+        """Open breakers. If one of the next models answers, the step itself says why it was asked:
+        a fact for each call of an outage would only repeat the breaker's own."""
         self._fact_ids: list[int] = []
         self._reason = ""
         """Why the first model did not answer."""
@@ -107,7 +112,8 @@ class Substitutes:
         for model, instead in zip(self._models, (*self._models[1:], None), strict=True):
             outcome = await self._asked(model, instead)
             if outcome is not None:
-                await self._facts.resolved(self._caller, self._fact_ids)
+                if self._fact_ids:
+                    await self._facts.resolved(self._caller, self._fact_ids)
                 return self._kept(outcome, model)
         if self._refused:
             return self._kept(self._refused.pop(0), self._request.model)
@@ -151,7 +157,12 @@ class Substitutes:
         """Record that a model cannot answer, and which one is asked in its place."""
         self._reason = self._reason or failure.message
         resolution = "no other model is left" if instead is None else f"{instead} is asked instead"
-        self._fact_ids += await self._facts.failed(self._caller, failure, resolution=resolution)
+        self._unwritten.append((failure, resolution))
+        if failure.code == BREAKER_OPEN and instead is not None:
+            return
+        for each, how in self._unwritten:
+            self._fact_ids += await self._facts.failed(self._caller, each, resolution=how)
+        self._unwritten.clear()
 
     def _error(self) -> Suspended | Exception:
         """Return what the job learns: it waits for a breaker or an outage to end, if one may."""
