@@ -219,7 +219,7 @@ CREATE TABLE cortex.job_record (
     result jsonb,  -- The return value of its handler.
     payload jsonb NOT NULL,  -- Its arguments, as submitted; immutable.
     config_id integer,  -- Policies and prices that it started with, and keeps on every attempt.
-    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
+    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see mcp_tool), or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
     suspended_at timestamptz,  -- Since when no pod has it; null while a pod has it, and before its first start.
     waited_s double precision NOT NULL DEFAULT 0,  -- Seconds between attempts so far: they do not count towards its timeout.
     rate_limit_count integer NOT NULL DEFAULT 0,  -- Application retries caused by a rate limit.
@@ -284,6 +284,7 @@ CREATE INDEX job_tenant ON cortex.job_record USING btree (tenant, created_at, id
 CREATE INDEX job_unfinished ON cortex.job_record USING btree (tenant) WHERE tenant <> 'default'::text AND (status = ANY (ARRAY['PENDING'::cortex.job_status, 'RUNNING'::cortex.job_status, 'RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
 CREATE INDEX job_retry_due ON cortex.job_record USING btree (next_retry_at, id) WHERE status = 'RETRY'::cortex.job_status;
 CREATE INDEX job_waits_for_person ON cortex.job_record USING btree (suspended_at) WHERE status = 'WAITING_FOR_APPROVAL'::cortex.job_status AND waiting_on ~~ 'person:%'::text;
+CREATE INDEX job_waits_for_trust ON cortex.job_record USING btree (suspended_at) WHERE status = 'RETRY'::cortex.job_status AND waiting_on ~~ 'trust:%'::text;
 GRANT INSERT, SELECT, UPDATE ON cortex.job_record TO cortex_runtime;
 GRANT SELECT ON cortex.job_record TO cortex_reader;
 
@@ -944,7 +945,7 @@ END $function$;
 --   result: The return value of its handler.
 --   payload: Its arguments, as submitted; immutable.
 --   config_id: Policies and prices that it started with, and keeps on every attempt.
---   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
+--   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see mcp_tool), or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
 --   suspended_at: Since when no pod has it; null while a pod has it, and before its first start.
 --   waited_s: Seconds between attempts so far: they do not count towards its timeout.
 --   rate_limit_count: Application retries caused by a rate limit.
@@ -3197,8 +3198,12 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
              WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%' LIMIT counted)
             LIMIT counted) spent)::int,
        (SELECT count(*) FROM (
-            SELECT FROM cortex.job_record j
-            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
+            (SELECT FROM cortex.job_record j
+             WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
+             LIMIT counted)
+            UNION ALL
+            (SELECT FROM cortex.job_record j
+             WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'trust:%' LIMIT counted)
             LIMIT counted) needed)::int,
        pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe
 FROM (SELECT cortex.now() AS now) clock,

@@ -26,6 +26,7 @@ from cortex.domain.effect import QUOTA, UNKNOWN_EFFECT
 from cortex.domain.errors import UsageError
 from cortex.domain.failure import FailureClass
 from cortex.domain.job import JobStatus
+from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
 from cortex.domain.waiting import CODE, PERSON, SLEEP
@@ -62,14 +63,14 @@ class Wait(StrEnum):
     BUDGET = "budget"
     """A budget or a quota that is spent."""
     PERSON = "person"
-    """Anything else that a person has to fix: an account without credit."""
+    """Anything else that a person has to do: give an account credit, accept a changed tool."""
     SLEEP = "sleep"
     """A timer of its own code, which no person has to end."""
     CODE = "code"
     """Code that can take it: no living pod has such."""
 
 
-def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
+def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:  # noqa: PLR0911 -- a table
     """Return the wait that people see, from a job's state and `waiting_on`; None: its state."""
     on = waiting_on or ""
     if on == CODE:
@@ -78,6 +79,8 @@ def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:
         return None
     if on.startswith((BUDGET, QUOTA)):
         return Wait.BUDGET
+    if on.startswith(TRUST):
+        return Wait.PERSON
     if status is JobStatus.RETRY:
         return Wait.SLEEP if on == SLEEP else None
     if on.startswith(UNKNOWN_EFFECT):
@@ -108,7 +111,7 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
         for status in (_APPR, JobStatus.RETRY)
         for prefix in (BUDGET, QUOTA)
     ),
-    Wait.PERSON: (StateTerm(_APPR, PERSON),),
+    Wait.PERSON: (StateTerm(_APPR, PERSON), StateTerm(JobStatus.RETRY, TRUST)),
     Wait.SLEEP: (StateTerm(JobStatus.RETRY, SLEEP),),
     Wait.CODE: tuple(
         StateTerm(status, CODE)

@@ -49,11 +49,6 @@ class KnownTool:
         return ToolState.CHANGED if self.offered else ToolState.GONE
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """What was accepted and what the server says now, as far as there is either."""
-        return tuple(each for each in (self.accepted, self.offered) if each)
-
-    @property
     def name(self) -> str:
         """The name for people."""
         return f"{self.server}.{self.tool}"
@@ -77,3 +72,9 @@ def first_use(agent: str, server: str, identity: str, tool: str, text: str) -> K
 def trust_of(agent: str, name: str) -> str:
     """Return what jobs wait for until a person accepts a tool; `name` is the dotted one."""
     return f"{TRUST}{agent}/{name}"
+
+
+def trust_words(name: str) -> str:
+    """Describe what `trust_of` names, without its prefix, and the way out."""
+    agent, _, tool = name.partition("/")
+    return f"{tool} has changed: cortex agents trust {agent} {tool}"

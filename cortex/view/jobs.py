@@ -13,6 +13,7 @@ from cortex.domain.canonical import canonical
 from cortex.domain.effect import FREEZE, EffectStatus
 from cortex.domain.job import JobStatus
 from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
+from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import short_id, span
 from cortex.domain.waiting import (
     CODE,
@@ -180,6 +181,8 @@ def _remark_on_waiting(row: JobRow) -> str:
     if waiting_on.startswith(PERSON):
         what = needs_person(waiting_on.removeprefix(PERSON), row.last_error)
         return f"{what}; once that is fixed: cortex jobs retry {short_id(row.id)}"
+    if waiting_on.startswith(TRUST):
+        return f"waits for {named(waiting_on)}"
     if text := _remark_on_awaited(row):
         return text
     if row.next_retry_at is None:

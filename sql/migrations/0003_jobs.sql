@@ -190,8 +190,8 @@ COMMENT ON COLUMN cortex.job_record.payload IS 'Its arguments, as submitted; imm
 COMMENT ON COLUMN cortex.job_record.config_id IS 'Policies and prices that it started with, and keeps on every attempt.';
 COMMENT ON COLUMN cortex.job_record.waiting_on IS
     'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the '
-    'freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, or code: code that can take it, see '
-    'tasks.misfit; then it fails at next_retry_at.';
+    'freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see '
+    'mcp_tool), or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.';
 COMMENT ON COLUMN cortex.job_record.suspended_at IS
     'Since when no pod has it; null while a pod has it, and before its first start.';
 COMMENT ON COLUMN cortex.job_record.waited_s IS 'Seconds between attempts so far: they do not count towards its timeout.';
@@ -264,6 +264,8 @@ CREATE INDEX job_unfinished ON cortex.job_record (tenant)
 CREATE INDEX job_retry_due ON cortex.job_record (next_retry_at, id) WHERE status = 'RETRY';
 CREATE INDEX job_waits_for_person ON cortex.job_record (suspended_at)
     WHERE status = 'WAITING_FOR_APPROVAL' AND waiting_on LIKE 'person:%';
+CREATE INDEX job_waits_for_trust ON cortex.job_record (suspended_at)
+    WHERE status = 'RETRY' AND waiting_on LIKE 'trust:%';
 
 GRANT SELECT, INSERT, UPDATE ON cortex.job_record TO cortex_runtime;
 

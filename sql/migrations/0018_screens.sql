@@ -62,8 +62,12 @@ SELECT clock.now, waiting.count, waiting.first_expiry,
              WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'quota:%' LIMIT counted)
             LIMIT counted) spent)::int,
        (SELECT count(*) FROM (
-            SELECT FROM cortex.job_record j
-            WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
+            (SELECT FROM cortex.job_record j
+             WHERE j.status = 'WAITING_FOR_APPROVAL' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'person:%'
+             LIMIT counted)
+            UNION ALL
+            (SELECT FROM cortex.job_record j
+             WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on LIKE 'trust:%' LIMIT counted)
             LIMIT counted) needed)::int,
        pods.lost, (SELECT least(coalesce(sum(s.jobs), 0), counted)::int FROM cortex_worker.stranded s), pods.is_unsafe
 FROM (SELECT cortex.now() AS now) clock,

@@ -107,6 +107,9 @@ UNION ALL
      UNION ALL
      (SELECT * FROM cortex.job_record WHERE status = 'WAITING_FOR_APPROVAL' AND worker_job_id IS NULL
         AND waiting_on LIKE 'person:%'
+      ORDER BY suspended_at LIMIT $1::int)
+     UNION ALL
+     (SELECT * FROM cortex.job_record WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on LIKE 'trust:%'
       ORDER BY suspended_at LIMIT $1::int)) j
  LEFT JOIN cortex.agent g ON g.id = j.agent_id
  ORDER BY j.suspended_at, j.id LIMIT $1::int)

@@ -123,6 +123,7 @@ def test_changed_tool_waits_until_a_person_accepts_it(clerk: Clerk) -> None:
     job_id = clerk.submit("create")
     until_job(clerk.pods.dsn, job_id, lambda row: row["waiting_on"] is not None, "waits")
     assert "cortex agents trust clerk notes.create" in clerk("why", str(job_id))
+    assert "to accept what changed in notes.create" in clerk("jobs", "ls", "status:person")
     assert "create  changed" in clerk("agents", "show", NAME)
     clerk("agents", "trust", NAME, "notes.create", "--reason", "read it", "--yes")
     until_status(clerk.pods.dsn, job_id, "COMPLETED")
@@ -138,3 +139,19 @@ def test_pod_that_stops_ends_its_servers(clerk: Clerk) -> None:
     assert programs(clerk.workspace(job_id))
     assert pod.stop() == 0
     assert not programs(clerk.workspace(job_id))
+
+
+def test_job_in_a_process_of_its_own_has_servers_that_end_with_it(clerk: Clerk) -> None:
+    clerk.apply("create")
+    job_id = clerk.submit("create")
+    suspect = "UPDATE cortex_worker.task SET is_suspect = true WHERE job_id = $1"
+    sql(clerk.pods.dsn, suspect, job_id)
+    clerk.pods.start()
+    until_status(clerk.pods.dsn, job_id, "COMPLETED")
+    assert clerk.effects(job_id) == [("notes.create", "COMPLETED")]
+    assert clerk.marks(job_id) == ["a"]
+    (known,) = sql(clerk.pods.dsn, "SELECT agent, tool FROM cortex.mcp_tool")
+    assert tuple(known.values()) == (NAME, "create")
+    workspace = clerk.workspace(job_id)
+    eventually(lambda: not programs(workspace), what="the server ends with the job's process")
+    assert_one_truth(clerk.pods.dsn)

@@ -53,13 +53,14 @@ def test_everything_that_waits_for_a_person_is_counted(store: Session, database:
         "budget:agent:researcher:usd:run": None,
         "person:llm:gpt": None,
         "quota:pay:calls:hour": 9,
+        "trust:clerk/notes.create": 300,
     }
     doers = Doers(store, database)
-    for (waiting_on, delay_s), claim in zip(waits.items(), doers.claimed_many(3), strict=True):
+    for (waiting_on, delay_s), claim in zip(waits.items(), doers.claimed_many(4), strict=True):
         doers.suspend(claim, delay_s=delay_s, waiting_on=waiting_on)
     head = store(screen_head.head)
-    assert (head.approvals, head.effects, head.budgets, head.persons) == (2, 1, 2, 1)
-    assert head.waits == 6 + head.dead
+    assert (head.approvals, head.effects, head.budgets, head.persons) == (2, 1, 2, 2)
+    assert head.waits == 7 + head.dead
     assert head.dead > 0
 
 

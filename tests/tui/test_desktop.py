@@ -72,17 +72,18 @@ def test_news_contains_only_new_items() -> None:
     assert news.take(before, request_count=1) == []
     more = (need(1), need(2, word="LOW"), need(3, word="HIGH"), need(4, "effect", "UNKNOWN", "pay"))
     spent = (need(5, "job", "budget:day", "a"), need(6, "job", "budget:day", "b"))
-    waits = need(7, "job", "quota:pay")
+    waits = (need(7, "job", "quota:pay"), need(8, "job", "trust:a/git.tag"))
     trouble = Trouble(kind="breaker", name="llm:gpt", word="OPEN", at=None)
-    found = Attention(needs=(*more, *spent, waits), troubles=(trouble,))
+    found = Attention(needs=(*more, *spent, *waits), troubles=(trouble,))
     items = news.take(found, request_count=3)
     assert [item.text for item in items] == [
         "refund waits for approval (HIGH)",
         "nobody knows whether pay was applied",
         "budget day is spent",
+        "git.tag has changed: cortex agents trust a git.tag",
         "breaker llm:gpt is open",
     ]
-    assert headline(items) == "refund waits for approval (HIGH), and 3 more"
+    assert headline(items) == "refund waits for approval (HIGH), and 4 more"
     assert news.take(found, request_count=3) == []
     news.take(before, request_count=1)
     assert news.take(found, request_count=3) == [], "what flaps calls once"

@@ -210,7 +210,7 @@ async def test_needs_come_before_failures_and_running_jobs(
 ) -> None:
     now = instant(cluster.clock)
     since = now - timedelta(hours=3)
-    cluster.heads |= {"approvals": 1, "effects": 1, "budgets": 2, "persons": 1, "dead": 1}
+    cluster.heads |= {"approvals": 1, "effects": 1, "budgets": 2, "persons": 2, "dead": 1}
     cluster.pulse.attention_seen = Attention(
         needs=(
             a_need("approval", 1, until=now + timedelta(seconds=200), since=since),
@@ -218,16 +218,18 @@ async def test_needs_come_before_failures_and_running_jobs(
             a_need("job", 3, name="crawl", word="budget:team:usd:day", since=since),
             a_need("job", 4, name="mail", word="quota:mail.send:calls:day", since=since),
             a_need("job", 5, name="plan", word="person:llm:gpt", since=since),
+            a_need("job", 7, name="tidy", word="trust:clerk/git.tag", since=since),
         ),
         failures=(a_failure(6, now - timedelta(minutes=3)),),
     )
     wanted = (
-        ("needs you", "1 approval", "1 effect", "2 budgets", "1 person", "1 dead"),
+        ("needs you", "1 approval", "1 effect", "2 budgets", "2 person", "1 dead"),
         ("◆ refund", "HIGH", "expires in 03:1", "waits 3h"),
         ("? pay", "unknown", "outcome unknown: its pod died", "waits 3h"),
         ("$ crawl", "budget", "team:usd:day is spent", "waits 3h"),
         ("$ mail", "quota", "mail.send:calls:day is used up", "waits 3h"),
         ("! plan", "person", "llm:gpt needs a person", "waits 3h"),
+        ("! tidy", "trust", "git.tag has changed: cortex agents trust", "waits 3h"),
         ("failing", "1 failed job waits"),
         ("✗ digest", "overloaded", "busy 6", "3m ago"),
         ("running", "0 running · 0 due"),

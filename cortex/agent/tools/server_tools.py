@@ -129,8 +129,13 @@ class ServerTools:
         rows: Sequence[KnownTool] = await self.attempt.services.specs.known_tools(
             self.agent, name, terms.identity
         )
-        texts = [text for each in rows if each.tool == definition.name for text in each.texts]
-        said = [ToolDefinition.from_json(orjson.loads(each)) for each in texts]
+        texts = [
+            text
+            for each in rows
+            if each.tool == definition.name
+            for text in (each.accepted, each.offered)
+        ]
+        said = [ToolDefinition.from_json(orjson.loads(each)) for each in texts if each]
         return attrs.evolve(
             definition,
             read_only=definition.read_only and all(each.read_only for each in said),

@@ -147,6 +147,7 @@ def test_the_words_for_states_are_those_that_are_shown() -> None:
         (APPR, "person:llm:claude", "! person"),
         (RETRY, "budget:tenant:default:usd:day", "$ budget"),
         (RETRY, "quota:pay:calls:hour", "$ budget"),
+        (RETRY, "trust:clerk/notes.create", "! person"),
         (RETRY, "llm:claude", "↻ retry"),
         (RETRY, "effects:all", "↻ retry"),
         (JobStatus.RUNNING, "quota:pay:calls:hour", "● run"),

@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from cortex.domain.known_tool import trust_words
 from cortex.store.pulse import ATTENTION_MAX, Attention, Need
 
 LOW: Final = "LOW"
@@ -60,7 +61,7 @@ def _items(attention: Attention) -> Iterator[tuple[Hashable, NewsItem]]:
         yield (trouble.kind, trouble.name), NewsItem(text)
 
 
-def _of_need(need: Need) -> tuple[Hashable, NewsItem] | None:
+def _of_need(need: Need) -> tuple[Hashable, NewsItem] | None:  # noqa: PLR0911 -- a table
     kind, _, name = need.word.partition(":")
     match need.kind, kind:
         case "approval", risk:
@@ -73,6 +74,8 @@ def _of_need(need: Need) -> tuple[Hashable, NewsItem] | None:
             return need.word, NewsItem(f"budget {name} is spent")
         case _, "person":
             return need.word, NewsItem(f"{name} needs a person")
+        case _, "trust":
+            return need.word, NewsItem(trust_words(name))
         case _:
             return None
 

@@ -30,7 +30,7 @@ from cortex_tui.render.table import fit
 from cortex_tui.render.words import countdown
 
 GAP: Final = 3
-OTHERS: Final = (Wait.SLEEP, Wait.CODE)
+OTHERS: Final = (Wait.SLEEP, Wait.CODE, Wait.PERSON)
 """Waits of jobs in RETRY that are no retry."""
 
 
@@ -108,7 +108,10 @@ def _pieces(row: WatchedJob, now: datetime) -> Iterator[Cell]:
 def _state(row: WatchedJob, status: JobStatus, now: datetime) -> Cell:
     state = state_of(row)
     words = str(state)
-    if status is JobStatus.RETRY and wait_of(status, row.waiting_on) is not Wait.CODE:
+    if status is JobStatus.RETRY and wait_of(status, row.waiting_on) not in (
+        Wait.CODE,
+        Wait.PERSON,
+    ):
         words += f" {row.retry_count}/{row.max_retries}"
     elif row.started_at is not None:
         took_s = ((row.finished_at or now) - row.started_at).total_seconds()

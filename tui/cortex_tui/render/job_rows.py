@@ -8,6 +8,7 @@ from typing import Final
 
 from cortex.domain.approvals.approval import ApprovalStatus
 from cortex.domain.job import JobStatus
+from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
@@ -100,6 +101,8 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
     on = row.waiting_on or ""
     if on.startswith(PERSON):
         return "", needs_person(on.removeprefix(PERSON), row.last_error)
+    if on.startswith(TRUST):  # the time of its next look would hide who has to do something
+        return "", f"waits for {named(on)}"
     match row.awaited:
         case ApprovalWait(status=ApprovalStatus.PENDING) as wait:
             is_open = wait.expires_at > now
@@ -136,7 +139,7 @@ def is_problem(row: JobRow, now: datetime) -> bool:
         case JobStatus.FAILED:
             return True
         case JobStatus.RETRY | JobStatus.WAITING_FOR_APPROVAL:
-            return (row.waiting_on or "").startswith(PERSON)
+            return (row.waiting_on or "").startswith((PERSON, TRUST))
         case JobStatus.RUNNING if row.heartbeat_at is not None:
             return is_silent(row, (now - row.heartbeat_at).total_seconds())
         case _:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from cortex.domain.known_tool import trust_words
 from cortex.domain.safe import safe
 from cortex.store.pulse import Failure, Need
 from cortex.view.cells import Cell
@@ -53,7 +54,7 @@ def failure_lines(failures: Sequence[Failure], now: datetime, width: int) -> Ite
         yield PulseLine(cells, Opens("job", each.job_id))
 
 
-def _need_text(need: Need, kind: str, name: str, now: datetime) -> tuple[str, str]:
+def _need_text(need: Need, kind: str, name: str, now: datetime) -> tuple[str, str]:  # noqa: PLR0911 -- a table
     left_s = None if need.until is None else (need.until - now).total_seconds()
     match kind:
         case "approval":
@@ -67,6 +68,8 @@ def _need_text(need: Need, kind: str, name: str, now: datetime) -> tuple[str, st
         case "quota":
             again = "" if left_s is None else f", again in {countdown(left_s)}"
             return f"{name} is used up{again}", ""
+        case "trust":
+            return trust_words(name), ""
         case _:
             return f"{name} needs a person", ""
 
