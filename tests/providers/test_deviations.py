@@ -54,6 +54,20 @@ def test_a_call_without_an_id_gets_one() -> None:
     assert use["id"].startswith("call_")
 
 
+def test_arguments_that_come_as_an_object_are_taken() -> None:
+    function = {"name": "add", "arguments": {"a": 1}}
+    calls = {"delta": {"tool_calls": [{"index": 0, "id": "x", "function": function}]}}
+    (use,) = chat(calls, {"finish_reason": "tool_calls"}).tool_calls
+    assert use["input"] == {"a": 1}
+
+
+def test_counts_are_taken_as_servers_write_them() -> None:
+    end = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
+    usage = {"prompt_tokens": 5.0, "completion_tokens": "7", "prompt_tokens_details": None}
+    response = answered(ChatDecoder(STREAM), [end, {"choices": [], "usage": usage}])
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (5, 7)
+
+
 def test_a_call_that_the_limit_has_cut_does_not_run() -> None:
     response = chat(call('{"a": ', id="x"), {"finish_reason": "length"})
     assert response.stop_reason == "max_tokens"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cortex.agent.models.errors import BrokenAnswerError
 from cortex.agent.models.events import AnswerDecoder
+from cortex.agent.models.usage import as_count
 
 Event = dict[str, Any]
 ALIVE: Final[Event] = {"type": "message_delta", "delta": {}}
@@ -65,6 +66,7 @@ def block_end(index: int) -> Event:
 
 
 def count_of(value: Any) -> int:
-    """Return a count of tokens; 0 for what is none."""
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_count and value >= 0 else 0
+    """Return a count of tokens, also one written as text or as 5.0; 0 for what is none."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return as_count(value)

@@ -1,5 +1,6 @@
 """The answers of OpenAI's two APIs as events of the Messages API, from which answers are made."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -228,6 +229,8 @@ class ChatDecoder(TranslatingDecoder):
             self._calls[index] = place, call_id
             yield event
         if arguments := function.get("arguments"):
+            if isinstance(arguments, Mapping):  # some servers send them whole
+                arguments = json.dumps(arguments, ensure_ascii=False)
             delta = {"type": "input_json_delta", "partial_json": arguments}
             yield {"type": "content_block_delta", "index": self._calls[index][0], "delta": delta}
 

@@ -29,13 +29,13 @@ def counted(usage: Usage, reported: object) -> Usage:
     """
     if not isinstance(reported, Mapping):
         return usage
-    totals = {ours: _count(reported.get(theirs)) for theirs, ours in _COUNTS.items()}
+    totals = {ours: as_count(reported.get(theirs)) for theirs, ours in _COUNTS.items()}
     written, tools = _mapping(reported, "cache_creation"), _mapping(reported, "server_tool_use")
-    for_an_hour = _count(written.get("ephemeral_1h_input_tokens"))
-    for_minutes = _count(written.get("ephemeral_5m_input_tokens"))
+    for_an_hour = as_count(written.get("ephemeral_1h_input_tokens"))
+    for_minutes = as_count(written.get("ephemeral_5m_input_tokens"))
     totals["cache_write_1h_tokens"] = for_an_hour
     totals["cache_write_tokens"] = max(totals["cache_write_tokens"], for_an_hour + for_minutes)
-    totals["web_searches"] = _count(tools.get("web_search_requests"))
+    totals["web_searches"] = as_count(tools.get("web_search_requests"))
     larger = {name: max(getattr(usage, name), count) for name, count in totals.items()}
     return evolve(_with_terms(usage, reported), **larger)
 
@@ -57,7 +57,7 @@ def _mapping(reported: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _count(value: object) -> int:
+def as_count(value: object) -> int:
     """Return a count that an event reports, also as text; 0 for what is none."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)
