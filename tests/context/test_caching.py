@@ -1,6 +1,8 @@
 """How long prompts are kept, and how people see what that saves."""
 
 from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -9,6 +11,7 @@ import pytest
 
 from cortex.agent.caching import chosen_ttl
 from cortex.agent.limits import AgentLimits, CacheTerms, OnStop
+from cortex.agent.loop import run_agent
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.read_file import read_file
@@ -28,7 +31,8 @@ from cortex.view.caching import hit_text
 from cortex.view.doctor import Grade, of_caching
 from cortex.view.jobs import progress
 from cortex_tui.render.job_head import head_line
-from tests.support.records.factories import a_claim, a_context
+from tests.support.agent_turns import Script, calls, says
+from tests.support.records.factories import Record, a_claim, a_context
 from tests.support.records.job_rows import NOW, a_watched_job
 from tests.support.records.rows import new_id
 
@@ -176,3 +180,32 @@ def test_the_doctor_names_agents_whose_prompts_change() -> None:
     assert found.grade is Grade.WARN
     assert "reader (4% of 1,200 calls)" in found.found
     assert "cache: {ttl: 1h}" in str(found.fix)
+
+
+@tool(local=True)
+async def look() -> str:
+    """Look at what never changes."""
+    return "nothing new"
+
+
+async def test_notes_corrections_and_goings_on_keep_the_prefix(tmp_path: Path) -> None:
+    """A loop's advice, unfit input, a cut answer, a call that is missing, and no JSON."""
+    played = [
+        *[calls(("look", {}))] * 4,
+        calls(("look", {"unknown": 1}), ("look", {})),
+        says("It is", "max_tokens"),
+        {"content": ({"type": "text", "text": "Look."},), "stop_reason": "tool_use"},
+        says("no JSON"),
+        says('{"cents": 3}'),
+    ]
+    script = Script(played)
+    ctx = a_context(Record(), models=script, tools=Toolbox({"look": look}), workspaces=tmp_path)
+    schema = {"type": "object", "properties": {"cents": {"type": "integer"}}}
+    agent = AgentSpec(name="a", model="m", system="s", tools=("look",), output=schema)
+    result = await run_agent(ctx, agent, prompt="look", folder=None)
+    assert result.output == {"cents": 3}
+    assert len(script.asked) == len(played)
+    assert "You go round in circles" in str(script.asked[4].messages)
+    for before, after in pairwise(script.asked):
+        assert list(after.messages[: len(before.messages)]) == list(before.messages)
+        assert attrs.evolve(after, messages=before.messages) == before
