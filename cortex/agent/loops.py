@@ -179,7 +179,10 @@ def _mark(call: MadeCall) -> bytes:
 
 @attrs.define
 class LoopWatch:
-    """Reacts to the loops of one run, each time by a recorded step."""
+    """Reacts to the loops of one run, each time by a recorded step.
+
+    What a replay compares holds no words of ours: they may be others in the next release.
+    """
 
     ctx: Context
     agent: str
@@ -205,13 +208,12 @@ class LoopWatch:
                 hint="change its prompt or its tools, or raise loops in its specification",
             )
         if loop.reaction is Reaction.ASK_MODEL:
-            given = {"loop": loop.text}
+            given = {"loop": loop.key}
             return Note(str(await self.ctx.group(step, partial(_advise, loop), given=given)))
         decision = await self.ctx.approve_or_end(
             step,
             detail={
                 "agent": self.agent,
-                "loop": loop.text,
                 "calls": list(map(_detail, loop.calls[:CALLS_SHOWN_MAX])),
             },
             effect="the agent goes on",

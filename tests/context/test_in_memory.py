@@ -76,6 +76,16 @@ async def test_a_loop_survives_a_crash_at_each_point(harness: Cortex, reader: Ag
     assert await harness.crash_everywhere(reader, prompt="Read.") > 30
 
 
+async def test_a_loop_is_replayed_by_a_release_with_other_words(
+    harness: Cortex, reader: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.model.script([*[reading(1)] * 8, "Enough."])
+    harness.approve("8 loop", by="ana")
+    run = await harness.run(reader, prompt="Read.")
+    monkeypatch.setattr("cortex.agent.loops._same_call", lambda *_: "it repeats itself")
+    run.replays()
+
+
 async def test_people_decide_whether_an_agent_goes_on(harness: Cortex, reader: Agent) -> None:
     harness.model.script([reading(1)] * 12)
     harness.approve("8 loop", by="ana")
