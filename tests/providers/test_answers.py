@@ -357,6 +357,25 @@ async def test_choices_have_the_types_of_their_values_in_strict_mode() -> None:
     assert (sent["strict"], types) == (True, [["string", "null"], ["integer", "string"], "boolean"])
 
 
+@pytest.mark.parametrize(
+    "values, is_strict",
+    [
+        ([f"{each}" for each in range(1_000)], True),
+        ([f"{each}" for each in range(1_001)], False),
+        ([f"{each:060}" for each in range(251)], False),
+        ([f"{each:060}" for each in range(250)], True),
+    ],
+)
+async def test_long_choices_are_sent_without_the_strict_promise(
+    values: list[str], is_strict: bool
+) -> None:
+    properties = {"a": {"type": "string", "enum": values}}
+    schema = {"type": "object", "properties": properties, "required": ["a"]}
+    async with model_apis(Turn(text="{}")) as apis, client_of("openai", apis) as client:
+        await client.respond(asking(output=OutputFormat(name="o", schema=schema)))
+    assert apis.asked[0]["text"]["format"]["strict"] is is_strict
+
+
 async def test_fields_under_extra_stand_beside_an_output() -> None:
     extra = ModelOptions(extra={"text": {"verbosity": "low"}, "top_p": 0.5})
     output = OutputFormat(name="o", schema=SCHEMA)

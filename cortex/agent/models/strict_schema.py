@@ -32,13 +32,18 @@ TYPES: Final[Mapping[type, str]] = {
 }
 DEPTH_MAX: Final = 10
 PROPERTIES_MAX: Final = 5_000
+CHOICES_MAX: Final = 1_000
+"""Values of all choices together."""
+LONG_CHOICE: Final = 250
+LONG_CHARS_MAX: Final = 15_000
+"""Of the texts of a choice with more values than that."""
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the schema closed, as strict mode takes it; None if it cannot be said there."""
     if schema.get("type") != "object" or "anyOf" in schema:
         return None  # the root must be an object
-    count = [0]
+    count = [0, 0]
     try:
         return _closed(schema, 0, count)
     except _NotStrictError:
@@ -60,8 +65,8 @@ def _closed(schema: Any, depth: int, count: list[int]) -> dict[str, Any]:
     fresh = dict(kept)
     if kept.get("type") == "object" or "properties" in kept:
         fresh |= _closed_object(kept, depth, count)
-    if "type" not in kept and kept.keys() & {"enum", "const"}:
-        fresh["type"] = _types_of(kept.get("enum") or [kept.get("const")])
+    if kept.keys() & {"enum", "const"}:
+        fresh |= _choice(kept, count)
     if "$defs" in kept:
         fresh["$defs"] = {key: _closed(each, 0, count) for key, each in kept["$defs"].items()}
     if "items" in kept:
@@ -73,8 +78,18 @@ def _closed(schema: Any, depth: int, count: list[int]) -> dict[str, Any]:
     return fresh
 
 
+def _choice(kept: Mapping[str, Any], count: list[int]) -> dict[str, Any]:
+    """Return the type of a choice, which strict mode does not take without one."""
+    values = kept.get("enum") or [kept.get("const")]
+    count[1] += len(values)
+    chars = sum(len(each) for each in values if isinstance(each, str))
+    is_long = len(values) > LONG_CHOICE and chars > LONG_CHARS_MAX
+    if count[1] > CHOICES_MAX or is_long:
+        raise _NotStrictError
+    return {"type": kept["type"] if "type" in kept else _types_of(values)}
+
+
 def _types_of(values: Sequence[Any]) -> str | list[str]:
-    """Return the types of the values of a choice: strict mode refuses one without a type."""
     found = list(dict.fromkeys(TYPES.get(type(each), "") for each in values))
     if "" in found or {"integer", "number"} <= {*found}:
         raise _NotStrictError
