@@ -11,7 +11,7 @@ import trio
 
 from cortex.agent.mcp import http
 from cortex.agent.mcp.library_logs import RECORDS_MAX
-from cortex.agent.mcp.sessions import Sessions
+from cortex.agent.mcp.sessions import CLOSE_S, Sessions
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
 from cortex.domain.control_flow import Suspended
@@ -167,7 +167,8 @@ async def called_again(folder: Path, server: HttpMcpServer, change: Any) -> tupl
     try:
         await again.run(script)
     finally:
-        await job.toolbox.close()
+        with trio.move_on_after(CLOSE_S, shield=True):
+            await job.toolbox.close()
     return again, script.last_results[0]
 
 

@@ -116,7 +116,7 @@ class _Guarded:
             self.trouble.error = UnavailableError(f"broke off: {reason}")
             raise
         except CortexError as error:
-            if not isinstance(error, RefusedError) and await _is_call(request):
+            if not isinstance(error, RefusedError) and _is_call(request):
                 return _error(NOT_SENT, error.message)
             self.trouble.error = error
             raise httpx2.ConnectError(error.message) from error
@@ -164,7 +164,7 @@ class _Guarded:
             await response.aclose()
             reason = not_followed(str(request.url), response.headers["location"])
             raise RefusedError(f"answered with status {status}: {reason}", status=status)
-        if status >= REFUSED and status != NOT_FOUND and await _is_call(request):
+        if status >= REFUSED and status != NOT_FOUND and _is_call(request):
             return await _refusal(response)
         is_usual = request.method != "POST" or status in (NOT_FOUND, NOT_ALLOWED)
         if status >= REFUSED and not is_usual:
@@ -199,11 +199,11 @@ class _Guarded:
             await self._ways.popitem()[1].aclose()
 
 
-async def _is_call(request: "httpx2.Request") -> bool:
+def _is_call(request: "httpx2.Request") -> bool:
     """Return whether a request calls a tool."""
     if request.method != "POST":
         return False
-    message = orjson.loads(await request.aread())
+    message = orjson.loads(request.content)
     return isinstance(message, dict) and message.get("method") == "tools/call"
 
 
