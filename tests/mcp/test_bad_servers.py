@@ -1,5 +1,7 @@
 """Servers that behave badly: each time one line with the server and the way out, and no more."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 import trio
 
 from cortex.agent.mcp import session as session_module
+from cortex.agent.mcp.session import Session
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.tools.tool import tool
@@ -236,6 +239,33 @@ async def test_server_that_dies_in_an_effect_leaves_its_outcome_to_people(folder
     (unknown,) = caught.value.unknown
     assert "'notes.create_and_die': MCP server 'notes' exited with 3: out of luck" in unknown.why
     assert job.marks == ["a"]
+
+
+@pytest.mark.parametrize(
+    "hangs, why", [(False, "this pod uses 16 others"), (True, "was not ready within 0.2 s")]
+)
+async def test_effect_without_a_server_to_call_was_not_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool, why: str
+) -> None:
+    lend, lent = Sessions.lend, []
+
+    @asynccontextmanager
+    async def gone(sessions: Sessions, of: Wanted) -> AsyncIterator[Session]:
+        lent.append(of)
+        if len(lent) == 3:  # it was there for the list of tools, and when the call was planned
+            if hangs:
+                await trio.sleep_forever()
+            raise UnavailableError("MCP server 'notes' must wait: this pod uses 16 others")
+        async with lend(sessions, of) as session:
+            yield session
+
+    monkeypatch.setattr(Sessions, "lend", gone)
+    job, result = await answered(folder, "create", timeout=0.2)
+    assert "tool 'notes.create' was not called: " in result
+    assert why in result
+    (reason,) = job.record.outcomes
+    assert str(reason).startswith("NotSentError: ")
+    assert job.files("marks") == []
 
 
 async def test_effect_with_an_answer_that_is_too_long_counts_as_applied(folder: Path) -> None:

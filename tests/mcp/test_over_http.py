@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from cortex.agent.mcp import http
+from cortex.agent.mcp import http, rate
 from cortex.agent.mcp.library_logs import RECORDS_MAX
 from cortex.agent.mcp.sessions import CLOSE_S, Sessions
 from cortex.agent.mcp.terms import McpServer
@@ -220,7 +220,7 @@ NOTE = b'data: {"jsonrpc": "2.0", "method": "notifications/message", "params": {
     [
         (NOTE + b"\n\n", "5,000 messages"),
         (NOTE + b"\r\n\r\n", "5,000 messages"),
-        (b": " + b"x" * 1_000_000 + b"\n", "128 MiB"),
+        (b": " + b"x" * 1_000_000 + b"\n", "8 MiB"),
     ],
 )
 async def test_server_that_floods_is_left_and_fills_no_log(
@@ -228,9 +228,11 @@ async def test_server_that_floods_is_left_and_fills_no_log(
 ) -> None:
     server.flood = flood * 50
     sessions = Sessions()
-    async with sessions.lend(wanted(folder, McpServer(url=server.url))) as session:
-        with trio.fail_after(10):
-            await session.end.wait()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rate, "BYTES_MAX", 8 << 20)
+        async with sessions.lend(wanted(folder, McpServer(url=server.url))) as session:
+            with trio.fail_after(10):
+                await session.end.wait()
         assert session.error is not None
         assert session.error.message == f"MCP server 'notes' sent {reason} within 10 seconds"
     assert len(caplog.records) <= RECORDS_MAX

@@ -31,6 +31,7 @@ from cortex.agent.mcp.terms import SECRET, WORKSPACE, McpServer
 from cortex.agent.secrets import Secrets
 from cortex.domain.classification import describe, leaves
 from cortex.domain.confinement import Confinement
+from cortex.domain.effect import NotSentError
 from cortex.domain.errors import (
     CortexError,
     RejectedError,
@@ -340,7 +341,8 @@ class Session:
         from pydantic import TypeAdapter  # noqa: PLC0415
 
         if self._library is None or self.has_ended:
-            raise self.error or UnavailableError(f"MCP server {self.name!r} has ended")
+            error = self.error or UnavailableError(f"MCP server {self.name!r} has ended")
+            raise NotSentError(error.message, hint=error.hint)
         params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
         shape: TypeAdapter[Any] = TypeAdapter(types.CallToolResult)
         call = OpenCall(answers or {})

@@ -140,12 +140,13 @@ class McpTool:
         """Call the tool; `timeout_s` replaces the limit of its server.
 
         Raises:
-            TimedOutError: it took longer; the server was told to stop.
+            TimedOutError: the call took longer; the server was told to stop.
             InputRequiredError: the server asks something that a person has to answer.
             McpToolError: the tool says that it has failed.
             InvalidOutputError: its result does not fit its schema, or is too large.
             RejectedError: the server refused the call.
-            UnavailableError: the server cannot be used now, or ended meanwhile.
+            NotSentError: the server cannot be used now.
+            UnavailableError: it ended meanwhile.
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         if self.stand_in is not None:
@@ -161,14 +162,26 @@ class McpTool:
             workspace=context.workspace,
             folder=context.folder,
         )
+        session = None
         with trio.move_on_after(limit_s):
-            async with self.sessions.lend(wanted) as session:
-                if self.only_reads:  # for any other call, that was done when it was planned
-                    await self.notice(session, self.definition)
-                result, asked = await self._called(session, arguments)
-                if asked:
-                    raise InputRequiredError(self.name, asked[0])
-                return self._result(result)
+            try:
+                async with self.sessions.lend(wanted) as session:
+                    if self.only_reads:  # for any other call, that was done when it was planned
+                        await self.notice(session, self.definition)
+                    result, asked = await self._called(session, arguments)
+                    if asked:
+                        raise InputRequiredError(self.name, asked[0])
+                    return self._result(result)
+            except (UnavailableError, TimedOutError) as error:
+                if session is not None:
+                    raise
+                why = f"tool {self.name!r} was not called: {error.message}"
+                raise NotSentError(why, hint=error.hint) from error
+        if session is None:
+            text = (
+                f"tool {self.name!r} was not called: its server was not ready within {limit_s:g} s"
+            )
+            raise NotSentError(text, hint="give it more time: `timeout` of the server")
         raise TimedOutError(
             f"tool {self.name!r} timed out after {limit_s:g} seconds", scope="call", limit_s=limit_s
         )
