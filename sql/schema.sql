@@ -1992,6 +1992,7 @@ CREATE TABLE cortex.reservation (
     budget_ids integer[] NOT NULL,  -- Budgets in which it holds room, in the order of their ids.
     window_keys text[] NOT NULL,  -- The run or the day of each.
     amounts numeric[] NOT NULL,  -- The room in each, in its unit.
+    is_batched boolean NOT NULL DEFAULT false,  -- It is that of a call in a batch, which outlives its attempt: see cortex.model_batch_call.
     at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the call was admitted.
     CONSTRAINT reservation_pkey PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.1);
@@ -2073,11 +2074,12 @@ CREATE FUNCTION cortex.is_lost(call cortex.reservation)
  STABLE
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
+SELECT NOT call.is_batched AND (
+    NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
     -- A living pod books the real cost of its call as soon as it reaches the database again.
     OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
                 (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
-                '-infinity') < cortex.now() - interval '1 minute' $function$;
+                '-infinity') < cortex.now() - interval '1 minute') $function$;
 
 -- Admits a call, or returns the budget that stops it: busy (other calls hold the room), spent, or unpriced; or that the lease is lost.
 CREATE FUNCTION cortex.reserve(new_call uuid, of_job uuid, of_attempt integer, of_pod uuid, of_lineage uuid, of_tenant text, of_agent uuid, of_version integer, of_step text, of_model text, most_tokens bigint, most_usd numeric, likely_tokens bigint, likely_usd numeric)
@@ -2109,7 +2111,7 @@ BEGIN
         RETURN;
     END IF;
     left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
-                       AND (r.pod_id = of_pod OR cortex.is_lost(r)));
+                       AND NOT r.is_batched AND (r.pod_id = of_pod OR cortex.is_lost(r)));
     IF cardinality(left_over) > 0 THEN
         PERFORM cortex.settle_lost(left_over);
     END IF;
@@ -2151,7 +2153,7 @@ BEGIN
                 refused.limit_amount, CASE refused.period WHEN 'day' THEN
                     extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
                 EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
-                        AND refused.id = ANY (r.budget_ids));
+                        AND NOT r.is_batched AND refused.id = ANY (r.budget_ids));
             RETURN;
         END IF;
         UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount
@@ -5721,3 +5723,282 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.trust_mcp_tools(text,text,text,jsonb,jsonb,text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION cortex.trust_mcp_tools(text,text,text,jsonb,jsonb,text) TO cortex_runtime;
+
+-- Batches of model calls, each one before it is sent to its provider.
+CREATE TABLE cortex.model_batch (
+    id uuid NOT NULL,  -- The batch, before it has an id at its provider.
+    endpoint text NOT NULL,  -- The provider, or the endpoint of the settings, that gets it.
+    state text NOT NULL,  -- SENDING: it may have been sent, its id is not known · SENT · ENDED: all results are here · UNSENT: it certainly was not created, its calls are in others · LOST: nobody will know what became of it.
+    remote_id text,  -- Its id at the provider.
+    call_count integer NOT NULL,  -- How many calls it has.
+    created_at timestamptz NOT NULL DEFAULT cortex.now(),  -- Since when it may have been sent.
+    due_at timestamptz NOT NULL,  -- When a process may look at it: until then one has it in its hands.
+    ended_at timestamptz,  -- When it was over for Cortex.
+    CONSTRAINT model_batch_pkey PRIMARY KEY (id),
+    CONSTRAINT model_batch_call_count_check CHECK (call_count > 0),
+    CONSTRAINT model_batch_check CHECK ((remote_id IS NULL) = (state = ANY (ARRAY['SENDING'::text, 'UNSENT'::text, 'LOST'::text]))),
+    CONSTRAINT model_batch_check1 CHECK ((ended_at IS NULL) = (state = ANY (ARRAY['SENDING'::text, 'SENT'::text]))),
+    CONSTRAINT model_batch_endpoint_check CHECK (length(endpoint) >= 1 AND length(endpoint) <= 100),
+    CONSTRAINT model_batch_remote_id_check CHECK (length(remote_id) >= 1 AND length(remote_id) <= 200),
+    CONSTRAINT model_batch_state_check CHECK (state = ANY (ARRAY['SENDING'::text, 'SENT'::text, 'ENDED'::text, 'UNSENT'::text, 'LOST'::text]))
+);
+CREATE INDEX model_batch_due ON cortex.model_batch USING btree (due_at) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX model_batch_remote ON cortex.model_batch USING btree (endpoint, remote_id) WHERE remote_id IS NOT NULL;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.model_batch TO cortex_runtime;
+GRANT SELECT ON cortex.model_batch TO cortex_reader;
+
+-- Model calls in batches, or on their way into one. Its id is also that of its reservation, and its name in the batch.
+CREATE TABLE cortex.model_batch_call (
+    id uuid NOT NULL,  -- The call: that of its reservation and of its cost, and its custom id.
+    lineage_id uuid NOT NULL,  -- The first job of the lineage.
+    job_id uuid NOT NULL,  -- The job that waits.
+    step text NOT NULL,  -- Key of the step.
+    digest bytea NOT NULL,  -- Of the request: a job whose code asks for another one gets no answer to this.
+    endpoint text NOT NULL,  -- The provider, or the endpoint of the settings.
+    model text NOT NULL,  -- The model, as the job names it.
+    config_id integer,  -- Configuration with the prices of the job.
+    request text,  -- The request as JSON, with references to files; null once it is done.
+    size bigint NOT NULL,  -- Its bytes, with its files in base64.
+    state text NOT NULL DEFAULT 'WAITING'::text,  -- WAITING: in no batch · SENT: in a batch, which may have been sent · SUCCEEDED · FAILED: to be made directly · DROPPED: its job wanted it no more before it was sent.
+    batch_id uuid,  -- The batch.
+    is_dropped boolean NOT NULL DEFAULT false,  -- Its job wants it no more: its cost is booked, its answer is not kept.
+    added_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When the job asked for it.
+    ready_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it may be put into a batch: later if its provider refused for now.
+    done_at timestamptz,  -- When it was over.
+    taken_at timestamptz,  -- When its job last took the outcome.
+    answer text,  -- The response as plain JSON.
+    usage jsonb,  -- Its tokens.
+    cost_usd numeric(18,8),  -- US dollars; null if the price is unknown.
+    failure text,  -- Why it has to be made directly.
+    CONSTRAINT model_batch_call_pkey PRIMARY KEY (id),
+    CONSTRAINT model_batch_call_batch_id_fkey FOREIGN KEY (batch_id) REFERENCES cortex.model_batch(id),
+    CONSTRAINT model_batch_call_check CHECK ((done_at IS NULL) = (state = ANY (ARRAY['WAITING'::text, 'SENT'::text]))),
+    CONSTRAINT model_batch_call_check1 CHECK ((batch_id IS NULL) = (state = 'WAITING'::text) OR (state = ANY (ARRAY['FAILED'::text, 'DROPPED'::text]))),
+    CONSTRAINT model_batch_call_check2 CHECK ((answer IS NULL) = (state <> 'SUCCEEDED'::text) OR is_dropped),
+    CONSTRAINT model_batch_call_failure_check CHECK (length(failure) <= 2000),
+    CONSTRAINT model_batch_call_size_check CHECK (size > 0),
+    CONSTRAINT model_batch_call_state_check CHECK (state = ANY (ARRAY['WAITING'::text, 'SENT'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'DROPPED'::text]))
+);
+CREATE UNIQUE INDEX model_batch_call_step ON cortex.model_batch_call USING btree (lineage_id, step) WHERE NOT is_dropped;
+CREATE INDEX model_batch_call_waiting ON cortex.model_batch_call USING btree (endpoint, ready_at, id) WHERE state = 'WAITING'::text;
+CREATE INDEX model_batch_call_sent ON cortex.model_batch_call USING btree (batch_id, id) WHERE state = 'SENT'::text;
+CREATE INDEX model_batch_call_done ON cortex.model_batch_call USING btree (job_id) WHERE done_at IS NOT NULL AND taken_at IS NULL;
+CREATE INDEX model_batch_call_old ON cortex.model_batch_call USING btree (done_at) WHERE done_at IS NOT NULL;
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.model_batch_call TO cortex_runtime;
+GRANT SELECT ON cortex.model_batch_call TO cortex_reader;
+
+-- The call of a step, and notes that its job has seen the outcome, if there is one. A call with another request is dropped.
+CREATE FUNCTION cortex.find_batch_call(of_lineage uuid, of_job uuid, of_step text, of_digest bytea)
+ RETURNS SETOF cortex.model_batch_call
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    known cortex.model_batch_call;
+BEGIN
+    SELECT * INTO known FROM cortex.model_batch_call c
+    WHERE c.lineage_id = of_lineage AND c.step = of_step AND NOT c.is_dropped FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF known.digest <> of_digest THEN
+        PERFORM cortex.drop_batch_calls(ARRAY[known.id]);
+        RETURN;
+    END IF;
+    RETURN QUERY UPDATE cortex.model_batch_call c
+        SET job_id = of_job, taken_at = CASE WHEN c.done_at IS NOT NULL THEN cortex.now() END
+        WHERE c.id = known.id RETURNING c.*;
+END $function$;
+
+-- Gives up calls whose jobs want them no more: unsent ones at once, others when their results come, which are booked. Returns how many were unsent.
+CREATE FUNCTION cortex.drop_batch_calls(calls uuid[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    unsent uuid[];
+BEGIN
+    WITH dropped AS (
+        UPDATE cortex.model_batch_call c
+        SET is_dropped = true, answer = NULL,
+            state = CASE c.state WHEN 'WAITING' THEN 'DROPPED' ELSE c.state END,
+            done_at = CASE c.state WHEN 'WAITING' THEN cortex.now() ELSE c.done_at END,
+            request = CASE c.state WHEN 'WAITING' THEN NULL ELSE c.request END
+        WHERE c.id = ANY (calls) AND NOT c.is_dropped
+        RETURNING c.id, c.state
+    )
+    SELECT array_agg(d.id) INTO unsent FROM dropped d WHERE d.state = 'DROPPED';
+    PERFORM cortex.settle_batch_calls(unsent, NULL, NULL, 'cancelled');
+    RETURN coalesce(cardinality(unsent), 0);
+END $function$;
+
+-- Books calls of batches; one without a usage has cost nothing. See cortex.settle.
+CREATE FUNCTION cortex.settle_batch_calls(calls uuid[], usages jsonb[], costs numeric[], outcome text)
+ RETURNS void
+ LANGUAGE sql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT cortex.settle(
+    array_agg(e.id ORDER BY e.id),
+    array_agg((SELECT coalesce(sum(v.value::bigint), 0) FROM jsonb_each_text(coalesce(e.usage, '{}')) v
+               WHERE v.key IN ('input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens'))::bigint
+              ORDER BY e.id),
+    array_agg(CASE WHEN e.usage IS NULL THEN 0 ELSE e.cost END ORDER BY e.id),
+    array_agg(jsonb_build_object('outcome', outcome, 'estimated', false, 'batch', true,
+                                 'usage', coalesce(e.usage, '{}')) ORDER BY e.id))
+FROM unnest(calls, usages, costs) AS e(id, usage, cost) HAVING count(*) > 0 $function$;
+
+-- Has a call wait for a batch, with the room that was reserved for it; false: the attempt is over.
+CREATE FUNCTION cortex.add_batch_call(new_call uuid, of_job uuid, of_attempt integer, of_pod uuid, of_lineage uuid, of_step text, of_digest bytea, to_endpoint text, of_model text, of_config integer, given text, of_size bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM cortex.model_batch_call c WHERE c.id = new_call) THEN
+        RETURN true;
+    END IF;
+    UPDATE cortex.reservation r SET is_batched = true WHERE r.id = new_call AND EXISTS (
+        SELECT FROM cortex.job j WHERE j.id = of_job AND j.attempt = of_attempt AND j.pod_id = of_pod
+        AND j.status::text = 'RUNNING');
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO cortex.model_batch_call (id, lineage_id, job_id, step, digest, endpoint, model, config_id, request, size)
+    VALUES (new_call, of_lineage, of_job, of_step, of_digest, to_endpoint, of_model, of_config, given, of_size);
+    RETURN true;
+END $function$;
+
+-- Puts waiting calls of one endpoint into a new batch, once enough of them wait or the first one long enough, and gives it to the caller for some seconds. Before, drops those of ended jobs, and gives up those that wait for a day. One process at a time.
+CREATE FUNCTION cortex.gather_batch(new_batch uuid, endpoints text[], count_max integer, bytes_max bigint, wait_s double precision, lease_s double precision)
+ RETURNS SETOF cortex.model_batch_call
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    chosen text;
+    late uuid[];
+    ids uuid[];
+BEGIN
+    IF NOT cortex.take_turn('batches') THEN
+        RETURN;
+    END IF;
+    PERFORM cortex.drop_batch_calls(ARRAY(
+        SELECT c.id FROM cortex.model_batch_call c LEFT JOIN cortex.job_record j ON j.id = c.job_id
+        WHERE c.state = 'WAITING' AND (j.id IS NULL OR j.finished_at IS NOT NULL) ORDER BY c.id LIMIT 1000));
+    WITH failed AS (
+        UPDATE cortex.model_batch_call c
+        SET state = 'FAILED', done_at = cortex.now(), request = NULL, failure = 'no pod could send it within a day'
+        WHERE c.id IN (SELECT w.id FROM cortex.model_batch_call w
+                       WHERE w.state = 'WAITING' AND w.added_at < cortex.now() - interval '1 day' LIMIT 1000)
+        RETURNING c.id
+    )
+    SELECT array_agg(f.id) INTO late FROM failed f;
+    PERFORM cortex.settle_batch_calls(late, NULL, NULL, 'failed');
+    SELECT e.name INTO chosen FROM unnest(endpoints) AS e(name)
+    CROSS JOIN LATERAL (
+        SELECT min(n.ready_at) AS first_at, count(*) AS waiting, sum(n.size) AS bytes
+        FROM (SELECT c.ready_at, c.size FROM cortex.model_batch_call c
+              WHERE c.state = 'WAITING' AND c.endpoint = e.name AND c.ready_at <= cortex.now()
+              ORDER BY c.ready_at, c.id LIMIT count_max) n) w
+    WHERE w.first_at <= cortex.now() - wait_s * interval '1 second' OR w.waiting >= count_max OR w.bytes >= bytes_max
+    ORDER BY w.first_at LIMIT 1;
+    IF chosen IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(s.id) INTO ids FROM (
+        SELECT n.id, sum(n.size) OVER (ORDER BY n.ready_at, n.id) AS upto, row_number() OVER (ORDER BY n.ready_at, n.id)
+        FROM (SELECT c.id, c.ready_at, c.size FROM cortex.model_batch_call c
+              WHERE c.state = 'WAITING' AND c.endpoint = chosen AND c.ready_at <= cortex.now()
+              ORDER BY c.ready_at, c.id LIMIT count_max) n) s
+    WHERE s.upto <= bytes_max OR s.row_number = 1;
+    INSERT INTO cortex.model_batch (id, endpoint, state, call_count, due_at)
+    VALUES (new_batch, chosen, 'SENDING', cardinality(ids), cortex.now() + lease_s * interval '1 second');
+    RETURN QUERY UPDATE cortex.model_batch_call c SET state = 'SENT', batch_id = new_batch
+        WHERE c.id = ANY (ids) AND c.state = 'WAITING' RETURNING c.*;
+END $function$;
+
+-- Ends a batch that certainly was not created: its calls wait for another one, or, without a pause or after a day, are to be made directly. Returns how many those are.
+CREATE FUNCTION cortex.unsend_batch(of_batch uuid, why text, again_s double precision)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    over uuid[];
+BEGIN
+    UPDATE cortex.model_batch b SET state = 'UNSENT', ended_at = cortex.now()
+    WHERE b.id = of_batch AND b.state = 'SENDING';
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    IF again_s IS NOT NULL THEN
+        UPDATE cortex.model_batch_call c
+        SET state = 'WAITING', batch_id = NULL, ready_at = cortex.now() + again_s * interval '1 second'
+        WHERE c.batch_id = of_batch AND c.state = 'SENT' AND NOT c.is_dropped
+          AND c.added_at > cortex.now() - interval '1 day';
+    END IF;
+    WITH failed AS (
+        UPDATE cortex.model_batch_call c
+        SET state = 'FAILED', done_at = cortex.now(), failure = left(why, 2000), request = NULL
+        WHERE c.batch_id = of_batch AND c.state = 'SENT' RETURNING c.id
+    )
+    SELECT array_agg(f.id) INTO over FROM failed f;
+    PERFORM cortex.settle_batch_calls(over, NULL, NULL, 'failed');
+    RETURN coalesce(cardinality(over), 0);
+END $function$;
+
+-- Keeps results of a batch and books them; a call that has a result already is skipped. Returns how many were new.
+CREATE FUNCTION cortex.end_batch_calls(of_batch uuid, calls uuid[], answers text[], usages jsonb[], costs numeric[], failures text[])
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    kept record;
+    number int := 0;
+BEGIN
+    FOR kept IN
+        WITH ended AS (
+            UPDATE cortex.model_batch_call c
+            SET state = CASE WHEN e.answer IS NULL THEN 'FAILED' ELSE 'SUCCEEDED' END, done_at = cortex.now(),
+                answer = CASE WHEN NOT c.is_dropped THEN e.answer END, usage = e.usage, cost_usd = e.cost,
+                failure = left(e.failure, 2000), request = NULL
+            FROM unnest(calls, answers, usages, costs, failures) AS e(id, answer, usage, cost, failure)
+            WHERE c.id = e.id AND c.batch_id = of_batch AND c.state = 'SENT'
+            RETURNING c.id, c.state, e.usage, e.cost
+        )
+        SELECT CASE d.state WHEN 'SUCCEEDED' THEN 'kept' ELSE 'failed' END AS outcome,
+               array_agg(d.id) AS ids, array_agg(d.usage) AS usages, array_agg(d.cost) AS costs
+        FROM ended d GROUP BY 1
+    LOOP
+        PERFORM cortex.settle_batch_calls(kept.ids, kept.usages, kept.costs, kept.outcome);
+        number := number + cardinality(kept.ids);
+    END LOOP;
+    RETURN number;
+END $function$;
+
+-- Ends a batch; calls that it has no result of are booked as lost, and are to be made directly. Returns how many.
+CREATE FUNCTION cortex.end_batch(of_batch uuid, are_lost boolean, why text)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    over uuid[];
+BEGIN
+    UPDATE cortex.model_batch b SET state = CASE WHEN are_lost THEN 'LOST' ELSE 'ENDED' END, ended_at = cortex.now()
+    WHERE b.id = of_batch AND b.state = CASE WHEN are_lost THEN 'SENDING' ELSE 'SENT' END;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    WITH failed AS (
+        UPDATE cortex.model_batch_call c
+        SET state = 'FAILED', done_at = cortex.now(), failure = left(why, 2000), request = NULL
+        WHERE c.batch_id = of_batch AND c.state = 'SENT' RETURNING c.id
+    )
+    SELECT array_agg(f.id) INTO over FROM failed f;
+    PERFORM cortex.settle_lost(over);
+    RETURN coalesce(cardinality(over), 0);
+END $function$;

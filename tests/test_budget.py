@@ -35,6 +35,7 @@ OTHERS_S: Final = 0.01
 BUDGETS_S: Final = {
     "tests": 2.5,
     "tests/agent": 19.5,
+    "tests/batches": 2.5,  # one of them kills pods
     "tests/bench": 1.0,
     "tests/chaos": 38.0,
     "tests/cli": 47.0,

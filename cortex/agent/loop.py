@@ -41,13 +41,7 @@ from cortex.domain.errors import (
 )
 from cortex.domain.failure import PROMPT_TOO_LONG
 from cortex.domain.file import StoredFile
-from cortex.domain.model import (
-    INVALID_INPUT,
-    Block,
-    ModelOptions,
-    ModelRequest,
-    ModelResponse,
-)
+from cortex.domain.model import INVALID_INPUT, Block, ModelOptions, ModelRequest, ModelResponse
 from cortex.domain.model_options import is_forced
 from cortex.domain.redaction import clean_text, redact, secret_in, storable
 from cortex.durable.codec import input_of
@@ -268,6 +262,7 @@ class _Run:
         return ModelRequest(
             model=self._spec.model,
             fallback=self._spec.fallback,
+            batch=self._spec.batch,
             messages=self._transcript.messages,
             system=self._spec.system,
             tools=self._offered.described,

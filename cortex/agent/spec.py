@@ -10,6 +10,7 @@ limits:
   tool_result_tokens: 10000
 budget: {usd: 1.00, per: run}
 cache: {ttl: 1h}
+batch: true
 max_context_tokens: 150000
 compaction: {at: 0.8, keep_turns: 4}
 loops: {same_call: 4, no_news: 10}
@@ -173,6 +174,8 @@ class AgentSpec:
     extra: dict[str, Any] = attrs.field(factory=dict)
     output: dict[str, Any] | None = None
     """The JSON schema of its last answer."""
+    batch: bool = False
+    """Its model calls may wait for up to a day, at half the price."""
     fallback: tuple[str, ...] = attrs.field(default=(), validator=_fallback)
     """Models that are asked in this order while its own cannot answer."""
 

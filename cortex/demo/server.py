@@ -11,7 +11,7 @@ GET /calls is the log of all calls, /calls/open of those that it is answering.
 
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from functools import partial
@@ -25,6 +25,8 @@ import orjson
 import trio
 from attrs import evolve, frozen
 
+from cortex.demo.batches import PATH as BATCHES
+from cortex.demo.batches import Batches
 from cortex.demo.calls import CallLog, Entry
 from cortex.demo.events import PING, message, pieces
 from cortex.demo.fault_file import read_rules
@@ -66,6 +68,7 @@ class ScriptedServer:
 
     base_url: str
     calls: CallLog
+    batches: Batches
 
 
 @asynccontextmanager
@@ -74,10 +77,11 @@ async def serve(
 ) -> AsyncIterator[ScriptedServer]:
     """Run a server until the block is left; streams that are still open are cut."""
     log, cache = CallLog(), PromptCache()
+    batches = Batches(partial(_result, script, log))
 
     async def connected(stream: trio.SocketStream) -> None:
         try:
-            await _converse(Wire(stream), script, log, cache)
+            await _converse(Wire(stream), script, log, cache, batches)
         except trio.BrokenResourceError:
             return  # the client is gone
 
@@ -85,11 +89,13 @@ async def serve(
     actual_port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, connected, listeners)
-        yield ScriptedServer(f"http://{host}:{actual_port}", log)
+        yield ScriptedServer(f"http://{host}:{actual_port}", log, batches)
         nursery.cancel_scope.cancel()
 
 
-async def _converse(wire: Wire, script: Script, log: CallLog, cache: PromptCache) -> None:
+async def _converse(
+    wire: Wire, script: Script, log: CallLog, cache: PromptCache, batches: Batches
+) -> None:
     """Answer the requests of one connection until either side closes it."""
     alive, connection = True, log.connected()
     while alive and (request := await wire.next_request()) is not None:
@@ -100,6 +106,8 @@ async def _converse(wire: Wire, script: Script, log: CallLog, cache: PromptCache
                 )
             case "POST", "/v1/messages/count_tokens":
                 await _count_tokens(wire, request)
+            case _, path if path.partition("?")[0].startswith(BATCHES):
+                alive = await batches.serve(wire, request)
             case "GET", "/calls":
                 await wire.answer(200, _JSON, orjson.dumps(log.as_json()))
             case "GET", "/calls/open":
@@ -133,6 +141,36 @@ async def _answer_call(
     outcome = await _play_until_client_leaves(wire, call, play, script=script, entry=entry)
     log.close(entry, outcome)
     return entry.outcome in ("answered", "refused")
+
+
+def _result(script: Script, log: CallLog, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what becomes of one request of a batch."""
+    answer: Reply | Refusal
+    parsed = _parsed(orjson.dumps(params))
+    if isinstance(parsed, Refusal):
+        return _errored(parsed)
+    if parsed.stream:
+        return _errored(Refusal(status=400, message="stream: is not permitted in a batch"))
+    call = log.number(parsed)
+    entry = log.open(call, connection=0)
+    answer = _answer(script, call)
+    entry.rule = answer.rule
+    if isinstance(answer, Refusal):
+        log.close(entry, "refused")
+        return _errored(answer)
+    log.close(entry, "answered")
+    whole = message(call, answer, _message_id(call))
+    return {
+        "type": "succeeded",
+        "message": {**whole, "usage": {**whole["usage"], "service_tier": "batch"}},
+    }
+
+
+def _errored(refusal: Refusal) -> dict[str, Any]:
+    if refusal.error_type in ("expired", "canceled"):
+        return {"type": refusal.error_type}
+    problem = {"type": refusal.error_type, "message": refusal.message}
+    return {"type": "errored", "error": {"type": "error", "error": problem, "request_id": None}}
 
 
 async def _count_tokens(wire: Wire, request: HttpRequest) -> None:

@@ -137,7 +137,7 @@ def estimate_of(request: ModelRequest, prices: PriceTable) -> Estimate:
     for_an_hour = most if is_kept else 0
     extra = request.options.extra
     is_priority = PRIORITY in (extra.get("service_tier"), extra.get("serviceTier"))
-    tier = PRIORITY if is_priority else ""
+    tier = PRIORITY if is_priority else "batch" if request.batch else ""
     dearest = [
         prices.cost(request.model, usage)
         for usage in (

@@ -199,6 +199,7 @@ CODES: Final[dict[str, Meaning]] = {
     "breaker_open": Meaning(_APP, "the breaker of the model is open"),
     "model_refused": Meaning(_PERMANENT, "the model, or a filter of its API, refused to answer"),
     "model_not_set_up": Meaning(_PERMANENT, "the pod has no key or no package for the model"),
+    "batch_failed": Meaning(_APP, "a batch has no answer to the call, which is made directly"),
     "unfit_fallback": Meaning(_PERMANENT, "the model cannot take what the request contains"),
     "redirected": Meaning(_PERMANENT, "the model's address leads to another host"),
     # time-outs

@@ -29,7 +29,7 @@ from cortex.domain.job import JobStatus
 from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import parse_span
 from cortex.domain.redaction import LONE_SURROGATE
-from cortex.domain.waiting import CODE, PERSON, SLEEP
+from cortex.domain.waiting import BATCH, CODE, PERSON, SLEEP
 
 SHOWN_CHARS_MAX: Final = 80
 """Of a word in an error."""
@@ -66,6 +66,8 @@ class Wait(StrEnum):
     """Anything else that a person has to do: give an account credit, accept a changed tool."""
     SLEEP = "sleep"
     """A timer of its own code, which no person has to end."""
+    BATCH = "batch"
+    """A model call in a batch, which its provider ends within a day."""
     CODE = "code"
     """Code that can take it: no living pod has such."""
 
@@ -82,7 +84,7 @@ def wait_of(status: JobStatus, waiting_on: str | None) -> Wait | None:  # noqa: 
     if on.startswith(TRUST):
         return Wait.PERSON
     if status is JobStatus.RETRY:
-        return Wait.SLEEP if on == SLEEP else None
+        return {SLEEP: Wait.SLEEP, BATCH: Wait.BATCH}.get(on)
     if on.startswith(UNKNOWN_EFFECT):
         return Wait.EFFECT
     return Wait.PERSON if on.startswith(PERSON) else Wait.ASKS
@@ -113,6 +115,7 @@ _WAITS: Final[Mapping[str, tuple[StateTerm, ...]]] = {
     ),
     Wait.PERSON: (StateTerm(_APPR, PERSON), StateTerm(JobStatus.RETRY, TRUST)),
     Wait.SLEEP: (StateTerm(JobStatus.RETRY, SLEEP),),
+    Wait.BATCH: (StateTerm(JobStatus.RETRY, BATCH),),
     Wait.CODE: tuple(
         StateTerm(status, CODE)
         for status in (JobStatus.PENDING, JobStatus.RUNNING, JobStatus.RETRY)
@@ -543,7 +546,7 @@ def why_not_retry(job: JobSituation) -> Refusal | None:
         if job.is_unfit or (is_between and job.is_later):
             return None
         refusal = Refusal.CODE if job.waiting_on == CODE else Refusal.DUE
-    elif job.waiting_on == SLEEP:  # it would sleep again
+    elif job.waiting_on in (SLEEP, BATCH):  # it would wait again
         refusal = Refusal.WAITING
     else:
         is_for_person = (job.waiting_on or "").startswith(PERSON)

@@ -56,6 +56,8 @@ class Capabilities:
     """PDF files."""
     output: bool = True
     """`ModelRequest.output`: False if a caller has to ask for JSON by a tool of its own."""
+    batches: bool = False
+    """`ModelRequest.batch`."""
     images_max: int | None = None
     """Of one request; None: as many as its API takes."""
     pages_max: int | None = None
@@ -131,6 +133,9 @@ class ModelRequest:
     output: OutputFormat | None = None
     cache: CacheTtl = CacheTtl.OFF
     """Not part of the request's identity: another one changes the price, not the answer."""
+    batch: bool = False
+    """It may wait for up to a day in a batch of the provider, at half the price. Not part of the
+    identity: the answer is the same."""
     fallback: Sequence[str] = ()
     """Models that are asked in this order if the one before cannot answer. Not part of the
     identity, so that it can be changed under jobs that wait for an outage to end."""

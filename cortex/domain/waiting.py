@@ -21,6 +21,8 @@ from cortex.domain.quota import Period, Quota
 
 SLEEP: Final = "sleep"
 """A timer of job code: nothing but time ends this wait."""
+BATCH: Final = "batch"
+"""A batch of model calls: its provider ends this wait, within a day."""
 CODE: Final = "code"
 """Code that can take the job: those that looked so far cannot."""
 PERSON: Final = "person:"
@@ -179,6 +181,7 @@ def awaited_of(row: Mapping[str, Any] | None) -> Awaited | None:
 
 _NAMED: Final[Mapping[str, str]] = {
     SLEEP: "its timer",
+    BATCH: "a batch of model calls",
     CODE: "code that fits it",
     FREEZE: "the end of the freeze of effects",
 }

@@ -338,6 +338,7 @@ class Context:
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: None = None,
         fallback: Sequence[str] = (),
+        batch: bool = False,
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, ModelResponse]: ...
@@ -354,6 +355,7 @@ class Context:
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: type[Result],
         fallback: Sequence[str] = (),
+        batch: bool = False,
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, Result]: ...
@@ -370,6 +372,7 @@ class Context:
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: Mapping[str, Any],
         fallback: Sequence[str] = (),
+        batch: bool = False,
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, Any]: ...
@@ -386,6 +389,7 @@ class Context:
         cache: CacheTtl | Literal["5m", "1h", "off"] = "off",
         output: Any = None,
         fallback: Sequence[str] = (),
+        batch: bool = False,
         timeout: float | None = None,
         urgency: Urgency = "default",
     ) -> Coroutine[None, None, Any]:
@@ -395,7 +399,8 @@ class Context:
         temperature, thinking and so on. `timeout`: seconds for the whole call, at most 450.
         `urgency`: how often and how soon it is repeated inside the step. `fallback`: models that
         are asked in this order while `model` cannot answer, or if it refuses; the response then has
-        a `substitution`.
+        a `substitution`. `batch`: the call may wait for up to a day at half the price, where the
+        provider has batches; meanwhile the job is suspended and holds nothing.
         `cache`: how long the provider keeps the prompt, where it has a cache. Off by default:
         a write costs 1.25 times the input, for an hour twice, and pays only if a later call begins
         with the same tools, system and messages, which then cost a tenth.
@@ -415,6 +420,7 @@ class Context:
             options=options,
             cache=_cache_ttl(name, cache),
             fallback=checked_fallback(fallback, model=model, what=f"model call {name!r}"),
+            batch=batch,
         )
         if output is None:
             given = self._given(name, request, timeout)

@@ -260,6 +260,7 @@ class _Pod:
                 unsettled=self._unsettled,
                 settings=self._settings,
                 handlers=self._parts.handlers,
+                models=self._parts.batch_models,
                 pod=PodMeans(
                     id=self._record.id,
                     self_fence=self._self_fence,

@@ -15,6 +15,7 @@ import cortex
 from cortex.agent.confinement.means import Confiner
 from cortex.agent.confinement.quota import BYTES_MAX, Quota
 from cortex.agent.mcp.of_jobs import servers_of
+from cortex.agent.models.batch_api import BatchModels
 from cortex.agent.models.client import ModelClient
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.providers import Models, ModelTrouble
@@ -44,6 +45,8 @@ class PodParts:
     client: ModelClient
     tools: Tools
     workspaces: Path
+    batch_models: BatchModels | None = None
+    """None: no calls are made in batches."""
     prices: PriceTable = LIST_PRICES
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     """Of messages, by name."""
@@ -102,6 +105,7 @@ def standard_parts(
     return PodParts(
         registry=registry,
         client=models,
+        batch_models=models,
         tools=Toolbox(
             tools,
             confiner,

@@ -11,6 +11,7 @@ from cortex.domain.log_line import JobLog
 from cortex.durable.attempt import Services
 from cortex.durable.tracing import Tracing
 from cortex.postgres.bridge import Port
+from cortex.runtime.calls.batches import StoreBatches
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.budget_guard import StoreBudgetGuard
 from cortex.runtime.calls.bulk_operations import StoreBulkOperations
@@ -61,6 +62,9 @@ def services_of(
             files=PromptFiles(files),
             rng=rng,
             meter=metrics,
+            batches=None
+            if parts.batch_models is None
+            else StoreBatches(port=port, pod_id=pod_id, models=parts.batch_models, rng=rng),
         ),
         tools=parts.tools,
         files=files,

@@ -63,6 +63,7 @@ class TickProcess:
                     unsettled=PendingSettlements(port),
                     settings=settings,
                     handlers=self.handlers,
+                    models=None if self.parts is None else self.parts.batch_models,
                 ),
                 self.names,
             )

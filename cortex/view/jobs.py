@@ -16,6 +16,7 @@ from cortex.domain.job_filter import STATE_WORDS, Wait, wait_of
 from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import short_id, span
 from cortex.domain.waiting import (
+    BATCH,
     CODE,
     PERSON,
     SLEEP,
@@ -111,6 +112,7 @@ _WAITS: Final = {
     Wait.BUDGET: State("$", Wait.BUDGET, APPR),
     Wait.PERSON: State("!", Wait.PERSON, APPR),
     Wait.SLEEP: State("◔", Wait.SLEEP, STATE_WORDS[JobStatus.PENDING]),
+    Wait.BATCH: State("▤", Wait.BATCH, STATE_WORDS[JobStatus.PENDING]),
     Wait.CODE: State("≠", Wait.CODE, APPR),
 }
 SHOWN: Final = (
@@ -187,6 +189,8 @@ def _remark_on_waiting(row: JobRow) -> str:
         return text
     if row.next_retry_at is None:
         return f"waits for {named(waiting_on) if waiting_on else 'a person'}"
+    if waiting_on == BATCH:
+        return row.why or f"waits for {named(BATCH)}"
     left_s = (row.next_retry_at - row.now).total_seconds()
     if waiting_on == SLEEP:
         text, does = row.why or "", "wakes"
@@ -272,6 +276,8 @@ def retry_text(attempt: EndedEarly) -> str:  # noqa: PLR0911 -- a table
             return f"retry {attempt.retry_count}{after}"
         case "suspended" if attempt.error_source == FREEZE:
             return "goes on when effects may begin, no retry used"
+        case "suspended" if attempt.error_source == BATCH:
+            return "goes on when its batch is over, no retry used"
         case "suspended":
             does = "wakes" if attempt.error_source == SLEEP else "goes on"
             return f"{does}{after}, no retry used"

@@ -22,6 +22,7 @@ from cortex.domain.known_tool import TRUST
 from cortex.domain.limits import THREADS_MAX, is_worn_out
 from cortex.domain.phrases import utc_time
 from cortex.domain.waiting import (
+    BATCH,
     PERSON,
     SLEEP,
     ApprovalWait,
@@ -60,6 +61,7 @@ class Cause(StrEnum):
     QUOTA = "quota"
     BREAKER = "breaker"
     SLEEP = "sleep"
+    BATCH = "batch"
     APP_RETRY = "app_retry"
     PAUSED = "paused"
     WORKER_BACKOFF = "worker_backoff"
@@ -292,6 +294,16 @@ def _sleep(f: WhyFacts) -> _Found | None:
     return _Found(f"it sleeps{reason}", due_at, f.suspended_at)
 
 
+def _batch(f: WhyFacts) -> _Found | None:
+    if f.waiting_on != BATCH or f.task is not None or f.status is not JobStatus.RETRY:
+        return None
+    reason = (
+        f.last.error if f.last is not None and f.last.error else "a model call waits in a batch"
+    )
+    words = f"{_clipped(reason)}, at half the price; its provider answers within a day"
+    return _Found(words, None, f.suspended_at)
+
+
 def _app_retry(f: WhyFacts) -> _Found | None:
     due_at = _due_at(f)
     if f.task is not None or f.status is not JobStatus.RETRY or due_at is None:
@@ -459,6 +471,7 @@ PRECEDENCE: Final[tuple[tuple[Cause, Callable[[WhyFacts], _Found | None]], ...]]
     (Cause.QUOTA, _quota),
     (Cause.BREAKER, _breaker),
     (Cause.SLEEP, _sleep),
+    (Cause.BATCH, _batch),
     (Cause.APP_RETRY, _app_retry),
     (Cause.PAUSED, _paused),
     (Cause.WORKER_BACKOFF, _worker_backoff),

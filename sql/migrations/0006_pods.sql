@@ -238,7 +238,7 @@ COMMENT ON TABLE cortex.runner_turn IS
     'Work that one process at a time does for all: while it does, its transaction has locked the row. Never changed.';
 COMMENT ON COLUMN cortex.runner_turn.name IS 'Name of the work.';
 INSERT INTO cortex.runner_turn (name) VALUES
-    ('alarms'), ('budgets.sweep'), ('budgets.wake_next'), ('expire_approvals'), ('housekeeping'), ('remind_approvals'),
+    ('alarms'), ('batches'), ('budgets.sweep'), ('budgets.wake_next'), ('expire_approvals'), ('housekeeping'), ('remind_approvals'),
     ('retention'), ('retention.set'), ('retries'), ('schedules'), ('schedules.names'), ('specs'), ('sweep_zombies'),
     ('triage');
 

@@ -71,6 +71,7 @@ CREATE TABLE cortex.reservation (
     budget_ids int[] NOT NULL,
     window_keys text[] NOT NULL,
     amounts numeric[] NOT NULL,
+    is_batched boolean NOT NULL DEFAULT false,
     at timestamptz NOT NULL DEFAULT cortex.now()
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.0,
@@ -93,6 +94,8 @@ COMMENT ON COLUMN cortex.reservation.input_usd IS 'Their likely price in US doll
 COMMENT ON COLUMN cortex.reservation.budget_ids IS 'Budgets in which it holds room, in the order of their ids.';
 COMMENT ON COLUMN cortex.reservation.window_keys IS 'The run or the day of each.';
 COMMENT ON COLUMN cortex.reservation.amounts IS 'The room in each, in its unit.';
+COMMENT ON COLUMN cortex.reservation.is_batched IS
+    'It is that of a call in a batch, which outlives its attempt: see cortex.model_batch_call.';
 COMMENT ON COLUMN cortex.reservation.at IS 'When the call was admitted.';
 CREATE INDEX reservation_job ON cortex.reservation (job_id, attempt);
 
@@ -167,11 +170,12 @@ COMMENT ON FUNCTION cortex.settle_lost IS 'Ends calls whose outcome will stay un
 
 CREATE FUNCTION cortex.is_lost(call cortex.reservation) RETURNS boolean
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
+SELECT NOT call.is_batched AND (
+    NOT EXISTS (SELECT FROM cortex.pod p WHERE p.id = call.pod_id AND p.state IN ('READY', 'DRAINING'))
     -- A living pod books the real cost of its call as soon as it reaches the database again.
     OR coalesce((SELECT a.ended_at FROM cortex.job_attempt a WHERE a.job_id = call.job_id AND a.attempt = call.attempt),
                 (SELECT j.finished_at FROM cortex.job j WHERE j.id = call.job_id),
-                '-infinity') < cortex.now() - interval '1 minute' $$;
+                '-infinity') < cortex.now() - interval '1 minute') $$;
 COMMENT ON FUNCTION cortex.is_lost IS
     'Whether the cost of a call will stay unknown: its attempt is over, and its pod is gone or had a minute to book '
     'it.';
@@ -207,7 +211,7 @@ BEGIN
         RETURN;
     END IF;
     left_over := ARRAY(SELECT r.id FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt < of_attempt
-                       AND (r.pod_id = of_pod OR cortex.is_lost(r)));
+                       AND NOT r.is_batched AND (r.pod_id = of_pod OR cortex.is_lost(r)));
     IF cardinality(left_over) > 0 THEN
         PERFORM cortex.settle_lost(left_over);
     END IF;
@@ -249,7 +253,7 @@ BEGIN
                 refused.limit_amount, CASE refused.period WHEN 'day' THEN
                     extract(epoch FROM (today + 1)::timestamp AT TIME ZONE 'UTC' - cortex.now())::float8 END,
                 EXISTS (SELECT FROM cortex.reservation r WHERE r.job_id = of_job AND r.attempt = of_attempt
-                        AND refused.id = ANY (r.budget_ids));
+                        AND NOT r.is_batched AND refused.id = ANY (r.budget_ids));
             RETURN;
         END IF;
         UPDATE cortex.budget_use u SET reserved = u.reserved + n.amount

@@ -8,7 +8,7 @@ from cortex.config import Settings
 from cortex.domain.clock import Chance
 from cortex.domain.job import Suspend
 from cortex.runtime.calls.pending_settlements import PendingSettlements
-from cortex.runtime.hints import EXPIRY, POD_LOST, REMINDER, RETRY
+from cortex.runtime.hints import BATCH, EXPIRY, POD_LOST, REMINDER, RETRY
 from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX
 from cortex.runtime.maintenance.runners import Means, runners, suspended
 from tests.support.eventually import virtually
@@ -31,8 +31,8 @@ LOCKS = {
     "retention": ["retention"],
 }
 """The turns of each runner that is a singleton."""
-OTHERS = frozenset({"outbox", "sweep_zombies"})
-"""All pods deliver; `test_sweeper` shows that one process sweeps."""
+OTHERS = frozenset({"batches", "outbox", "sweep_zombies"})
+"""All pods deliver and hold other batches; `test_sweeper` shows that one process sweeps."""
 
 
 def made(bench: Bench) -> tuple[Runner, ...]:
@@ -53,7 +53,7 @@ async def test_each_runner_ticks_without_a_pod(bench: Bench, database: str) -> N
     all_ = made(bench)
     assert len({each.name for each in all_}) == len(all_)
     hints = {hint for each in all_ for hint in each.woken_by}
-    assert hints <= {BREAKER, CONTROL, OUTBOX, RETRY, EXPIRY, REMINDER, POD_LOST}
+    assert hints <= {BATCH, BREAKER, CONTROL, OUTBOX, RETRY, EXPIRY, REMINDER, POD_LOST}
     for each in all_:
         assert not (await each.tick(TickBudget())).is_skipped, each.name
     assert_one_truth(database)

@@ -53,6 +53,9 @@ NO_PROGRESS = frozenset(
         "feed.since",
         "jobs.cancel_requests",
         "jobs.settled",
+        "model_batches.calls",
+        "model_batches.others",
+        "model_batches.outlook",
         "jobs.show",
         "pods.ended_owners",
         "pods.lock",
@@ -95,6 +98,7 @@ NO_PROGRESS = frozenset(
         "watches.watch",
         # a lease that is not renewed ends, and what code declares is declared again
         "store.renew",
+        "model_batches.put_off",
         "subscriptions.put",
         # what a server says of its tools is noted again by the next job that uses it
         "mcp.note",
@@ -107,6 +111,7 @@ NO_PROGRESS = frozenset(
         "jobs.submit_once",
         # what has expired anyway is forgotten
         "store.forget",
+        "model_batches.forget",
         "watches.forget",
     }
 )

@@ -7,7 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cortex.agent.models import anthropic_errors
+from cortex.agent.models.anthropic_batches import AnthropicBatches
 from cortex.agent.models.anthropic_caching import Marking, Markings, marked
+from cortex.agent.models.batch_api import BatchApi
 from cortex.agent.models.client import CallLimits
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.errors import ErrorEventError
@@ -92,6 +94,7 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
             images_max=most,
             pages_max=most,
             side_of_many=SIDE_OF_MANY,
+            batches=True,
             output=not model.startswith(WITHOUT_OUTPUT),
         )
 
@@ -104,8 +107,6 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
     def _exchange(
         self, sdk: "AsyncAnthropic", request: ModelRequest, limits: CallLimits
     ) -> Exchange:
-        from anthropic import APIConnectionError  # noqa: PLC0415 -- loaded by now
-
         from cortex.agent.models.http import timeout_of  # noqa: PLC0415 -- as above
 
         marking = self._markings.of(request.model)
@@ -128,13 +129,33 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
                 )
 
         return Exchange(
-            host=sdk.base_url.netloc.decode("ascii"),
+            host=self.host,
             body=body(),
-            reader=ErrorReader(
-                protocol="the Messages API", connection_errors=(APIConnectionError,), read=_read
-            ),
+            reader=self.reader(),
             mend=partial(self._weaken, request, marking),
         )
+
+    @property
+    def host(self) -> str:
+        """The address of its API, once its SDK is loaded."""
+        return "its API" if self._sdk is None else self._sdk.base_url.netloc.decode("ascii")
+
+    def reader(self) -> ErrorReader:
+        from anthropic import APIConnectionError  # noqa: PLC0415 -- loaded by now
+
+        return ErrorReader(
+            protocol="the Messages API", connection_errors=(APIConnectionError,), read=_read
+        )
+
+    def batches(self) -> BatchApi:
+        return AnthropicBatches(self)
+
+    def params_of(self, request: ModelRequest) -> dict[str, Any]:
+        """Return what the API takes for a request that is one of a batch."""
+        now = datetime.fromtimestamp(self._unix_ms() / 1000, UTC)
+        arguments = arguments_of(request, now)
+        extra = arguments.pop("extra_body", {})
+        return marked({**arguments, **extra}, request.cache, self._markings.of(request.model))
 
     def _weaken(self, request: ModelRequest, marking: Marking, error: Exception) -> bool:
         """Return whether a request is to be made again with weaker marks of its cached prefix."""

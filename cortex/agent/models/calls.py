@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import trio
 
+from cortex.agent.models.batched import BatchedCalls, Batches
 from cortex.agent.models.client import CallLimits, ModelClient
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.agent.models.fallback import Substitutes, check_fit
@@ -55,6 +56,8 @@ class ModelCalls:
     rng: random.Random
     meter: Meter = attrs.field(factory=Unmetered)
     files: PromptFiles = attrs.field(factory=PromptFiles)
+    batches: Batches | None = None
+    """None: calls that may wait in a batch are made at once."""
 
     async def capabilities(self, model: str) -> Capabilities:
         return self.client.capabilities(model)
@@ -78,6 +81,11 @@ class ModelCalls:
     ) -> StepOutcome:
         """Ask one model. `instead`: the one that is asked if this one is out of order."""
         check_fit(request, self.client.capabilities(request.model))
+        if request.batch:
+            answer = await self._batched(request, caller)
+            if answer is not None:
+                return answer
+            request = attrs.evolve(request, batch=False)
         unreadable = 0
 
         async def once() -> StepOutcome:
@@ -96,6 +104,24 @@ class ModelCalls:
             facts=self.facts,
             rng=self.rng,
         )
+
+    async def _batched(self, request: ModelRequest, caller: Caller) -> StepOutcome | None:
+        """Return the answer of a batch; None: the call is to be made directly."""
+        if self.batches is None:
+            return None
+        tool = self._output_tool(request)
+        calls = BatchedCalls(
+            batches=self.batches,
+            budget_guard=self.budget_guard,
+            facts=self.facts,
+            meter=self.meter,
+            capable=lambda model: self.client.capabilities(model).batches,
+        )
+        outcome = await calls.respond(request if tool is None else tool.request, caller)
+        if outcome is None or tool is None:
+            return outcome
+        response = tool.restore(ModelResponse.from_json(outcome.value))
+        return attrs.evolve(outcome, value=response.to_json())
 
     async def _once(
         self, request: ModelRequest, caller: Caller, instead: str | None

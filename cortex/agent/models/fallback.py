@@ -121,7 +121,8 @@ class Substitutes:
 
     async def _asked(self, model: str, instead: str | None) -> StepOutcome | None:
         """Ask a model; None if it cannot answer and another one may."""
-        request = attrs.evolve(self._request, model=model, fallback=())
+        may_wait = self._request.batch and model == self._request.model
+        request = attrs.evolve(self._request, model=model, fallback=(), batch=may_wait)
         failure: Failure | None
         try:
             outcome = await self._ask(request, instead=instead)

@@ -18,7 +18,6 @@ from cortex.domain.failure import CallFailure
 from cortex.domain.file import REQUEST_BYTES_MAX, StoredFile, sent, stored_in
 from cortex.domain.image_facts import GIF
 from cortex.domain.model import MANY_IMAGES, Capabilities, ModelRequest
-from cortex.durable.calls import Caller
 
 ROOM_BYTES: Final = 268_435_456
 """Of all requests of a pod together: eight of the largest."""
@@ -32,6 +31,20 @@ class FileContents(Protocol):
 
     async def content(self, lineage_id: UUID, sha256: str) -> bytes | None:
         """Return the content of a file; None: the lineage has no such file."""
+
+
+class FilesOf(Protocol):
+    """Whose files a request refers to."""
+
+    @property
+    def lineage_id(self) -> UUID:
+        """The first job of its lineage."""
+        ...
+
+    @property
+    def call_s(self) -> float:
+        """The longest wait for room, in seconds."""
+        ...
 
 
 class NoContents:
@@ -95,7 +108,7 @@ class PromptFiles:
 
     @asynccontextmanager
     async def put_in(
-        self, request: ModelRequest, caller: Caller, capabilities: Capabilities
+        self, request: ModelRequest, caller: FilesOf, capabilities: Capabilities
     ) -> AsyncIterator[ModelRequest]:
         """Have the request as it is sent.
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import attrs
 
 from cortex.agent.models import anthropic, google, openai
+from cortex.agent.models.batch_api import BatchApi
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.errors import ModelNotSetUpError
@@ -173,6 +174,29 @@ class Models:
             return (ModelTrouble(event="no key for models in the environment", hint=hint),)
         found = (self._preloaded(each) for each in chosen)
         return tuple(each for each in found if each is not None)
+
+    def endpoint_of(self, model: str) -> str:
+        """Return the name of the endpoint that gets calls of a model. Raises `UsageError`."""
+        return self._endpoint(model)[0].name
+
+    def named_there(self, model: str) -> str:
+        """Return a model's name at its endpoint."""
+        return self._endpoint(model)[1]
+
+    def batch_endpoints(self) -> tuple[str, ...]:
+        """Return the endpoints whose batches this process may use: those with a key."""
+        return tuple(
+            name
+            for name, each in self._endpoints.items()
+            if _has_key(each) and self._of(each).batches() is not None
+        )
+
+    def batches(self, endpoint: str) -> BatchApi:
+        """Return the batches of one of `batch_endpoints`."""
+        found = self._of(self._endpoints[endpoint]).batches()
+        if found is None:
+            raise AssertionError(f"endpoint {endpoint!r} has no batches")
+        return found
 
     async def aclose(self) -> None:
         """Close the idle connections. Calls in flight break."""

@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from cortex.agent.models.answer import ModelAnswer
+from cortex.agent.models.batch_api import BatchApi
 from cortex.agent.models.client import DEFAULT_LIMITS, CallLimits
 from cortex.agent.models.endpoint import Endpoint
 from cortex.agent.models.errors import (
@@ -161,6 +162,20 @@ class StreamingClient(ABC, Generic[Sdk]):
         if not self.endpoint.is_named:
             return response
         return attrs.evolve(response, content=signed(response.content, self.endpoint.name))
+
+    async def loaded(self) -> Sdk:
+        """Return the client once the SDK is imported. Raises `UsageError` without a usable key."""
+        if self._sdk is not None:
+            return self._sdk
+        return await trio.to_thread.run_sync(self.preload, abandon_on_cancel=True)
+
+    def unix_ms(self) -> int:
+        """The wall clock."""
+        return self._unix_ms()
+
+    def batches(self) -> BatchApi | None:
+        """Return the batches of this endpoint; None: its API has none that Cortex uses."""
+        return None
 
     async def _loaded(self, request: ModelRequest, deadline: float, limits: CallLimits) -> Sdk:
         """Return the client once the SDK is imported: the call's clock runs meanwhile."""

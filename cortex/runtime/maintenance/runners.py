@@ -11,18 +11,22 @@ from uuid import UUID
 import attrs
 
 from cortex.actors.runner import Runner, TickBudget
+from cortex.agent.models.batch_api import BatchModels
 from cortex.domain.clock import Chance
 from cortex.domain.drain import TroubleReport
 from cortex.domain.job import Suspend
+from cortex.domain.waiting import BATCH
 from cortex.durable.attempt import UpkeepResult
 from cortex.durable.message_handlers import MessageHandler
 from cortex.durable.tracing import Deliveries
 from cortex.postgres.bridge import Port
+from cortex.runtime import hints
 from cortex.runtime.calls.breakers import BreakerRegistry
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.hints import EXPIRY, REMINDER, RETRY
 from cortex.runtime.liveness.sweeper import Sweeper
 from cortex.runtime.maintenance.alarms import Alarms
+from cortex.runtime.maintenance.batches import Batches
 from cortex.runtime.maintenance.expiries import Expiries
 from cortex.runtime.maintenance.housekeeping import Housekeeping
 from cortex.runtime.maintenance.notifications import Notifications
@@ -85,6 +89,8 @@ class Means:
     settings: RunnerSettings
     handlers: Mapping[str, MessageHandler] = attrs.field(factory=dict)
     """Of the application's messages, by name."""
+    models: BatchModels | None = None
+    """None: a process that calls no models."""
     pod: PodMeans | None = None
     """None: a process without a pod."""
     hint: Callable[[str], None] = lambda _: None
@@ -142,6 +148,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng
     ),
+    Batches.name: lambda means: Batches(means.port, models=means.models, chance=means.chance),
     Alarms.name: lambda means: Alarms(
         means.port, rng=means.chance.rng, code_wait_s=means.settings.code_wait_s
     ),
@@ -194,6 +201,8 @@ def suspended(each_of: Sequence[Runner], operations: Iterable[Suspend]) -> None:
     due: dict[str, float] = {}
     for each in operations:
         waits = {RETRY: each.delay_s} if each.delay_s is not None else {}
+        if each.waiting_on == BATCH:
+            waits[hints.BATCH] = 0.0
         if each.requests:
             waits[EXPIRY] = min(request.expires_s for request in each.requests)
             waits[REMINDER] = waits[EXPIRY] / 2

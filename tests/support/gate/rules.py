@@ -154,6 +154,7 @@ RULES: Final = (
         (
             "tests/unit/agent",
             "tests/agent",
+            "tests/batches",
             "tests/context",
             "tests/mcp",
             "tests/options",
@@ -209,7 +210,15 @@ RULES: Final = (
     Rule(
         "runtime",
         ("cortex/runtime/", "cortex/crash_points.py"),
-        ("tests/runtime", "tests/unit/runtime", *LIVENESS, *LEAVING, *PEOPLE, BACKGROUND),
+        (
+            "tests/runtime",
+            "tests/batches",
+            "tests/unit/runtime",
+            *LIVENESS,
+            *LEAVING,
+            *PEOPLE,
+            BACKGROUND,
+        ),
         kind=Kind.CORE,
     ),
     Rule(

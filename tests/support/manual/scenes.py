@@ -189,6 +189,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     ),
     "docs/guides/agents.md": Scene(
         blocks={
+            "batch:": Run(f"{_AGENT} agent patient < $BLOCK"),
             "cache:": Run(f"{_AGENT} agent thrifty < $BLOCK"),
             "max_context_tokens:": Run(f"{_AGENT} agent roomy < $BLOCK"),
             "loops:": Run(f"{_AGENT} agent circling < $BLOCK"),

@@ -243,6 +243,7 @@ CASES: list[tuple[WhyFacts, Cause, str, float | None]] = [
     (running(task=a_task(), owner=None), Cause.READY, "it is due", 0),
     (in_retry(), Cause.APP_RETRY, "retry 2 of 5, since attempt 3 ended with TRANSIENT_APP", 40),
     (in_retry(waiting_on="sleep"), Cause.SLEEP, "it sleeps: 529 overloaded", 40),
+    (in_retry(waiting_on="batch"), Cause.BATCH, "its provider answers within a day", None),
     (in_retry(waiting_on="llm:m"), Cause.APP_RETRY, "it waits for llm:m", 40),
     (in_retry(next_retry_at=at(-1)), Cause.READY, "it is due", 0),
     (in_retry(task=a_task()), Cause.READY, "it is due", 0),

@@ -12,6 +12,7 @@ from cortex.domain.known_tool import TRUST
 from cortex.domain.phrases import short_id
 from cortex.domain.safe import safe
 from cortex.domain.waiting import (
+    BATCH,
     CODE,
     PERSON,
     SLEEP,
@@ -114,7 +115,7 @@ def _waiting(row: JobRow, now: datetime) -> tuple[str, str]:
             pass
     due_at = row.next_retry_at
     what = row.why or (f"waits for {named(on)}" if on else "")
-    if due_at is None:
+    if due_at is None or on == BATCH:
         return "", what or "waits for a person"
     does = "wakes" if on == SLEEP else "retries"
     return f"{does} in {_left(due_at, now)}" if due_at > now else f"{does} now", what
