@@ -181,6 +181,13 @@ def test_signatures_of_a_gateway_do_not_go_to_anthropic() -> None:
     }
 
 
+def test_a_gateway_gets_all_of_a_prompt() -> None:
+    found = {"type": "search_result", "source": "s", "title": "t", "content": []}
+    messages = [{"role": "user", "content": [found, {"type": "text", "text": "hi"}]}]
+    given = given_back(messages, "gateway", "anthropic")
+    assert arguments_of(asking(messages=given), NOW)["messages"] == messages
+
+
 async def test_reasoning_that_was_not_encrypted_is_left_out() -> None:
     """Servers that resemble OpenAI's may not encrypt it; by its id alone nobody can find it."""
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "provider": "the_openai"}

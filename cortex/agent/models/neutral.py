@@ -37,19 +37,21 @@ def given_back(
 ) -> tuple[Mapping[str, Any], ...]:
     """Return messages of the record as those of a provider, for its named endpoint."""
 
-    def given(block: Block) -> Block | None:
-        if PROVIDER not in block:
-            return block if block.get("type") in NEUTRAL else None
-        if block[PROVIDER] != endpoint:
-            return None
-        return {**block, PROVIDER: provider}
+    def given(block: Block, role: str) -> Block | None:
+        if PROVIDER in block:
+            return {**block, PROVIDER: provider} if block[PROVIDER] == endpoint else None
+        # What a prompt has in it no account has signed.
+        is_theirs = role == "assistant" and block.get("type") not in NEUTRAL
+        return None if is_theirs else block
 
-    return tuple(
-        message
-        if isinstance(message["content"], str)
-        else {**message, "content": [each for each in map(given, message["content"]) if each]}
-        for message in messages
-    )
+    def kept(message: Mapping[str, Any]) -> Mapping[str, Any]:
+        content, role = message["content"], str(message["role"])
+        if isinstance(content, str):
+            return message
+        found = (given(block, role) for block in content)
+        return {**message, "content": [block for block in found if block is not None]}
+
+    return tuple(map(kept, messages))
 
 
 def blocks_of(message: Mapping[str, Any], provider: str) -> list[Block]:
