@@ -271,7 +271,9 @@ def test_a_high_risk_is_confirmed_by_the_person_past_the_model(
     with assistant(shared_database, ["approve"], token=token, person=person, mode=mode) as ask:
         declined = ask("approve_approval", **wish)
         wrong = ask("approve_approval", **wish)
-        done = ask("approve_approval", **wish)
+        done = ask("approve_approval", **wish, idempotency_key=request.id.hex)
+        again = ask("approve_approval", **wish, idempotency_key=request.id.hex)
+    assert "was already approved by ana (mcp)" in again.error, "nobody is asked again"
     assert "the person did not confirm it; nothing was decided" in declined.error
     assert "confirm" in wrong.error
     assert done.document["outcome"] == "approved"

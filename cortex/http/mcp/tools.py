@@ -77,10 +77,11 @@ async def approve(tool: Tool, call: Call, arguments: Mapping[str, Any]) -> Answe
         return found
     request = found.document
     body = dict(ask.body or {})
-    is_as_shown = request["digest"] == arguments["digest"]
-    is_open = request["status"] == ApprovalStatus.PENDING
-    # A person confirms the arguments that the digest is of; about others the route says so.
-    if Risk(request["risk"]).needs_sign_in and is_as_shown and is_open:
+    if Risk(request["risk"]).needs_sign_in:
+        is_as_shown = request["digest"] == arguments["digest"]
+        if request["status"] != ApprovalStatus.PENDING or not is_as_shown:
+            # Without a confirmation it cannot count: the route says what is wrong with it.
+            return await call.ask(attrs.evolve(ask, key=None))
         typed = await call.typed(
             _question(request), label=f"Last {LAST_DIGITS} characters of its id"
         )
