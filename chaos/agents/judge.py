@@ -63,17 +63,20 @@ def judge(storm: Storm) -> Verdict:
         repeated=sum(count for count, _ in paid),
         paid_twice=tuple(text for _, texts in paid for text in texts),
         effects=sum(len(written) for _, _, written in lines),
-        doubled=tuple(
-            f"{run.key}: {text!r} {count} times"
-            for run, _, written in lines
-            for text, count in Counter(written).items()
-            if count > 1
+        doubled=(
+            *(
+                f"{run.key}: {text!r} {count} times"
+                for run, _, written in lines
+                for text, count in Counter(written).items()
+                if count > 1
+            ),
+            *(text for run in storm.runs for text in _called_again(run, storm)),
         ),
         missing=tuple(
             f"{run.key}: {text!r}"
             for run, tool, written in lines
             for text in texts_of(tool, run.turns)
-            if text not in written
+            if text not in written or (tool == PUT and text not in run.called)
         ),
         unfinished=tuple(
             f"{run.key} ended {run.status} with {run.result}"
@@ -86,6 +89,15 @@ def judge(storm: Storm) -> Verdict:
 
 def _is_done(run: Run) -> bool:
     return run.status == COMPLETED and DONE in json.dumps(run.result)
+
+
+def _called_again(run: Run, storm: Storm) -> Iterator[str]:
+    """Name calls that may be repeated, but were so more often than kills hit their turn."""
+    kills = Counter(kill.turns for kill in storm.kills if kill.job_id == run.job_id)
+    for text, count in Counter(run.called).items():
+        turn = int(text.rpartition(" ")[2])
+        if count - 1 > kills[turn + 1]:  # the answer that asks for it was on record
+            yield f"{run.key}: {text!r} called {count} times, killed {kills[turn + 1]} times"
 
 
 def _paid(run: Run, storm: Storm) -> tuple[int, list[str]]:

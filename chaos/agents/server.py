@@ -2,7 +2,8 @@
 
     server.py notes             a tool `look` that only reads
     server.py ledger FILE       a tool `append`: each call writes a line, also a repeated one
-    server.py once FILE         a tool `put`: by its own record it keeps each text once
+    server.py once FILE         a tool `put`: by its own record it keeps each text once, and writes
+                                each call to FILE.calls
 
 Between writing and answering it waits a moment, so that kills hit this window: 0.05 seconds, or as
 many as another argument says.
@@ -59,8 +60,14 @@ def result(
 
 
 def write(kind: str, file: Path, text: str) -> None:
-    if kind == "once" and file.exists() and text in file.read_text("utf-8").splitlines():
-        return
+    if kind == "once":
+        append(file.with_name(f"{file.name}.calls"), text)
+        if file.exists() and text in file.read_text("utf-8").splitlines():
+            return
+    append(file, text)
+
+
+def append(file: Path, text: str) -> None:
     number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(number, f"{text}\n".encode())

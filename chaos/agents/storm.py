@@ -54,6 +54,7 @@ WITHIN_S: Final = 120.0
 NAME: Final = "ann"
 FILES: Final = {APPEND: "ledger", PUT: "once"}
 """Where the servers write, in the job's folder, by the model's name of the tool."""
+CALLED: Final = f"{FILES[PUT]}.calls"
 _SERVER: Final = Path(server.__file__)
 _PYTHON: Final = str(Path(sys.base_prefix) / "bin" / "python3")
 """Which confined programs see."""
@@ -107,6 +108,8 @@ class Run:
     result: Any
     written: dict[str, list[str]]
     """The lines of the servers' files, by the model's name of the tool."""
+    called: list[str] = field(factory=list)
+    """The texts of all calls of `put`, also of those that its server had kept."""
 
 
 @define(kw_only=True)
@@ -242,6 +245,7 @@ async def _agent(trial: Trial, pods: Pods, found: Storm, plan: _Plan) -> None:
             status=job.status,
             result=job.result,
             written={tool: written(trial, job_id, tool) for tool in FILES},
+            called=_lines(trial, job_id, CALLED),
         )
     )
 
@@ -290,7 +294,11 @@ async def _holder(trial: Trial, pods: Pods, job_id: UUID) -> TrialPod | None:
 
 def written(trial: Trial, job_id: UUID, tool: str) -> list[str]:
     """Return the lines that a server wrote for a job."""
-    file = trial.folder / "workspaces" / str(job_id) / FILES[tool]
+    return _lines(trial, job_id, FILES[tool])
+
+
+def _lines(trial: Trial, job_id: UUID, name: str) -> list[str]:
+    file = trial.folder / "workspaces" / str(job_id) / name
     return file.read_text("utf-8").splitlines() if file.exists() else []
 
 

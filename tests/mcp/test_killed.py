@@ -70,6 +70,7 @@ RUN = Run(
     status="COMPLETED",
     result={"text": DONE},
     written={tool: texts_of(tool, TURNS) for tool in (APPEND, PUT)},
+    called=texts_of(PUT, TURNS),
 )
 CALLS = tuple(call(turn, float(turn)) for turn in range(TURNS))
 CALM = Storm(runs=[RUN], calls=CALLS)
@@ -93,11 +94,20 @@ def test_judge_excuses_the_call_under_way_and_no_other() -> None:
     assert len(judge(twice).paid_twice) == 1, "one kill has one call under way"
 
 
+def test_judge_excuses_a_repeated_call_by_a_kill_of_its_turn() -> None:
+    run = evolve(RUN, called=[*RUN.called, f"{PUT} of turn 2"])
+    assert judge(evolve(CALM, runs=[run], kills=[killed(3.0, turns=3)])).problems == []
+    for kills in ([], [killed(2.0, turns=2)], [killed(4.0, turns=4)]):
+        (problem,) = judge(evolve(CALM, runs=[run], kills=kills)).problems
+        assert problem == f"doubled: k: '{PUT} of turn 2' called 2 times, killed 0 times"
+
+
 @pytest.mark.parametrize(
     "changes, expected",
     [
         ({"written": {**RUN.written, APPEND: RUN.written[APPEND] * 2}}, "doubled: k: "),
         ({"written": {**RUN.written, PUT: []}}, "missing: k: "),
+        ({"called": []}, "missing: k: "),
         ({"status": "FAILED", "result": None}, "k ended FAILED"),
     ],
 )
