@@ -1783,7 +1783,7 @@ GRANT USAGE ON SEQUENCE cortex.breaker_version TO cortex_runtime;
 
 -- Recent failures of everything that jobs call, and whether it may be called. A row is written only when calls fail.
 CREATE TABLE cortex.breaker (
-    name text NOT NULL,  -- llm:MODEL, tool:NAME, mcp:SERVER, http:HOST or notify:CHANNEL; what job.waiting_on names.
+    name text NOT NULL,  -- llm:MODEL, tool:NAME, mcp:AGENT/SERVER, http:HOST or notify:CHANNEL; what job.waiting_on names.
     state text NOT NULL,  -- CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.
     failures integer NOT NULL,  -- Consecutive transient failures; failures that would repeat do not count.
     successes integer NOT NULL,  -- Consecutive successful probes.
@@ -1833,7 +1833,7 @@ AS $function$
 SELECT CASE WHEN state = 'OPEN' AND open_until <= cortex.now() THEN 'HALF_OPEN' ELSE state END $function$;
 
 -- Breakers in their current state: changes due to time alone are visible at once.
---   name: llm:MODEL, tool:NAME, mcp:SERVER, http:HOST or notify:CHANNEL; what job.waiting_on names.
+--   name: llm:MODEL, tool:NAME, mcp:AGENT/SERVER, http:HOST or notify:CHANNEL; what job.waiting_on names.
 --   state: CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.
 --   failures: Consecutive transient failures; failures that would repeat do not count.
 --   successes: Consecutive successful probes.

@@ -34,7 +34,7 @@ CREATE TABLE cortex.breaker (
 COMMENT ON TABLE cortex.breaker IS
     'Recent failures of everything that jobs call, and whether it may be called. A row is written only when calls '
     'fail.';
-COMMENT ON COLUMN cortex.breaker.name IS 'llm:MODEL, tool:NAME, mcp:SERVER, http:HOST or notify:CHANNEL; what job.waiting_on names.';
+COMMENT ON COLUMN cortex.breaker.name IS 'llm:MODEL, tool:NAME, mcp:AGENT/SERVER, http:HOST or notify:CHANNEL; what job.waiting_on names.';
 COMMENT ON COLUMN cortex.breaker.state IS
     'CLOSED: calls pass · OPEN: none until open_until · HALF_OPEN: one probe at a time across all pods.';
 COMMENT ON COLUMN cortex.breaker.failures IS 'Consecutive transient failures; failures that would repeat do not count.';

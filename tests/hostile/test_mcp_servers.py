@@ -17,7 +17,9 @@ from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
 from cortex.domain.errors import CortexError, RejectedError, TimedOutError, UnavailableError
-from tests.mcp.conftest import scripted
+from tests.mcp.conftest import AgentJob, scripted
+from tests.support.agent_turns import Script, calls, says
+from tests.support.records.factories import ClosedBreakers
 from tests.support.records.rows import new_id
 from tests.support.servers.web_server import open_server
 
@@ -213,3 +215,19 @@ async def test_process_that_a_server_leaves_behind_ends_with_it(
 def left_behind(mark: str) -> list[int]:
     found = psutil.process_iter(["cmdline"])
     return [each.pid for each in found if mark in (each.info["cmdline"] or ())]
+
+
+# --- servers of one name
+
+
+async def test_server_of_one_agent_does_not_stop_that_of_another_with_its_name(
+    workspaces: Path,
+) -> None:
+    breakers = ClosedBreakers()
+    for agent in ("ana", "bo"):
+        servers = {"notes": scripted("echo", read_only=["*"])}
+        job = AgentJob(workspaces, servers, {"name": agent}, lent={"breakers": breakers})
+        await job.run(Script([calls(("notes__echo", {"text": "a"})), says("done")]))
+        await job.toolbox.close()
+    of_servers = [each for each in breakers.admissions if each.startswith("mcp:")]
+    assert of_servers == ["mcp:ana/notes", "mcp:bo/notes"]

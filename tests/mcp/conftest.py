@@ -105,7 +105,8 @@ class AgentJob:
 
     async def run(self, script: Script) -> AgentResult:
         """Run an attempt to its end."""
-        spec = AgentSpec(name="a", model="m", system="s", mcp=self.servers, **self.fields)
+        named: dict[str, Any] = {"name": "a", "model": "m", "system": "s", **self.fields}
+        spec = AgentSpec(mcp=self.servers, **named)
         self.specs.spec = spec
         ctx = a_context(
             self.record,

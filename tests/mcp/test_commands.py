@@ -97,10 +97,10 @@ def test_doctor_names_changed_tools_and_failing_servers(
     notes(shared_database, create=said(description="Send a note."))
     breaker = """
         INSERT INTO cortex.breaker (name, state, failures, successes, requests, probe, last_error)
-        VALUES ('mcp:notes', 'CLOSED', 1, 0, 1, 0, $1)"""
+        VALUES ('mcp:clerk/notes', 'CLOSED', 1, 0, 1, 0, $1)"""
     sql(shared_database, breaker, "MCP server 'notes' exited with 1: no token")
     found = cortex("doctor").out
-    assert "mcp:notes fails: MCP server 'notes' exited with 1: no token" in found
+    assert "mcp:clerk/notes fails: MCP server 'notes' exited with 1: no token" in found
     assert "tools that servers have changed: clerk notes.create" in found
 
 

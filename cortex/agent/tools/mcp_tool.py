@@ -51,6 +51,11 @@ FORGOTTEN: Final = "Session terminated"
 PROGRESS_CHARS_MAX: Final = 500
 
 
+def breaker_of(agent: str, server: str) -> str:
+    """Return the breaker of a server: another agent may give its name to another server."""
+    return f"mcp:{agent}/{server}"
+
+
 class McpToolError(InvalidOutputError):
     """The tool ran and says that it has failed; what it has changed before, nobody knows better."""
 
@@ -62,6 +67,8 @@ class McpTool:
     """A tool of a server, with the interface of `Tool` as far as the toolbox uses it."""
 
     definition: ToolDefinition
+    agent: str
+    """Whose server it is."""
     terms: McpServer
     sessions: Sessions
     tenant: str
@@ -127,7 +134,7 @@ class McpTool:
 
     def breaker_name(self, arguments: Any) -> str:  # noqa: ARG002 -- as of other tools
         """The breaker of the server: its tools fail together."""
-        return f"mcp:{self.definition.server}"
+        return breaker_of(self.agent, self.definition.server)
 
     async def invoke(
         self,

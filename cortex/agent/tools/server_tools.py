@@ -19,7 +19,7 @@ from cortex.agent.mcp.session import Session
 from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import Secrets
-from cortex.agent.tools.mcp_tool import McpTool, described
+from cortex.agent.tools.mcp_tool import McpTool, breaker_of, described
 from cortex.agent.tools.tool import AnyTool
 from cortex.domain.canonical import canonical
 from cortex.domain.control_flow import Suspended
@@ -56,7 +56,7 @@ class ServerTools:
         """
         found: list[ToolDefinition] = []
         for name in sorted(self.servers):
-            breaker = f"mcp:{name}"
+            breaker = breaker_of(self.agent, name)
             found += await guard_of(self.attempt, breaker, step=step)(lambda: self._of(name))  # noqa: B023 -- awaited here
         return found
 
@@ -77,6 +77,7 @@ class ServerTools:
             definition = tools[name]
         return McpTool(
             definition=definition,
+            agent=self.agent,
             terms=terms,
             sessions=self.sessions,
             tenant=self.attempt.claim.tenant,
