@@ -41,7 +41,33 @@ def _problems(request: Mapping[str, Any]) -> Iterator[str]:
     for place, message in enumerate(messages):
         is_last = place == len(messages) - 1
         yield from conversation.problems(f"messages.{place}", message, is_last=is_last)
+    if (request.get("thinking") or {}).get("type") == "enabled":
+        yield from _unthought(messages)
     yield from mark_problems(request)
+
+
+def _unthought(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is wrong with calls that do not begin with thinking, although it is enabled."""
+    first: int | None = None
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        content = message["content"]
+        kinds = {"text"} if isinstance(content, str) else {each["type"] for each in content}
+        if message["role"] == "assistant":
+            first = place
+        elif "tool_result" not in kinds:
+            break
+    if first is None:
+        return
+    content = messages[first]["content"]
+    kind = "text" if isinstance(content, str) else content[0]["type"]
+    if kind not in _THINKING:
+        yield (
+            f"messages.{first}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
+            f"found `{kind}`. When `thinking` is enabled, a final `assistant` message must start "
+            "with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` "
+            "blocks)"
+        )
 
 
 @define

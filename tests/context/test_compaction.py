@@ -1,6 +1,7 @@
 """Room in a long conversation: what is shortened, what is summed up, and what stays."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from cortex.agent.compaction import Gauge, Room, room_for, threshold
 from cortex.agent.limits import CompactionTerms
 from cortex.agent.loop import AgentResult, run_agent
+from cortex.agent.models.anthropic import arguments_of
 from cortex.agent.models.errors import ModelRejectedError
 from cortex.agent.spec import AgentSpec, parse_agents
 from cortex.agent.tools.tool import tool
@@ -28,6 +30,7 @@ from tests.support.records.factories import Record, a_context
 
 WINDOW = 6_000
 """With max_tokens 1,000 room is made from 4,800 tokens on."""
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUMMARY = "Pages 0 to 3 are read; 42 is the answer so far."
 
 
@@ -300,3 +303,16 @@ async def test_a_summary_has_room_beside_the_thinking_of_the_model(run: Run) -> 
     await run(model, Record(), max_tokens=1_200, thinking=1_024)
     (asked,) = model.summed_up
     assert asked.max_tokens == 4_096 + 1_024
+
+
+async def test_a_model_that_thinks_once_goes_on_after_a_summary(run: Run) -> None:
+    """Without its interleaved thinking, only the first of several calls has any."""
+    thought = {"type": "thinking", "thinking": "Page by page.", "signature": "s"}
+    begun, *others = _long(6)
+    first = {**begun, "content": (thought, *begun["content"])}
+    model = Model([first, *others, says("done")], says(SUMMARY))
+    await run(model, Record(), max_tokens=1_200, thinking=1_024)
+    assert model.summed_up
+    sent = [arguments_of(each, NOW) for each in (*model.asked, *model.summed_up)]
+    assert [refusal_of(each) for each in sent] == [None] * len(sent)
+    assert [("thinking" in each) for each in (sent[0], sent[len(model.asked) - 1])] == [True, False]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cortex.agent.models.anthropic import arguments_of
+from cortex.demo.validation import refusal_of
 from cortex.domain.errors import UsageError
 from cortex.domain.model import ModelOptions, ModelRequest, OutputFormat
 
@@ -109,3 +110,41 @@ def test_blocks_of_other_providers_are_left_out() -> None:
             ],
         },
     ]
+
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+CALL = {"type": "tool_use", "id": "u", "name": "add", "input": {}}
+
+
+def _turn(number: int, *before: dict[str, Any]) -> list[dict[str, Any]]:
+    use_id = f"u{number}"
+    result = {"type": "tool_result", "tool_use_id": use_id, "content": "3"}
+    return [
+        {"role": "assistant", "content": [*before, {**CALL, "id": use_id}]},
+        {"role": "user", "content": [result]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "turns, thinks",
+    [
+        ([], True),
+        ([*_turn(1, THOUGHT), *_turn(2)], True),
+        ([*_turn(1), *_turn(2, THOUGHT)], False),
+        (_turn(1, {**THOUGHT, "provider": "google"}), False),
+        ([*_turn(1), {"role": "user", "content": "go on"}], True),
+    ],
+    ids=["no call", "thought once", "not at first", "thinking of another", "a new question"],
+)
+def test_a_budget_for_thinking_needs_calls_that_began_with_it(
+    turns: list[dict[str, Any]], thinks: bool
+) -> None:
+    """The API refuses the others: Expected `thinking` …, but found `tool_use`."""
+    budget, messages = ModelOptions(thinking=2048), [{"role": "user", "content": "hi"}, *turns]
+    request = asked(budget, messages=messages, tools=(TOOL,), max_tokens=4096)
+    assert ("thinking" in request) is thinks
+    assert refusal_of(request) is None
+    enabled = {"type": "enabled", "budget_tokens": 2048}
+    assert (refusal_of({**request, "thinking": enabled}) is None) is thinks
+    adaptive = asked(ModelOptions(thinking="adaptive"), messages=messages, tools=(TOOL,))
+    assert adaptive["thinking"] == {"type": "adaptive"}

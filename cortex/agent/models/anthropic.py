@@ -1,6 +1,6 @@
 """The model client on the Anthropic SDK."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -47,6 +47,7 @@ WITHOUT_OUTPUT: Final = (
 )
 """The beginning of the names of models from before structured outputs, such as -4-20250514."""
 _OK: Final = 200
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
 register_library(anthropic_errors.ERRORS)
@@ -170,12 +171,13 @@ def arguments_of(request: ModelRequest, now: datetime) -> dict[str, Any]:
     """Return the arguments of the SDK for a request. `now` is the wall clock."""
     options = request.options
     tools = [*request.tools, *options.server_tools]
+    messages = list(_messages(request))
     optional = {
         "system": request.system,
         "tools": tools,
         "stop_sequences": list(options.stop_sequences),
         "tool_choice": _tool_choice(options, has_tools=bool(tools)),
-        "thinking": _thinking(options),
+        "thinking": _thinking(options, messages),
         "output_config": _output_config(options, request.output),
         "metadata": dict(options.metadata),
         "container": _container(request, now),
@@ -184,7 +186,7 @@ def arguments_of(request: ModelRequest, now: datetime) -> dict[str, Any]:
     return {
         "model": request.model,
         "max_tokens": request.max_tokens,
-        "messages": list(_messages(request)),
+        "messages": messages,
         **{name: value for name, value in optional.items() if value},
     }
 
@@ -242,7 +244,9 @@ def _tool_choice(options: ModelOptions, *, has_tools: bool) -> dict[str, Any] | 
     return choice if options.parallel_calls else {**choice, "disable_parallel_tool_use": True}
 
 
-def _thinking(options: ModelOptions) -> dict[str, Any] | None:
+def _thinking(
+    options: ModelOptions, messages: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
     match options.thinking:
         case None:
             return None
@@ -251,7 +255,30 @@ def _thinking(options: ModelOptions) -> dict[str, Any] | None:
         case "off":
             return {"type": "disabled"}
         case tokens:
-            return {"type": "enabled", "budget_tokens": tokens}
+            budget = {"type": "enabled", "budget_tokens": tokens}
+            return budget if _may_think(messages) else None
+
+
+def _may_think(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the API takes a budget for thinking after these messages.
+
+    The calls whose results it gets must begin with the model's own thinking. They do not where
+    another model made the first of them, where their thinking holds a secret, or where a summary
+    has taken its place: the model thinks once before several calls.
+    """
+    first: Mapping[str, Any] | None = None
+    for message in reversed(messages):
+        kinds = _kinds(message)
+        if message["role"] == "assistant":
+            first = message
+        elif "tool_result" not in kinds:
+            break
+    return first is None or bool(_THINKING.intersection(_kinds(first)[:1]))
+
+
+def _kinds(message: Mapping[str, Any]) -> list[str]:
+    content = message["content"]
+    return ["text"] if isinstance(content, str) else [str(each.get("type")) for each in content]
 
 
 def _output_config(options: ModelOptions, output: OutputFormat | None) -> dict[str, Any]:
