@@ -58,6 +58,10 @@ class Capabilities:
     """`ModelRequest.output`: False if a caller has to ask for JSON by a tool of its own."""
     batches: bool = False
     """`ModelRequest.batch`."""
+    optional_max: int | None = None
+    """Properties of an output that may be missing, in its mode; None: as many as its API takes."""
+    unions_max: int | None = None
+    """Parts of an output that are of one of several types, in its mode."""
     images_max: int | None = None
     """Of one request; None: as many as its API takes."""
     pages_max: int | None = None

@@ -83,6 +83,22 @@ def strict(schema: Mapping[str, Any], *, is_checked_elsewhere: bool = False) -> 
     return StrictSchema(schema=made, is_wrapped=is_wrapped)
 
 
+def counts(schema: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many properties of a strict schema may be missing, and how many parts are unions.
+
+    Providers bound these: each one multiplies what their grammar has to know.
+    """
+    properties = schema.get("properties", {})
+    optional = len(properties) - len(schema.get("required", properties))
+    members = schema.get("anyOf", ())
+    unions = int(bool(members))
+    items = [schema["items"]] if "items" in schema else []
+    for each in (*properties.values(), *members, *items):
+        more = counts(each)
+        optional, unions = optional + more[0], unions + more[1]
+    return optional, unions
+
+
 def check_answer(schema: Mapping[str, Any], value: Any) -> list[str]:
     """Return what is wrong with an answer to a schema that `strict` takes, with the fields."""
     plain = _Strict(schema, is_checked_elsewhere=False).checkable(schema)

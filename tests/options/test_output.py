@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from cortex import Context, ModelOptions, job
+from cortex.agent.models.anthropic import AnthropicModel
 from cortex.agent.spec import parse_agents
 from cortex.domain.errors import InvalidOutputError, UsageError
 from cortex.domain.model import Capabilities, ModelResponse
@@ -314,6 +315,36 @@ async def test_model_without_the_mode_answers_to_a_tool(
     assert is_forced is (thinking is None), "the API refuses a forced call beside thinking"
     assert ("final_answer" in request.system) is not is_forced
     run.replays()
+
+
+def with_fields(optional: int, unions: int) -> dict[str, Any]:
+    union = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    properties = {f"o{each}": {"type": "string"} for each in range(optional)}
+    unions_by_name = {f"u{each}": union for each in range(unions)}
+    part = {"type": "object", "properties": properties}
+    whole = {"part": part, "unions": {"type": "array", "items": union}, **unions_by_name}
+    return {"type": "object", "properties": whole, "required": [*whole]}
+
+
+@pytest.mark.parametrize(
+    "optional, unions, has_mode", [(24, 15, True), (25, 1, False), (1, 16, False)]
+)
+def test_schema_beyond_the_mode_of_anthropic_goes_to_a_tool(
+    harness: Cortex, optional: int, unions: int, has_mode: bool
+) -> None:
+    """The API answers 400: "too many parameters with union types (… limit: 16)"."""
+    harness.model.capabilities = AnthropicModel().capabilities("claude-sonnet-5")
+    schema = with_fields(optional, unions)
+    value: dict[str, Any] = {
+        "part": {},
+        "unions": [],
+        **{f"u{each}": None for each in range(unions)},
+    }
+    harness.model.says({"output": value})
+    run = harness.run_sync(llm_generate, model="m", prompt="Read it.", output=schema)
+    assert (run.error, run.result.output) == (None, value)
+    (request,) = harness.model.requests
+    assert (request.output is not None) is has_mode
 
 
 async def test_agent_answers_to_a_tool_after_its_own(harness: Cortex, file: Path) -> None:

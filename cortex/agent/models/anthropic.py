@@ -46,6 +46,9 @@ WITHOUT_OUTPUT: Final = (
     "claude-sonnet-4-2",
 )
 """The beginning of the names of models from before structured outputs, such as -4-20250514."""
+OPTIONAL_MAX: Final = 24
+UNIONS_MAX: Final = 16
+"""Of a schema for structured output: "too many parameters with union types … limit: 16"."""
 _OK: Final = 200
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
@@ -97,6 +100,8 @@ class AnthropicModel(StreamingClient["AsyncAnthropic"]):
             side_of_many=SIDE_OF_MANY,
             batches=True,
             output=not model.startswith(WITHOUT_OUTPUT),
+            optional_max=OPTIONAL_MAX,
+            unions_max=UNIONS_MAX,
         )
 
     def _make(self) -> "AsyncAnthropic":

@@ -16,7 +16,7 @@ from cortex.agent.models.client import CallLimits, ModelClient
 from cortex.agent.models.errors import ModelRejectedError, ModelUnavailableError
 from cortex.agent.models.fallback import Substitutes, check_fit
 from cortex.agent.models.files import PromptFiles
-from cortex.agent.models.output_tool import OutputTool
+from cortex.agent.models.output_tool import OutputTool, is_for
 from cortex.domain.budget import estimate_of, usage_of_uncounted
 from cortex.domain.classification import failure_of
 from cortex.domain.control_flow import Suspended
@@ -197,9 +197,10 @@ class ModelCalls:
 
     def _output_tool(self, request: ModelRequest) -> OutputTool | None:
         """Return the tool for an output that the model has no mode for."""
-        if request.output is None or self.client.capabilities(request.model).output:
+        output = request.output
+        if output is None or not is_for(output, self.client.capabilities(request.model)):
             return None
-        return OutputTool.of(request, request.output)
+        return OutputTool.of(request, output)
 
     async def _report(
         self, failure: Failure, caller: Caller, admission: Admission, instead: str | None

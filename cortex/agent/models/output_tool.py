@@ -1,4 +1,4 @@
-"""Structured output for models without such a mode: they give their answer to a tool.
+"""Structured output for models without a mode that takes it: they give their answer to a tool.
 
 The record sees no difference: the request has its `output`, and the answer is JSON as text.
 """
@@ -8,11 +8,28 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from cortex.domain.model import INVALID_INPUT, Block, ModelRequest, ModelResponse, OutputFormat
+from cortex.domain.model import (
+    INVALID_INPUT,
+    Block,
+    Capabilities,
+    ModelRequest,
+    ModelResponse,
+    OutputFormat,
+)
+from cortex.domain.output_schema import counts
 
 NAME: Final = "final_answer"
 DESCRIPTION: Final = "Takes your answer, once you have all that it needs. It ends your work."
 WITH_TOOLS: Final = "Give your last answer by a call of the tool {name}, and not as text."
+
+
+def is_for(output: OutputFormat, capabilities: Capabilities) -> bool:
+    """Return whether an output has to be given to a tool: its model has no mode that takes it."""
+    if not (capabilities.output and capabilities.tools):
+        return not capabilities.output
+    bounds = (capabilities.optional_max, capabilities.unions_max)
+    pairs = zip(counts(output.schema), bounds, strict=True)
+    return any(most is not None and count > most for count, most in pairs)
 
 
 @attrs.frozen(kw_only=True)
