@@ -1,7 +1,7 @@
 """`cortex why`: why a job is not running, when that is expected to change, and what would help."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import click
 
@@ -13,11 +13,16 @@ from cortex.cli.target import session
 from cortex.domain.phrases import short_id, span
 from cortex.domain.safe import safe
 from cortex.domain.why_facts import WhyFacts
-from cortex.store import jobs
+from cortex.store import jobs, steps
 from cortex.store import why as store
+from cortex.store.steps import SubstitutionRow
 from cortex.view import why as rules
 from cortex.view.phrases import localised
+from cortex.view.steps import substitution_text
 from cortex.view.why import Cause, Why
+
+STEPS_MAX: Final = 200
+"""The newest steps, among which answers of other models are looked for."""
 
 
 @click.command(cls=Command)
@@ -29,15 +34,22 @@ def why(options: Options, *, job: str) -> None:
     options.refuse_columns("why shows a sentence, it has no columns")
     with session(options) as call:
         facts = call(store.facts_of, call(jobs.find, job))
+        others = call(steps.substitutions, facts.job_id, after=_newest(facts))
     text = rules.why(facts)
     output.record(
-        _document(text, facts),
+        _document(text, facts, others),
         name=text.cause.value,
-        page=lambda: _page(text, facts, output.terminal),
+        page=lambda: _page(text, facts, others, output.terminal),
     )
 
 
-def _document(text: Why, facts: WhyFacts) -> dict[str, Any]:
+def _newest(facts: WhyFacts) -> int:
+    """Return the step after which other models' answers are looked for."""
+    last = (facts.step or "").partition(" ")[0]
+    return max(0, int(last) - STEPS_MAX) if last.isdecimal() else 0
+
+
+def _document(text: Why, facts: WhyFacts, others: Sequence[SubstitutionRow]) -> dict[str, Any]:
     return {
         "job": facts.job_id,
         "cause": text.cause,
@@ -46,13 +58,18 @@ def _document(text: Why, facts: WhyFacts) -> dict[str, Any]:
         "since": text.since,
         "ways_out": text.ways_out,
         "facts": facts,
+        "substitutions": others,
     }
 
 
-def _page(text: Why, facts: WhyFacts, terminal: Terminal) -> Iterator[str]:
+def _page(
+    text: Why, facts: WhyFacts, others: Sequence[SubstitutionRow], terminal: Terminal
+) -> Iterator[str]:
     name = terminal.paint(f"job {short_id(facts.job_id)}", "bold")
     sentence = localised(text.sentence) if terminal.is_tty else text.sentence
     yield f"{name} ({safe(facts.type)}): {safe(sentence)}{_times(text, facts, terminal)}"
+    for each in others:
+        yield f"  answered by another model: {safe(substitution_text(each))}"
     for command in text.ways_out:
         yield terminal.paint(f"  {safe(command)}", "dim")
 

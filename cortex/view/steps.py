@@ -6,6 +6,7 @@ from typing import Final
 
 from cortex.domain.job import RunningStep
 from cortex.domain.phrases import span
+from cortex.store.steps import SubstitutionRow
 
 _KEY: Final = re.compile(r"(?:(?P<turn>\d{1,9}) )?(?P<name>.*?)(?:#(?P<nth>\d{1,9}))?", re.DOTALL)
 
@@ -32,6 +33,15 @@ def last_step(step: str) -> str:
     """Return in words a step that the database names by its number and its key."""
     seq, _, key = step.partition(" ")
     return numbered_step(seq, key) if key else step
+
+
+def substitution_text(row: SubstitutionRow) -> str:
+    """Return which steps a fallback answered, and why it was asked; not safe yet."""
+    if row.answers == 1:
+        where = f"step {row.first_seq}"
+    else:
+        where = f"{row.answers} of the steps {row.first_seq} to {row.last_seq}"
+    return f"{row.model}  {where} · {row.reason}"
 
 
 def running_step(step: RunningStep, now: datetime) -> str:

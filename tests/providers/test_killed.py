@@ -66,6 +66,8 @@ def test_a_killed_agent_goes_on_and_another_provider_takes_over(
     shown = run_cli("jobs", "show", str(job_id), dsn=pods.dsn, folder=tmp_path)
     assert "answered by other models" in shown.stdout
     assert f"gemini:gemini-x  step 3 · {substitution['reason']}" in shown.stdout
+    why = run_cli("why", str(job_id), dsn=pods.dsn, folder=tmp_path)
+    assert "  answered by another model: gemini:gemini-x  step 3 · " in why.stdout
     facts = run_cli("facts", "--job", str(job_id), dsn=pods.dsn, folder=tmp_path)
     assert "gemini:gemini-x is asked instead" in facts.stdout
     everything = sql(

@@ -35,7 +35,7 @@ from cortex.view.phrases import age, clock_time, exact, since_s
 from cortex.view.pods import place
 from cortex.view.resources.facts import change_text
 from cortex.view.resources.jobs import JOB
-from cortex.view.steps import running_step
+from cortex.view.steps import running_step, substitution_text
 
 BLOCK_LINES_MAX: Final = 40
 LABEL_CELLS: Final = 11
@@ -79,7 +79,7 @@ def page(record: JobRecord, terminal: Terminal) -> Iterator[str]:
     yield from steps_lines(record, terminal)
     if record.substitutions:
         yield from _section("answered by other models", terminal)
-        yield from (_substitution(each) for each in record.substitutions)
+        yield from (f"  {safe(substitution_text(each))}" for each in record.substitutions)
     if record.approvals:
         yield from _section("approvals", terminal)
         yield from (approval_line(each, terminal) for each in record.approvals)
@@ -210,15 +210,6 @@ def _cancellation(job: ShownJob) -> str:
 def _section(title: str, terminal: Terminal) -> Iterator[str]:
     yield ""
     yield terminal.paint(f"  {title}", "dim")
-
-
-def _substitution(row: SubstitutionRow) -> str:
-    """Return which steps a fallback answered, and why it was asked."""
-    if row.answers == 1:
-        where = f"step {row.first_seq}"
-    else:
-        where = f"{row.answers} of the steps {row.first_seq} to {row.last_seq}"
-    return safe(f"  {row.model}  {where} · {row.reason}")
 
 
 def _attempt(attempt: EndedAttempt, terminal: Terminal) -> str:
