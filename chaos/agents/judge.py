@@ -138,7 +138,7 @@ def _excuse(
     A kill excuses one call: the one under way.
     """
     for kill in kills:
-        is_between = first.at_s <= kill.at_s <= again.at_s
+        is_between = first.at_s <= kill.dead_s and kill.at_s <= again.at_s
         if is_between and kill.turns <= turn and kill not in used:
             return kill
     return None

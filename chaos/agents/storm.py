@@ -92,7 +92,9 @@ class Kill:
 
     job_id: UUID
     at_s: float
-    """Seconds of the run."""
+    """Seconds of the run; just before it died."""
+    dead_s: float
+    """Just after: a machine without time for us may stop us in between."""
     turns: int
     """Answers of the model that were recorded when it was dead."""
 
@@ -209,9 +211,11 @@ class Pods:
         return next(fitting, None)
 
     def kill(self, pod: TrialPod) -> None:
-        """Kill it, and start another one."""
         pod.process.kill()
         self._alive.remove(pod)
+
+    def refill(self) -> None:
+        """Start a pod in place of one that was killed."""
         self._start()
 
 
@@ -231,10 +235,12 @@ async def _agent(trial: Trial, pods: Pods, found: Storm, plan: _Plan) -> None:
             await _until_instant(trial, job_id, plan)
             if await _holder(trial, pods, job_id) is not pod:
                 continue
-            pods.kill(pod)
             at_s = trial.bench.history.now_s
+            pods.kill(pod)
+            dead_s = trial.bench.history.now_s
             turns_done = await _turns_after(trial, job_id, 0)
-            found.kills.append(Kill(job_id=job_id, at_s=at_s, turns=turns_done))
+            found.kills.append(Kill(job_id=job_id, at_s=at_s, dead_s=dead_s, turns=turns_done))
+            pods.refill()  # takes so long on a busy machine that the other pod may be ahead
             plan.on_kill(len(found.kills))
     job = await jobs.show(trial.db, job_id)
     found.runs.append(

@@ -77,7 +77,7 @@ CALM = Storm(runs=[RUN], calls=CALLS)
 
 
 def killed(at_s: float, turns: int) -> Kill:
-    return Kill(job_id=JOB, at_s=at_s, turns=turns)
+    return Kill(job_id=JOB, at_s=at_s, dead_s=at_s + 0.01, turns=turns)
 
 
 def test_judge_finds_nothing_in_a_calm_run() -> None:
@@ -90,6 +90,8 @@ def test_judge_excuses_the_call_under_way_and_no_other() -> None:
     for kills in ([], [killed(1.5, turns=1)], [killed(2.5, turns=3)]):
         verdict = judge(evolve(again, kills=kills))
         assert verdict.paid_twice == ("k: turn 2 at 2.90 s, answered before",)
+    stopped = Kill(job_id=JOB, at_s=2.5, dead_s=3.0, turns=2)  # the harness, in the middle of it
+    assert judge(evolve(again, kills=[stopped])).problems == []
     twice = evolve(again, calls=(*CALLS, call(1, 2.8), call(2, 2.9)))
     assert len(judge(twice).paid_twice) == 1, "one kill has one call under way"
 
