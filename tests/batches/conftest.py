@@ -75,7 +75,7 @@ class Stage:
         """Have another process run the runner."""
         self.runner = Batches(self.bench.port, models=self.models, chance=system_chance())
 
-    async def ask(self, claim: Claim, prompt: str, *, key: str = "1", **fields: Any) -> StepOutcome:
+    async def ask(self, claim: Claim, prompt: Any, *, key: str = "1", **fields: Any) -> StepOutcome:
         """Make a call as a step of a job does."""
         request = ModelRequest(
             model=MODEL,
@@ -117,7 +117,7 @@ class Stage:
             connect_s=10.0,
         )
 
-    async def suspended(self, claim: Claim, prompt: str, **fields: Any) -> None:
+    async def suspended(self, claim: Claim, prompt: Any, **fields: Any) -> None:
         """Make a call, and have its job wait as its attempt would."""
         with pytest.raises(Suspended) as raised:
             await self.ask(claim, prompt, **fields)

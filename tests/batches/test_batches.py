@@ -10,11 +10,13 @@ import pytest
 
 from cortex.domain.budget import Budget, Period, Scope, Unit
 from cortex.domain.control_flow import Suspended
+from cortex.domain.file import File
 from cortex.domain.model import ModelResponse
 from cortex.domain.prices import LIST_PRICES
 from cortex.domain.usage import Usage
-from cortex.store import budgets, jobs, retries, tasks
+from cortex.store import budgets, files, jobs, retries, tasks
 from tests.batches.conftest import MODEL, Killed, Stage
+from tests.options.files import png
 from tests.support.people import user
 from tests.support.servers.postgres import sql
 
@@ -222,6 +224,27 @@ async def test_request_with_a_secret_is_made_directly(
     outcome = await stage.ask(claim, "a")
     assert ModelResponse.from_json(outcome.value).text == "heard a"
     assert stage.rows() == []
+
+
+async def test_files_are_put_in_and_a_missing_one_fails_its_own_call_only(stage: Stage) -> None:
+    photo = File(png(40, 30))
+    claim, other = await stage.bench.claimed(2)
+    stored = photo.stored
+    assert photo.content is not None
+    await stage.bench.port(
+        files.keep,
+        lineage_id=claim.lease.job_id,
+        sha256=stored.sha256,
+        media_type=stored.media_type,
+        content=photo.content,
+    )
+    for each in (claim, other):
+        await stage.suspended(each, [{"type": "text", "text": "look"}, stored.block()])
+    await stage.until_over()
+    found = {row["job_id"]: row for row in stage.rows()}
+    assert found[claim.lease.job_id]["state"] == "SUCCEEDED"
+    assert "is not in the record of this job" in found[other.lease.job_id]["failure"]
+    assert stage.paid == ["look"]
 
 
 async def test_attempt_that_lost_its_job_adds_nothing(stage: Stage) -> None:

@@ -52,8 +52,8 @@ class Batches(Protocol):
 
     async def add(
         self, reservation: Reservation, *, digest: bytes, request: str, size: int
-    ) -> None:
-        """Have a call wait for a batch, with its room. Raises `LeaseLost`."""
+    ) -> bool:
+        """Have a call wait for a batch, with its room; False: the attempt is over."""
         ...
 
 
@@ -110,13 +110,11 @@ class BatchedCalls:
         reservation = await self.budget_guard.reserve(
             caller, model=request.model, estimate=estimate
         )
-        try:
-            await self.batches.add(reservation, digest=digest, request=text, size=size)
-        except LeaseLost:
-            await self.budget_guard.settle(  # noqa: ASYNC102 -- it has a bound of its own
+        if not await self.batches.add(reservation, digest=digest, request=text, size=size):
+            await self.budget_guard.settle(
                 reservation, usage=Usage(), cost_usd=Decimal(0), outcome="cancelled", took_s=0.0
             )
-            raise
+            raise LeaseLost(f"job {caller.lease.job_id} is owned by another attempt")
         return None
 
     async def _go_on(self, why: str, request: ModelRequest, caller: Caller) -> None:

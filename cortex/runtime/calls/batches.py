@@ -17,7 +17,6 @@ from cortex.actors.backoff import retry_while_unavailable
 from cortex.agent.models.batch_api import BatchModels
 from cortex.agent.models.batched import BatchedCall
 from cortex.crash_points import crash_point
-from cortex.domain.control_flow import LeaseLost
 from cortex.domain.usage import Usage
 from cortex.durable.calls import Caller, Reservation
 from cortex.postgres.bridge import Port
@@ -62,8 +61,8 @@ class StoreBatches:
 
     async def add(
         self, reservation: Reservation, *, digest: bytes, request: str, size: int
-    ) -> None:
-        """Have a call wait for a batch, with its room. Raises `LeaseLost`."""
+    ) -> bool:
+        """Have a call wait for a batch, with its room; False: the attempt is over."""
         caller = reservation.caller
         call = NewCall(
             id=reservation.id,
@@ -79,12 +78,11 @@ class StoreBatches:
             size=size,
         )
         crash_point("before_batch_add")
-        is_added = await retry_while_unavailable(
+        is_added: bool = await retry_while_unavailable(
             partial(self.port, model_batches.add, call),
             log=_log,
             event="batch not joined",
             rng=self.rng,
         )
         crash_point("after_batch_add")
-        if not is_added:
-            raise LeaseLost(f"job {caller.lease.job_id} is owned by another attempt")
+        return is_added
