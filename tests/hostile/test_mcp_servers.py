@@ -17,7 +17,7 @@ from cortex.agent.mcp.sessions import Sessions, Wanted
 from cortex.agent.mcp.terms import McpServer
 from cortex.agent.secrets import SecretReference, Secrets
 from cortex.domain.errors import CortexError, RejectedError, TimedOutError, UnavailableError
-from tests.mcp.conftest import AgentJob, scripted
+from tests.mcp.conftest import AgentJob, listed, scripted
 from tests.support.agent_turns import Script, calls, says
 from tests.support.records.factories import ClosedBreakers
 from tests.support.records.rows import new_id
@@ -231,3 +231,14 @@ async def test_server_of_one_agent_does_not_stop_that_of_another_with_its_name(
         await job.toolbox.close()
     of_servers = [each for each in breakers.admissions if each.startswith("mcp:")]
     assert of_servers == ["mcp:ana/notes", "mcp:bo/notes"]
+
+
+@pytest.mark.parametrize("name", ["create_lssue", "create_Issue", "create_1ssue"])
+async def test_tool_that_looks_like_another_is_refused_unless_one_is_left_out(
+    sessions: Sessions, workspaces: Path, name: str
+) -> None:
+    tools = (["create_issue", {"like": "create"}], [name, {"like": "create"}])
+    with pytest.raises(RejectedError, match="which look alike"):
+        await listed(sessions, of(workspaces, scripted(*tools)))
+    terms = scripted(*tools, tools=["create_issue"])
+    assert [each.name for each in await listed(sessions, of(workspaces, terms))] == ["create_issue"]

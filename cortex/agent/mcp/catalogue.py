@@ -18,6 +18,8 @@ LISTED_MAX: Final = 4_096
 """Of one server, before that."""
 LISTED_BYTES_MAX: Final = 16 << 20
 """Of one server's tools, which all jobs that share its session keep in memory."""
+_ALIKE: Final = str.maketrans("i10", "llo")
+"""People who approve a call, and rules, name tools by what they read."""
 TOOL_BYTES_MAX: Final = 65_536
 ALL_BYTES_MAX: Final = 524_288
 
@@ -78,7 +80,7 @@ def chosen(name: str, terms: McpServer, listed: Iterable[Any]) -> list[ToolDefin
     """Return the tools that the agent gets of a server, by name, from the library's own `Tool`s.
 
     Raises `RejectedError` that names the server and the tool: for one that cannot be described to a
-    model, two of one name, or too many of them.
+    model, two of one name or look, or too many of them.
     """
     found = [each for each in listed if terms.has(each.name)]
     where = f"MCP server {name!r}"
@@ -86,6 +88,12 @@ def chosen(name: str, terms: McpServer, listed: Iterable[Any]) -> list[ToolDefin
     twice = next((tool for tool, n in Counter(each.name for each in found).items() if n > 1), None)
     if twice is not None:
         raise RejectedError(f"{where} offers two tools named {twice!r:.80}", hint=_leave_out(twice))
+    looks: dict[str, str] = {}
+    for each in found:
+        other = looks.setdefault(each.name.casefold().translate(_ALIKE), each.name)
+        if other != each.name:
+            message = f"{where} offers {other!r:.80} and {each.name!r:.80}, which look alike"
+            raise RejectedError(message, hint=_leave_out(each.name))
     if len(found) > TOOLS_MAX:
         raise RejectedError(f"{where} offers {len(found)} tools, at most {TOOLS_MAX}", hint=out)
     made = sorted((definition_of(name, each) for each in found), key=lambda each: each.name)
