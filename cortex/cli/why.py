@@ -15,7 +15,7 @@ from cortex.domain.safe import safe
 from cortex.domain.why_facts import WhyFacts
 from cortex.store import jobs, steps
 from cortex.store import why as store
-from cortex.store.steps import SubstitutionRow
+from cortex.store.jobs import SubstitutionRow
 from cortex.view import why as rules
 from cortex.view.phrases import localised
 from cortex.view.steps import substitution_text

@@ -186,6 +186,18 @@ class StepRow:
 
 
 @attrs.frozen(kw_only=True)
+class SubstitutionRow:
+    """Another model that answered calls of a job: see `fallback` of agents."""
+
+    model: str
+    answers: int
+    first_seq: int
+    last_seq: int
+    reason: str
+    """Why it was asked, the last time."""
+
+
+@attrs.frozen(kw_only=True)
 class FollowedJob(JobRow):
     """A job, and what happened to it since the last poll."""
 

@@ -12,7 +12,7 @@ from cortex.domain.job import NumberedStep, OpenEffect, Past, Step, StepKind
 from cortex.domain.usage import Usage
 from cortex.postgres.database import Database, Record, affected
 from cortex.store import effects
-from cortex.store.jobs import StepRow
+from cortex.store.jobs import StepRow, SubstitutionRow
 from cortex.store.rows import rows_of, unless_all_null
 
 PAGE_MAX = 100
@@ -38,18 +38,6 @@ class FullStep(StepRow):
     amid: str | None
     parent_key: str | None
     input: str | None
-
-
-@attrs.frozen(kw_only=True)
-class SubstitutionRow:
-    """Another model that answered calls of a job: see `fallback` of agents."""
-
-    model: str
-    answers: int
-    first_seq: int
-    last_seq: int
-    reason: str
-    """Why it was asked, the last time."""
 
 
 async def commit(db: Database, *, pod_id: UUID, operations: Sequence[NumberedStep]) -> set[UUID]:

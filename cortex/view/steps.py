@@ -6,7 +6,7 @@ from typing import Final
 
 from cortex.domain.job import RunningStep
 from cortex.domain.phrases import span
-from cortex.store.steps import SubstitutionRow
+from cortex.store.jobs import SubstitutionRow
 
 _KEY: Final = re.compile(r"(?:(?P<turn>\d{1,9}) )?(?P<name>.*?)(?:#(?P<nth>\d{1,9}))?", re.DOTALL)
 

@@ -17,8 +17,7 @@ from cortex.domain.phrases import rfc3339, short_id, span, utc_time
 from cortex.domain.safe import safe
 from cortex.store.effects import EffectRow
 from cortex.store.facts import JobChange
-from cortex.store.jobs import EndedAttempt, ShownJob, StepRow, Transition
-from cortex.store.steps import SubstitutionRow
+from cortex.store.jobs import EndedAttempt, ShownJob, StepRow, SubstitutionRow, Transition
 from cortex.view.cells import pad, width_of
 from cortex.view.jobs import (
     OUTCOMES,
