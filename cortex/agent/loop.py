@@ -250,7 +250,9 @@ class _Run:
             try:
                 response = await self._ctx.ask(_again(name, times), request, given=self._given)
             except CortexError as error:
-                was, without = without, without or await self._refused.left_out(number, error)
+                was = without
+                if not without:
+                    without = await self._refused.left_out(number, error)  # noqa: ASYNC120 -- a cancellation wins
                 if not (is_full := failure_of(error).code in FULL) and without == was:
                     raise
                 refusal = error
