@@ -45,10 +45,10 @@ BUDGETS_S: Final = {
     "tests/e2e": 104.5,
     "tests/hostile": 30.0,
     "tests/http": 37.5,
-    "tests/mcp": 9.0,  # eleven of them run pods; the programs of the others start within 30 ms
-    "tests/options": 2.5,  # what is asked of models: options, output, files
+    "tests/mcp": 10.0,  # eleven of them run pods; the programs of the others start within 30 ms
+    "tests/options": 3.0,  # what is asked of models: options, output, files
     "tests/providers": 4.0,  # the clients of models, against a strict fake of each API
-    "tests/mcp_server": 10.0,  # an assistant and its server, most of them in the test's process
+    "tests/mcp_server": 11.0,  # an assistant and its server, most of them in the test's process
     "tests/runtime": 22.5,
     "tests/sql": 10.5,
     "tests/store": 60.0,

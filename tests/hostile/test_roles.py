@@ -70,6 +70,8 @@ TABLES: Final[dict[str, dict[str, str]]] = {
     "cortex.login_tenant": {},
     "cortex.mcp_tool": {READER: "S", RUNTIME: "S"},
     "cortex.migration": {READER: "S", SUBMITTER: "S", RUNTIME: "S"},
+    "cortex.model_batch": {READER: "S", RUNTIME: "DISU"},
+    "cortex.model_batch_call": {READER: "S", RUNTIME: "DISU"},
     "cortex.outbox": {READER: "S", RUNTIME: "DSu"},
     "cortex.outbox_seq_seq": {},
     "cortex.person": {READER: "S", RUNTIME: "S"},

@@ -38,6 +38,7 @@ ALL_OK = {
     "dispatch": "ok",
     "dead_letters": "ok",
     "reconcile": "ok",
+    "batches": "ok",
     "outbox": "ok",
     "alarms": "ok",
     "housekeeping": "ok",
