@@ -158,7 +158,7 @@ class LoopTerms:
     same_call: int = attrs.field(default=4, validator=_never_or_often)
     """The same tool call with the same result so many times."""
     no_news: int = attrs.field(default=10, validator=_never_or_often)
-    """So many turns in a row whose tool calls and results were all there before."""
+    """Turns in a row whose tool calls and results were all there before."""
 
 
 @attrs.frozen(kw_only=True)

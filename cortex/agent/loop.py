@@ -104,7 +104,7 @@ class AgentResult:
     workspace: str
     """Folder with the files that the agent wrote."""
     output: Any = None
-    """What its last answer says, if its specification has a schema for that."""
+    """The value of its last answer, if its specification has a schema for that."""
 
 
 async def run_agent(

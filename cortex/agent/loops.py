@@ -24,10 +24,10 @@ from cortex.durable.context import Context
 WINDOW: Final = 3
 """The same call counts within so many times as many turns."""
 SHOWN_BYTES: Final = 200
-"""Of the arguments of a call, in a sentence."""
+"""Length of the arguments of a call in a sentence, in bytes."""
 CALLS_SHOWN_MAX: Final = 5
 DETAIL_BYTES: Final = 2_000
-"""Of the arguments and of the result of each call that people see."""
+"""Length of the arguments, and of the result, of each call that people see, in bytes."""
 NO_NEWS: Final = "no news"
 VOLATILE: Final[Mapping[str, frozenset[str]]] = {
     "http_request": frozenset({"headers"}),  # with the date, and an id of each request
@@ -71,7 +71,7 @@ class Loop:
 
 @attrs.frozen
 class Note:
-    """What the model is told."""
+    """The message to the model about this loop."""
 
     text: str
     is_pinned: bool = False
@@ -126,7 +126,7 @@ class LoopDetector:
 
 
 def advice(loop: Loop) -> str:
-    """Return what the model is told about a loop."""
+    """Return the message to the model about a loop."""
     return (
         f"You go round in circles: {loop.text}. Repeating it will change nothing. Try another way, "
         "or end with what you have and say what is missing."
@@ -134,7 +134,7 @@ def advice(loop: Loop) -> str:
 
 
 def permission(loop: Loop, reason: str | None) -> str:
-    """Return what the model is told once people have let it go on."""
+    """Return the message to the model after people have let it go on."""
     words = f" They say: {reason}" if reason else ""
     return f"People have seen that you go round in circles ({loop.text}) and let you go on.{words}"
 
@@ -189,7 +189,7 @@ class LoopWatch:
     detector: LoopDetector
 
     async def watch(self, step: str, calls: Sequence[MadeCall], *, is_past: bool) -> Note | None:
-        """Take the calls of a turn; return what the model is told, None if nothing is wrong.
+        """Take the calls of a turn; return the message to the model, None without a loop.
 
         `is_past`: what follows is on record. Without the step, an older release recorded it, which
         did not look.

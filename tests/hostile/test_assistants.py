@@ -60,7 +60,7 @@ def test_text_in_an_error_is_one_harmless_line(shared_database: str) -> None:
             assert len(line) <= answers.ERROR_CHARS_MAX + 400
 
 
-def test_no_tool_decides_under_a_login(shared_database: str, askers: Askers) -> None:
+def test_assistants_with_a_login_alone_decide_nothing(shared_database: str, askers: Askers) -> None:
     request = askers.asked(risk="LOW")
     wish = {"approval_id": str(request.id), "digest": request.digest.hex()}
     with assistant(shared_database, ["approve"]) as ask:
@@ -115,7 +115,7 @@ def test_a_dialog_shows_hostile_arguments_whole_and_harmless_or_not_at_all(
 
 
 @pytest.mark.parametrize("mode", [LEGACY, "auto"])
-def test_no_dialog_shows_other_arguments_than_those_agreed_to(
+def test_a_dialog_shows_the_arguments_of_the_digest_alone(
     shared_database: str, askers: Askers, mode: str
 ) -> None:
     """A model knows the digest of an edit that somebody is about to make."""

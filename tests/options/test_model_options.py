@@ -92,7 +92,7 @@ def test_agent_without_options_is_stored_without_them() -> None:
     assert spec.options.to_json() == {}
 
 
-def test_off_is_a_word_for_thinking() -> None:
+def test_thinking_takes_the_word_off() -> None:
     (spec,) = parse_agents(AGENT.format(model="m") + "thinking: off\ntemperature: 0", "agents.yaml")
     assert spec.options == ModelOptions(thinking="off", temperature=0.0)
 

@@ -11,7 +11,6 @@ from contextlib import (
 )
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import attrs
 import trio
@@ -21,18 +20,16 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, TextCon
 
 from cortex.domain.clock import system_chance
 from cortex.domain.people import OsUser
-from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.http.mcp.allow import Allow
 from cortex.http.mcp.callers import of_login
 from cortex.http.mcp.serving import Serving
 from cortex.postgres.bridge import Port, open_port
-from cortex.postgres.database import Database, Profile
+from cortex.postgres.database import Profile
 from cortex.postgres.session import run
 from cortex.runtime.clients.result_waiters import ResultWaiters
-from cortex.store import tokens
 from cortex.view.doctor import fail, ok
 from tests.support.eventually import WITHIN_S
-from tests.support.people import user
+from tests.support.people import create_token
 
 LEGACY = "legacy"
 """The protocol with a handshake, which assistants of 2025 speak."""
@@ -213,21 +210,4 @@ def assistant(
 
 def token_of(dsn: str, *roles: str, name: str = "ana", tenant: str | None = None) -> str:
     """Make a token with these roles."""
-    token = token_text(uuid4().bytes + uuid4().bytes)
-    digest = digest_of_token(token)
-    assert digest is not None
-
-    async def create(db: Database) -> None:
-        await tokens.create(
-            db,
-            token_id=uuid4(),
-            name=name,
-            digest=digest,
-            roles=[Role(role) for role in roles],
-            expires_s=None,
-            by=user("the test"),
-            tenant=tenant,
-        )
-
-    run(Profile(dsn=dsn), create)
-    return token
+    return run(Profile(dsn=dsn), partial(create_token, roles=roles, name=name, tenant=tenant))

@@ -2,10 +2,11 @@
 
 import hashlib
 import zlib
-from uuid import UUID
+from collections.abc import Iterable
+from uuid import UUID, uuid4
 
 from cortex.domain.people import Identity, OsUser
-from cortex.domain.token import Role
+from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
 from cortex.store import tokens
@@ -48,3 +49,28 @@ def enrolled(dsn: str, name: str, *roles: Role, number: int = 1) -> Identity:
 
     run(Profile(dsn=dsn), create)
     return Identity.signed_in(name, token_id=token_id, digest=secret)
+
+
+async def create_token(
+    db: Database,
+    *,
+    roles: Iterable[str],
+    name: str = "ana",
+    expires_s: float | None = None,
+    tenant: str | None = None,
+) -> str:
+    """Record a token with these roles; return its text."""
+    token = token_text(uuid4().bytes + uuid4().bytes)
+    digest = digest_of_token(token)
+    assert digest is not None
+    await tokens.create(
+        db,
+        token_id=uuid4(),
+        name=name,
+        digest=digest,
+        roles=[Role(role) for role in roles],
+        expires_s=expires_s,
+        by=user("the test"),
+        tenant=tenant,
+    )
+    return token

@@ -31,12 +31,12 @@ from cortex.agent.confinement.process import (
 )
 
 STDERR_BYTES: Final = 8_192
-"""Of what it writes to its standard error, the first and the last half."""
+"""Bytes kept of its standard error: the first and the last half of them."""
 
 INTERPRETER_MAX: Final = 512
 """Bytes of a script's first line."""
 NOT_STARTED: Final = "cannot be started: "
-"""What the ending of a program begins with that never ran."""
+"""The beginning of the ending of a program that never ran."""
 
 
 @attrs.define(eq=False)

@@ -75,7 +75,7 @@ class Question:
 
 
 class InputRequiredError(RejectedError):
-    """A server asked a person something, and was told that nobody answers now."""
+    """A server asked a person something, and got the answer that nobody is there."""
 
     code = "input_required"
 

@@ -335,7 +335,7 @@ class Session:
     ) -> tuple[Any, list[Question]]:
         """Call a tool; return the library's `CallToolResult`, and what nobody could answer.
 
-        Cancelled, it tells the server so. Raises what `_error_of` makes of the library's errors.
+        Cancelled, it notifies the server. Raises what `_error_of` makes of the library's errors.
         """
         import mcp_types as types  # noqa: PLC0415 -- with the library only
         from pydantic import TypeAdapter  # noqa: PLC0415

@@ -1,7 +1,8 @@
 """Message Batches of the Anthropic API, on its SDK.
 
-The API has no key of idempotency, and its list names no custom ids: whoever has created a batch
-without learning its id finds it among those of that time, by the custom ids in its results.
+The API takes no idempotency key, and its list of batches names no custom ids. A pod that created a
+batch and died before it recorded the id leaves a batch that is found by the custom ids in its
+results.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

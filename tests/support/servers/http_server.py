@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import attrs
 import trio
@@ -18,7 +17,6 @@ import trio
 from cortex.config import networks_of
 from cortex.domain.clock import system_chance
 from cortex.domain.drain import DrainRequest, DrainStatus, ReadyChecks, TroubleReport
-from cortex.domain.token import Role, digest_of_token, token_text
 from cortex.durable.registry import Registry
 from cortex.http.framework.api import Api, PodView
 from cortex.http.framework.auth import Authenticator
@@ -30,11 +28,10 @@ from cortex.http.server import Server
 from cortex.postgres.bridge import open_port
 from cortex.postgres.database import Database, Profile
 from cortex.postgres.session import run
-from cortex.store import tokens
 from tests.support.counting import CountingPort
 from tests.support.eventually import WITHIN_S
 from tests.support.hall import JOB_TYPES, Hall
-from tests.support.people import user
+from tests.support.people import create_token
 from tests.support.records.rows import seeded_random
 
 LOOPBACK = "127.0.0.0/8,::1"
@@ -92,24 +89,10 @@ class HttpServer:
         tenant: str | None = None,
     ) -> str:
         """Make a token with these roles."""
-        token = token_text(uuid4().bytes + uuid4().bytes)
-        digest = digest_of_token(token)
-        assert digest is not None
-
-        async def create(db: Database) -> None:
-            await tokens.create(
-                db,
-                token_id=uuid4(),
-                name=name,
-                digest=digest,
-                roles=[Role(role) for role in roles],
-                expires_s=expires_s,
-                by=user("the test"),
-                tenant=tenant,
-            )
-
-        self.store(create)
-        return token
+        made: str = self.store(
+            partial(create_token, roles=roles, name=name, expires_s=expires_s, tenant=tenant)
+        )
+        return made
 
     def store(self, work: Callable[[Database], Any]) -> Any:
         """Run store methods, beside the server."""
