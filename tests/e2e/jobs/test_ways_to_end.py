@@ -82,8 +82,18 @@ def taken_over(cell: Cell) -> str:
     return WAITS if asks and handler != "swallows" else "RUNNING"
 
 
-def are(dsn: str, ids: dict[UUID, Cell], status: Callable[[Cell], str]) -> bool:
-    return statuses(dsn, ids) == {cell: status(cell) for cell in ids.values()}
+def others(dsn: str, ids: dict[UUID, Cell], status: Callable[[Cell], str]) -> dict[Cell, str]:
+    """Return the jobs in other states than `status` expects."""
+    now = statuses(dsn, ids)
+    return {cell: now[cell] for cell in ids.values() if now[cell] != status(cell)}
+
+
+def become(dsn: str, ids: dict[UUID, Cell], status: Callable[[Cell], str], *, what: str) -> None:
+    try:
+        eventually(lambda: not others(dsn, ids, status), what=what)
+    except pytest.fail.Exception as failed:
+        failed.add_note(f"others: {others(dsn, ids, status)}")
+        raise
 
 
 def test_every_way_to_end_ends_the_job_and_never_the_pod(pods: Pods, silent_server: str) -> None:
@@ -98,7 +108,7 @@ def test_every_way_to_end_ends_the_job_and_never_the_pod(pods: Pods, silent_serv
     cells = list(product(PLACES, ways, handlers))
     ids = begin(pods.dsn, [cell for cell in cells if cell[:2] != ("sleep", "raises")])
     named = {job_id: cell for job_id, cell in ids.items() if cell[1] == "cancelled"}
-    eventually(lambda: are(pods.dsn, named, begun), what="they run")
+    become(pods.dsn, named, begun, what="they run")
     words = ("jobs", "cancel", *map(str, named), "--yes", "--reason", "enough")
     assert run_cli(*words, dsn=pods.dsn, folder=pods.folder).exit_code == 0
     eventually(lambda: "RUNNING" not in statuses(pods.dsn, ids).values(), what="all have ended")
@@ -111,7 +121,10 @@ def check_those_left(pods: Pods, pod: Pod) -> None:
     """Drain their pod, then kill the next one, then abort the one that has taken over."""
     places = [place for place in PLACES if place != "model_call"]  # whose breaker is open
     left = begin(pods.dsn, list(product(places, ("drain",), ("lets through", "swallows"))))
-    eventually(lambda: are(pods.dsn, left, begun), what="the others run")
+    become(pods.dsn, left, begun, what="the others run")
+    in_effect = {id_ for id_, (kind, *_) in left.items() if kind.removeprefix(ISOLATED) in EFFECTS}
+    # A job runs once it is claimed; the next pod asks people only about an effect that has begun.
+    eventually(lambda: with_effects(pods.dsn) >= in_effect, what="their effects have begun")
     assert pod.is_alive
     pod.signal(signal.SIGTERM)
     assert pod.exit_code() == 0
@@ -119,14 +132,14 @@ def check_those_left(pods: Pods, pod: Pod) -> None:
     assert handed_back(pods.dsn) == open_ids
 
     killed = pods.start(*APP, slots=300, isolated_slots=20)
-    eventually(lambda: are(pods.dsn, left, taken_over), what="the next pod runs them")
+    become(pods.dsn, left, taken_over, what="the next pod runs them")
     aborted = pods.start(*APP, slots=300, isolated_slots=20, **end_of_pod(60.0))
     killed.kill()
     open_ids = {job_id for job_id, cell in left.items() if taken_over(cell) == "RUNNING"}
     query = "SELECT count(*) AS n FROM cortex_worker.task WHERE locked_by = $1"
     own = sql(pods.dsn, "SELECT id FROM cortex.pod WHERE name = $1", aborted.name)[0]["id"]
     eventually(lambda: sql(pods.dsn, query, own)[0]["n"] == len(open_ids), what="taken over")
-    assert are(pods.dsn, left, taken_over)
+    assert not others(pods.dsn, left, taken_over)
     aborted.signal(signal.SIGTERM)
     drains = "SELECT state::text AS state FROM cortex.pod WHERE id = $1"
     eventually(lambda: sql(pods.dsn, drains, own)[0]["state"] == "DRAINING", what="it drains")
@@ -134,6 +147,10 @@ def check_those_left(pods: Pods, pod: Pod) -> None:
     assert aborted.exit_code() == 128 + signal.SIGTERM
     assert handed_back(pods.dsn) == open_ids
     assert_one_truth(pods.dsn)
+
+
+def with_effects(dsn: str) -> set[UUID]:
+    return {row["job_id"] for row in sql(dsn, "SELECT job_id FROM cortex.effect")}
 
 
 def handed_back(dsn: str) -> set[UUID]:
