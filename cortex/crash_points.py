@@ -157,6 +157,9 @@ POINTS: Final[dict[str, Point]] = {
     "after_lost_calls": Point("they are booked, at their estimate", (Kind.LOST_CALL,)),
     "before_wake": Point("jobs whose budget has room are about to go on", (Kind.POD, Kind.BUDGET)),
     "after_wake": Point("they have tasks again", (Kind.BUDGET,)),
+    # a wait for something outside
+    "before_waits": Point("jobs that have what they wait for are about to go on", (Kind.POD,)),
+    "after_waits": Point("jobs that had what they waited for have tasks again", ()),
     # a call in a batch; no program of chaos makes one: tests/batches kills at each of these
     "before_batch_add": Point("a call is about to wait for a batch, with its room", ()),
     "after_batch_add": Point("the call waits, its job does not yet", ()),

@@ -219,7 +219,7 @@ CREATE TABLE cortex.job_record (
     result jsonb,  -- The return value of its handler.
     payload jsonb NOT NULL,  -- Its arguments, as submitted; immutable.
     config_id integer,  -- Policies and prices that it started with, and keeps on every attempt.
-    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see mcp_tool), or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
+    waiting_on text,  -- What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see mcp_tool), signal:NAME, child:STEP, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
     suspended_at timestamptz,  -- Since when no pod has it; null while a pod has it, and before its first start.
     waited_s double precision NOT NULL DEFAULT 0,  -- Seconds between attempts so far: they do not count towards its timeout.
     rate_limit_count integer NOT NULL DEFAULT 0,  -- Application retries caused by a rate limit.
@@ -268,9 +268,9 @@ CREATE TABLE cortex.job_record (
     CONSTRAINT waiting_for_something CHECK (status <> 'WAITING_FOR_APPROVAL'::cortex.job_status OR waiting_on IS NOT NULL),
     CONSTRAINT waiting_only_when_suspended CHECK (waiting_on IS NULL OR (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status])))
 ) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
-CREATE INDEX job_due_by_time ON cortex.job_record USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~~ 'budget:%'::text);
-CREATE INDEX job_due_by_breaker ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text;
-CREATE INDEX job_prober ON cortex.job_record USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~~ 'budget:%'::text AND queue_name IS NULL;
+CREATE INDEX job_due_by_time ON cortex.job_record USING btree (next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~ '^(approval|budget|child|signal):'::text);
+CREATE INDEX job_due_by_breaker ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'::text;
+CREATE INDEX job_prober ON cortex.job_record USING btree (waiting_on, type, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'::text AND queue_name IS NULL;
 CREATE INDEX job_let_go ON cortex.job_record USING btree (waiting_on, next_retry_at) WHERE status = 'RETRY'::cortex.job_status AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;
 CREATE UNIQUE INDEX job_origin ON cortex.job_record USING btree (origin_id) WHERE origin_id IS NOT NULL;
 CREATE INDEX job_key ON cortex.job_record USING btree (job_key, tenant) WHERE job_key IS NOT NULL AND worker_job_id IS NULL AND (status = ANY (ARRAY['RETRY'::cortex.job_status, 'WAITING_FOR_APPROVAL'::cortex.job_status]));
@@ -945,7 +945,7 @@ END $function$;
 --   result: The return value of its handler.
 --   payload: Its arguments, as submitted; immutable.
 --   config_id: Policies and prices that it started with, and keeps on every attempt.
---   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see mcp_tool), or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
+--   waiting_on: What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see mcp_tool), signal:NAME, child:STEP, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.
 --   suspended_at: Since when no pod has it; null while a pod has it, and before its first start.
 --   waited_s: Seconds between attempts so far: they do not count towards its timeout.
 --   rate_limit_count: Application retries caused by a rate limit.
@@ -1199,6 +1199,23 @@ CREATE TABLE cortex_worker.strict_queue (
 GRANT DELETE, INSERT, SELECT ON cortex_worker.strict_queue TO cortex_runtime;
 GRANT SELECT ON cortex_worker.strict_queue TO cortex_reader;
 
+-- What gives a suspended job its next task before its time, several rows if any of them does. Written when the job is suspended, deleted when it gets a task or ends. See 0032_waits.sql.
+CREATE TABLE cortex.job_wait (
+    job_id uuid NOT NULL,  -- The job. No foreign key: a wait never outlives its job's end.
+    kind text NOT NULL,  -- signal: one of that name that no step has taken · child: all children of a step up to one · approval: a decision.
+    name text NOT NULL,  -- Of the signals; key of the step that began the children; id of the request.
+    key text NOT NULL DEFAULT ''::text,  -- For signals to a key: that key. Empty: those to the job itself.
+    upto integer,  -- For children: those with a smaller ordinal have ended.
+    CONSTRAINT job_wait_pkey PRIMARY KEY (job_id, kind, name, key),
+    CONSTRAINT job_wait_check CHECK ((upto IS NOT NULL) = (kind = 'child'::text)),
+    CONSTRAINT job_wait_key_check CHECK (length(key) <= 500),
+    CONSTRAINT job_wait_kind_check CHECK (kind = ANY (ARRAY['signal'::text, 'child'::text, 'approval'::text])),
+    CONSTRAINT job_wait_name_check CHECK (length(name) >= 1 AND length(name) <= 500)
+) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX job_wait_key ON cortex.job_wait USING btree (key, name, job_id) WHERE key <> ''::text;
+GRANT DELETE, INSERT, SELECT ON cortex.job_wait TO cortex_runtime;
+GRANT SELECT ON cortex.job_wait TO cortex_reader;
+
 -- What a task has as its key: those of two tenants are never the same.
 CREATE FUNCTION cortex_worker.key_of(tenant text, job_key text)
  RETURNS text
@@ -1206,7 +1223,7 @@ CREATE FUNCTION cortex_worker.key_of(tenant text, job_key text)
  IMMUTABLE PARALLEL SAFE STRICT
 RETURN ((((length(tenant) || ':'::text) || tenant) || ':'::text) || job_key);
 
--- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with, and named by the codes that cannot take it; returns the jobs that got one. The caller holds the jobs. With are_lost, the caller also knows that the tasks that the jobs had are gone.
+-- Gives a task to each of these jobs that waits without one, with the job key that it was submitted with, and named by the codes that cannot take it, and deletes what would have woken it; returns the jobs that got one. The caller holds the jobs. With are_lost, the caller also knows that the tasks that the jobs had are gone.
 CREATE FUNCTION cortex.give_tasks(jobs uuid[], are_lost boolean DEFAULT false)
  RETURNS SETOF uuid
  LANGUAGE sql
@@ -1244,6 +1261,8 @@ WITH unfit AS MATERIALIZED (
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
+), over AS (
+    DELETE FROM cortex.job_wait w USING made WHERE w.job_id = made.job_id
 )
 UPDATE cortex.job_record j
 SET worker_job_id = made.id,
@@ -1251,7 +1270,7 @@ SET worker_job_id = made.id,
 FROM made WHERE j.id = made.job_id
 RETURNING j.id $function$;
 
--- Gives a task to a job that waits for a person; returns whether it did.
+-- Gives a task to a job that waits for a person, also if it waits for other things, too; returns whether it did.
 CREATE FUNCTION cortex.let_go(of_job uuid)
  RETURNS boolean
  LANGUAGE sql
@@ -1259,7 +1278,9 @@ CREATE FUNCTION cortex.let_go(of_job uuid)
 AS $function$
 -- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
-    SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $function$;
+    SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND (
+        j.status::text = 'WAITING_FOR_APPROVAL' OR j.status::text = 'RETRY' AND EXISTS (
+            SELECT FROM cortex.job_wait w WHERE w.job_id = j.id AND w.kind = 'approval'))))) $function$;
 
 -- Gives a task to each of these jobs that waits for a budget; returns how many got one.
 CREATE FUNCTION cortex.wake(jobs uuid[])
@@ -2715,6 +2736,10 @@ CREATE FUNCTION cortex.job_closes()
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
+    DELETE FROM cortex.job_wait w WHERE w.job_id = NEW.id;
+    IF NOT NEW.has_open THEN
+        RETURN NULL;
+    END IF;
     UPDATE cortex.effect
     SET status = 'UNKNOWN', is_sure = false, why = 'its job was ' || NEW.status || ' while the call was under way'
     WHERE job_id = NEW.id AND status = 'PENDING' AND NOT is_sure;
@@ -2728,7 +2753,7 @@ BEGIN
 END $function$;
 REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;
 
-CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN (new.has_open AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND old.status <> new.status) EXECUTE FUNCTION cortex.job_closes();
+CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job_record FOR EACH ROW WHEN ((new.has_open OR old.waiting_on IS NOT NULL AND old.worker_job_id IS NULL) AND (new.status = ANY (ARRAY['COMPLETED'::cortex.job_status, 'FAILED'::cortex.job_status, 'CANCELLED'::cortex.job_status])) AND old.status <> new.status) EXECUTE FUNCTION cortex.job_closes();
 
 -- Requests for a person's decision; each is decided once. While a request waits, its job holds nothing.
 CREATE TABLE cortex.approval (
@@ -3901,6 +3926,8 @@ BEGIN
     DELETE FROM cortex.job_step o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.job_file o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
     DELETE FROM cortex.log_line o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
+    DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.lineage_id = g.id;
+    DELETE FROM cortex.signal o USING unnest(gone) AS g(id) WHERE o.taken_line = g.id;
     DELETE FROM cortex.effect_vote o USING unnest(gone) AS g(id), cortex.effect e
     WHERE e.job_id = g.id AND o.effect_id = e.id;
     DELETE FROM cortex.effect o USING unnest(gone) AS g(id) WHERE o.job_id = g.id;
@@ -5717,7 +5744,7 @@ BEGIN
     VALUES ('lifecycle', 'mcp_trusted', 'agent:' || left(of_agent, 290), jsonb_build_object(
         'by', who.name, 'credential', who.credential, 'reason', why, 'server', of_server, 'tools', taken));
     UPDATE cortex.job_record j SET next_retry_at = cortex.now()
-    WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
+    WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on !~ '^(approval|budget|child|signal):'
       AND j.waiting_on = ANY (SELECT waited || tool FROM unnest(taken) tool) AND j.next_retry_at > cortex.now();
     RETURN QUERY SELECT unnest(taken);
 END $function$;
@@ -6002,3 +6029,353 @@ BEGIN
     PERFORM cortex.settle_lost(over);
     RETURN coalesce(cardinality(over), 0);
 END $function$;
+
+-- Jobs that may have what they wait for. Handled by any pod at once, and deleted: see cortex.wake_waiting.
+CREATE TABLE cortex.job_wake (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of arrival.
+    job_id uuid,  -- The job; null: those that wait for a key.
+    tenant text,  -- Of the jobs that wait for the key.
+    name text,  -- Of the signal to the key.
+    key text,  -- The key to which a signal was sent.
+    CONSTRAINT job_wake_pkey PRIMARY KEY (id),
+    CONSTRAINT wake_of_a_job_or_a_key CHECK (num_nulls(job_id, key) = 1 AND (num_nulls(tenant, name, key) = ANY (ARRAY[0, 3])))
+) WITH (autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=2000, autovacuum_vacuum_cost_delay=0);
+GRANT DELETE, INSERT, SELECT, UPDATE ON cortex.job_wake TO cortex_runtime;
+GRANT SELECT ON cortex.job_wake TO cortex_reader;
+
+-- Whether what a suspended job waits for is there.
+CREATE FUNCTION cortex.is_wait_met(wait cortex.job_wait)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    RETURN CASE wait.kind
+        WHEN 'signal' THEN cortex.has_signal(wait.job_id, wait.name, nullif(wait.key, ''))
+        WHEN 'approval' THEN EXISTS (
+            SELECT FROM cortex.approval a WHERE a.id = wait.name::uuid AND a.status <> 'PENDING')
+        ELSE false
+    END;
+END $function$;
+
+-- Gives tasks to jobs that have what they wait for, for up to so many rows of cortex.job_wake. Returns how many rows were handled, how many jobs got a task, and how much is to be looked at again: jobs that others hold, keys with more jobs.
+CREATE FUNCTION cortex.wake_waiting(most integer)
+ RETURNS TABLE(handled integer, woken integer, postponed integer)
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+AS $function$
+DECLARE
+    jobs uuid[];
+    keys jsonb;
+    met uuid[];
+    held uuid[];
+BEGIN
+    WITH old AS MATERIALIZED (
+        SELECT w.id FROM cortex.job_wake w ORDER BY w.id LIMIT most FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM cortex.job_wake w USING old WHERE w.id = old.id RETURNING w.job_id, w.tenant, w.name, w.key
+    )
+    SELECT count(*), coalesce(array_agg(DISTINCT g.job_id) FILTER (WHERE g.job_id IS NOT NULL), '{}'),
+           coalesce(jsonb_agg(DISTINCT jsonb_build_array(g.tenant, g.name, g.key)) FILTER (WHERE g.key IS NOT NULL), '[]')
+    INTO handled, jobs, keys FROM gone g;
+    woken := 0;
+    postponed := 0;
+    IF handled = 0 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    -- Each statement from here on sees all that was committed with these rows.
+    IF keys <> '[]' THEN
+        WITH asked AS MATERIALIZED (
+            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key, f.ids
+            FROM jsonb_array_elements(keys) AS k CROSS JOIN LATERAL (
+                SELECT ARRAY(
+                    SELECT w.job_id FROM cortex.job_wait w JOIN cortex.job_record j ON j.id = w.job_id
+                    WHERE w.key = k.value->>2 AND w.name = k.value->>1 AND w.key <> '' AND j.tenant = k.value->>0
+                    ORDER BY w.job_id LIMIT most) AS ids) f
+        ), more AS (
+            -- Those that get a task now are not found again.
+            INSERT INTO cortex.job_wake (tenant, name, key)
+            SELECT a.tenant, a.name, a.key FROM asked a WHERE cardinality(a.ids) = most RETURNING id
+        )
+        SELECT jobs || coalesce(array_agg(w.id), '{}'), (SELECT count(*) FROM more) INTO jobs, postponed
+        FROM asked a CROSS JOIN LATERAL unnest(a.ids) AS w(id);
+    END IF;
+    met := ARRAY(
+        SELECT j.id FROM cortex.job_record j
+        WHERE j.id = ANY (jobs) AND j.worker_job_id IS NULL AND j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL')
+          AND EXISTS (SELECT FROM cortex.job_wait w WHERE w.job_id = j.id AND cortex.is_wait_met(w)));
+    IF met = '{}' THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    held := ARRAY(
+        SELECT j.id FROM cortex.job_record j
+        WHERE j.id = ANY (met) AND j.worker_job_id IS NULL AND j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL')
+        ORDER BY j.id FOR UPDATE SKIP LOCKED);
+    woken := (SELECT count(*) FROM cortex.give_tasks(held));
+    IF cardinality(held) < cardinality(met) THEN
+        INSERT INTO cortex.job_wake (job_id) SELECT m.id FROM unnest(met) AS m(id) WHERE m.id <> ALL (held);
+        postponed := postponed + cardinality(met) - cardinality(held);
+    END IF;
+    RETURN NEXT;
+END $function$;
+
+-- Events from outside for jobs: those that wait to be received, and those that were.
+CREATE TABLE cortex.signal (
+    id uuid NOT NULL,  -- The signal.
+    seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,  -- Order of arrival.
+    tenant text NOT NULL,  -- Of its job, or of the jobs that may take it.
+    name text NOT NULL,  -- A step receives signals of one name.
+    job_id uuid,  -- The job that it was sent to; null: it was sent to a key.
+    lineage_id uuid,  -- The first job of that job's lineage: a job that continues a failed one takes what that has left.
+    key text,  -- The key that it was sent to, for whichever job asks for it first; kept for 24 hours.
+    payload jsonb NOT NULL,  -- Its content.
+    sent_at timestamptz NOT NULL DEFAULT cortex.now(),  -- When it was sent.
+    sent_by text,  -- Who sent it, as the sender says: its setting cortex.actor.
+    sent_with text NOT NULL,  -- The credential that sent it: os:UID, token:ID or db:LOGIN.
+    only_for text,  -- Only jobs that were submitted with this credential take it: that of a login that may only submit. Null: any job of the tenant.
+    idempotency_key text,  -- Sending it again under the same key does nothing.
+    taken_by uuid,  -- The job that has received it.
+    taken_line uuid,  -- The first job of that job's lineage.
+    taken_step text,  -- The step that has received it: asking again returns the same signal.
+    taken_at timestamptz,  -- When it was received.
+    CONSTRAINT signal_pkey PRIMARY KEY (id),
+    CONSTRAINT signal_key_check CHECK (length(key) >= 1 AND length(key) <= 500),
+    CONSTRAINT signal_name_check CHECK (length(name) >= 1 AND length(name) <= 100),
+    CONSTRAINT signal_payload_check CHECK (pg_column_size(payload) <= 2097152),
+    CONSTRAINT signal_to_a_job_or_a_key CHECK (num_nulls(lineage_id, key) = 1 AND (job_id IS NULL) = (lineage_id IS NULL)),
+    CONSTRAINT taken_as_a_whole CHECK (num_nulls(taken_by, taken_line, taken_step, taken_at) = ANY (ARRAY[0, 4]))
+) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_cost_delay=1);
+CREATE INDEX signal_of_job ON cortex.signal USING btree (lineage_id, name, seq) WHERE taken_at IS NULL AND lineage_id IS NOT NULL;
+CREATE INDEX signal_of_key ON cortex.signal USING btree (key, tenant, name, seq) WHERE taken_at IS NULL AND key IS NOT NULL;
+CREATE INDEX signal_old ON cortex.signal USING btree (sent_at) WHERE taken_at IS NULL AND key IS NOT NULL;
+CREATE INDEX signal_list ON cortex.signal USING btree (lineage_id, seq) WHERE lineage_id IS NOT NULL;
+CREATE UNIQUE INDEX signal_taken ON cortex.signal USING btree (taken_line, taken_step) WHERE taken_at IS NOT NULL;
+CREATE UNIQUE INDEX signal_once_for_job ON cortex.signal USING btree (lineage_id, idempotency_key) WHERE lineage_id IS NOT NULL AND idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX signal_once_for_key ON cortex.signal USING btree (key, tenant, COALESCE(only_for, ''::text), idempotency_key) WHERE key IS NOT NULL AND idempotency_key IS NOT NULL;
+GRANT SELECT ON cortex.signal TO cortex_runtime;
+GRANT SELECT ON cortex.signal TO cortex_reader;
+
+-- Refuses a signal that cannot be sent to any job.
+CREATE FUNCTION cortex.refuse_signal(name text, payload jsonb, job uuid, key text, idempotency_key text)
+ RETURNS void
+ LANGUAGE plpgsql
+ IMMUTABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+    IF name IS NULL OR length(name) NOT BETWEEN 1 AND 100 OR name ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'name % of a signal is not text of 1 to 100 characters', coalesce(quote_literal(left(name, 60)), 'null')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'such as payment: the name that the job receives';
+    END IF;
+    IF num_nulls(job, key) <> 1 THEN
+        RAISE EXCEPTION 'signal "%" is %', name,
+            CASE WHEN job IS NULL THEN 'for neither a job nor a key' ELSE 'for both a job and a key' END
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'name the job that receives it, or a key such as order-8812';
+    END IF;
+    IF length(key) NOT BETWEEN 1 AND 500 OR key ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'key % of signal "%" is not text of 1 to 500 characters', quote_literal(left(key, 60)), name
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'such as order-8812';
+    END IF;
+    IF octet_length(payload::text) > 262144 THEN
+        RAISE EXCEPTION 'signal "%" has % bytes of JSON, more than 262144', name, octet_length(payload::text)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'keep large data elsewhere and send where it is';
+    END IF;
+    IF idempotency_key !~ '^[!-~]{1,200}$' THEN
+        RAISE EXCEPTION 'idempotency key "%" is not 1 to 200 visible ASCII characters', left(idempotency_key, 80)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'a UUID is a good one';
+    END IF;
+END $function$;
+
+-- The job that receives what is sent to this one: itself, or the one that continues it. Raises if there is none, and for a job that the caller may not know of.
+CREATE FUNCTION cortex.signal_target(job uuid, of_tenant text)
+ RETURNS cortex.job_record
+ LANGUAGE plpgsql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    asked cortex.job_record;
+    target cortex.job_record;
+BEGIN
+    SELECT j.* INTO asked FROM cortex.job_record j
+    WHERE j.id = signal_target.job AND j.tenant = coalesce(of_tenant, j.tenant)
+      AND (cortex.caller_is_runtime() OR cortex.caller_submitted(j.submitted_with));
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'job % does not exist', job
+            USING ERRCODE = 'no_data_found', HINT = 'list them: cortex jobs ls';
+    END IF;
+    target := asked;
+    IF asked.finished_at IS NOT NULL THEN
+        SELECT j.* INTO target FROM cortex.job_record j
+        WHERE j.lineage_id = coalesce(asked.lineage_id, asked.id) AND j.finished_at IS NULL;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'job % is %: it has ended and receives no signals', job, asked.status
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'signal_to_ended_job',
+                      HINT = CASE WHEN asked.status = 'FAILED' THEN 'retry it first: cortex dead retry ' || asked.id
+                                  ELSE 'submit it anew, or send the signal to a key' END;
+        END IF;
+    END IF;
+    RETURN target;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.signal_target(uuid,text) FROM PUBLIC;
+
+-- Sends a signal from any language, in the caller's transaction: to a job, or to a key, for the job that asks for it; returns its id. Sending the same again to the same job or key under an idempotency key does nothing; another one raises. Raises for a job that has ended.
+CREATE FUNCTION cortex.send_signal(name text, payload jsonb DEFAULT 'null'::jsonb, job uuid DEFAULT NULL::uuid, key text DEFAULT NULL::text, tenant text DEFAULT NULL::text, idempotency_key text DEFAULT NULL::text)
+ RETURNS uuid
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    waiting_max CONSTANT int := 10000;
+    is_runtime CONSTANT boolean := cortex.caller_is_runtime();
+    own_tenant CONSTANT text := CASE WHEN is_runtime THEN nullif(current_setting('cortex.tenant', true), '')
+                                     ELSE cortex.caller_tenant() END;
+    target cortex.job_record;
+    made cortex.signal;
+    first record;
+BEGIN
+    PERFORM cortex.refuse_signal(send_signal.name, send_signal.payload, send_signal.job, send_signal.key,
+                                 send_signal.idempotency_key);
+    IF send_signal.tenant <> own_tenant THEN
+        RAISE EXCEPTION 'a signal for tenant "%" may not be sent: % is of tenant "%"', send_signal.tenant, session_user, own_tenant
+            USING ERRCODE = 'insufficient_privilege', HINT = 'leave out the tenant';
+    END IF;
+    made.id := cortex.uuid7();
+    made.tenant := coalesce(own_tenant, send_signal.tenant);
+    made.key := send_signal.key;
+    IF send_signal.job IS NOT NULL THEN
+        target := cortex.signal_target(send_signal.job, made.tenant);
+        made.tenant := target.tenant;
+        made.job_id := target.id;
+        made.lineage_id := coalesce(target.lineage_id, target.id);
+    END IF;
+    made.tenant := coalesce(made.tenant, 'default');
+    made.only_for := CASE WHEN NOT is_runtime THEN 'db:' || session_user END;
+    made.sent_with := coalesce(made.only_for, nullif(current_setting('cortex.credential', true), ''), 'db:' || session_user);
+    IF EXISTS (
+        SELECT FROM cortex.signal s WHERE s.taken_at IS NULL AND s.lineage_id = made.lineage_id OFFSET waiting_max - 1 LIMIT 1)
+       OR EXISTS (
+        SELECT FROM cortex.signal s WHERE s.taken_at IS NULL AND s.key = made.key AND s.tenant = made.tenant
+        OFFSET waiting_max - 1 LIMIT 1) THEN
+        RAISE EXCEPTION '% has % signals that no job has received', coalesce('job ' || target.id, format('key %L', made.key)),
+            waiting_max
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'signals_waiting', HINT = 'send it again when the job has received some';
+    END IF;
+    INSERT INTO cortex.signal (id, tenant, name, job_id, lineage_id, key, payload, sent_by, sent_with, only_for, idempotency_key)
+    VALUES (made.id, made.tenant, send_signal.name, made.job_id, made.lineage_id, made.key,
+            coalesce(send_signal.payload, 'null'), nullif(current_setting('cortex.actor', true), ''), made.sent_with,
+            made.only_for, send_signal.idempotency_key)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT s.id, s.name, s.payload INTO first FROM cortex.signal s
+        WHERE s.idempotency_key = send_signal.idempotency_key AND (
+            s.lineage_id = made.lineage_id
+            OR s.key = made.key AND s.tenant = made.tenant AND coalesce(s.only_for, '') = coalesce(made.only_for, ''));
+        IF first.name <> send_signal.name OR first.payload <> coalesce(send_signal.payload, 'null') THEN
+            RAISE EXCEPTION 'key "%" was used for another signal: %', send_signal.idempotency_key, first.id
+                USING ERRCODE = 'unique_violation', CONSTRAINT = 'key_of_another_request',
+                      HINT = 'give each signal a key of its own';
+        END IF;
+        RETURN first.id;
+    END IF;
+    IF made.job_id IS NOT NULL THEN
+        INSERT INTO cortex.job_wake (job_id) VALUES (made.job_id);
+    ELSE
+        INSERT INTO cortex.job_wake (tenant, name, key) VALUES (made.tenant, send_signal.name, made.key);
+    END IF;
+    PERFORM pg_notify('cortex_wake', '');
+    RETURN made.id;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.send_signal(text,jsonb,uuid,text,text,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.send_signal(text,jsonb,uuid,text,text,text) TO cortex_submitter;
+GRANT EXECUTE ON FUNCTION cortex.send_signal(text,jsonb,uuid,text,text,text) TO cortex_runtime;
+
+-- Whether a signal of that name waits for a job, or for one that asks for the key.
+CREATE FUNCTION cortex.has_signal(of_job uuid, of_name text, of_key text)
+ RETURNS boolean
+ LANGUAGE sql
+ STABLE
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT EXISTS (
+    SELECT FROM cortex.job_record j JOIN cortex.signal s ON s.lineage_id = coalesce(j.lineage_id, j.id)
+    WHERE j.id = of_job AND of_key IS NULL AND s.name = of_name AND s.taken_at IS NULL
+    UNION ALL
+    SELECT FROM cortex.job_record j JOIN cortex.signal s ON s.key = of_key AND s.tenant = j.tenant
+    WHERE j.id = of_job AND s.name = of_name AND s.taken_at IS NULL
+      AND (s.only_for IS NULL OR s.only_for = j.submitted_with)) $function$;
+
+-- Gives a step of a running job the first signal in its queue that no step has, or the one that the step has already. Without an id: there is none yet. is_owned false: the attempt is over.
+CREATE FUNCTION cortex.take_signal(of_job uuid, of_attempt integer, of_pod uuid, of_step text, of_name text, of_key text)
+ RETURNS TABLE(is_owned boolean, id uuid, payload text, sent_at timestamp with time zone)
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+ SET enable_seqscan TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    line uuid;
+    own cortex.job_record;
+BEGIN
+    -- A takeover waits for this: two attempts never ask at once.
+    SELECT j.* INTO own FROM cortex_worker.task t JOIN cortex.job_record j ON j.id = t.job_id
+    WHERE t.job_id = of_job AND t.attempt = of_attempt AND t.locked_by = of_pod FOR SHARE OF t;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT false, NULL::uuid, NULL, NULL::timestamptz;
+        RETURN;
+    END IF;
+    line := coalesce(own.lineage_id, own.id);
+    RETURN QUERY SELECT true, s.id, s.payload::text, s.sent_at FROM cortex.signal s
+        WHERE s.taken_line = line AND s.taken_step = of_step AND s.taken_at IS NOT NULL AND s.name = of_name;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    -- Whoever asks for the same key at the same time gets the next one.
+    RETURN QUERY UPDATE cortex.signal s
+        SET taken_by = of_job, taken_line = line, taken_step = of_step, taken_at = cortex.now()
+        WHERE s.id = (
+            SELECT n.id FROM cortex.signal n
+            WHERE of_key IS NULL AND n.lineage_id = line AND n.name = of_name AND n.taken_at IS NULL
+            ORDER BY n.seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+        OR s.id = (
+            SELECT n.id FROM cortex.signal n
+            WHERE n.key = of_key AND n.tenant = own.tenant AND n.name = of_name AND n.taken_at IS NULL
+              AND (n.only_for IS NULL OR n.only_for = own.submitted_with)
+            ORDER BY n.seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+        RETURNING true, s.id, s.payload::text, s.sent_at;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT true, NULL::uuid, NULL, NULL::timestamptz;
+    END IF;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.take_signal(uuid,integer,uuid,text,text,text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.take_signal(uuid,integer,uuid,text,text,text) TO cortex_runtime;
+
+-- Deletes signals to keys that no job has asked for within 24 hours; returns how many.
+CREATE FUNCTION cortex.forget_signals(most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    gone int;
+BEGIN
+    DELETE FROM cortex.signal s WHERE s.id IN (
+        SELECT o.id FROM cortex.signal o
+        WHERE o.taken_at IS NULL AND o.key IS NOT NULL AND o.sent_at < cortex.now() - interval '24 hours'
+          AND NOT EXISTS (SELECT FROM cortex.job_wait w WHERE w.key = o.key AND w.name = o.name AND w.key <> '')
+        ORDER BY o.sent_at LIMIT most FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    RETURN gone;
+END $function$;
+REVOKE EXECUTE ON FUNCTION cortex.forget_signals(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION cortex.forget_signals(integer) TO cortex_runtime;

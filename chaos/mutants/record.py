@@ -104,9 +104,8 @@ MUTANTS: Final = (
         patches=(
             Patch(
                 "sql/queries/retries.sql",
-                "(waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <="
-                " cortex.now()\n",
-                "(waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at IS NULL\n",
+                "'^(approval|budget|child|signal):') AND next_retry_at <= cortex.now()\n",
+                "'^(approval|budget|child|signal):') AND next_retry_at IS NULL\n",
             ),
         ),
     ),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cortex.domain.errors import MisfitKind
     from cortex.domain.failure import Failure
     from cortex.domain.job import UnknownEffect
+    from cortex.domain.waits import Wait
 
 
 class LeaseLost(BaseException):
@@ -28,7 +29,8 @@ class Suspended(BaseException):
     in between, is not waiting for an outage.
 
     The questions for people: `requests` for approval, those `awaited` from before, effects of
-    `unknown` outcome.
+    `unknown` outcome. `waits`: any of these wakes the job before its time; without a `delay_s`
+    only they do.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Suspended(BaseException):
         requests: "tuple[ApprovalRequest, ...]" = (),
         awaited: "tuple[UUID, ...]" = (),
         unknown: "tuple[UnknownEffect, ...]" = (),
+        waits: "tuple[Wait, ...]" = (),
     ) -> None:
         super().__init__(reason)
         self.waiting_on = waiting_on
@@ -52,6 +55,7 @@ class Suspended(BaseException):
         self.requests = requests
         self.awaited = awaited
         self.unknown = unknown
+        self.waits = waits
 
 
 class Unfit(Suspended):
@@ -71,15 +75,20 @@ class Unfit(Suspended):
 def together(wishes: Sequence[Suspended]) -> Suspended:
     """Return the wish that waits longest, with the questions of all.
 
-    So concurrent calls ask for their decisions at once, not one after the other. Of timers alone
-    it is the first to end: the code behind it has something to do then.
+    So concurrent calls ask for their decisions at once, not one after the other. Of timers alone,
+    and of waits that something else may end before their time, it is the first to end: the code
+    behind it has something to do then. What else wakes one of them never keeps the others waiting.
     """
-    are_timers = all(wish.waiting_on == SLEEP for wish in wishes)
-    wish = min(wishes, key=_patience) if are_timers else max(wishes, key=_patience)
+    others = [wish for wish in wishes if not wish.waits] or wishes
+    if all(wish.waits or wish.waiting_on == SLEEP for wish in others):
+        wish = min(wishes, key=_patience)
+    else:
+        wish = max(others, key=_patience)
     if len(wishes) > 1:
         wish.requests = tuple(request for each in wishes for request in each.requests)
         wish.awaited = tuple(awaited for each in wishes for awaited in each.awaited)
         wish.unknown = tuple(unknown for each in wishes for unknown in each.unknown)
+        wish.waits = tuple(wait for each in wishes for wait in each.waits)
     return wish
 
 

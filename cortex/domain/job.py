@@ -12,6 +12,7 @@ import attrs
 from cortex.domain.approvals.approval import ApprovalRequest
 from cortex.domain.hot import hot
 from cortex.domain.usage import Usage
+from cortex.domain.waits import Wait
 
 SEND_NOTIFICATION: Final = "send_notification"
 APPROVAL_NOTIFY: Final = "approval_notify"
@@ -404,6 +405,8 @@ class Suspend:
     """Decisions requested before: if one has come by now, it goes on at once."""
     unknown: tuple[UnknownEffect, ...] = ()
     """Effects whose outcome a person must report."""
+    waits: tuple[Wait, ...] = ()
+    """What else wakes it before its time."""
     error: str | None = None
     code: str | None = None
     error_class: str | None = None

@@ -21,6 +21,10 @@ from cortex.domain.quota import Period, Quota
 
 SLEEP: Final = "sleep"
 """A timer of job code: nothing but time ends this wait."""
+SIGNAL: Final = "signal:"
+"""Prefix of a signal's name: something outside ends this wait."""
+CHILD: Final = "child:"
+"""Prefix of the key of the step whose children end this wait."""
 BATCH: Final = "batch"
 """A batch of model calls: its provider ends this wait, within a day."""
 CODE: Final = "code"

@@ -189,6 +189,7 @@ def _suspend(claim: Claim, suspended: Suspended) -> Suspend:
         requests=suspended.requests,
         awaited=suspended.awaited,
         unknown=suspended.unknown,
+        waits=suspended.waits,
     )
 
 

@@ -64,7 +64,7 @@ from cortex.runtime.jobs.receipts import Receipts
 from cortex.runtime.liveness.database_watch import DatabaseWatch
 from cortex.runtime.liveness.drain import Drain, Shutdown, sign_off
 from cortex.runtime.liveness.heartbeat import Heartbeat
-from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, Listener
+from cortex.runtime.liveness.listener import BREAKER, CONTROL, OUTBOX, WAKES, Listener
 from cortex.runtime.liveness.takeover import TakeOver
 from cortex.runtime.logs.capture import captured
 from cortex.runtime.logs.writer import LogWriter
@@ -211,17 +211,21 @@ class _Pod:
         )
         self._dispatcher: Dispatcher | None = None
         self._idle_actors = IdleActors()
-        self._listener = Listener(
-            port,
+        self._listener = self._hint_listener()
+        self._open_to_clients(rng)
+        self._observe()
+
+    def _hint_listener(self) -> Listener:
+        return Listener(
+            self._port,
             pod_id=self._record.id,
-            rng=rng,
+            rng=self._rng,
             on_task=self._work_came,
             on_control=partial(self._notified, CONTROL),
             on_breaker=partial(self._notified, BREAKER),
             on_outbox=partial(self._notified, OUTBOX),
+            on_wakes=partial(self._notified, WAKES),
         )
-        self._open_to_clients(rng)
-        self._observe()
 
     def _observe(self) -> None:
         """List what acts on changes of the running jobs; the dispatcher follows with the intake."""

@@ -137,16 +137,17 @@ async def suspend(db: Database, *, pod_id: UUID, operations: Sequence[Suspend]) 
 
 
 def _requests(op: Suspend) -> str | None:
-    """Return what people must decide, as JSON text; None in nearly all cases."""
-    if not (op.requests or op.awaited or op.unknown):
-        return None
-    return orjson.dumps(
-        {
+    """Return what people must decide, and what else wakes the job; None in nearly all cases."""
+    asked: dict[str, Any] = {}
+    if op.requests or op.awaited or op.unknown:
+        asked = {
             "requests": [_request(request) for request in op.requests],
             "awaited": [str(approval_id) for approval_id in op.awaited],
             "unknown": [{"id": str(effect.id), "why": effect.why} for effect in op.unknown],
         }
-    ).decode()
+    if op.waits:
+        asked["waits"] = [wait.to_json() for wait in op.waits]
+    return orjson.dumps(asked).decode() if asked else None
 
 
 def _request(request: ApprovalRequest) -> dict[str, Any]:

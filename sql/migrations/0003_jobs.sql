@@ -191,7 +191,7 @@ COMMENT ON COLUMN cortex.job_record.config_id IS 'Policies and prices that it st
 COMMENT ON COLUMN cortex.job_record.waiting_on IS
     'What it waits for besides time: a breaker (llm:NAME, tool:NAME …), budget:NAME, quota:NAME, effects:all (the '
     'freeze), approval:ID, effect:ID (an unknown outcome), person:WHAT, trust:AGENT/SERVER.TOOL (a changed tool, see '
-    'mcp_tool), or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.';
+    'mcp_tool), signal:NAME, child:STEP, or code: code that can take it, see tasks.misfit; then it fails at next_retry_at.';
 COMMENT ON COLUMN cortex.job_record.suspended_at IS
     'Since when no pod has it; null while a pod has it, and before its first start.';
 COMMENT ON COLUMN cortex.job_record.waited_s IS 'Seconds between attempts so far: they do not count towards its timeout.';
@@ -228,14 +228,15 @@ COMMENT ON COLUMN cortex.job_record.traceparent IS
     'The trace and span that it was submitted in; null: its trace is its own, see cortex.trace_id.';
 COMMENT ON COLUMN cortex.job_record.replaced_by IS
     'The job that took its key while it ran: when its attempt ends without ending it, it is cancelled.';
--- RETRY without a task, by what the job waits for: time, a budget that may have room again, or a breaker.
+-- RETRY without a task, by what the job waits for: time and what has many names, which wakes the job itself (a budget, a
+-- signal, children, people), or a breaker.
 CREATE INDEX job_due_by_time ON cortex.job_record (next_retry_at)
-    WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%');
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~ '^(approval|budget|child|signal):');
 CREATE INDEX job_due_by_breaker ON cortex.job_record (waiting_on, next_retry_at)
-    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%';
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):';
 -- The job that probes a breaker, among those of the default queue whose type can be claimed.
 CREATE INDEX job_prober ON cortex.job_record (waiting_on, type, next_retry_at)
-    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%' AND queue_name IS NULL;
+    WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):' AND queue_name IS NULL;
 -- Jobs released by a breaker or a quota that no pod has claimed yet.
 CREATE INDEX job_let_go ON cortex.job_record (waiting_on, next_retry_at)
     WHERE status = 'RETRY' AND worker_job_id IS NOT NULL AND waiting_on IS NOT NULL;

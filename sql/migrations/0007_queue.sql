@@ -327,6 +327,39 @@ COMMENT ON COLUMN cortex_worker.strict_queue.set_at IS 'Since when.';
 
 GRANT SELECT, INSERT, DELETE ON cortex_worker.strict_queue TO cortex_runtime;
 
+-- ------------------------------------------------------------------ what wakes a job that waits
+
+CREATE TABLE cortex.job_wait (
+    job_id uuid NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('signal', 'child', 'approval')),
+    name text NOT NULL CHECK (length(name) BETWEEN 1 AND 500),
+    key text NOT NULL DEFAULT '' CHECK (length(key) <= 500),
+    upto int CHECK ((upto IS NOT NULL) = (kind = 'child')),
+    PRIMARY KEY (job_id, kind, name, key)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 2000,         -- short-lived rows: vacuum by count, not by share
+    autovacuum_vacuum_cost_delay = 0
+);
+COMMENT ON TABLE cortex.job_wait IS
+    'What gives a suspended job its next task before its time, several rows if any of them does. Written when the job is '
+    'suspended, deleted when it gets a task or ends. See 0032_waits.sql.';
+COMMENT ON COLUMN cortex.job_wait.job_id IS 'The job. No foreign key: a wait never outlives its job''s end.';
+COMMENT ON COLUMN cortex.job_wait.kind IS
+    'signal: one of that name that no step has taken · child: all children of a step up to one · approval: a decision.';
+COMMENT ON COLUMN cortex.job_wait.name IS 'Of the signals; key of the step that began the children; id of the request.';
+COMMENT ON COLUMN cortex.job_wait.key IS 'For signals to a key: that key. Empty: those to the job itself.';
+COMMENT ON COLUMN cortex.job_wait.upto IS 'For children: those with a smaller ordinal have ended.';
+CREATE INDEX job_wait_key ON cortex.job_wait (key, name, job_id) WHERE key <> '';
+
+GRANT SELECT, INSERT, DELETE ON cortex.job_wait TO cortex_runtime;
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        GRANT SELECT ON cortex.job_wait TO cortex_reader;
+    END IF;
+END $$;
+
 -- ------------------------------------------------------------------ tasks of jobs that waited
 
 CREATE FUNCTION cortex_worker.key_of(tenant text, job_key text) RETURNS text
@@ -368,6 +401,8 @@ WITH unfit AS MATERIALIZED (
     ORDER BY j.id
     ON CONFLICT DO NOTHING
     RETURNING id, job_id
+), over AS (
+    DELETE FROM cortex.job_wait w USING made WHERE w.job_id = made.job_id
 )
 UPDATE cortex.job_record j
 SET worker_job_id = made.id,
@@ -376,15 +411,18 @@ FROM made WHERE j.id = made.job_id
 RETURNING j.id $$;
 COMMENT ON FUNCTION cortex.give_tasks IS
     'Gives a task to each of these jobs that waits without one, with the job key that it was submitted with, and named by '
-    'the codes that cannot take it; returns the jobs that got one. The caller holds the jobs. With are_lost, the caller '
-    'also knows that the tasks that the jobs had are gone.';
+    'the codes that cannot take it, and deletes what would have woken it; returns the jobs that got one. The caller holds '
+    'the jobs. With are_lost, the caller also knows that the tasks that the jobs had are gone.';
 
 CREATE FUNCTION cortex.let_go(of_job uuid) RETURNS boolean
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 -- The caller holds the job's row. A job that runs or has a task finds out by itself.
 SELECT EXISTS (SELECT FROM cortex.give_tasks(ARRAY(
-    SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND j.status::text = 'WAITING_FOR_APPROVAL'))) $$;
-COMMENT ON FUNCTION cortex.let_go IS 'Gives a task to a job that waits for a person; returns whether it did.';
+    SELECT j.id FROM cortex.job_record j WHERE j.id = of_job AND (
+        j.status::text = 'WAITING_FOR_APPROVAL' OR j.status::text = 'RETRY' AND EXISTS (
+            SELECT FROM cortex.job_wait w WHERE w.job_id = j.id AND w.kind = 'approval'))))) $$;
+COMMENT ON FUNCTION cortex.let_go IS
+    'Gives a task to a job that waits for a person, also if it waits for other things, too; returns whether it did.';
 
 CREATE FUNCTION cortex.wake(jobs uuid[]) RETURNS int
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$

@@ -294,6 +294,10 @@ GRANT EXECUTE ON FUNCTION cortex.resolve_effect(uuid, text, jsonb, text, json) T
 CREATE FUNCTION cortex.job_closes() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    DELETE FROM cortex.job_wait w WHERE w.job_id = NEW.id;
+    IF NOT NEW.has_open THEN
+        RETURN NULL;
+    END IF;
     UPDATE cortex.effect
     SET status = 'UNKNOWN', is_sure = false, why = 'its job was ' || NEW.status || ' while the call was under way'
     WHERE job_id = NEW.id AND status = 'PENDING' AND NOT is_sure;
@@ -306,7 +310,9 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER job_closes AFTER UPDATE OF status ON cortex.job_record
-    FOR EACH ROW WHEN (NEW.has_open AND NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND OLD.status <> NEW.status)
+    FOR EACH ROW WHEN (
+        (NEW.has_open OR OLD.waiting_on IS NOT NULL AND OLD.worker_job_id IS NULL)
+        AND NEW.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AND OLD.status <> NEW.status)
     EXECUTE FUNCTION cortex.job_closes();
 
 REVOKE EXECUTE ON FUNCTION cortex.job_closes() FROM PUBLIC;

@@ -105,7 +105,7 @@ BEGIN
     VALUES ('lifecycle', 'mcp_trusted', 'agent:' || left(of_agent, 290), jsonb_build_object(
         'by', who.name, 'credential', who.credential, 'reason', why, 'server', of_server, 'tools', taken));
     UPDATE cortex.job_record j SET next_retry_at = cortex.now()
-    WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
+    WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on !~ '^(approval|budget|child|signal):'
       AND j.waiting_on = ANY (SELECT waited || tool FROM unnest(taken) tool) AND j.next_retry_at > cortex.now();
     RETURN QUERY SELECT unnest(taken);
 END $$;

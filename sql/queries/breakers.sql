@@ -41,7 +41,7 @@ SELECT b.*, clock.now FROM (SELECT cortex.now() AS now) clock LEFT JOIN LATERAL 
 SELECT b.*, p.name AS probe_pod, cortex.now() AS now,
        (SELECT count(*) FROM (
             SELECT FROM cortex.job_record j
-            WHERE j.waiting_on = b.name AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+            WHERE j.waiting_on = b.name AND j.waiting_on !~ '^(approval|budget|child|signal):' AND j.status = 'RETRY'
               AND j.worker_job_id IS NULL LIMIT $3) w) AS waiting
 FROM cortex.breaker_now b LEFT JOIN cortex.pod p ON p.id = b.probe_by
 WHERE ($1::text IS NULL OR b.name = $1) AND b.name <> 'effects:all'
@@ -76,7 +76,7 @@ CROSS JOIN LATERAL (
 SELECT b.name IS NOT NULL AS is_frozen, b.forced_by AS by, b.forced_reason AS reason, b.forced_at AS frozen_at,
        (SELECT count(*) FROM (
             SELECT FROM cortex.job_record j
-            WHERE j.waiting_on = 'effects:all' AND j.waiting_on NOT LIKE 'budget:%' AND j.status = 'RETRY'
+            WHERE j.waiting_on = 'effects:all' AND j.waiting_on !~ '^(approval|budget|child|signal):' AND j.status = 'RETRY'
               AND j.worker_job_id IS NULL LIMIT $1) w) AS waiting_jobs,
        cortex.now() AS now
 FROM (SELECT) one LEFT JOIN cortex.breaker b ON b.name = 'effects:all' AND b.state <> 'CLOSED';

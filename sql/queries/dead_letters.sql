@@ -178,7 +178,7 @@ WHERE s.name IS NOT NULL AND (
     coalesce(b.state, 'CLOSED') = 'CLOSED'
     OR b.state = 'HALF_OPEN' AND coalesce(b.probe_until <= cortex.now(), true) AND NOT EXISTS (
         SELECT FROM cortex.job_record w
-        WHERE w.status = 'RETRY' AND w.worker_job_id IS NULL AND w.waiting_on NOT LIKE 'budget:%'
+        WHERE w.status = 'RETRY' AND w.worker_job_id IS NULL AND w.waiting_on !~ '^(approval|budget|child|signal):'
           AND w.waiting_on = s.name))
 ORDER BY d.created_at LIMIT $2;
 

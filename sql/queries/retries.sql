@@ -10,11 +10,11 @@ WITH RECURSIVE turn AS MATERIALIZED (
 ), waited AS (
     -- Walks the distinct names of breakers and quotas by index, one probe per name.
     (SELECT waiting_on AS name FROM cortex.job_record
-     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+     WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'
      ORDER BY waiting_on LIMIT 1)
     UNION ALL
     SELECT (SELECT j.waiting_on FROM cortex.job_record j
-            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on NOT LIKE 'budget:%'
+            WHERE j.status = 'RETRY' AND j.worker_job_id IS NULL AND j.waiting_on !~ '^(approval|budget|child|signal):'
               AND j.waiting_on > w.name
             ORDER BY j.waiting_on LIMIT 1)
     FROM waited w WHERE w.name IS NOT NULL
@@ -57,7 +57,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
         SELECT * FROM (
             SELECT j.id, j.next_retry_at, true AS is_claimable FROM known CROSS JOIN LATERAL (
                 SELECT id, next_retry_at FROM cortex.job_record
-                WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+                WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'
                   AND queue_name IS NULL AND waiting_on = g.name AND type = known.type AND next_retry_at <= g.until
                   AND NOT EXISTS (SELECT FROM cortex_worker.queue_pause WHERE queue = '')
                 ORDER BY next_retry_at LIMIT 1) j
@@ -67,7 +67,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
                 WHERE t.queue_name = j.queue_name AND t.state IN ('READY', 'LOCKED')) = 0 AND NOT EXISTS (
                 SELECT FROM cortex_worker.queue_pause p WHERE p.queue = coalesce(j.queue_name, ''))
             FROM (SELECT id, next_retry_at, type, queue_name FROM cortex.job_record
-                  WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+                  WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'
                     AND waiting_on = g.name AND next_retry_at <= g.until
                   ORDER BY next_retry_at LIMIT 20) j) candidate
         ORDER BY is_claimable DESC, next_retry_at LIMIT 1) c
@@ -76,7 +76,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
     -- Jobs after held ones are still processed, however many are held for long.
     SELECT id, next_retry_at FROM cortex.job_record
     WHERE (SELECT is_mine FROM turn) AND status = 'RETRY' AND worker_job_id IS NULL
-      AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%') AND next_retry_at <= cortex.now()
+      AND (waiting_on IS NULL OR waiting_on ~ '^(approval|budget|child|signal):') AND next_retry_at <= cortex.now()
     ORDER BY next_retry_at LIMIT $1 FOR UPDATE SKIP LOCKED
 ), chosen AS MATERIALIZED (
     -- Not SKIP LOCKED: a repeated pass must choose the same job to probe with.
@@ -85,7 +85,7 @@ WITH RECURSIVE turn AS MATERIALIZED (
         UNION ALL
         SELECT j.id, j.next_retry_at FROM gate g CROSS JOIN LATERAL (
             (SELECT id, next_retry_at FROM cortex.job_record
-             WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on NOT LIKE 'budget:%'
+             WHERE status = 'RETRY' AND worker_job_id IS NULL AND waiting_on !~ '^(approval|budget|child|signal):'
                AND waiting_on = g.name AND next_retry_at <= g.until
              ORDER BY next_retry_at LIMIT g.room)
             UNION
@@ -112,7 +112,7 @@ SELECT (SELECT count(*) FROM cortex.give_tasks(ARRAY(SELECT id FROM held))) AS c
        EXISTS (SELECT FROM waited WHERE name IS NOT NULL) AS is_held,
        extract(epoch FROM least(
            (SELECT next_retry_at FROM cortex.job_record
-            WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on LIKE 'budget:%')
+            WHERE status = 'RETRY' AND worker_job_id IS NULL AND (waiting_on IS NULL OR waiting_on ~ '^(approval|budget|child|signal):')
             ORDER BY next_retry_at LIMIT 1),
            CASE WHEN EXISTS (SELECT FROM waited WHERE name IS NOT NULL) THEN cortex.now() END
        ) - cortex.now())::float8 AS due_in_s

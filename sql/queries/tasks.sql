@@ -396,10 +396,11 @@ RETURNING u.task;
 -- Ends attempts and their tasks: the jobs are in RETRY until they are due, or wait for a person. $1 pod id; per
 -- attempt: $2 job ids (ordered), $3 attempts, $4 seconds until due or null for a person, $5 whether a retry is used, $6
 -- what is waited for, $7 whether a rate limit is the reason, $8 errors, $9 their codes, $10 classes, $11 sources, $12
--- data of their facts, $13 whether the job's own call is the cause, $14 what people must decide: new requests for
--- approval, earlier ones, effects of unknown outcome, $15 whether that call failed in the middle of its answer. Locks:
--- tasks, then jobs, effects and approvals. Returns the jobs suspended. A job with a cancellation request, or whose key
--- another job took, is cancelled instead; a job whose decision or resolution arrived meanwhile is due at once.
+-- data of their facts, $13 whether the job's own call is the cause, $14 what people must decide (new requests for
+-- approval, earlier ones, effects of unknown outcome) and what else wakes the job, $15 whether that call failed in the
+-- middle of its answer. Locks: tasks, then jobs, effects and approvals. Returns the jobs suspended. A job with a
+-- cancellation request, or whose key another job took, is cancelled instead; a job whose decision or resolution arrived
+-- meanwhile is due at once.
 WITH ended AS (
     SELECT e.job_id, e.attempt, e.counted, e.rate_limit, e.error, e.code, e.class, e.source, e.fact, e.own, e.broken, e.asked,
            CASE WHEN NOT came.already THEN e.waiting_on END AS waiting_on,
@@ -444,7 +445,7 @@ WITH ended AS (
         own_failure_at = CASE WHEN g.own THEN cortex.now() WHEN NOT g.has_stepped THEN j.own_failure_at END,
         broken_answers = CASE WHEN g.broken AND (g.has_stepped OR j.own_failure_at IS NULL) THEN 1
                               WHEN g.broken THEN j.broken_answers + 1 WHEN NOT g.own THEN j.broken_answers ELSE 0 END,
-        has_open = j.has_open OR g.asked IS NOT NULL
+        has_open = j.has_open OR coalesce(g.asked - 'waits' <> '{}', false)
     FROM gone g
     WHERE j.id = g.job_id AND j.attempt < g.attempt AND j.finished_at IS NULL
     RETURNING j.id, j.status, j.tenant, j.agent_id, j.agent_version, j.retry_count, j.next_retry_at, g.attempt,
@@ -452,6 +453,15 @@ WITH ended AS (
               g.asked
 ), asked AS MATERIALIZED (
     SELECT * FROM suspended WHERE asked IS NOT NULL AND status <> 'CANCELLED'
+), waits AS (
+    INSERT INTO cortex.job_wait (job_id, kind, name, key, upto)
+    SELECT s.id, w.kind, w.name, coalesce(w.key, ''), max(w.upto)
+    FROM asked s CROSS JOIN LATERAL jsonb_to_recordset(s.asked->'waits') AS w(kind text, name text, key text, upto int)
+    GROUP BY s.id, w.kind, w.name, w.key
+    RETURNING job_id
+), checked AS (
+    -- Whoever made a wait true just now may not have seen the wait, nor this what made it true: see 0032_waits.sql.
+    INSERT INTO cortex.job_wake (job_id) SELECT DISTINCT job_id FROM waits
 ), requested AS MATERIALIZED (
     SELECT count(cortex.request_approvals(s.id, s.attempt, s.asked->'requests')) AS count
     FROM asked s WHERE jsonb_array_length(s.asked->'requests') > 0

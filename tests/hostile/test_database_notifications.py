@@ -90,7 +90,9 @@ async def port(shared_database: str) -> AsyncIterator[CountingPort]:
         yield CountingPort(opened)
 
 
-@pytest.mark.parametrize("channel", ["cortex_control", "cortex_breaker", "cortex_outbox"])
+@pytest.mark.parametrize(
+    "channel", ["cortex_control", "cortex_breaker", "cortex_outbox", "cortex_wake"]
+)
 async def test_a_flood_of_hints_costs_a_pod_little(
     port: CountingPort, nursery: trio.Nursery, shared_database: str, channel: str
 ) -> None:
@@ -103,6 +105,7 @@ async def test_a_flood_of_hints_costs_a_pod_little(
         on_control=lambda: heard.update(["cortex_control"]),
         on_breaker=lambda: heard.update(["cortex_breaker"]),
         on_outbox=lambda: heard.update(["cortex_outbox"]),
+        on_wakes=lambda: heard.update(["cortex_wake"]),
     )
     await nursery.start(listener.run)
     await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")

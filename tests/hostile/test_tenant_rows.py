@@ -23,6 +23,7 @@ VIEWS: Final = {
     "job_step": "job_id = '{r.letter}'",
     "log_line": "job_id = '{r.job}'",
     "schedule": "name = '{r.schedule}'",
+    "signal": "job_id = '{r.job}'",
 }
 """Views, and a condition that a record of each tenant fulfils."""
 READABLE: Final = f"""

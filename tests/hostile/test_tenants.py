@@ -109,6 +109,7 @@ def made(call: Session, dsn: str, tenant: str) -> Records:
         "VALUES ($1, sha256('a file'), 'image/png', 6, 'a file')",
         job,
     )
+    sql(dsn, "SELECT cortex.send_signal('paid', job => $1)", job)
     sql(
         dsn,
         "INSERT INTO cortex.fact (type, subtype, source, tenant, job_id, data) "

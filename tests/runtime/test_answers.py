@@ -103,6 +103,7 @@ class Stage:
             on_control=self.sender.wake,
             on_breaker=lambda: None,
             on_outbox=lambda: None,
+            on_wakes=lambda: None,
         )
         for actor in (bench.committer, hints, self.sender, self.listener, self.feeds):
             await bench.start(actor)

@@ -29,6 +29,7 @@ class Ears:
     controls: int = 0
     breakers: int = 0
     messages: int = 0
+    wakes: int = 0
 
     def on_control(self) -> None:
         self.controls += 1
@@ -39,9 +40,12 @@ class Ears:
     def on_outbox(self) -> None:
         self.messages += 1
 
+    def on_wakes(self) -> None:
+        self.wakes += 1
+
     def forget(self) -> None:
         self.hints.clear()
-        self.controls = self.breakers = self.messages = 0
+        self.controls = self.breakers = self.messages = self.wakes = 0
 
 
 async def listening(bench: Bench) -> tuple[Listener, Ears]:
@@ -55,11 +59,12 @@ async def listening(bench: Bench) -> tuple[Listener, Ears]:
         on_control=ears.on_control,
         on_breaker=ears.on_breaker,
         on_outbox=ears.on_outbox,
+        on_wakes=ears.on_wakes,
     )
     await bench.start(listener)
     await eventually_async(lambda: listener.latency_ms is not None, what="it hears itself")
     assert list(ears.hints) == ["queued"]
-    assert (ears.controls, ears.breakers, ears.messages) == (1, 1, 1)
+    assert (ears.controls, ears.breakers, ears.messages, ears.wakes) == (1, 1, 1, 1)
     ears.forget()
     return listener, ears
 

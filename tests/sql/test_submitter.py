@@ -71,6 +71,7 @@ def test_a_submitter_has_no_right_but_its_functions(database: str, web: str) -> 
         "first_submit",
         "job_events",
         "job_results",
+        "send_signal",
         "served_type",
         "submit_jobs",
         "wait_for_jobs",

@@ -35,6 +35,8 @@ BREAKER: Final = "cortex_breaker"
 """Notifies all pods that a breaker has changed state."""
 OUTBOX: Final = "cortex_outbox"
 """Notifies all pods of new messages, and of changed subscriptions."""
+WAKES: Final = "cortex_wake"
+"""Notifies all pods that waiting jobs may have what they wait for."""
 POLL_S: Final = 1.0
 """Behind a pooler: how much later than a notification a hint comes at most."""
 HINTS_APART_S: Final = 0.05
@@ -88,11 +90,12 @@ class Listener:
         on_control: Callable[[], None],
         on_breaker: Callable[[], None],
         on_outbox: Callable[[], None],
+        on_wakes: Callable[[], None],
     ) -> None:
         """`on_task` gets `ready` or `queued`; `on_control` is called for this pod's own control.
 
         `on_breaker` is called when any breaker has changed state, `on_outbox` when messages or
-        subscriptions have been written.
+        subscriptions have been written, `on_wakes` when waiting jobs may have what they wait for.
         """
         self._port = port
         self._pod_id = pod_id
@@ -101,10 +104,11 @@ class Listener:
         self._on_task = on_task
         self._held = Pacer(rng=rng)
         gates = [
-            _Gate(each, on_held=self._held.wake) for each in (on_control, on_breaker, on_outbox)
+            _Gate(each, on_held=self._held.wake)
+            for each in (on_control, on_breaker, on_outbox, on_wakes)
         ]
         self._gates = gates
-        self._control, self._breaker, self._outbox = gates
+        self._control, self._breaker, self._outbox, self._wakes = gates
         self._pacer = Pacer(rng=rng)
         self._probe_channel = f"cortex_probe_{pod_id.hex}"
         self._probe_received = trio.Event()
@@ -153,6 +157,7 @@ class Listener:
         await self._port.cross(session.listen, CONTROL, self._hear_control)
         await self._port.cross(session.listen, BREAKER, lambda _: self._breaker.hint())
         await self._port.cross(session.listen, OUTBOX, lambda _: self._outbox.hint())
+        await self._port.cross(session.listen, WAKES, lambda _: self._wakes.hint())
         await self._port.cross(session.listen, self._probe_channel, self._hear_probe)
         self._hint_all()
 

@@ -35,6 +35,7 @@ from cortex.runtime.maintenance.retention import Retention
 from cortex.runtime.maintenance.retries import Retries
 from cortex.runtime.maintenance.schedules import Schedules
 from cortex.runtime.maintenance.triage import Triage
+from cortex.runtime.maintenance.wakes import Wakes
 from cortex.runtime.metrics.metrics import Metrics
 from cortex.runtime.outbox.outbox import Outbox
 from cortex.runtime.self_fence import SelfFence
@@ -144,6 +145,7 @@ RUNNERS: Final[dict[str, Callable[[Means], Runner]]] = {
     Notifications.name: lambda means: Notifications(means.port, rng=means.chance.rng),
     Schedules.name: lambda means: Schedules(means.port, rng=means.chance.rng),
     Retries.name: lambda means: Retries(means.port, rng=means.chance.rng),
+    Wakes.name: lambda means: Wakes(means.port, rng=means.chance.rng),
     Triage.name: lambda means: Triage(means.port, rng=means.chance.rng, chance=means.chance),
     Reconciler.name: lambda means: Reconciler(
         means.port, unsettled=means.unsettled, rng=means.chance.rng
@@ -203,6 +205,8 @@ def suspended(each_of: Sequence[Runner], operations: Iterable[Suspend]) -> None:
         waits = {RETRY: each.delay_s} if each.delay_s is not None else {}
         if each.waiting_on == BATCH:
             waits[hints.BATCH] = 0.0
+        if each.waits:
+            waits[hints.WAKE] = 0.0
         if each.requests:
             waits[EXPIRY] = min(request.expires_s for request in each.requests)
             waits[REMINDER] = waits[EXPIRY] / 2

@@ -7,7 +7,7 @@ import attrs
 
 from cortex.postgres.database import Connection, Database
 from cortex.postgres.queries import sql
-from cortex.store import budgets, idempotency, logs, pods, quotas, tasks, watches
+from cortex.store import budgets, idempotency, logs, pods, quotas, signals, tasks, watches
 from cortex.store.background import outbox, retention, schedules
 from cortex.store.budgets import BudgetUse
 
@@ -66,6 +66,7 @@ async def sweep(
         await _alone(db, retention.forget_upkeep, kept_s=UPKEEP_KEPT_S, limit=limit),
         await _alone(db, pods.forget, kept_s=POD_KEPT_S, limit=limit),
         await _alone(db, tasks.forget_unfit),
+        await _alone(db, signals.forget, limit=limit),
     ]
     lines_limit = limit * LINES_FACTOR
     lines = await _alone(db, logs.forget, kept_s=lines_kept_s, limit=lines_limit) or 0

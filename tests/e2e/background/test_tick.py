@@ -35,6 +35,7 @@ ALL_OK = {
     "notifications": "ok",
     "schedules": "ok",
     "retries": "ok",
+    "wakes": "ok",
     "dispatch": "ok",
     "dead_letters": "ok",
     "reconcile": "ok",

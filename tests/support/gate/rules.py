@@ -213,6 +213,7 @@ RULES: Final = (
         (
             "tests/runtime",
             "tests/batches",
+            "tests/signals",
             "tests/unit/runtime",
             *LIVENESS,
             *LEAVING,
@@ -230,7 +231,7 @@ RULES: Final = (
     Rule(
         "store",
         ("cortex/store/", "sql/"),
-        ("tests/store", "tests/sql", "tests/hostile", "tests/unit/store", *PEOPLE),
+        ("tests/store", "tests/sql", "tests/signals", "tests/hostile", "tests/unit/store", *PEOPLE),
         kind=Kind.CORE,
     ),
     Rule(

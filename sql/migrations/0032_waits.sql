@@ -1,0 +1,108 @@
+-- Waking jobs that wait for something outside: a signal, their children, a decision beside other things.
+--
+-- A job that waits and what makes its wait true are two transactions that may not see each other. So each of them
+-- writes a row here: whoever handles the later one of the two sees both. Nobody locks anything of a job for that: a
+-- signal may be sent in a transaction that stays open for long.
+
+CREATE TABLE cortex.job_wake (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id uuid,
+    tenant text,
+    name text,
+    key text,
+    CONSTRAINT wake_of_a_job_or_a_key CHECK (num_nulls(job_id, key) = 1 AND num_nulls(tenant, name, key) IN (0, 3))
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.0,
+    autovacuum_vacuum_threshold = 2000,         -- short-lived rows: vacuum by count, not by share
+    autovacuum_vacuum_cost_delay = 0
+);
+COMMENT ON TABLE cortex.job_wake IS
+    'Jobs that may have what they wait for. Handled by any pod at once, and deleted: see cortex.wake_waiting.';
+COMMENT ON COLUMN cortex.job_wake.id IS 'Order of arrival.';
+COMMENT ON COLUMN cortex.job_wake.job_id IS 'The job; null: those that wait for a key.';
+COMMENT ON COLUMN cortex.job_wake.tenant IS 'Of the jobs that wait for the key.';
+COMMENT ON COLUMN cortex.job_wake.name IS 'Of the signal to the key.';
+COMMENT ON COLUMN cortex.job_wake.key IS 'The key to which a signal was sent.';
+
+GRANT SELECT, INSERT, UPDATE, DELETE ON cortex.job_wake TO cortex_runtime;
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'cortex_reader') THEN
+        GRANT SELECT ON cortex.job_wake TO cortex_reader;
+    END IF;
+END $$;
+
+CREATE FUNCTION cortex.is_wait_met(wait cortex.job_wait) RETURNS boolean
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE wait.kind
+        WHEN 'signal' THEN cortex.has_signal(wait.job_id, wait.name, nullif(wait.key, ''))
+        WHEN 'approval' THEN EXISTS (
+            SELECT FROM cortex.approval a WHERE a.id = wait.name::uuid AND a.status <> 'PENDING')
+        ELSE false
+    END;
+END $$;
+COMMENT ON FUNCTION cortex.is_wait_met IS 'Whether what a suspended job waits for is there.';
+
+CREATE FUNCTION cortex.wake_waiting(most int) RETURNS TABLE (handled int, woken int, postponed int)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    jobs uuid[];
+    keys jsonb;
+    met uuid[];
+    held uuid[];
+BEGIN
+    WITH old AS MATERIALIZED (
+        SELECT w.id FROM cortex.job_wake w ORDER BY w.id LIMIT most FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM cortex.job_wake w USING old WHERE w.id = old.id RETURNING w.job_id, w.tenant, w.name, w.key
+    )
+    SELECT count(*), coalesce(array_agg(DISTINCT g.job_id) FILTER (WHERE g.job_id IS NOT NULL), '{}'),
+           coalesce(jsonb_agg(DISTINCT jsonb_build_array(g.tenant, g.name, g.key)) FILTER (WHERE g.key IS NOT NULL), '[]')
+    INTO handled, jobs, keys FROM gone g;
+    woken := 0;
+    postponed := 0;
+    IF handled = 0 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    -- Each statement from here on sees all that was committed with these rows.
+    IF keys <> '[]' THEN
+        WITH asked AS MATERIALIZED (
+            SELECT k.value->>0 AS tenant, k.value->>1 AS name, k.value->>2 AS key, f.ids
+            FROM jsonb_array_elements(keys) AS k CROSS JOIN LATERAL (
+                SELECT ARRAY(
+                    SELECT w.job_id FROM cortex.job_wait w JOIN cortex.job_record j ON j.id = w.job_id
+                    WHERE w.key = k.value->>2 AND w.name = k.value->>1 AND w.key <> '' AND j.tenant = k.value->>0
+                    ORDER BY w.job_id LIMIT most) AS ids) f
+        ), more AS (
+            -- Those that get a task now are not found again.
+            INSERT INTO cortex.job_wake (tenant, name, key)
+            SELECT a.tenant, a.name, a.key FROM asked a WHERE cardinality(a.ids) = most RETURNING id
+        )
+        SELECT jobs || coalesce(array_agg(w.id), '{}'), (SELECT count(*) FROM more) INTO jobs, postponed
+        FROM asked a CROSS JOIN LATERAL unnest(a.ids) AS w(id);
+    END IF;
+    met := ARRAY(
+        SELECT j.id FROM cortex.job_record j
+        WHERE j.id = ANY (jobs) AND j.worker_job_id IS NULL AND j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL')
+          AND EXISTS (SELECT FROM cortex.job_wait w WHERE w.job_id = j.id AND cortex.is_wait_met(w)));
+    IF met = '{}' THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    held := ARRAY(
+        SELECT j.id FROM cortex.job_record j
+        WHERE j.id = ANY (met) AND j.worker_job_id IS NULL AND j.status::text IN ('RETRY', 'WAITING_FOR_APPROVAL')
+        ORDER BY j.id FOR UPDATE SKIP LOCKED);
+    woken := (SELECT count(*) FROM cortex.give_tasks(held));
+    IF cardinality(held) < cardinality(met) THEN
+        INSERT INTO cortex.job_wake (job_id) SELECT m.id FROM unnest(met) AS m(id) WHERE m.id <> ALL (held);
+        postponed := postponed + cardinality(met) - cardinality(held);
+    END IF;
+    RETURN NEXT;
+END $$;
+COMMENT ON FUNCTION cortex.wake_waiting IS
+    'Gives tasks to jobs that have what they wait for, for up to so many rows of cortex.job_wake. Returns how many rows were '
+    'handled, how many jobs got a task, and how much is to be looked at again: jobs that others hold, keys with more jobs.';
