@@ -158,6 +158,10 @@ POINTS: Final[dict[str, Point]] = {
     "before_wake": Point("jobs whose budget has room are about to go on", (Kind.POD, Kind.BUDGET)),
     "after_wake": Point("they have tasks again", (Kind.BUDGET,)),
     # a wait for something outside
+    "before_take": Point("a step is about to take a signal, if there is one", ()),
+    "after_take": Point("a signal belongs to the step, whose output is not recorded", ()),
+    "before_withdraw": Point("a step that is not wanted is about to give a signal back", ()),
+    "after_withdraw": Point("the signal is the first of its queue again", ()),
     "before_waits": Point("jobs that have what they wait for are about to go on", (Kind.POD,)),
     "after_waits": Point("jobs that had what they waited for have tasks again", ()),
     # a call in a batch; no program of chaos makes one: tests/batches kills at each of these

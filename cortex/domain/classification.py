@@ -274,13 +274,20 @@ def _obedient(cls: FailureClass, *, should_retry: bool | None) -> FailureClass:
     return cls
 
 
+_OF_SCOPES: Final = {
+    "connect": FailureClass.TRANSIENT_INFRA,
+    "signal": FailureClass.PERMANENT,  # on record: it is the same in the next attempt
+}
+
+
 def _of_ours(error: CortexError) -> Failure:
     """Classify an error of our own by its family; it keeps its code."""
     meaning = next(meaning for family, meaning in FAMILIES if isinstance(error, family))
     # Each of these belongs to one family; a user's own subclass may lack even attributes.
     scope = attribute(error, "scope") if isinstance(error, TimedOutError) else None
+    cls = _OF_SCOPES.get(scope, meaning.cls) if isinstance(scope, str) else meaning.cls
     return Failure(
-        cls=FailureClass.TRANSIENT_INFRA if scope == "connect" else meaning.cls,
+        cls=cls,
         code=error.code,
         message=describe(error),
         retry_after_s=_seconds(attribute(error, "retry_after_s")),

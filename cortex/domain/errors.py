@@ -201,6 +201,19 @@ class InvalidValueError(RejectedError):
     exit_code = 2
 
 
+class InvalidSignalError(InvalidValueError):
+    """A signal does not fit the type that the job receives; the step has consumed it.
+
+    `payload`: its content, plain JSON.
+    """
+
+    code = "invalid_signal"
+
+    def __init__(self, message: str, *, hint: str | None = None, payload: object = None) -> None:
+        super().__init__(message, hint=hint)
+        self.payload = payload
+
+
 class JobFailedError(CortexError):
     """The awaited job has failed.
 

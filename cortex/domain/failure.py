@@ -247,7 +247,13 @@ CODES: Final[dict[str, Meaning]] = {
 FAMILIES: Final[tuple[tuple[type[CortexError], Meaning], ...]] = (
     (UnavailableError, Meaning(_INFRA, "a dependency does not answer")),
     (TransientError, Meaning(_APP, "a transient failure")),
-    (TimedOutError, Meaning(_APP, "a limit fired; TRANSIENT_INFRA when its scope is connect")),
+    (
+        TimedOutError,
+        Meaning(
+            _APP,
+            "a limit fired; TRANSIENT_INFRA when its scope is connect, PERMANENT when it is signal",
+        ),
+    ),
     (InvalidOutputError, Meaning(_INVALID, "the output does not fit the declared type")),
     (ForbiddenError, Meaning(_PERMANENT, "not allowed", is_escalated=True)),
     (RejectedError, Meaning(_PERMANENT, "it can never succeed")),

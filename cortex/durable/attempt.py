@@ -20,6 +20,7 @@ from cortex.domain.log_line import JobLog
 from cortex.domain.messages.message import Message
 from cortex.domain.model import Capabilities, ModelRequest
 from cortex.domain.prices import PriceTable
+from cortex.domain.signals import ReceivedSignal
 from cortex.domain.timeouts import check_step_timeout
 from cortex.durable.calls import Caller, CircuitBreakers, Facts, Meter, Unmetered
 from cortex.durable.gates import Gate
@@ -264,6 +265,22 @@ class ApprovalReminder:
     """Subscriptions."""
 
 
+class Signals(Protocol):
+    """Events from outside for the steps of jobs; given by the pod."""
+
+    async def take(
+        self, claim: Claim, *, step: str, name: str, key: str | None
+    ) -> ReceivedSignal | None:
+        """Give a step the first signal of a name that no step has; None: there is none.
+
+        Asking again for the same step returns the same one. `key`: of those sent to this key, not
+        to the job. Raises `LeaseLost`.
+        """
+
+    async def withdraw(self, claim: Claim, *, step: str) -> None:
+        """Give back what a step has taken and not recorded, and will not: others want it."""
+
+
 class Channels(Protocol):
     """The subscriptions by which people are notified; given by the pod."""
 
@@ -307,6 +324,7 @@ class Services:
     bulk: BulkOperations
     upkeep: Upkeep
     channels: Channels
+    signals: Signals
     workspaces: Path
     """Folder that contains one folder for each job's files."""
     rng: random.Random

@@ -8,7 +8,7 @@ Long because a handler's calls are one class, and type checkers need overloads o
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from cortex.durable.outside import Outside
 from cortex.durable.pausing import unpaused
 from cortex.durable.repeating import repeated
 from cortex.durable.results import CallableTool, ResultType, result_type
+from cortex.durable.signals import NO_DEFAULT, UNTIL, Reception, receive
 from cortex.durable.step_arguments import given_to
 from cortex.durable.step_clock import StepClock
 from cortex.durable.step_outcome import (
@@ -315,6 +316,60 @@ class Context:
             await sleep_until(datetime.fromisoformat(end), name=name, clock=clock)
 
         return self._journal.promised(key, wait())
+
+    @overload
+    def receive(
+        self,
+        name: str,
+        type: None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+        key: str | None = None,
+    ) -> Coroutine[None, None, Any]: ...
+    @overload
+    def receive(
+        self,
+        name: str,
+        type: type[Result],
+        *,
+        timeout: float | timedelta | None = None,
+        key: str | None = None,
+    ) -> Coroutine[None, None, Result]: ...
+    @overload
+    def receive(
+        self,
+        name: str,
+        type: type[Result],
+        *,
+        timeout: float | timedelta,
+        default: One,
+        key: str | None = None,
+    ) -> Coroutine[None, None, Result | One]: ...
+    def receive(
+        self,
+        name: str,
+        type: Any = None,  # noqa: A002 -- what job code calls it
+        *,
+        timeout: float | timedelta | None = None,
+        default: Any = NO_DEFAULT,
+        key: str | None = None,
+    ) -> Coroutine[None, None, Any]:
+        """Return the next signal of a name, also one sent before; wait while there is none.
+
+        A waiting job holds no resources and survives its pod. Signals of a name are received in the
+        order of arrival, each once, and are plain JSON, or a `type` as `step` returns it. With a
+        `key`, those sent to that key instead of the job: also before the job existed, within 24
+        hours.
+
+        `timeout`: seconds, or a `timedelta`, from the moment when the job first has to wait here;
+        then raises `TimedOutError`, or returns `default`. Raises `InvalidSignalError` for a signal
+        that does not fit `type`: this call has consumed it, the next one gets the next.
+        """
+        reception = Reception.checked(name, type, key=key, timeout=timeout, default=default)
+        step = self._journal.key(name)
+        until = self._journal.key(f"{step} {UNTIL}")
+        return self._journal.promised(step, receive(self._attempt, step, until, reception))
 
     async def sleep_until(self, name: str, instant: datetime, *, short_s: float = SHORT_S) -> None:
         """Wait for an instant that is in the record, such as one of a payload or of a step.

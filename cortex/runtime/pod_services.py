@@ -18,6 +18,7 @@ from cortex.runtime.calls.bulk_operations import StoreBulkOperations
 from cortex.runtime.calls.effect_gateway import StoreEffectGateway
 from cortex.runtime.calls.fact_sink import FactSink
 from cortex.runtime.calls.job_files import StoreFiles
+from cortex.runtime.calls.job_signals import StoreSignals
 from cortex.runtime.calls.pending_settlements import PendingSettlements
 from cortex.runtime.calls.store_clock import StoreClock
 from cortex.runtime.commit.committer import Committer
@@ -83,6 +84,7 @@ def services_of(
         bulk=StoreBulkOperations(port=port, rng=rng),
         upkeep=RunnerUpkeep(runners),
         channels=StoreChannels(port=port, chance=chance),
+        signals=StoreSignals(port=port, pod_id=pod_id, rng=rng),
         workspaces=parts.workspaces,
         rng=rng,
         meter=metrics,

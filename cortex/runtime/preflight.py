@@ -526,6 +526,7 @@ class _PodOfReplays:
             bulk=absent("bulk"),
             upkeep=absent("upkeep"),
             channels=absent("channels"),
+            signals=absent("signals"),
             workspaces=self._folder / "workspaces",
             rng=system_chance().rng,
         )

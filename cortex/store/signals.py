@@ -1,22 +1,12 @@
 """Signals: sent from outside, taken by the steps that receive them."""
 
-from datetime import datetime
 from uuid import UUID
 
 import attrs
 
 from cortex.domain.job import Lease
+from cortex.domain.signals import ReceivedSignal
 from cortex.postgres.database import Database
-
-
-@attrs.frozen(kw_only=True)
-class TakenSignal:
-    """A signal that belongs to a step."""
-
-    id: UUID
-    payload: str
-    """JSON text."""
-    sent_at: datetime
 
 
 @attrs.frozen(kw_only=True)
@@ -25,7 +15,7 @@ class Taken:
 
     is_owned: bool
     """The attempt still has its job."""
-    signal: TakenSignal | None
+    signal: ReceivedSignal | None
     """None: there is none yet."""
 
 
@@ -61,8 +51,14 @@ async def take(
         raise AssertionError("signals.take always answers")
     signal = None
     if row["id"] is not None:
-        signal = TakenSignal(id=row["id"], payload=row["payload"], sent_at=row["sent_at"])
+        signal = ReceivedSignal(id=row["id"], payload=row["payload"], sent_at=row["sent_at"])
     return Taken(is_owned=row["is_owned"], signal=signal)
+
+
+async def withdraw(db: Database, *, lease: Lease, pod_id: UUID, step: str) -> bool:
+    """Give back what a step has taken and not recorded; return whether the attempt owns its job."""
+    row = await db.fetch_one("signals.withdraw", lease.job_id, lease.attempt, pod_id, step)
+    return bool(row and row["is_owned"])
 
 
 async def forget(db: Database, *, limit: int) -> int:

@@ -37,6 +37,7 @@ from cortex.testing.outcome import Effect, Line, Run
 from cortex.testing.people import PERSON, People, Ruling
 from cortex.testing.record import JobRecord
 from cortex.testing.replaying import replay
+from cortex.testing.signals import SentSignal, SignalQueue
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -58,6 +59,7 @@ class Cortex:
     resources: dict[type, Any] = attrs.field(factory=dict, init=False)
     """Values in place of the application's own resources, by type; those are not opened then."""
     _people: People = attrs.field(factory=People, init=False)
+    _signals: list[SentSignal] = attrs.field(factory=list, init=False)
     mcp: dict[str, Sequence[AnyTool]] = attrs.field(factory=dict, init=False)
     """Tools in place of MCP servers, by the servers' names."""
     _chance: Chance = attrs.field(
@@ -101,6 +103,28 @@ class Cortex:
     def deny(self, name: str, *, reason: str | None = None, by: str = PERSON) -> None:
         """Deny the questions of a name: of a step, or of a tool."""
         self._people.rulings[name] = Ruling(is_approved=False, by=by, reason=reason)
+
+    # --- signals
+
+    def signal(
+        self, name: str, payload: Any = None, *, key: str | None = None, after_s: float = 0.0
+    ) -> None:
+        """Send a signal to each job that runs later, or to a key, for one that asks for it.
+
+        `after_s`: it arrives so many seconds after the job has begun; else before.
+        """
+        what = f"signal {name!r}"
+        if not after_s >= 0:
+            raise UsageError(f"{what}: after_s is {after_s!r}, not 0 or more")
+        self._signals.append(
+            SentSignal(
+                id=self._chance.new_id(),
+                name=name,
+                key=key,
+                payload=encode(payload, what=what, limit=PAYLOAD),
+                after_s=after_s,
+            )
+        )
 
     # --- runs
 
@@ -181,7 +205,9 @@ class Cortex:
             agent=agent,
             payload=payload,
             job_id=self._chance.new_id(),
-            record=JobRecord(self._chance, crash),
+            record=JobRecord(
+                self._chance, crash, signals=SignalQueue(self._signals), began=self.clock.now
+            ),
             people=self._people,
             scripted=self.model.begin(),
             clock=self.clock,

@@ -20,6 +20,7 @@ from cortex.agent.tools.toolbox import Toolbox
 from cortex.domain.classification import describe
 from cortex.domain.errors import MisfitKind, TimedOutError
 from cortex.domain.job import Claim, Finish, JobStatus, Lease, Misfit, Operation, Release, Suspend
+from cortex.domain.waits import SignalWait
 from cortex.durable.handling import run_handler
 from cortex.durable.job_log import LineBuffer
 from cortex.durable.journal import Journal
@@ -252,11 +253,22 @@ class JobRun:
 
     async def _wait(self, wish: Suspend, clock: RunClock) -> None:
         """Let pass what the job waits for."""
-        if wish.delay_s is not None:
+        arrives_s = self.record.signals.next_s(wish.waits)
+        if arrives_s is not None:
+            left_s = max(0.0, arrives_s - trio.current_time())
+            await trio.sleep(left_s if wish.delay_s is None else min(left_s, wish.delay_s))
+        elif wish.delay_s is not None:
             await trio.sleep(wish.delay_s)
         elif wish.requests or wish.awaited or wish.unknown:
             self._decide(wish, clock)
             self._find_out(wish)
+        elif wish.waits:
+            sends = ", or ".join(
+                f"cortex.signal({each.name!r}, …{_of_key(each.key)})"
+                for each in wish.waits
+                if isinstance(each, SignalWait)
+            )
+            self.stuck(f"{wish.error}, which nobody sends: call {sends} before it runs")
         else:
             self.stuck(f"waits for a person: {wish.error}")
 
@@ -300,3 +312,7 @@ class JobRun:
             )
             return
         self.record.find_out()
+
+
+def _of_key(key: str | None) -> str:
+    return "" if key is None else f", key={key!r}"

@@ -5,6 +5,7 @@ Takes what a committer takes. An attempt that was killed gets nothing more into 
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import datetime
 from uuid import UUID
 
 import attrs
@@ -13,10 +14,21 @@ import trio
 from cortex.domain.approvals.approval import ApprovalRequest, ApprovalStatus, Decided
 from cortex.domain.clock import Chance
 from cortex.domain.effect import Resolution
-from cortex.domain.job import EffectIntent, EffectReport, IntentReply, Lease, Past, StepDone
+from cortex.domain.job import (
+    Claim,
+    EffectIntent,
+    EffectReport,
+    IntentReply,
+    Lease,
+    Past,
+    StepDone,
+)
+from cortex.domain.signals import ReceivedSignal
 from cortex.durable.journal import Recorded
+from cortex.testing.clock import BEGIN
 from cortex.testing.crash import Crash
 from cortex.testing.ledger import Ledger
+from cortex.testing.signals import SignalQueue
 from cortex.testing.steps import StepRecord
 
 
@@ -49,6 +61,9 @@ class JobRecord:
         init=False,
         default=attrs.Factory(lambda self: Ledger(self.steps.output, self.covers), takes_self=True),
     )
+    signals: SignalQueue = attrs.field(factory=SignalQueue)
+    began: datetime = BEGIN
+    """When the job began, by the clock of the test."""
     questions: dict[str, ApprovalRequest] = attrs.field(factory=dict)
     """The newest request of each step."""
     decisions: dict[str, Decided] = attrs.field(factory=dict)
@@ -163,6 +178,28 @@ class AttemptRecord:
         await trio.lowlevel.checkpoint()
         self.job.crash.check(self.lease)
         return self.job.decisions.get(key)
+
+    async def take(
+        self,
+        claim: Claim,  # noqa: ARG002 -- the record is that of one job
+        *,
+        step: str,
+        name: str,
+        key: str | None,
+    ) -> ReceivedSignal | None:
+        await trio.lowlevel.checkpoint()
+        self.job.crash.check(self.lease)
+        began, now_s = self.job.began, trio.current_time()
+        signal = self.job.signals.take(step, name, key, began=began, now_s=now_s)
+        if signal is not None:
+            self._reach(f"after step {step!r} took a signal, before that was recorded")
+        return signal
+
+    async def withdraw(self, claim: Claim, *, step: str) -> None:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+        self.job.crash.check(self.lease)
+        self.job.signals.withdraw(step)
+        self._reach(f"after step {step!r} gave its signal back")
 
     def _ended(self, calls: OutsideCalls, operation: StepDone) -> None:
         calls.is_over = True

@@ -234,6 +234,7 @@ def services_of(
         bulk=Missing("many jobs", stuck),
         upkeep=Missing("the background work of a pod", stuck),
         channels=NoSubscriptions(),
+        signals=attempt,
         workspaces=workspaces,
         rng=rng,
         resources=resources,

@@ -10,11 +10,11 @@ import attrs
 import pytest
 
 from cortex.domain.job import Claim, Lease, Suspend
+from cortex.domain.signals import ReceivedSignal
 from cortex.domain.waits import SignalWait, Wait
 from cortex.postgres.database import Profile
 from cortex.postgres.session import Session
 from cortex.store import jobs, signals, tasks, waits
-from cortex.store.signals import TakenSignal
 from tests.support.records.factories import JOB_TYPE, a_submission
 from tests.support.records.rows import job_row, new_id
 from tests.support.servers.kept_sessions import kept_session
@@ -63,7 +63,7 @@ class Stage:
 
     def take(
         self, claim: Claim, step: str = "x", name: str = "x", key: str | None = None
-    ) -> TakenSignal | None:
+    ) -> ReceivedSignal | None:
         taken = self.store(
             signals.take, lease=claim.lease, pod_id=self.pod_id, step=step, name=name, key=key
         )

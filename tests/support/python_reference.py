@@ -60,6 +60,7 @@ SECTIONS: Final = (
             "UnavailableError",
             "DeniedError",
             "ApprovalExpiredError",
+            "InvalidSignalError",
             "JobFailedError",
             "JobCancelledError",
         ),

@@ -64,6 +64,8 @@ ALLOWED: Final[Mapping[str, Allowed]] = {
     ),
     "channels.remind": Allowed(only_by=(APPROVAL_NOTIFY,)),
     "channels.notify": Allowed(),  # it submits a job, as any job may
+    "signals.take": Allowed(),
+    "signals.withdraw": Allowed(),
 }
 """Calls that cross, by service and method."""
 

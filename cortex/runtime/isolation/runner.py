@@ -190,6 +190,7 @@ class _Runner:
             bulk=pod("bulk"),
             upkeep=pod("upkeep"),
             channels=pod("channels"),
+            signals=pod("signals"),
             workspaces=self._parts.workspaces,
             rng=self._chance.rng,
             meter=_Meter(line),

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from bank import pay, settle
 from offer import offer
+from orders import collect
 
 from cortex import Context, job
 from cortex.testing import Cortex, PromiseBrokenError, Run, StuckError, agent
@@ -36,6 +37,12 @@ def test_denied_offer_says_why(cortex: Cortex) -> None:
 def test_offer_waits_for_people(cortex: Cortex) -> None:
     with pytest.raises(StuckError, match="waits for approval 'publish'"):
         cortex.run_sync(offer, text="Half price")
+
+
+def test_order_is_paid_or_not(cortex: Cortex) -> None:
+    assert cortex.run_sync(collect, number=7).result == "never paid"
+    cortex.signal("payment", {"cents": 350}, key="order-7", after_s=86_400)
+    assert cortex.run_sync(collect, number=7).result == "350 cents"
 
 
 async def test_payment_survives_crashes(cortex: Cortex) -> None:

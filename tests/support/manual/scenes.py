@@ -591,7 +591,7 @@ END
             grep -i select office.txt
             grep "{'$LATER': 0}" office.txt
             pytest -q test_offer.py > tests.txt || cat tests.txt
-            grep '^6 passed' tests.txt
+            grep '^7 passed' tests.txt
         """,
     ),
     "docs/runbooks.md": Scene(

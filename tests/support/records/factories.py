@@ -33,6 +33,7 @@ from cortex.domain.known_tool import KnownTool
 from cortex.domain.log_line import JobLog
 from cortex.domain.model import Capabilities, ModelRequest, ModelResponse
 from cortex.domain.policy import JobPolicy, policy_for
+from cortex.domain.signals import ReceivedSignal
 from cortex.domain.usage import Usage
 from cortex.durable.attempt import (
     Attempt,
@@ -338,6 +339,14 @@ class FactList:
         self.resolved_count += len(fact_ids)
 
 
+class NoSignals:
+    """Nothing is sent."""
+
+    async def take(self, claim: Claim, **asked: str | None) -> ReceivedSignal | None: ...
+
+    async def withdraw(self, claim: Claim, *, step: str) -> None: ...
+
+
 class NoUpkeep:
     """No runner: its run does nothing."""
 
@@ -389,6 +398,7 @@ def services(**fields: Any) -> Services:
         "bulk": BulkList(()),
         "upkeep": NoUpkeep(),
         "channels": ChannelList(),
+        "signals": NoSignals(),
         "workspaces": Path("workspaces"),
         "rng": seeded_random(),
     }
